@@ -1,18 +1,18 @@
 //! Who gets a request when endpoints take only so many, and who waits.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::{AppProtocol, Balancer, Line, Mesh};
-use heddle_proxy::{Elasticity, Settings};
-use rustix::net::sockopt::set_socket_linger;
+use heddle_proxy::Settings;
 
-use crate::failures::{GET, answer};
 use crate::nodes::pair::{Pair, node_name};
-use crate::support::{Bed, Client, PATIENCE, Upstream, mesh, serve};
+use crate::support::{Bed, Client, GET, PATIENCE, Upstream, get, mesh, refusing, serve, workers};
+
+const WAITING: &str = "heddle_upstream_requests_waiting";
 
 /// A mesh whose endpoints take so many requests at once.
 pub(crate) fn limited(endpoints: &[(SocketAddr, u32)], line: Line) -> Mesh {
@@ -37,12 +37,20 @@ pub(crate) fn line(max_waiting: u32, max_wait_ms: u64) -> Line {
     }
 }
 
-pub(crate) fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: echo\r\n\r\n")
+/// A proxy before one endpoint, which takes one request at a time.
+fn one_at_a_time(line: Line) -> (Upstream, Bed) {
+    let upstream = Upstream::new();
+    let bed = Bed::of(&limited(&[(upstream.address, 1)], line));
+    (upstream, bed)
 }
 
-pub(crate) fn ok(server: &mut Client) {
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+/// Answers the request that an endpoint has, and then the one that has waited for it.
+fn one_after_the_other(server: &mut Client, [served, waits]: [&mut Client; 2]) {
+    server.answer("ok");
+    assert_eq!(served.response().status(), 200);
+    server.head();
+    server.answer("ok");
+    assert_eq!(waits.response().status(), 200);
 }
 
 fn path(head: &str) -> &str {
@@ -50,16 +58,12 @@ fn path(head: &str) -> &str {
 }
 
 pub(crate) fn waiting(bed: &Bed, count: u32) {
-    bed.expect_metric("heddle_upstream_requests_waiting", &[], f64::from(count));
+    bed.expect(WAITING, &[], f64::from(count));
 }
 
 #[test]
 fn requests_wait_for_room_and_are_served_as_they_came() {
-    let upstream = Upstream::new();
-    let bed = Bed::with(
-        Settings::default(),
-        &limited(&[(upstream.address, 1)], line(10, 10_000)),
-    );
+    let (upstream, bed) = one_at_a_time(line(10, 10_000));
     let mut clients: Vec<Client> = Vec::new();
     for number in 0..4 {
         let mut client = bed.client();
@@ -71,7 +75,7 @@ fn requests_wait_for_room_and_are_served_as_they_came() {
         clients.push(client);
         waiting(&bed, number);
         if number == 0 {
-            bed.expect_metric("heddle_upstream_connections_active", &[], 1.0);
+            bed.expect("heddle_upstream_connections_active", &[], 1.0);
         }
     }
     let mut server = upstream.accept();
@@ -81,12 +85,12 @@ fn requests_wait_for_room_and_are_served_as_they_came() {
         if number == 2 {
             assert_eq!(server.exact(4), b"body");
         }
-        ok(&mut server);
+        server.answer("ok");
         assert_eq!(client.response().status(), 200);
     }
     assert!(upstream.is_quiet(), "one connection is enough");
     waiting(&bed, 0);
-    bed.expect_metric("heddle_upstream_requests_waited_total", &[], 3.0);
+    bed.expect("heddle_upstream_requests_waited_total", &[], 3.0);
 }
 
 #[test]
@@ -96,77 +100,57 @@ fn a_queue_that_is_full_refuses() {
     let (bed, log) = Bed::logged(Settings::default(), &mesh);
     let [mut served, mut waits, mut refused] = [(); 3].map(|()| bed.client());
     served.send(GET);
-    let mut server = upstream.accept();
-    server.head();
+    let mut server = upstream.asked();
     waits.send(GET);
     waiting(&bed, 1);
     for _ in 0..2 {
-        refused.send(GET);
-        assert_eq!(answer(&mut refused), (503, "upstream_queue_full".into()));
-        let line = log.line();
-        assert!(
-            line.contains(r#""reason":"upstream_queue_full","blame":"heddle""#),
-            "{line}"
-        );
-        assert!(line.contains(r#""attempts":0"#), "{line}");
+        assert_eq!(refused.ask(GET).verdict(), (503, "upstream_queue_full"));
+        log.expect(&[
+            r#""reason":"upstream_queue_full","blame":"heddle""#,
+            r#""attempts":0"#,
+        ]);
     }
-    bed.expect_metric(
-        "heddle_requests_rejected_total",
-        &["upstream_queue_full"],
-        2.0,
-    );
-    ok(&mut server);
-    assert_eq!(served.response().status(), 200);
-    server.head();
-    ok(&mut server);
-    assert_eq!(waits.response().status(), 200);
+    bed.expect_rejected("upstream_queue_full", 2.0);
+    one_after_the_other(&mut server, [&mut served, &mut waits]);
 }
 
 #[test]
 fn a_wait_that_is_too_long_is_refused_and_leaves_no_trace() {
     const PATIENT: Duration = Duration::from_millis(150);
-    let upstream = Upstream::new();
-    let mesh = limited(&[(upstream.address, 1)], line(8, 150));
-    let bed = Bed::with(Settings::default(), &mesh);
+    let (upstream, bed) = one_at_a_time(line(8, 150));
     let [mut served, mut tired] = [(); 2].map(|()| bed.client());
     served.send(GET);
-    let mut server = upstream.accept();
-    server.head();
+    let mut server = upstream.asked();
     let began = Instant::now();
-    tired.send(GET);
-    assert_eq!(answer(&mut tired), (503, "upstream_queue_timeout".into()));
+    assert_eq!(tired.ask(GET).verdict(), (503, "upstream_queue_timeout"));
     assert!(began.elapsed() >= PATIENT, "{:?}", began.elapsed());
     waiting(&bed, 0);
-    ok(&mut server);
+    server.answer("ok");
     assert_eq!(served.response().status(), 200);
     // The place is free, and the connection that was refused goes on.
     tired.send(GET);
     server.head();
-    ok(&mut server);
+    server.answer("ok");
     assert_eq!(tired.response().status(), 200);
 }
 
 #[test]
 fn a_client_that_leaves_waits_no_more() {
-    let upstream = Upstream::new();
-    let mesh = limited(&[(upstream.address, 1)], line(2, 10_000));
-    let bed = Bed::with(Settings::default(), &mesh);
+    let (upstream, bed) = one_at_a_time(line(2, 10_000));
     let [mut served, mut gone, mut last] = [(); 3].map(|()| bed.client());
     served.send(get("/served"));
-    let mut server = upstream.accept();
-    server.head();
+    let mut server = upstream.asked();
     gone.send(get("/gone"));
     waiting(&bed, 1);
     last.send(get("/last"));
     waiting(&bed, 2);
-    set_socket_linger(&gone.stream, Some(Duration::ZERO)).unwrap();
-    drop(gone);
+    gone.reset();
     waiting(&bed, 1);
-    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
-    ok(&mut server);
+    bed.expect_rejected("client_gone", 1.0);
+    server.answer("ok");
     assert_eq!(served.response().status(), 200);
     assert_eq!(path(&server.head()), "/last");
-    ok(&mut server);
+    server.answer("ok");
     assert_eq!(last.response().status(), 200);
     waiting(&bed, 0);
 }
@@ -177,7 +161,7 @@ fn requests_go_where_there_is_room() {
     let upstreams = [Upstream::new(), Upstream::new(), Upstream::new()];
     let rooms = [1, 2, 3];
     let endpoints: Vec<_> = upstreams.iter().map(|one| one.address).zip(rooms).collect();
-    let bed = Bed::with(Settings::default(), &limited(&endpoints, line(8, 10_000)));
+    let bed = Bed::of(&limited(&endpoints, line(8, 10_000)));
     let mut clients: Vec<Client> = (0..6).map(|_| bed.client()).collect();
     clients.iter_mut().for_each(|client| client.send(GET));
     let mut servers: Vec<Vec<Client>> = Vec::new();
@@ -189,13 +173,12 @@ fn requests_go_where_there_is_room() {
         server.head();
     }
     assert!(upstreams.iter().all(Upstream::is_quiet));
-    let mut seventh = bed.client();
-    seventh.send(get("/seventh"));
+    let mut seventh = bed.sending(get("/seventh"));
     waiting(&bed, 1);
     let freed = &mut servers[1][0];
-    ok(freed);
+    freed.answer("ok");
     assert_eq!(path(&freed.head()), "/seventh");
-    ok(freed);
+    freed.answer("ok");
     assert_eq!(seventh.response().status(), 200);
 }
 
@@ -214,23 +197,14 @@ fn several_workers_share_what_an_endpoint_takes() {
             "ok".into()
         })
     };
-    let settings = Settings {
-        workers: Elasticity {
-            min: 4,
-            max: 4,
-            ..Elasticity::default()
-        },
-        ..Settings::default()
-    };
-    let bed = Bed::with(settings, &limited(&[(endpoint, 3)], line(64, 10_000)));
-    bed.expect_metric("heddle_worker_config_generation", &[], 4.0);
+    let bed = Bed::with(workers(4, 4), &limited(&[(endpoint, 3)], line(64, 10_000)));
+    bed.expect("heddle_worker_config_generation", &[], 4.0);
     let address = bed.address;
     let clients = (0..CLIENTS).map(|_| {
         thread::spawn(move || {
             let mut client = Client::connect(address);
             for _ in 0..REQUESTS {
-                client.send(GET);
-                assert_eq!(client.response().status(), 200);
+                assert_eq!(client.ask(GET).status(), 200);
             }
         })
     });
@@ -241,7 +215,7 @@ fn several_workers_share_what_an_endpoint_takes() {
     // What the endpoint has counted out may have been answered a moment before.
     assert!(most.load(Ordering::SeqCst) <= 3, "{most:?} at once");
     let requests = (CLIENTS * REQUESTS) as f64;
-    bed.expect_metric("heddle_http_requests_total", &["2xx"], requests);
+    bed.expect("heddle_http_requests_total", &["2xx"], requests);
     let waited = bed.metric("heddle_upstream_requests_waited_total", &[]);
     assert!(waited > 100.0, "only {waited} waited");
     waiting(&bed, 0);
@@ -250,21 +224,15 @@ fn several_workers_share_what_an_endpoint_takes() {
 #[test]
 fn who_waits_is_served_by_an_endpoint_that_is_new() {
     let (old, new) = (Upstream::new(), Upstream::new());
-    let bed = Bed::with(
-        Settings::default(),
-        &limited(&[(old.address, 1)], line(8, 10_000)),
-    );
-    let [mut served, mut waits] = [(); 2].map(|()| bed.client());
-    served.send(GET);
-    let mut busy = old.accept();
-    busy.head();
-    waits.send(get("/waits"));
+    let bed = Bed::of(&limited(&[(old.address, 1)], line(8, 10_000)));
+    let mut served = bed.sending(GET);
+    let mut busy = old.asked();
+    let mut waits = bed.sending(get("/waits"));
     waiting(&bed, 1);
     // A configuration that changes nothing for it changes nothing.
     let mut same = limited(&[(old.address, 1)], line(8, 10_000));
     same.generation = 2;
-    bed.proxy.apply(&same);
-    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    bed.apply(&same);
     waiting(&bed, 1);
     bed.proxy.apply(&limited(
         &[(old.address, 1), (new.address, 1)],
@@ -272,65 +240,49 @@ fn who_waits_is_served_by_an_endpoint_that_is_new() {
     ));
     let mut server = new.accept();
     assert_eq!(path(&server.head()), "/waits");
-    ok(&mut server);
+    server.answer("ok");
     assert_eq!(waits.response().status(), 200);
     waiting(&bed, 0);
-    ok(&mut busy);
+    busy.answer("ok");
     assert_eq!(served.response().status(), 200);
 }
 
 #[test]
 fn an_upgraded_connection_keeps_its_place() {
-    let upstream = Upstream::new();
-    let mesh = limited(&[(upstream.address, 1)], line(8, 10_000));
-    let bed = Bed::with(Settings::default(), &mesh);
-    let mut chat = bed.client();
-    chat.send("GET / HTTP/1.1\r\nHost: echo\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: chat\r\nConnection: Upgrade\r\n\r\n");
+    let (upstream, bed) = one_at_a_time(line(8, 10_000));
+    let mut chat =
+        bed.sending("GET / HTTP/1.1\r\nHost: echo\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n");
+    let server = upstream.replying(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: chat\r\nConnection: Upgrade\r\n\r\n",
+    );
     assert!(chat.head().starts_with("HTTP/1.1 101"));
-    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
-    let mut waits = bed.client();
-    waits.send(GET);
+    bed.expect("heddle_tcp_connections_active", &[], 1.0);
+    let mut waits = bed.sending(GET);
     waiting(&bed, 1);
     drop(chat);
     drop(server);
-    let mut server = upstream.accept();
-    server.head();
-    ok(&mut server);
+    let _server = upstream.answering("ok");
     assert_eq!(waits.response().status(), 200);
 }
 
 /// An endpoint that cannot be connected to has room, and is no reason to leave one that works.
 #[test]
 fn a_dead_endpoint_is_not_waited_for() {
-    let dead = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
     let upstream = Upstream::new();
-    let endpoints = [(dead, 5), (upstream.address, 1)];
-    let bed = Bed::with(Settings::default(), &limited(&endpoints, line(8, 10_000)));
-    let [mut served, mut waits] = [(); 2].map(|()| bed.client());
-    served.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    waits.send(GET);
+    let endpoints = [(refusing(), 5), (upstream.address, 1)];
+    let bed = Bed::of(&limited(&endpoints, line(8, 10_000)));
+    let mut served = bed.sending(GET);
+    let mut server = upstream.asked();
+    let mut waits = bed.sending(GET);
     // It may try the dead one first.
     waiting(&bed, 1);
-    ok(&mut server);
-    assert_eq!(served.response().status(), 200);
-    server.head();
-    ok(&mut server);
-    assert_eq!(waits.response().status(), 200);
+    one_after_the_other(&mut server, [&mut served, &mut waits]);
 }
 
 /// On the node of the endpoint its limit holds for what comes from other nodes, too.
 #[test]
 fn the_node_of_an_endpoint_holds_its_limit_for_others() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let (upstream, pair) = Pair::scripted(AppProtocol::Http);
     let mut part = pair.mesh.for_node(&node_name("called"));
     let service = &mut part.services[0];
     service.balancing.line = line(1, 10_000);
@@ -342,41 +294,25 @@ fn the_node_of_an_endpoint_holds_its_limit_for_others() {
         .expect("heddle_worker_config_generation", &[], 100.0);
     let [mut served, mut waits, mut refused] = [(); 3].map(|()| pair.client("shop"));
     served.send(GET);
-    let mut server = upstream.accept();
-    server.head();
+    let mut server = upstream.asked();
     waits.send(GET);
-    pair.called
-        .expect("heddle_upstream_requests_waiting", &[], 1.0);
-    refused.send(GET);
-    assert_eq!(answer(&mut refused), (503, "upstream_queue_full".into()));
-    ok(&mut server);
-    assert_eq!(served.response().status(), 200);
-    server.head();
-    ok(&mut server);
-    assert_eq!(waits.response().status(), 200);
+    pair.called.expect(WAITING, &[], 1.0);
+    assert_eq!(refused.ask(GET).verdict(), (503, "upstream_queue_full"));
+    one_after_the_other(&mut server, [&mut served, &mut waits]);
 }
 
 /// A caller's node keeps an endpoint of another node to its limit by itself.
 #[test]
 fn an_endpoint_of_another_node_is_waited_for_on_the_callers_side() {
-    let upstream = Upstream::new();
-    let mut pair = Pair::new(upstream.address, AppProtocol::Http);
+    let (upstream, mut pair) = Pair::scripted(AppProtocol::Http);
     pair.mesh.services[0].ports[0].endpoints[0].max_requests = Some(1);
     pair.apply(&pair.mesh);
-    let [mut served, mut waits] = [(); 2].map(|()| pair.client("shop"));
-    served.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    waits.send(GET);
-    pair.calling
-        .expect("heddle_upstream_requests_waiting", &[], 1.0);
-    pair.called
-        .expect("heddle_upstream_requests_waiting", &[], 0.0);
-    ok(&mut server);
-    assert_eq!(served.response().status(), 200);
-    server.head();
-    ok(&mut server);
-    assert_eq!(waits.response().status(), 200);
+    let mut served = pair.sending("shop", GET);
+    let mut server = upstream.asked();
+    let mut waits = pair.sending("shop", GET);
+    pair.calling.expect(WAITING, &[], 1.0);
+    pair.called.expect(WAITING, &[], 0.0);
+    one_after_the_other(&mut server, [&mut served, &mut waits]);
 }
 
 /// An endpoint's limit says nothing about bytes.
@@ -385,41 +321,33 @@ fn bytes_take_no_place() {
     let upstream = Upstream::new();
     let mut mesh = limited(&[(upstream.address, 1)], line(0, 1));
     mesh.services[0].ports[0].protocol = AppProtocol::Tcp;
-    let bed = Bed::with(Settings::default(), &mesh);
+    let bed = Bed::of(&mesh);
     let clients: Vec<Client> = (0..3).map(|_| bed.client()).collect();
     let servers: Vec<Client> = (0..3).map(|_| upstream.accept()).collect();
-    bed.expect_metric("heddle_tcp_connections_active", &[], 3.0);
+    bed.expect("heddle_tcp_connections_active", &[], 3.0);
     drop((clients, servers));
 }
 
 /// Who waits is not forgotten when the process ends.
 #[test]
 fn who_waits_is_served_while_the_proxy_drains() {
-    let upstream = Upstream::new();
-    let mesh = limited(&[(upstream.address, 1)], line(8, 10_000));
-    let bed = Bed::with(Settings::default(), &mesh);
-    let [mut served, mut waits] = [(); 2].map(|()| bed.client());
-    served.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    waits.send(GET);
+    let (upstream, bed) = one_at_a_time(line(8, 10_000));
+    let mut served = bed.sending(GET);
+    let mut server = upstream.asked();
+    let mut waits = bed.sending(GET);
     waiting(&bed, 1);
     let drain = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_all().build().unwrap();
         runtime.block_on(bed.proxy.drain(PATIENCE))
     });
-    ok(&mut server);
+    server.answer("ok");
     assert_eq!(served.response().status(), 200);
     let mut server = match server.try_head() {
         Some(_) => server,
-        None => {
-            let mut server = upstream.accept();
-            server.head();
-            server
-        }
+        None => upstream.asked(),
     };
-    ok(&mut server);
+    server.answer("ok");
     assert_eq!(waits.response().status(), 200);
     assert_eq!(drain.join().unwrap().cut, 0);
 }

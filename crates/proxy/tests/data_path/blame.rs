@@ -1,17 +1,14 @@
 //! Whether the endpoint is blamed when a route's time runs out.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::{Ejection, Failing, Filters, Mesh};
-use heddle_proxy::Settings;
 
-use crate::balancing::{get, limited, line, waiting};
-use crate::failures::{GET, answer};
-use crate::routes::{forward, prefix, rule, to};
-use crate::support::{Bed, Client, Upstream};
+use crate::balancing::{limited, line, waiting};
+use crate::support::{Bed, Client, GET, Upstream, get, listener, post, to_echo};
 
 /// What the route gives a request, in milliseconds; one for `/slow` has as long as it likes.
 const LIMIT_MS: u64 = 600;
@@ -21,8 +18,7 @@ const MOST_OF_IT: Duration = Duration::from_millis(400);
 /// An endpoint that takes one request at a time, and is left out after one failure.
 fn timed(endpoint: SocketAddr) -> Mesh {
     let rule = |path, limit: Option<u64>| {
-        let backend = forward(vec![to("test/echo", 1)]);
-        let mut rule = rule(prefix(path), backend, Filters::default());
+        let mut rule = to_echo(path, Filters::default());
         Arc::get_mut(&mut rule.action).unwrap().request_timeout_ms = limit;
         rule
     };
@@ -38,6 +34,12 @@ fn timed(endpoint: SocketAddr) -> Mesh {
     mesh
 }
 
+fn scripted() -> (Upstream, Bed) {
+    let upstream = Upstream::new();
+    let bed = Bed::of(&timed(upstream.address));
+    (upstream, bed)
+}
+
 fn ejections(bed: &Bed) -> f64 {
     bed.metric("heddle_upstream_ejections_total", &[])
 }
@@ -51,50 +53,39 @@ fn pass(time: Duration) {
 
 #[test]
 fn a_client_that_withholds_its_body_has_no_endpoint_left_out() {
-    let upstream = Upstream::new();
-    let bed = Bed::with(Settings::default(), &timed(upstream.address));
-    let mut client = bed.client();
-    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 9\r\n\r\nhalf");
-    let mut server = upstream.accept();
-    server.head();
-    assert_eq!(answer(&mut client), (504, "request_timeout".into()));
+    let (upstream, bed) = scripted();
+    let mut client = bed.sending(post(9) + "half");
+    let _server = upstream.asked();
+    assert_eq!(client.response().verdict(), (504, "request_timeout"));
     assert_eq!(ejections(&bed), 0.0);
     // An endpoint that has the whole request and does not answer is another matter.
-    let mut client = bed.client();
-    client.send(GET);
-    assert_eq!(answer(&mut client), (504, "request_timeout".into()));
+    assert_eq!(bed.ask(GET).verdict(), (504, "request_timeout"));
     assert_eq!(ejections(&bed), 1.0);
 }
 
 #[test]
 fn a_client_that_does_not_read_has_no_endpoint_left_out() {
-    let upstream = Upstream::new();
-    let bed = Bed::with(Settings::default(), &timed(upstream.address));
-    let mut client = bed.client();
-    client.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    let (upstream, bed) = scripted();
+    let mut client = bed.sending(GET);
+    let mut server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
     client.head();
     crate::waits::flood(&mut server.stream);
-    bed.expect_metric("heddle_requests_rejected_total", &["request_timeout"], 1.0);
+    bed.expect_rejected("request_timeout", 1.0);
     assert_eq!(ejections(&bed), 0.0);
 }
 
 #[test]
 fn a_request_that_spent_its_time_in_line_has_no_endpoint_left_out() {
-    let upstream = Upstream::new();
-    let bed = Bed::with(Settings::default(), &timed(upstream.address));
+    let (upstream, bed) = scripted();
     let [mut served, mut waits] = [(); 2].map(|()| bed.client());
     served.send(get("/slow"));
-    let mut server = upstream.accept();
-    server.head();
+    let mut server = upstream.asked();
     waits.send(GET);
     waiting(&bed, 1);
     pass(MOST_OF_IT);
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    server.answer("");
     assert_eq!(served.response().status(), 200);
-    assert_eq!(answer(&mut waits), (504, "request_timeout".into()));
+    assert_eq!(waits.response().verdict(), (504, "request_timeout"));
     assert_eq!(ejections(&bed), 0.0);
 }
 
@@ -102,9 +93,8 @@ fn a_request_that_spent_its_time_in_line_has_no_endpoint_left_out() {
 #[test]
 fn an_endpoint_that_had_no_time_to_accept_is_not_passed_over() {
     const FAILURES: &str = "heddle_upstream_connect_failures_total";
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let bed = Bed::with(Settings::default(), &timed(address));
+    let (listener, address) = listener();
+    let bed = Bed::of(&timed(address));
     let [mut served, mut waits] = [(); 2].map(|()| bed.client());
     served.send(get("/slow"));
     let mut server = Client::of(listener.accept().unwrap().0);
@@ -117,12 +107,11 @@ fn an_endpoint_that_had_no_time_to_accept_is_not_passed_over() {
     pass(MOST_OF_IT);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     assert_eq!(served.response().status(), 200);
-    assert_eq!(answer(&mut waits), (504, "request_timeout".into()));
+    assert_eq!(waits.response().verdict(), (504, "request_timeout"));
     assert_eq!(bed.metric(FAILURES, &[]), 0.0);
     assert_eq!(ejections(&bed), 0.0);
     // With all of a request's time it is.
-    waits.send(GET);
-    assert_eq!(answer(&mut waits), (504, "request_timeout".into()));
+    assert_eq!(waits.ask(GET).verdict(), (504, "request_timeout"));
     assert_eq!(bed.metric(FAILURES, &[]), 1.0);
     assert_eq!(ejections(&bed), 1.0);
 }

@@ -3,12 +3,9 @@
 use std::net::SocketAddr;
 
 use heddle_model::{Filters, HeaderEdits};
-use heddle_proxy::Settings;
 
-use crate::balancing::{get, limited, line, ok, waiting};
-use crate::failures::GET;
-use crate::routes::{forward, prefix, rule, to};
-use crate::support::{Bed, Upstream, mesh, serve};
+use crate::balancing::{limited, line, waiting};
+use crate::support::{Bed, GET, Upstream, get, mesh, serve, to_echo};
 
 #[test]
 fn turns_go_on_where_they_were() {
@@ -17,14 +14,11 @@ fn turns_go_on_where_they_were() {
     let bed = Bed::new(&endpoints);
     let mut client = bed.client();
     let mut seen = std::collections::BTreeSet::new();
-    for generation in 2..5u32 {
-        client.send(GET);
-        seen.insert(client.response().body);
+    for generation in 2..5 {
+        seen.insert(client.ask(GET).body);
         let mut next = mesh(&endpoints, None);
-        next.generation = generation.into();
-        bed.proxy.apply(&next);
-        let generation = f64::from(generation);
-        bed.expect_metric("heddle_worker_config_generation", &[], generation);
+        next.generation = generation;
+        bed.apply(&next);
     }
     assert_eq!(seen.len(), 3, "each had one of three requests: {seen:?}");
 }
@@ -41,23 +35,20 @@ fn who_waits_is_not_changed_by_a_route_that_is_gone() {
         ..Filters::default()
     };
     let mut before = limited(&[(old.address, 1)], line(8, 10_000));
-    let routes = vec![rule(prefix(""), forward(vec![to("test/echo", 1)]), marked)];
+    let routes = vec![to_echo("", marked)];
     before.services[0].ports[0].routes = Some(routes);
-    let bed = Bed::with(Settings::default(), &before);
+    let bed = Bed::of(&before);
     let [mut served, mut waits] = [(); 2].map(|()| bed.client());
     served.send(GET);
-    let mut busy = old.accept();
-    busy.head();
+    let mut busy = old.asked();
     waits.send(get("/waits"));
     waiting(&bed, 1);
     let endpoints = [(old.address, 1), (new.address, 1)];
     bed.proxy.apply(&limited(&endpoints, line(8, 10_000)));
-    let mut server = new.accept();
-    server.head();
-    ok(&mut server);
+    let _server = new.answering("ok");
     let response = waits.response();
     assert_eq!(response.status(), 200);
     assert_eq!(response.field("x-route"), None);
-    ok(&mut busy);
+    busy.answer("ok");
     assert_eq!(served.response().field("x-route"), Some("old"));
 }

@@ -1,40 +1,32 @@
 //! Which endpoint gets a request: by its answers, its latency, or what the request says.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::{Balancer, Ejection, Failing, HashOn, RetryBudget};
-use heddle_proxy::Settings;
 
-use crate::failures::{GET, answer};
-use crate::support::{Bed, Client, PATIENCE, mesh, serve};
+use crate::support::{
+    Bed, Client, GET, PATIENCE, each_connection, mesh, refusing, serve, unused_address,
+};
 
 /// An endpoint whose answers a test can make failures.
 fn moody(fails: &Arc<AtomicBool>, asked: &Arc<AtomicUsize>) -> SocketAddr {
     let (fails, asked) = (Arc::clone(fails), Arc::clone(asked));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (fails, asked) = (Arc::clone(&fails), Arc::clone(&asked));
-            thread::spawn(move || {
-                let mut client = Client::of(stream);
-                while client.try_head().is_some() {
-                    asked.fetch_add(1, Ordering::SeqCst);
-                    let status = match fails.load(Ordering::SeqCst) {
-                        true => "500 Not Now",
-                        false => "200 OK",
-                    };
-                    client.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"));
-                }
-            });
+    each_connection(move |stream| {
+        let mut client = Client::of(stream);
+        while client.try_head().is_some() {
+            asked.fetch_add(1, Ordering::SeqCst);
+            let status = match fails.load(Ordering::SeqCst) {
+                true => "500 Not Now",
+                false => "200 OK",
+            };
+            client.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"));
         }
-    });
-    address
+    })
 }
 
 #[test]
@@ -51,12 +43,11 @@ fn an_endpoint_that_fails_is_left_out_and_returns() {
         base_ms: 3_000,
         max_percent: 50,
     });
-    let bed = Bed::with(Settings::default(), &mesh);
+    let bed = Bed::of(&mesh);
     let mut client = bed.client();
     let mut statuses = BTreeMap::<u16, usize>::new();
     let mut ask = |client: &mut Client| {
-        client.send(GET);
-        let status = client.response().status();
+        let status = client.ask(GET).status();
         *statuses.entry(status).or_default() += 1;
         status
     };
@@ -65,7 +56,7 @@ fn an_endpoint_that_fails_is_left_out_and_returns() {
     for _ in 0..6 {
         ask(&mut client);
     }
-    bed.expect_metric("heddle_upstream_ejections_total", &[], 1.0);
+    bed.expect("heddle_upstream_ejections_total", &[], 1.0);
     assert_eq!(asked.load(Ordering::SeqCst), 3);
     for _ in 0..10 {
         assert!(ask(&mut client) == 200 || began.elapsed() >= OUT);
@@ -79,7 +70,7 @@ fn an_endpoint_that_fails_is_left_out_and_returns() {
     let out = began.elapsed();
     assert!(out >= OUT, "back after {out:?}");
     assert_eq!(statuses[&500], 3);
-    bed.expect_metric("heddle_upstream_ejections_total", &[], 1.0);
+    bed.expect("heddle_upstream_ejections_total", &[], 1.0);
 }
 
 #[test]
@@ -93,13 +84,10 @@ fn what_one_user_asks_goes_to_one_endpoint() {
         mesh.services[0].balancing.hash_on = HashOn::Header("x-user".into());
         mesh
     };
-    let bed = Bed::with(Settings::default(), &mesh_of(&endpoints));
+    let bed = Bed::of(&mesh_of(&endpoints));
     let ask = |user: usize| {
-        let mut client = bed.client();
-        client.send(format!(
-            "GET / HTTP/1.1\r\nHost: echo\r\nX-User: user-{user}\r\n\r\n"
-        ));
-        client.response().body
+        let request = format!("GET / HTTP/1.1\r\nHost: echo\r\nX-User: user-{user}\r\n\r\n");
+        bed.ask(request).body
     };
     let before: Vec<_> = (0..40).map(ask).collect();
     let used: std::collections::BTreeSet<_> = before.iter().collect();
@@ -109,8 +97,7 @@ fn what_one_user_asks_goes_to_one_endpoint() {
     // No user of those that stay moves.
     let mut fewer = mesh_of(&endpoints[1..]);
     fewer.generation = 2;
-    bed.proxy.apply(&fewer);
-    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    bed.apply(&fewer);
     for (user, before) in before.iter().enumerate() {
         let after = ask(user);
         assert!(before == b"0" || after == *before, "user {user}");
@@ -120,21 +107,14 @@ fn what_one_user_asks_goes_to_one_endpoint() {
     let mut client = bed.client();
     let mut anywhere = std::collections::BTreeSet::new();
     for _ in 0..60 {
-        client.send(GET);
-        anywhere.insert(client.response().body);
+        anywhere.insert(client.ask(GET).body);
     }
     assert!(anywhere.len() > 1);
 }
 
 #[test]
 fn a_retry_budget_is_kept() {
-    let refusing = || {
-        TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-    };
-    let mut mesh = mesh(&[refusing(), refusing()], None);
+    let mut mesh = mesh(&[refusing(), unused_address()], None);
     mesh.services[0].balancing.retry_budget = RetryBudget {
         percent: 0,
         min_per_second: 1,
@@ -142,15 +122,14 @@ fn a_retry_budget_is_kept() {
     mesh.services[0].ports[0]
         .endpoints
         .sort_by_key(|one| one.address);
-    let bed = Bed::with(Settings::default(), &mesh);
+    let bed = Bed::of(&mesh);
     let mut client = bed.client();
     for _ in 0..20 {
-        client.send(GET);
-        assert_eq!(answer(&mut client), (503, "upstream_connect_failed".into()));
+        assert_eq!(client.ask(GET).verdict(), (503, "upstream_connect_failed"));
     }
     // Ten seconds' worth of one a second, however many would have been tried.
-    bed.expect_metric("heddle_upstream_retries_total", &[], 10.0);
-    bed.expect_metric("heddle_upstream_retries_refused_total", &[], 15.0);
+    bed.expect("heddle_upstream_retries_total", &[], 10.0);
+    bed.expect("heddle_upstream_retries_refused_total", &[], 15.0);
 }
 
 #[test]
@@ -175,11 +154,10 @@ fn who_answers_first_gets_more() {
     endpoints.sort();
     let mut mesh = mesh(&endpoints, None);
     mesh.services[0].balancer = Balancer::PeakEwma;
-    let bed = Bed::with(Settings::default(), &mesh);
+    let bed = Bed::of(&mesh);
     let mut client = bed.client();
     for _ in 0..60 {
-        client.send(GET);
-        assert_eq!(client.response().status(), 200);
+        assert_eq!(client.ask(GET).status(), 200);
     }
     // A quarter of all choices see the slow one twice.
     let (slow, fast) = (slow.load(Ordering::SeqCst), fast.load(Ordering::SeqCst));

@@ -2,19 +2,15 @@
 //! what reaches it.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use heddle_model::{
-    Backend, BackendTarget, Filters, Outcome, PathMatch, RouteAction, RouteMatch, RouteRule,
-    ServiceName,
-};
-use heddle_proxy::Settings;
+use heddle_model::Filters;
 use heddle_wire::corpus::{Case, Outcome as Expected, Stage, requests};
 use heddle_wire::http1::{BodyTracker, Limits, RequestHead};
 
-use crate::support::{Bed, Client, field, mesh};
+use crate::support::{Bed, field, listener, mesh, to_echo};
 
 /// An endpoint that keeps every byte, and answers once what it has is a whole request. It takes
 /// one connection after the other.
@@ -25,8 +21,7 @@ struct Recorder {
 
 impl Recorder {
     fn start() -> Recorder {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listener();
         let seen: Arc<Mutex<Vec<u8>>> = Arc::default();
         let record = Arc::clone(&seen);
         thread::spawn(move || {
@@ -68,42 +63,10 @@ fn whole(bytes: &[u8]) -> Option<usize> {
     advance.done.then_some(head_bytes + advance.consumed)
 }
 
-/// Rules on paths, so that paths have to be unambiguous.
-fn rules() -> Vec<RouteRule> {
-    let backend = Backend {
-        weight: 1,
-        target: BackendTarget::Service {
-            service: ServiceName::parse("test/echo").unwrap(),
-            port: 80,
-        },
-        filters: Filters::default(),
-    };
-    let action = Arc::new(RouteAction {
-        filters: Filters::default(),
-        outcome: Outcome::Forward(vec![backend]),
-        request_timeout_ms: None,
-        backend_timeout_ms: None,
-    });
-    ["/rule", ""]
-        .map(|prefix| RouteRule {
-            name: "test/route".into(),
-            rule: 0,
-            matcher: RouteMatch {
-                path: PathMatch::Prefix(prefix.into()),
-                method: None,
-                headers: Vec::new(),
-                query: Vec::new(),
-            },
-            action: Arc::clone(&action),
-        })
-        .into()
-}
-
 /// Sends a case and says what is wrong with what became of it.
 fn check(bed: &Bed, recorder: &Recorder, case: &Case) -> Result<(), String> {
-    let mut client = Client::connect(bed.address);
-    client.send(&case.bytes);
-    let response = client.response();
+    let mut client = bed.client();
+    let response = client.ask(&case.bytes);
     let status = response.status();
     let reason = response.field("heddle-reason").unwrap_or("none");
     match &case.outcome {
@@ -147,11 +110,9 @@ fn check(bed: &Bed, recorder: &Recorder, case: &Case) -> Result<(), String> {
 #[test]
 fn no_ambiguous_request_reaches_an_endpoint() {
     let recorder = Recorder::start();
-
-    let bed = Bed::with(
-        Settings::default(),
-        &mesh(&[recorder.address], Some(rules())),
-    );
+    // Rules on paths, so that paths have to be unambiguous.
+    let rules = ["/rule", ""].map(|path| to_echo(path, Filters::default()));
+    let bed = Bed::of(&mesh(&[recorder.address], Some(rules.into())));
     let cases = requests();
     assert!(cases.len() >= 80);
     let wrong: Vec<String> = cases

@@ -1,13 +1,11 @@
 //! Clients that do not name what they call: `ab`, health checks, and what else speaks HTTP/1.0 without Host.
 
-use std::net::TcpListener;
-
-use heddle_model::{AppProtocol, HttpMatch, PathMatch, PolicyAction, PolicyRule, WorkloadName};
-use heddle_proxy::{Entry, Protocol, Settings};
+use heddle_model::{AppProtocol, PathMatch, PolicyAction};
+use heddle_proxy::{Entry, Protocol};
 
 use crate::nodes::pair::Pair;
-use crate::policy::{Guarded, from, guarded, policy, with};
-use crate::support::{Bed, Client, Response, field, mesh, serve};
+use crate::policy::{Guarded, asking_for, guarded, policy, with};
+use crate::support::{Bed, Client, field, mesh, mirror, open, over, serve};
 
 /// HTTP/1.0 without a host, in each way in which it can be left out.
 pub(crate) const WITHOUT_HOST: [&str; 4] = [
@@ -17,16 +15,11 @@ pub(crate) const WITHOUT_HOST: [&str; 4] = [
     "OPTIONS / HTTP/1.0\r\n\r\n",
 ];
 
-fn ask(mut client: Client, request: &str) -> Response {
-    client.send(request);
-    client.response()
-}
-
 /// The one Host that an endpoint which sends back what it sees has seen.
-pub(crate) fn host_seen(client: Client, request: &str) -> String {
-    let response = ask(client, request);
+pub(crate) fn host_seen(mut client: Client, request: &str) -> String {
+    let response = client.ask(request);
     assert_eq!(response.status(), 200, "{request:?}: {}", response.head);
-    let seen = String::from_utf8(response.body).unwrap();
+    let seen = response.text();
     let line = seen.lines().next().unwrap_or_default();
     assert!(line.ends_with(" HTTP/1.1"), "{seen}");
     let fields = seen.to_ascii_lowercase();
@@ -36,22 +29,20 @@ pub(crate) fn host_seen(client: Client, request: &str) -> String {
 
 #[test]
 fn a_request_without_host_gets_the_name_of_the_service_that_was_dialled() {
-    let bed = Bed::new(&[serve(|head| head.to_owned())]);
+    let bed = Bed::mirrored();
     for request in WITHOUT_HOST {
         assert_eq!(host_seen(bed.client(), request), "echo.test", "{request:?}");
     }
     // And of its port, where that is not the usual one.
-    let mut mesh = mesh(&[serve(|head| head.to_owned())], None);
+    let mut mesh = mesh(&[mirror()], None);
     mesh.services[0].ports[0].port = 8080;
-    let bed = Bed::with(Settings::default(), &mesh);
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
+    let bed = Bed::of(&mesh);
     let entry = Entry::Service {
         caller: None,
         service: mesh.services[0].name.clone(),
         port: 8080,
     };
-    bed.proxy.listen(2, socket, entry);
+    let address = open(&bed.proxy, 2, entry);
     for request in WITHOUT_HOST {
         let host = host_seen(Client::connect(address), request);
         assert_eq!(host, "echo.test:8080", "{request:?}");
@@ -69,41 +60,25 @@ fn with_http_11_a_request_without_host_stays_refused() {
             "duplicate_host",
         ),
     ] {
-        let response = ask(bed.client(), request);
-        assert_eq!(
-            (response.status(), response.field("heddle-reason")),
-            (400, Some(reason)),
-            "{request:?}"
-        );
+        assert_eq!(bed.ask(request).verdict(), (400, reason), "{request:?}");
     }
 }
 
 #[test]
 fn a_policy_on_paths_judges_a_request_without_host() {
-    let rule = PolicyRule {
-        http: Some(HttpMatch {
-            paths: vec![PathMatch::Prefix("/a".into())],
-            ..HttpMatch::default()
-        }),
-        ..from("shop")
-    };
-    let mesh = guarded(serve(|head| head.to_owned()), AppProtocol::Http);
+    let rule = asking_for(PathMatch::Prefix("/a".into()));
+    let mesh = guarded(mirror(), AppProtocol::Http);
     let policies = vec![policy("paths", PolicyAction::Allow, vec![rule])];
     let bed = Guarded::new(&with(mesh, policies));
     assert_eq!(host_seen(bed.client("shop"), WITHOUT_HOST[0]), "echo.test");
-    let other = ask(bed.client("shop"), "GET /b HTTP/1.0\r\n\r\n");
-    assert_eq!(other.status(), 403);
+    let other = "GET /b HTTP/1.0\r\n\r\n";
+    assert_eq!(bed.client("shop").ask(other).status(), 403);
 }
 
 #[test]
 fn between_nodes_a_request_without_host_gets_the_same() {
     for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
-        let settings = Settings {
-            between_nodes,
-            ..Settings::default()
-        };
-        let endpoint = serve(|head| head.to_owned());
-        let pair = Pair::with(&settings, endpoint, AppProtocol::Http);
+        let pair = Pair::with(&over(between_nodes), mirror(), AppProtocol::Http);
         for request in WITHOUT_HOST {
             let host = host_seen(pair.client("shop"), request);
             assert_eq!(host, "echo.test", "{request:?} over {between_nodes:?}");
@@ -113,20 +88,14 @@ fn between_nodes_a_request_without_host_gets_the_same() {
 
 #[test]
 fn a_forward_proxy_takes_the_host_from_the_url() {
-    let bed = Bed::new(&[serve(|head| head.to_owned())]);
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    let caller = WorkloadName::parse("test/web").unwrap();
-    bed.proxy.listen(2, socket, Entry::ForwardProxy { caller });
+    let bed = Bed::mirrored();
+    let address = bed.forward_proxy();
     for host in ["", "Host:\r\n"] {
         let request = format!("GET http://Echo/x HTTP/1.0\r\n{host}\r\n");
         assert_eq!(host_seen(Client::connect(address), &request), "echo");
         // Without one there is nothing that says where it is to go.
         let request = format!("GET /x HTTP/1.0\r\n{host}\r\n");
-        let response = ask(Client::connect(address), &request);
-        assert_eq!(
-            (response.status(), response.field("heddle-reason")),
-            (400, Some("absolute_form_expected"))
-        );
+        let response = Client::connect(address).ask(&request);
+        assert_eq!(response.verdict(), (400, "absolute_form_expected"));
     }
 }

@@ -8,32 +8,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Elasticity, Settings};
 
-use crate::support::{Bed, Client, PATIENCE, Upstream, connect_from, mesh, serve};
-
-fn workers(min: usize, max: usize) -> Settings {
-    Settings {
-        workers: Elasticity {
-            min,
-            max,
-            ..Elasticity::default()
-        },
-        ..Settings::default()
-    }
-}
+use crate::support::{
+    Bed, Client, GET, PATIENCE, Upstream, connect_from, mesh, serve, speaking, workers,
+};
 
 #[test]
 fn an_idle_connection_moves_and_takes_its_upstream_along() {
-    let upstream = Upstream::new();
-    let bed = Bed::with(workers(2, 2), &mesh(&[upstream.address], None));
+    let (upstream, bed) = Bed::scripted_with(workers(2, 2));
     let mut client = bed.client();
     let mut server = None;
     for round in 0..50 {
-        client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+        client.send(GET);
         let server = server.get_or_insert_with(|| upstream.accept());
         server.head();
-        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        server.answer("ok");
         assert_eq!(client.response().status(), 200);
         rotated(&bed, f64::from(round + 1));
     }
@@ -41,16 +30,15 @@ fn an_idle_connection_moves_and_takes_its_upstream_along() {
         upstream.is_quiet(),
         "one connection to the endpoint is enough"
     );
-    bed.expect_metric("heddle_connections_total", &[], 1.0);
-    bed.expect_metric("heddle_connections_active", &[], 1.0);
-    bed.expect_metric("heddle_upstream_connections_active", &[], 1.0);
+    bed.expect("heddle_connections_total", &[], 1.0);
+    bed.expect("heddle_connections_active", &[], 1.0);
+    bed.expect("heddle_upstream_connections_active", &[], 1.0);
 }
 
 #[test]
 fn a_connection_on_which_neither_side_has_spoken_moves_and_counts_once() {
     let upstream = Upstream::new();
-    let mut mesh = mesh(&[upstream.address], None);
-    mesh.services[0].ports[0].protocol = AppProtocol::Undeclared;
+    let mesh = speaking(AppProtocol::Undeclared, &[upstream.address]);
     let bed = Bed::with(workers(2, 2), &mesh);
     let mut client = bed.client();
     let mut server = upstream.accept();
@@ -60,10 +48,10 @@ fn a_connection_on_which_neither_side_has_spoken_moves_and_counts_once() {
     client.send("EHLO me\r\n");
     assert_eq!(server.exact(9), b"EHLO me\r\n");
     assert!(upstream.is_quiet(), "the endpoint was connected once");
-    bed.expect_metric("heddle_upstream_connections_total", &[], 1.0);
-    bed.expect_metric("heddle_upstream_connections_active", &[], 1.0);
-    bed.expect_metric("heddle_connections_total", &[], 1.0);
-    bed.expect_metric("heddle_tcp_connections_total", &[], 1.0);
+    bed.expect("heddle_upstream_connections_total", &[], 1.0);
+    bed.expect("heddle_upstream_connections_active", &[], 1.0);
+    bed.expect("heddle_connections_total", &[], 1.0);
+    bed.expect("heddle_tcp_connections_total", &[], 1.0);
 }
 
 /// Waits go on where they were: who does nothing is not kept by being moved.
@@ -72,8 +60,7 @@ fn a_wait_that_is_too_long_ends_however_often_the_connection_moves() {
     const LIMIT: Duration = Duration::from_millis(400);
     for protocol in [AppProtocol::Http, AppProtocol::Tcp, AppProtocol::Undeclared] {
         let upstream = Upstream::new();
-        let mut mesh = mesh(&[upstream.address], None);
-        mesh.services[0].ports[0].protocol = protocol;
+        let mesh = speaking(protocol, &[upstream.address]);
         let mut settings = workers(2, 2);
         settings.timeouts.client_idle = LIMIT;
         settings.timeouts.tcp_idle = LIMIT;
@@ -103,28 +90,25 @@ fn turned(bed: &Bed) -> Instant {
     // There, back, and there again.
     rotated(bed, moves + 3.0);
     drop(client);
-    bed.expect_metric("heddle_connections_active", &[], 0.0);
+    bed.expect("heddle_connections_active", &[], 0.0);
     began
 }
 
 #[test]
 fn requests_under_way_stay_and_their_connections_move_after_them() {
-    let upstream = Upstream::new();
-    let bed = Bed::with(workers(2, 2), &mesh(&[upstream.address], None));
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, bed) = Bed::scripted_with(workers(2, 2));
+    let mut client = bed.sending(GET);
+    let mut server = upstream.asked();
     bed.proxy.rotate();
     // Another connection, which is idle, obeys at once.
     let idle = bed.client();
-    bed.expect_metric("heddle_connections_active", &[], 2.0);
+    bed.expect("heddle_connections_active", &[], 2.0);
     bed.proxy.rotate();
     moved(&bed, 1.0);
     drop(idle);
-    bed.expect_metric("heddle_connections_active", &[], 1.0);
+    bed.expect("heddle_connections_active", &[], 1.0);
     let before = bed.metric("heddle_connections_moved_total", &[]);
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    server.answer("ok");
     assert_eq!(client.response().status(), 200);
     moved(&bed, before + 1.0);
 }
@@ -169,8 +153,7 @@ fn ten_gigabytes_pass_while_the_stream_is_moved_a_thousand_times() {
 /// Sends `size` bytes both ways while the connection is moved at least `moves` times.
 fn stream_through_moves(size: u64, moves: u32) {
     let upstream = Upstream::new();
-    let mut mesh = mesh(&[upstream.address], None);
-    mesh.services[0].ports[0].protocol = AppProtocol::Tcp;
+    let mesh = speaking(AppProtocol::Tcp, &[upstream.address]);
     let bed = Bed::with(workers(3, 3), &mesh);
     let client = bed.client().stream;
     let server = upstream.accept().stream;
@@ -195,9 +178,9 @@ fn stream_through_moves(size: u64, moves: u32) {
         }
     });
     moved(&bed, f64::from(moves - 3));
-    bed.expect_metric("heddle_tcp_received_bytes_total", &[], size as f64);
-    bed.expect_metric("heddle_tcp_sent_bytes_total", &[], size as f64);
-    bed.expect_metric("heddle_tcp_connections_total", &[], 1.0);
+    bed.expect("heddle_tcp_received_bytes_total", &[], size as f64);
+    bed.expect("heddle_tcp_sent_bytes_total", &[], size as f64);
+    bed.expect("heddle_tcp_connections_total", &[], 1.0);
 }
 
 /// A stream in which every eight bytes say where they stand.
@@ -235,13 +218,12 @@ fn expect_numbers(mut from: &std::net::TcpStream, size: u64) {
 fn flows_that_move_to_a_worker_without_blocks_are_whole() {
     const SIZE: u64 = 4 << 20;
     let upstream = Upstream::new();
-    let mut mesh = mesh(&[upstream.address], None);
-    mesh.services[0].ports[0].protocol = AppProtocol::Tcp;
+    let mesh = speaking(AppProtocol::Tcp, &[upstream.address]);
     let mut settings = workers(2, 2);
     // For each Worker 16 blocks of 8 KiB, and two of 64 KiB.
     settings.bounds.blocks = 32;
     let bed = Bed::with(settings, &mesh);
-    bed.expect_metric("heddle_workers_active", &[], 2.0);
+    bed.expect("heddle_workers_active", &[], 2.0);
     let pairs: Vec<_> = (0..8)
         .map(|_| (bed.client().stream, upstream.accept().stream))
         .collect();
@@ -271,8 +253,7 @@ fn browse(bed: &Bed, clients: usize, stop: &Arc<AtomicBool>) -> Vec<thread::Join
             let (mut client, stop) = (bed.client(), Arc::clone(stop));
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-                    assert_eq!(client.response().status(), 200);
+                    assert_eq!(client.ask(GET).status(), 200);
                 }
                 client
             })
@@ -293,18 +274,17 @@ fn workers_come_with_the_load_and_go_with_it_while_connections_stay() {
         }
         stop.store(true, Ordering::Relaxed);
         let clients: Vec<Client> = clients.into_iter().map(|c| c.join().unwrap()).collect();
-        bed.expect_metric("heddle_workers_active", &[], 1.0);
+        bed.expect("heddle_workers_active", &[], 1.0);
         // No client had to hang up, and all that stayed are served.
         while bed.proxy.status().workers.len() > 1 {
             assert!(Instant::now() < patience, "cycle {cycle}: it did not end");
             thread::yield_now();
         }
-        bed.expect_metric("heddle_connections_active", &[], 16.0);
+        bed.expect("heddle_connections_active", &[], 16.0);
         // Who has ended serves no configuration.
-        bed.expect_metric("heddle_worker_config_generation", &[], 1.0);
+        bed.expect("heddle_worker_config_generation", &[], 1.0);
         for mut client in clients {
-            client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-            assert_eq!(client.response().status(), 200);
+            assert_eq!(client.ask(GET).status(), 200);
         }
     }
     assert!(bed.metric("heddle_workers_retired_total", &[]) >= 2.0);
@@ -317,7 +297,7 @@ fn the_bound_of_connections_holds_for_all_workers_together() {
     let mut settings = workers(4, 4);
     settings.bounds.connections = BOUND;
     let bed = Bed::with(settings, &mesh(&[serve(|_| "ok".into())], None));
-    bed.expect_metric("heddle_workers_active", &[], 4.0);
+    bed.expect("heddle_workers_active", &[], 4.0);
     // All at once, so that some wait for a Worker while others are counted; of as many addresses, since one has only
     // its share.
     let clients: Vec<TcpStream> = (1..=100)
@@ -330,10 +310,8 @@ fn the_bound_of_connections_holds_for_all_workers_together() {
         bed.proxy.rotate();
         thread::yield_now();
     }
-    bed.expect_metric("heddle_connections_active", &[], BOUND as f64);
+    bed.expect("heddle_connections_active", &[], BOUND as f64);
     drop(clients);
-    bed.expect_metric("heddle_connections_active", &[], 0.0);
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-    assert_eq!(client.response().status(), 200);
+    bed.expect("heddle_connections_active", &[], 0.0);
+    assert_eq!(bed.ask(GET).status(), 200);
 }

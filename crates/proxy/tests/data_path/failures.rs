@@ -1,43 +1,23 @@
 //! What goes wrong, who is told, and what it costs other requests.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
-use crate::support::{Bed, Client, Upstream, field, mesh, serve};
+use heddle_model::{AppProtocol, Mesh};
 use heddle_proxy::Settings;
 
-pub(crate) const GET: &str = "GET / HTTP/1.1\r\nHost: echo\r\n\r\n";
-
-/// An address at which nothing listens.
-fn refusing() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
-
-/// The status and reason that a client gets.
-pub(crate) fn answer(client: &mut Client) -> (u16, String) {
-    let response = client.response();
-    (
-        response.status(),
-        response.field("heddle-reason").unwrap_or("").to_owned(),
-    )
-}
+use crate::support::{
+    Bed, Client, GET, Upstream, field, mesh, post, refusing, serve, unused_address,
+};
 
 #[test]
 fn a_service_without_endpoints_is_a_503_and_keeps_the_connection() {
     let (bed, log) = Bed::logged(Settings::default(), &mesh(&[], None));
     let mut client = bed.client();
     for _ in 0..2 {
-        client.send(GET);
-        assert_eq!(answer(&mut client), (503, "no_endpoint".into()));
-        let line = log.line();
-        assert!(line.contains(r#""upstream":null"#), "{line}");
-        assert!(line.contains(r#""attempts":0"#), "none was tried: {line}");
+        assert_eq!(client.ask(GET).verdict(), (503, "no_endpoint"));
+        log.expect(&[r#""upstream":null"#, r#""attempts":0"#]);
     }
-    bed.expect_metric("heddle_requests_rejected_total", &["no_endpoint"], 2.0);
+    bed.expect_rejected("no_endpoint", 2.0);
 }
 
 #[test]
@@ -45,40 +25,37 @@ fn an_endpoint_that_refuses_is_passed_over_for_one_that_does_not() {
     let bed = Bed::new(&[refusing(), serve(|_| "here".into())]);
     let mut client = bed.client();
     for _ in 0..4 {
-        client.send(GET);
-        assert_eq!(client.response().body, b"here");
+        assert_eq!(client.ask(GET).body, b"here");
     }
     // After the first failure it is not asked again for a while.
-    bed.expect_metric("heddle_upstream_connect_failures_total", &[], 1.0);
+    bed.expect("heddle_upstream_connect_failures_total", &[], 1.0);
 }
 
 #[test]
 fn endpoints_that_all_refuse_are_a_503() {
-    let bed = Bed::new(&[refusing(), refusing()]);
-    let mut client = bed.client();
-    client.send(GET);
-    assert_eq!(answer(&mut client), (503, "upstream_connect_failed".into()));
+    let bed = Bed::new(&[refusing(), unused_address()]);
+    assert_eq!(bed.ask(GET).verdict(), (503, "upstream_connect_failed"));
+}
+
+/// A client whose first request was answered, and the endpoint's connection, which waits in the pool.
+fn answered_once() -> (Upstream, Bed, Client, Client) {
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let first = upstream.answering("");
+    client.response();
+    (upstream, bed, client, first)
 }
 
 #[test]
 fn a_request_on_a_stale_connection_is_sent_again() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut first = upstream.accept();
-    first.head();
-    first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    client.response();
+    let (upstream, bed, mut client, mut first) = answered_once();
     // The endpoint closes as the next request is on its way: it reads the request and hangs up.
     client.send(GET);
     first.head();
     drop(first);
-    let mut second = upstream.accept();
-    second.head();
-    second.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain");
+    let _second = upstream.answering("again");
     assert_eq!(client.response().body, b"again");
-    bed.expect_metric("heddle_upstream_retries_total", &[], 1.0);
+    bed.expect("heddle_upstream_retries_total", &[], 1.0);
 }
 
 #[test]
@@ -87,14 +64,7 @@ fn a_short_body_is_sent_again_with_its_request() {
         ("Content-Length: 5", "hello"),
         ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"),
     ] {
-        let upstream = Upstream::new();
-        let bed = Bed::new(&[upstream.address]);
-        let mut client = bed.client();
-        client.send(GET);
-        let mut first = upstream.accept();
-        first.head();
-        first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-        client.response();
+        let (upstream, bed, mut client, mut first) = answered_once();
         // The next request stands right behind: it is not taken for a part of the body.
         let put = format!("PUT /{{}} HTTP/1.1\r\nHost: echo\r\n{framing}\r\n\r\n{body}");
         client.send(put.replace("{}", "one") + &put.replace("{}", "two"));
@@ -106,23 +76,16 @@ fn a_short_body_is_sent_again_with_its_request() {
             let head = second.head();
             assert!(head.starts_with(&format!("PUT /{path} ")), "{head}");
             assert_eq!(second.exact(body.len()), body.as_bytes());
-            second.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nagain");
+            second.answer("again");
             assert_eq!(client.response().body, b"again");
         }
-        bed.expect_metric("heddle_upstream_retries_total", &[], 1.0);
+        bed.expect("heddle_upstream_retries_total", &[], 1.0);
     }
 }
 
 #[test]
 fn a_long_body_is_sent_once() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut first = upstream.accept();
-    first.head();
-    first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    client.response();
+    let (upstream, _bed, mut client, mut first) = answered_once();
     let body = "x".repeat(5_000);
     client.send(format!(
         "PUT / HTTP/1.1\r\nHost: echo\r\nContent-Length: 5000\r\n\r\n{body}"
@@ -130,74 +93,54 @@ fn a_long_body_is_sent_once() {
     first.head();
     assert_eq!(first.exact(5_000), body.as_bytes());
     drop(first);
-    assert_eq!(answer(&mut client), (502, "upstream_reset".into()));
+    assert_eq!(client.response().verdict(), (502, "upstream_reset"));
     assert!(upstream.is_quiet());
 }
 
 #[test]
 fn a_post_on_a_stale_connection_is_not_sent_again() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut first = upstream.accept();
-    first.head();
-    first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    client.response();
-    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 0\r\n\r\n");
+    let (upstream, _bed, mut client, mut first) = answered_once();
+    client.send(post(0));
     first.head();
     drop(first);
-    assert_eq!(answer(&mut client), (502, "upstream_reset".into()));
+    assert_eq!(client.response().verdict(), (502, "upstream_reset"));
     assert!(upstream.is_quiet());
 }
 
 #[test]
 fn a_pooled_connection_that_was_closed_is_not_used() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut first = upstream.accept();
-    first.head();
-    first.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let first =
+        upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     client.response();
     drop(first);
-    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 0\r\n\r\n");
-    let mut second = upstream.accept();
-    second.head();
-    second.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    client.send(post(0));
+    let _second = upstream.answering("");
     assert_eq!(client.response().status(), 200);
 }
 
 #[test]
 fn an_endpoint_that_talks_out_of_turn_is_not_believed() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut first = upstream.accept();
-    first.head();
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let mut first = upstream.asked();
     // A second answer that was not asked for must not become the next request's.
     first.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb");
     assert_eq!(client.response().body, b"a");
     client.send(GET);
-    let mut second = upstream.accept();
-    second.head();
-    second.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nc");
+    let _second = upstream.answering("c");
     assert_eq!(client.response().body, b"c");
 }
 
 #[test]
 fn what_is_wrong_with_an_answer_is_said_of_the_answer() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut server = upstream.accept();
-    server.send("220 mail.example ESMTP\r\n");
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let _server = upstream.accept().sending("220 mail.example ESMTP\r\n");
     let response = client.response();
     assert_eq!(response.status(), 502);
-    let said = String::from_utf8(response.body).unwrap();
+    let said = response.text();
     assert!(
         said.starts_with("heddle: the endpoint's answer: the "),
         "{said}"
@@ -217,31 +160,21 @@ fn what_is_no_request_was_meant_for_the_listeners_service() {
         ("nonsense\r\n\r\n", "malformed_request_line"),
         (no_body, "upgrade_not_supported"),
     ] {
-        let mut client = bed.client();
-        client.send(sent);
-        assert_eq!(answer(&mut client).1, reason);
-        let line = log.line();
-        assert!(line.contains(&format!(r#""reason":"{reason}""#)), "{line}");
-        let service = r#""destination_service":"test/echo""#;
-        assert!(line.contains(service), "{line}");
+        assert_eq!(bed.ask(sent).verdict().1, reason);
+        let named = format!(r#""reason":"{reason}""#);
+        log.expect(&[&named, r#""destination_service":"test/echo""#]);
     }
     let labels = ["test/echo", "status_class=\"4xx\""];
-    bed.expect_metric("heddle_http_requests_total", &labels, 2.0);
+    bed.expect("heddle_http_requests_total", &labels, 2.0);
 
     // Even when it is not there any more.
     let mut client = bed.client();
-    bed.proxy.apply(&heddle_model::Mesh {
+    bed.apply(&Mesh {
         generation: 2,
-        ..Default::default()
+        ..Mesh::default()
     });
-    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
-    client.send(GET);
-    assert_eq!(answer(&mut client), (503, "service_gone".into()));
-    let line = log.line();
-    assert!(
-        line.contains(r#""destination_service":"test/echo""#),
-        "{line}"
-    );
+    assert_eq!(client.ask(GET).verdict(), (503, "service_gone"));
+    log.expect(&[r#""destination_service":"test/echo""#]);
 }
 
 #[test]
@@ -253,42 +186,31 @@ fn malformed_answers_are_a_502() {
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
     ] {
-        let upstream = Upstream::new();
-        let bed = Bed::new(&[upstream.address]);
-        let mut client = bed.client();
-        client.send(GET);
-        let mut server = upstream.accept();
-        server.head();
-        server.send(bad);
-        assert_eq!(answer(&mut client).0, 502, "{bad:?}");
+        let (upstream, bed) = Bed::scripted();
+        let mut client = bed.sending(GET);
+        let _server = upstream.replying(bad);
+        assert_eq!(client.response().status(), 502, "{bad:?}");
     }
 }
 
 #[test]
 fn a_body_that_is_malformed_from_the_start_is_a_502() {
     for version in ["1.1", "1.0"] {
-        let upstream = Upstream::new();
-        let bed = Bed::new(&[upstream.address]);
-        let mut client = bed.client();
-        client.send(format!("GET / HTTP/{version}\r\nHost: echo\r\n\r\n"));
-        let mut server = upstream.accept();
-        server.head();
-        server.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX");
-        assert_eq!(answer(&mut client), (502, "chunk_data_end".into()));
-        bed.expect_metric("heddle_http_requests_total", &["5xx"], 1.0);
+        let (upstream, bed) = Bed::scripted();
+        let mut client = bed.sending(format!("GET / HTTP/{version}\r\nHost: echo\r\n\r\n"));
+        let _server =
+            upstream.replying("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX");
+        assert_eq!(client.response().verdict(), (502, "chunk_data_end"));
+        bed.expect("heddle_http_requests_total", &["5xx"], 1.0);
     }
 }
 
 /// What a client sees of an answer whose end only the end of the connection shows, after `answer`
 /// and then `ending`.
 fn cut(request: &str, answer: &str, ending: impl FnOnce(Client)) -> (Vec<u8>, bool) {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(request);
-    let mut server = upstream.accept();
-    server.head();
-    server.send(answer);
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(request);
+    let server = upstream.replying(answer);
     assert_eq!(field(&client.head(), "connection"), Some("close"));
     let mut seen = client.exact(4);
     ending(server);
@@ -297,15 +219,13 @@ fn cut(request: &str, answer: &str, ending: impl FnOnce(Client)) -> (Vec<u8>, bo
     (seen, reset)
 }
 
-fn reset(server: Client) {
-    rustix::net::sockopt::set_socket_linger(&server.stream, Some(Duration::ZERO)).unwrap();
-    drop(server);
-}
-
 #[test]
 fn an_answer_that_only_the_end_frames_is_reset_when_it_is_cut() {
     let until_close = "HTTP/1.1 200 OK\r\n\r\nhalf";
-    assert_eq!(cut(GET, until_close, reset), (b"half".to_vec(), true));
+    assert_eq!(
+        cut(GET, until_close, Client::reset),
+        (b"half".to_vec(), true)
+    );
     assert_eq!(cut(GET, until_close, drop), (b"half".to_vec(), false));
 
     let old = "GET / HTTP/1.0\r\nHost: echo\r\n\r\n";
@@ -322,13 +242,9 @@ fn a_flood_of_interim_answers_is_a_502() {
     let flood = "HTTP/1.1 103 Early Hints\r\n\r\n";
     let whole = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     for (count, status) in [(100, 200), (101, 502)] {
-        let upstream = Upstream::new();
-        let bed = Bed::new(&[upstream.address]);
-        let mut client = bed.client();
-        client.send(GET);
-        let mut server = upstream.accept();
-        server.head();
-        server.send(flood.repeat(count) + whole);
+        let (upstream, bed) = Bed::scripted();
+        let mut client = bed.sending(GET);
+        let _server = upstream.replying(flood.repeat(count) + whole);
         for _ in 0..100 {
             assert_eq!(client.head(), flood);
         }
@@ -343,13 +259,9 @@ fn a_body_that_may_not_be_there_does_not_become_the_next_answer() {
         "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\nContent-Length: 1\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
     ] {
-        let upstream = Upstream::new();
-        let bed = Bed::new(&[upstream.address]);
-        let mut client = bed.client();
-        client.send(GET);
-        let mut first = upstream.accept();
-        first.head();
-        first.send(odd);
+        let (upstream, bed) = Bed::scripted();
+        let mut client = bed.sending(GET);
+        let mut first = upstream.replying(odd);
         while !client.head().starts_with("HTTP/1.1 204 ") {}
         assert_eq!(first.rest(), b"", "the connection is not kept: {odd:?}");
     }
@@ -363,41 +275,31 @@ fn requests_that_wait_for_nothing_are_answered_however_many_come_at_once() {
     let mut sender = client.stream.try_clone().unwrap();
     let sent = std::thread::spawn(move || sender.write_all(GET.repeat(MANY).as_bytes()));
     for _ in 0..MANY {
-        assert_eq!(answer(&mut client), (503, "no_endpoint".into()));
+        assert_eq!(client.response().verdict(), (503, "no_endpoint"));
     }
     sent.join().unwrap().unwrap();
 }
 
 #[test]
 fn an_answer_that_breaks_off_ends_the_connection() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
     client.head();
     drop(server);
     assert_eq!(client.rest(), b"half");
-    bed.expect_metric(
-        "heddle_requests_rejected_total",
-        &["upstream_truncated"],
-        1.0,
-    );
+    bed.expect_rejected("upstream_truncated", 1.0);
 }
 
 #[test]
 fn a_malformed_request_is_refused_with_its_reason_and_closed() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(
         "GET / HTTP/1.1\r\nHost: echo\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
     );
     assert_eq!(
-        answer(&mut client),
-        (400, "content_length_with_transfer_encoding".into())
+        client.response().verdict(),
+        (400, "content_length_with_transfer_encoding")
     );
     assert_eq!(client.rest(), b"");
     assert!(upstream.is_quiet());
@@ -406,9 +308,8 @@ fn a_malformed_request_is_refused_with_its_reason_and_closed() {
 #[test]
 fn what_is_not_built_is_refused_with_a_reason() {
     let bed = Bed::new(&[serve(|_| String::new())]);
-    let mut client = bed.client();
-    client.send("CONNECT echo:80 HTTP/1.1\r\nHost: echo:80\r\n\r\n");
-    assert_eq!(answer(&mut client), (501, "connect_not_supported".into()));
+    let response = bed.ask("CONNECT echo:80 HTTP/1.1\r\nHost: echo:80\r\n\r\n");
+    assert_eq!(response.verdict(), (501, "connect_not_supported"));
 }
 
 #[test]
@@ -416,11 +317,9 @@ fn http2_is_carried_as_bytes_and_refused_with_a_reason_where_there_are_rules() {
     let upstream = serve(|_| "bytes".into());
     for (rules, status) in [(None, 200), (Some(Vec::new()), 501)] {
         let mut mesh = mesh(&[upstream], rules);
-        mesh.services[0].ports[0].protocol = heddle_model::AppProtocol::Grpc;
-        let bed = Bed::with(Settings::default(), &mesh);
-        let mut client = bed.client();
-        client.send(GET);
-        let response = client.response();
+        mesh.services[0].ports[0].protocol = AppProtocol::Grpc;
+        let bed = Bed::of(&mesh);
+        let response = bed.ask(GET);
         assert_eq!(response.status(), status);
         // Bytes have no fields of ours.
         let reason = (status == 501).then_some("protocol_not_supported");

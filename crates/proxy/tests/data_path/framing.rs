@@ -1,10 +1,10 @@
 //! What says where a message ends goes on in one form, whatever form it came in.
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Protocol, Settings};
+use heddle_proxy::Protocol;
 
 use crate::nodes::pair::Pair;
-use crate::support::{Bed, Client, Upstream, field};
+use crate::support::{Bed, Client, GET, Upstream, field, over};
 
 /// One request and what of it reaches the endpoint, by a client of its own.
 fn reaches(client: &mut Client, upstream: &Upstream, request: &str, body: &str) -> String {
@@ -20,8 +20,7 @@ fn reaches(client: &mut Client, upstream: &Upstream, request: &str, body: &str) 
 
 #[test]
 fn framing_fields_are_written_anew() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     for (came, goes) in [
         ("Transfer-Encoding: CHUNKED", "Transfer-Encoding: chunked"),
         (
@@ -44,17 +43,13 @@ fn framing_fields_are_written_anew() {
 
 #[test]
 fn framing_fields_of_answers_are_written_anew() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     for (came, goes) in [
         ("Transfer-Encoding: Chunked", "Transfer-Encoding: chunked"),
         ("Content-Length: 0000\t", "Content-Length: 0"),
     ] {
-        let mut client = bed.client();
-        client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-        let mut server = upstream.accept();
-        server.head();
-        server.send(format!(
+        let mut client = bed.sending(GET);
+        let _server = upstream.replying(format!(
             "HTTP/1.1 200 OK\r\n{came}\r\nConnection: close\r\n\r\n"
         ));
         let head = client.head();
@@ -64,8 +59,7 @@ fn framing_fields_of_answers_are_written_anew() {
 
 #[test]
 fn look_alikes_of_framing_fields_are_refused() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     for name in [
         "Transfer.Encoding",
         "Transfer_Encoding",
@@ -73,16 +67,11 @@ fn look_alikes_of_framing_fields_are_refused() {
         "Content_Length",
         "CONTENT.LENGTH",
     ] {
-        let mut client = bed.client();
-        client.send(format!(
+        let mut client = bed.sending(format!(
             "POST / HTTP/1.1\r\nHost: echo\r\n{name}: chunked\r\nContent-Length: 0\r\n\r\n"
         ));
         let response = client.response();
-        assert_eq!(
-            (response.status(), response.field("heddle-reason")),
-            (400, Some("field_alias")),
-            "{name}"
-        );
+        assert_eq!(response.verdict(), (400, "field_alias"), "{name}");
         assert_eq!(client.rest(), b"");
     }
     assert!(upstream.is_quiet());
@@ -96,8 +85,7 @@ const PLAIN: &str =
 
 #[test]
 fn chunk_extensions_and_zeros_go_no_further() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     // With the head, and after it, piece by piece.
     for piece in [CHUNKS.len(), 1, 2, 3, 7] {
         let mut client = bed.client();
@@ -109,8 +97,7 @@ fn chunk_extensions_and_zeros_go_no_further() {
             body = "";
         }
         client.send(head);
-        let mut server = upstream.accept();
-        server.head();
+        let mut server = upstream.asked();
         for piece in body.as_bytes().chunks(piece) {
             client.send(piece);
             std::thread::yield_now();
@@ -136,12 +123,7 @@ fn chunk_extensions_and_zeros_go_no_further() {
 #[test]
 fn between_nodes_chunks_go_on_in_one_form() {
     for between_nodes in [Protocol::Link, Protocol::Http1] {
-        let settings = Settings {
-            between_nodes,
-            ..Settings::default()
-        };
-        let upstream = Upstream::new();
-        let pair = Pair::with(&settings, upstream.address, AppProtocol::Http);
+        let (upstream, pair) = Pair::scripted_with(&over(between_nodes), AppProtocol::Http);
         let request = format!(
             "POST / HTTP/1.1\r\nHost: echo.test\r\nTransfer-Encoding: CHUNKED\r\n\r\n{CHUNKS}"
         );
@@ -153,8 +135,7 @@ fn between_nodes_chunks_go_on_in_one_form() {
 /// Chunks that are nearly all framing, many more than fit into a block, and data between them that does.
 #[test]
 fn a_long_body_of_unusual_chunks_is_whole() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     let (mut came, mut goes) = (String::new(), String::new());
     for turn in 0..3000 {
         let data = "x".repeat(1 + turn % 40);
@@ -174,29 +155,24 @@ fn a_long_body_of_unusual_chunks_is_whole() {
     let mut client = bed.client();
     let sender = std::thread::spawn(move || {
         client.send("POST / HTTP/1.1\r\nHost: echo\r\nTransfer-Encoding: chunked\r\n\r\n");
-        client.send(came);
-        client.response().status()
+        client.ask(came).status()
     });
-    let mut server = upstream.accept();
-    server.head();
+    let mut server = upstream.asked();
     assert!(server.exact(goes.len()) == goes.as_bytes());
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    server.answer("");
     assert_eq!(sender.join().unwrap(), 200);
 }
 
 /// A client that cuts its connection within a line that would have been left out.
 #[test]
 fn a_body_that_ends_in_the_middle_of_an_extension_is_not_whole() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(
+    let (upstream, bed) = Bed::scripted();
+    let client = bed.sending(
         "POST / HTTP/1.1\r\nHost: echo\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0;exten",
     );
-    let mut server = upstream.accept();
-    server.head();
+    let mut server = upstream.asked();
     assert_eq!(server.exact(6), b"1\r\nx\r\n");
     drop(client);
     assert_eq!(server.rest(), b"");
-    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+    bed.expect_rejected("client_gone", 1.0);
 }

@@ -1,15 +1,13 @@
 //! One client, one proxy, one endpoint: what passes, and how.
 
-use crate::support::{Bed, Upstream, field, serve};
+use crate::support::{Bed, GET, field, get, post, serve};
 
 #[test]
 fn a_request_passes_and_comes_back() {
-    let bed = Bed::new(&[serve(|head| head.to_owned())]);
-    let mut client = bed.client();
-    client.send("GET /hello?x=1 HTTP/1.1\r\nHost: Echo:80\r\nX-Mine: kept\r\n\r\n");
-    let response = client.response();
+    let bed = Bed::mirrored();
+    let response = bed.ask("GET /hello?x=1 HTTP/1.1\r\nHost: Echo:80\r\nX-Mine: kept\r\n\r\n");
     assert_eq!(response.status(), 200);
-    let seen = String::from_utf8(response.body).unwrap();
+    let seen = response.text();
     assert!(seen.starts_with("GET /hello?x=1 HTTP/1.1\r\n"), "{seen}");
     assert_eq!(field(&seen, "host"), Some("echo"));
     assert_eq!(field(&seen, "x-mine"), Some("kept"));
@@ -19,28 +17,25 @@ fn a_request_passes_and_comes_back() {
 
 #[test]
 fn a_connection_carries_many_requests_and_so_does_its_upstream() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     let mut client = bed.client();
     let mut server = None;
     for i in 0..5 {
-        client.send(format!("GET /{i} HTTP/1.1\r\nHost: echo\r\n\r\n"));
+        client.send(get(&format!("/{i}")));
         let server = server.get_or_insert_with(|| upstream.accept());
         assert!(server.head().starts_with(&format!("GET /{i} ")));
-        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        server.answer("ok");
         assert_eq!(client.response().body, b"ok");
     }
     assert!(upstream.is_quiet());
-    bed.expect_metric("heddle_http_requests_total", &["2xx", "test/echo"], 5.0);
+    bed.expect("heddle_http_requests_total", &["2xx", "test/echo"], 5.0);
 }
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
     let bed = Bed::new(&[serve(|head| head.lines().next().unwrap_or("").to_owned())]);
     let mut client = bed.client();
-    let requests: String = (0..20)
-        .map(|i| format!("GET /{i} HTTP/1.1\r\nHost: echo\r\n\r\n"))
-        .collect();
+    let requests: String = (0..20).map(|i| get(&format!("/{i}"))).collect();
     client.send(requests);
     for i in 0..20 {
         assert_eq!(
@@ -52,21 +47,16 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn bodies_pass_in_both_directions() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     let body: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
     let mut client = bed.client();
     let sent = body.clone();
     let length = body.len();
     let sender = std::thread::spawn(move || {
-        client.send(format!(
-            "POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: {length}\r\n\r\n"
-        ));
-        client.send(sent);
-        client.response()
+        client.send(post(length));
+        client.ask(sent)
     });
-    let mut server = upstream.accept();
-    server.head();
+    let mut server = upstream.asked();
     let received = server.exact(length);
     assert!(
         received == body,
@@ -85,8 +75,7 @@ fn bodies_pass_in_both_directions() {
 
 #[test]
 fn chunks_and_trailers_pass_as_they_are() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     let mut client = bed.client();
     let body = "5\r\nhello\r\n6\r\n world\r\n0\r\nX-Sum: 11\r\n\r\n";
     client.send(format!(
@@ -108,10 +97,8 @@ fn chunks_and_trailers_pass_as_they_are() {
 
 #[test]
 fn an_http_10_client_gets_plain_bytes_and_a_close() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.0\r\n\r\n");
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending("GET / HTTP/1.0\r\n\r\n");
     let mut server = upstream.accept();
     let head = server.head();
     assert!(head.starts_with("GET / HTTP/1.1\r\n"), "{head}");
@@ -125,23 +112,17 @@ fn an_http_10_client_gets_plain_bytes_and_a_close() {
 
 #[test]
 fn head_and_bodiless_answers_leave_the_connection_in_step() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send("HEAD / HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending("HEAD / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let mut server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
     assert_eq!(field(&client.head(), "content-length"), Some("1000"));
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    client.send(GET);
     // The endpoint may send that body yet, on a connection that carries no other request.
     assert_eq!(server.rest(), b"");
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let mut server = upstream.answering("ok");
     assert_eq!(client.response().body, b"ok");
     for status in ["204 No Content", "304 Not Modified"] {
-        client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+        client.send(GET);
         server.head();
         server.send(format!("HTTP/1.1 {status}\r\n\r\n"));
         assert!(client.head().contains(status));
@@ -150,8 +131,7 @@ fn head_and_bodiless_answers_leave_the_connection_in_step() {
 
 #[test]
 fn a_body_that_waits_for_100_is_asked_for_and_sent() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     let mut client = bed.client();
     client
         .send("PUT / HTTP/1.1\r\nHost: echo\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
@@ -167,13 +147,9 @@ fn a_body_that_waits_for_100_is_asked_for_and_sent() {
 
 #[test]
 fn a_body_that_ends_with_the_connection_passes() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\n\r\nall of ");
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let mut server = upstream.replying("HTTP/1.1 200 OK\r\n\r\nall of ");
     let head = client.head();
     assert_eq!(field(&head, "connection"), Some("close"));
     server.send("it");
@@ -183,13 +159,9 @@ fn a_body_that_ends_with_the_connection_passes() {
 
 #[test]
 fn an_early_answer_reaches_a_client_that_is_still_sending() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 1000000\r\n\r\nbegin");
-    let mut server = upstream.accept();
-    server.head();
-    server.send(
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(post(1_000_000) + "begin");
+    let _server = upstream.replying(
         "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig",
     );
     let response = client.response();
@@ -202,13 +174,10 @@ fn an_early_answer_reaches_a_client_that_is_still_sending() {
 
 #[test]
 fn fields_of_one_connection_stay_on_it() {
-    let bed = Bed::new(&[serve(|head| head.to_owned())]);
-    let mut client = bed.client();
-    client.send(
-        "GET / HTTP/1.1\r\nHost: echo\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\n\
-         Proxy-Authorization: Basic eA==\r\nTE: gzip\r\nUpgrade: h2c\r\n\r\n",
-    );
-    let seen = String::from_utf8(client.response().body).unwrap();
+    let bed = Bed::mirrored();
+    let request = "GET / HTTP/1.1\r\nHost: echo\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\n\
+         Proxy-Authorization: Basic eA==\r\nTE: gzip\r\nUpgrade: h2c\r\n\r\n";
+    let seen = bed.ask(request).text();
     for name in [
         "connection",
         "x-hop",
@@ -223,15 +192,14 @@ fn fields_of_one_connection_stay_on_it() {
 
 #[test]
 fn a_clients_own_forwarding_fields_are_stripped_and_counted() {
-    let bed = Bed::new(&[serve(|head| head.to_owned())]);
-    let mut client = bed.client();
-    client.send(
+    let bed = Bed::mirrored();
+    let mut client = bed.sending(
         "GET / HTTP/1.1\r\nHost: echo\r\nX-Forwarded-For: 1.2.3.4\r\nForwarded: for=1.2.3.4\r\n\
          X-Real-IP: 1.2.3.4\r\nX-Forwarded-Client-Cert: x\r\nx_forwarded_for: 1.2.3.4\r\n\
          X.Forwarded.For: 1.2.3.4\r\nX~Real_IP: 1.2.3.4\r\n\r\n",
     );
-    let seen = String::from_utf8(client.response().body).unwrap();
+    let seen = client.response().text();
     assert!(!seen.contains("1.2.3.4"), "{seen}");
     assert_eq!(field(&seen, "x-forwarded-for"), Some("127.0.0.1"));
-    bed.expect_metric("heddle_forwarding_headers_stripped_total", &[], 7.0);
+    bed.expect("heddle_forwarding_headers_stripped_total", &[], 7.0);
 }

@@ -1,60 +1,35 @@
 //! Connections whose bytes are passed on as they are, and how it is found out which those are.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr};
-use std::sync::Arc;
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use heddle_model::{
-    AppProtocol, Filters, Mesh, Outcome, PathMatch, RouteAction, RouteMatch, RouteRule,
-};
-use heddle_proxy::{Settings, Timeouts};
+use heddle_model::AppProtocol;
+use heddle_proxy::Settings;
 
-use crate::support::{Bed, Client, Log, PATIENCE, Upstream, count, mesh};
+use crate::support::{
+    Bed, GET, Log, PATIENCE, Upstream, bounded, count, forward, plain, quick, refusing, speaking,
+};
 use crate::waits::flood;
 
-fn speaking(protocol: AppProtocol, endpoint: SocketAddr) -> Mesh {
-    let mut mesh = mesh(&[endpoint], None);
-    mesh.services[0].ports[0].protocol = protocol;
-    mesh
+/// A proxy before an endpoint that speaks this, and of which the test says what it does.
+fn scripted(protocol: AppProtocol) -> (Upstream, Bed) {
+    let upstream = Upstream::new();
+    let bed = Bed::of(&speaking(protocol, &[upstream.address]));
+    (upstream, bed)
 }
 
-/// Where nothing listens. A port that was free a moment ago may be another test's by now; this one is
-/// given to a socket only when it asks for it.
-fn refusing() -> SocketAddr {
-    ([127, 0, 0, 1], 1).into()
-}
-
-/// A rule that leads nowhere but to `/public`.
-fn public() -> RouteRule {
-    RouteRule {
-        name: "test/public".into(),
-        rule: 0,
-        matcher: RouteMatch {
-            path: PathMatch::Prefix("/public".into()),
-            method: None,
-            headers: Vec::new(),
-            query: Vec::new(),
-        },
-        action: Arc::new(RouteAction {
-            filters: Filters::default(),
-            outcome: Outcome::Forward(Vec::new()),
-            request_timeout_ms: None,
-            backend_timeout_ms: None,
-        }),
-    }
-}
-
-fn bed(protocol: AppProtocol, upstream: &Upstream) -> Bed {
-    Bed::with(Settings::default(), &speaking(protocol, upstream.address))
+/// The same, with an access log.
+fn logged(settings: Settings, protocol: AppProtocol) -> (Upstream, Bed, Log) {
+    let upstream = Upstream::new();
+    let (bed, log) = Bed::logged(settings, &speaking(protocol, &[upstream.address]));
+    (upstream, bed, log)
 }
 
 #[test]
 fn bytes_pass_both_ways_and_each_direction_ends_by_itself() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Tcp, &upstream);
-    let mut client = bed.client();
-    let mut server = upstream.accept();
+    let (upstream, bed) = scripted(AppProtocol::Tcp);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
 
     client.send(b"\x00\xffhello");
     assert_eq!(server.exact(7), b"\x00\xffhello");
@@ -70,37 +45,33 @@ fn bytes_pass_both_ways_and_each_direction_ends_by_itself() {
         "source=\"unidentified\"",
         "destination_service=\"test/echo\"",
     ];
-    bed.expect_metric("heddle_tcp_connections_total", &labels, 1.0);
-    bed.expect_metric("heddle_tcp_connections_active", &labels, 0.0);
-    bed.expect_metric("heddle_tcp_received_bytes_total", &labels, 7.0);
-    bed.expect_metric("heddle_tcp_sent_bytes_total", &labels, 8.0);
-    bed.expect_metric("heddle_connections_active", &[], 0.0);
-    bed.expect_metric("heddle_upstream_connections_active", &[], 0.0);
+    bed.expect("heddle_tcp_connections_total", &labels, 1.0);
+    bed.expect("heddle_tcp_connections_active", &labels, 0.0);
+    bed.expect("heddle_tcp_received_bytes_total", &labels, 7.0);
+    bed.expect("heddle_tcp_sent_bytes_total", &labels, 8.0);
+    bed.expect("heddle_connections_active", &[], 0.0);
+    bed.expect("heddle_upstream_connections_active", &[], 0.0);
 }
 
 #[test]
 fn what_was_said_at_the_end_arrives_after_the_flow_is_over() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Tcp, &upstream);
-    let mut client = bed.client();
-    let mut server = upstream.accept();
+    let (upstream, bed) = scripted(AppProtocol::Tcp);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(server.rest(), b"");
     // More than the client is sent as long as it reads nothing: the rest is with the kernel when the proxy closes.
     let said = vec![7; 300_000];
     server.send(&said);
     drop(server);
-    bed.expect_metric("heddle_connections_active", &[], 0.0);
+    bed.expect("heddle_connections_active", &[], 0.0);
     assert_eq!(client.rest().len(), said.len());
 }
 
 #[test]
 fn a_slow_reader_stops_the_sender_and_gets_every_byte() {
     const SIZE: usize = 32 << 20;
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Tcp, &upstream);
-    let mut client = bed.client();
-    let mut server = upstream.accept();
+    let (upstream, bed) = scripted(AppProtocol::Tcp);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
     let sender = std::thread::spawn(move || {
         let bytes: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
         server.send(bytes);
@@ -121,54 +92,31 @@ fn a_slow_reader_stops_the_sender_and_gets_every_byte() {
 
 #[test]
 fn a_reset_is_passed_on_as_a_reset() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Tcp, &upstream);
-    let mut client = bed.client();
-    let mut server = upstream.accept();
+    let (upstream, bed) = scripted(AppProtocol::Tcp);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
     server.send(b"half a mess");
     assert_eq!(client.exact(11), b"half a mess");
     // Closing with unread bytes makes the kernel send a reset.
     client.send(b"unread");
-    let mut one = [0; 1];
-    assert_eq!(server.stream.peek(&mut one).unwrap(), 1);
+    assert_eq!(server.stream.peek(&mut [0; 1]).unwrap(), 1);
     drop(server);
-    let error = client
-        .stream
-        .read(&mut one)
-        .expect_err("a reset, not an end");
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    bed.expect_metric("heddle_requests_rejected_total", &["upstream_reset"], 1.0);
-}
-
-/// Waits for the connection to end, which must be by a reset.
-fn reset(mut client: Client) {
-    let error = client.stream.read(&mut [0; 1]);
-    let error = error.expect_err("a reset, not an end");
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-}
-
-/// Closes a connection with a reset.
-fn cut(client: Client) {
-    let linger = rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO));
-    linger.unwrap();
-    drop(client);
+    client.expect_reset();
+    bed.expect_rejected("upstream_reset", 1.0);
 }
 
 #[test]
 fn a_reset_before_it_is_known_what_a_client_speaks_is_passed_on() {
     for first in ["", "GE", "PUT /important/file HTT"] {
-        let upstream = Upstream::new();
-        let mesh = speaking(AppProtocol::Undeclared, upstream.address);
-        let (bed, log) = Bed::logged(Settings::default(), &mesh);
+        let (upstream, bed, log) = logged(Settings::default(), AppProtocol::Undeclared);
         let mut client = bed.client();
         let server = upstream.accept();
         client.send(first);
-        cut(client);
-        reset(server);
+        client.reset();
+        server.expect_reset();
         let line = failed(&bed, &log, "client_reset");
         assert!(line.contains(r#""blame":"downstream""#), "{line}");
-        bed.expect_metric("heddle_connections_active", &[], 0.0);
-        bed.expect_metric("heddle_upstream_connections_active", &[], 0.0);
+        bed.expect("heddle_connections_active", &[], 0.0);
+        bed.expect("heddle_upstream_connections_active", &[], 0.0);
     }
 }
 
@@ -176,19 +124,17 @@ fn a_reset_before_it_is_known_what_a_client_speaks_is_passed_on() {
 #[test]
 fn a_reset_is_noticed_while_the_other_side_does_not_read() {
     for (reason, from_client) in [("client_reset", true), ("upstream_reset", false)] {
-        let upstream = Upstream::new();
-        let mesh = speaking(AppProtocol::Tcp, upstream.address);
-        let (bed, log) = Bed::logged(Settings::default(), &mesh);
+        let (upstream, bed, log) = logged(Settings::default(), AppProtocol::Tcp);
         let (client, server) = (bed.client(), upstream.accept());
         let (mut sender, other) = match from_client {
             true => (client, server),
             false => (server, client),
         };
         flood(&mut sender.stream);
-        cut(sender);
+        sender.reset();
         failed(&bed, &log, reason);
-        bed.expect_metric("heddle_tcp_connections_active", &[], 0.0);
-        bed.expect_metric("heddle_connections_active", &[], 0.0);
+        bed.expect("heddle_tcp_connections_active", &[], 0.0);
+        bed.expect("heddle_connections_active", &[], 0.0);
         drop(other);
     }
 }
@@ -196,9 +142,7 @@ fn a_reset_is_noticed_while_the_other_side_does_not_read() {
 #[test]
 fn a_reset_is_noticed_after_the_end_of_a_stream() {
     for (reason, from_client) in [("client_reset", true), ("upstream_reset", false)] {
-        let upstream = Upstream::new();
-        let mesh = speaking(AppProtocol::Tcp, upstream.address);
-        let (bed, log) = Bed::logged(Settings::default(), &mesh);
+        let (upstream, bed, log) = logged(Settings::default(), AppProtocol::Tcp);
         let (client, server) = (bed.client(), upstream.accept());
         let (sender, mut other) = match from_client {
             true => (client, server),
@@ -206,7 +150,7 @@ fn a_reset_is_noticed_after_the_end_of_a_stream() {
         };
         sender.stream.shutdown(Shutdown::Write).unwrap();
         assert_eq!(other.rest(), b"");
-        cut(sender);
+        sender.reset();
         failed(&bed, &log, reason);
         // Its stream has ended, so that reading does not tell.
         let patience = Instant::now() + PATIENCE;
@@ -219,35 +163,22 @@ fn a_reset_is_noticed_after_the_end_of_a_stream() {
 
 /// Waits until one connection to the Service has failed for a reason, and looks for it in the log.
 fn failed(bed: &Bed, log: &Log, reason: &str) -> String {
-    bed.expect_metric("heddle_requests_rejected_total", &[reason], 1.0);
+    bed.expect_rejected(reason, 1.0);
     let service = "destination_service=\"test/echo\"";
     let labels = ["source=\"unidentified\"", service, reason];
-    bed.expect_metric("heddle_tcp_connections_failed_total", &labels, 1.0);
-    let line = log.line();
-    let expected = [
-        format!(r#""reason":"{reason}""#),
-        r#""destination_service":"test/echo""#.to_owned(),
-    ];
-    assert!(expected.iter().all(|part| line.contains(part)), "{line}");
-    line
+    bed.expect("heddle_tcp_connections_failed_total", &labels, 1.0);
+    let named = format!(r#""reason":"{reason}""#);
+    log.expect(&[&named, r#""destination_service":"test/echo""#])
 }
 
 #[test]
 fn a_connection_on_which_neither_side_speaks_ends() {
     for protocol in [AppProtocol::Tcp, AppProtocol::Undeclared] {
-        let upstream = Upstream::new();
-        let settings = Settings {
-            timeouts: Timeouts {
-                tcp_idle: Duration::from_millis(200),
-                ..Timeouts::default()
-            },
-            ..Settings::default()
-        };
-        let (bed, log) = Bed::logged(settings, &speaking(protocol, upstream.address));
-        let client = bed.client();
-        let server = upstream.accept();
-        reset(client);
-        reset(server);
+        let settings = quick(|timeouts| timeouts.tcp_idle = Duration::from_millis(200));
+        let (upstream, bed, log) = logged(settings, protocol);
+        let (client, server) = (bed.client(), upstream.accept());
+        client.expect_reset();
+        server.expect_reset();
         let line = failed(&bed, &log, "tcp_idle_timeout");
         assert!(line.contains(r#""attempts":1"#), "{line}");
     }
@@ -257,14 +188,14 @@ fn a_connection_on_which_neither_side_speaks_ends() {
 fn an_endpoint_that_refuses_resets_the_connection_and_is_named() {
     let address = refusing();
     for protocol in [AppProtocol::Tls, AppProtocol::Undeclared] {
-        let (bed, log) = Bed::logged(Settings::default(), &speaking(protocol, address));
+        let (bed, log) = Bed::logged(Settings::default(), &speaking(protocol, &[address]));
         let mut client = bed.client();
         if protocol == AppProtocol::Undeclared {
             // It may still turn out to be HTTP, and is waited for a moment.
             client.send(b"\x16");
             client.stream.shutdown(Shutdown::Write).unwrap();
         }
-        reset(client);
+        client.expect_reset();
         let line = failed(&bed, &log, "upstream_connect_failed");
         let named = format!(r#""upstream":"{address}","request_bytes":0,"response_bytes":0,"#);
         assert!(line.contains(&named), "{line}");
@@ -275,10 +206,8 @@ fn an_endpoint_that_refuses_resets_the_connection_and_is_named() {
 
 #[test]
 fn what_has_no_endpoint_says_so() {
-    let mut mesh = mesh(&[], None);
-    mesh.services[0].ports[0].protocol = AppProtocol::Tcp;
-    let (bed, log) = Bed::logged(Settings::default(), &mesh);
-    reset(bed.client());
+    let (bed, log) = Bed::logged(Settings::default(), &speaking(AppProtocol::Tcp, &[]));
+    bed.client().expect_reset();
     let line = failed(&bed, &log, "no_endpoint");
     assert!(line.contains(r#""upstream":null"#), "{line}");
     assert!(line.contains(r#""attempts":0"#), "{line}");
@@ -287,16 +216,14 @@ fn what_has_no_endpoint_says_so() {
 /// SMTP, MySQL and SSH servers speak first: the client says nothing until they have.
 #[test]
 fn a_server_that_speaks_first_does_not_wait() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Undeclared, &upstream);
-    let mut client = bed.client();
-    let mut server = upstream.accept();
+    let (upstream, bed) = scripted(AppProtocol::Undeclared);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
     server.send("220 mail.example ESMTP\r\n");
     assert_eq!(client.exact(24), b"220 mail.example ESMTP\r\n");
     // What looks like HTTP now is payload.
     client.send("GET / HTTP/1.1\r\n\r\n");
     assert_eq!(server.exact(18), b"GET / HTTP/1.1\r\n\r\n");
-    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+    bed.expect("heddle_tcp_connections_active", &[], 1.0);
 }
 
 #[test]
@@ -307,10 +234,8 @@ fn a_client_that_speaks_another_protocol_is_passed_on() {
         b"EHLO me\r\n",
         b"GET key\r\n",
     ] {
-        let upstream = Upstream::new();
-        let bed = bed(AppProtocol::Undeclared, &upstream);
-        let mut client = bed.client();
-        client.send(first);
+        let (upstream, bed) = scripted(AppProtocol::Undeclared);
+        let mut client = bed.sending(first);
         let mut server = upstream.accept();
         assert_eq!(server.exact(first.len()), first);
         server.send("answer");
@@ -321,21 +246,12 @@ fn a_client_that_speaks_another_protocol_is_passed_on() {
 /// Half a request line is neither: it waits no longer than a head may take, not `tcp_idle`.
 #[test]
 fn a_request_line_that_does_not_go_on_is_passed_on_when_its_time_is_over() {
-    let upstream = Upstream::new();
-    let settings = Settings {
-        timeouts: Timeouts {
-            request_head: Duration::from_millis(100),
-            ..Timeouts::default()
-        },
-        ..Settings::default()
-    };
-    let mesh = speaking(AppProtocol::Undeclared, upstream.address);
-    let bed = Bed::with(settings, &mesh);
-    let mut client = bed.client();
-    let mut server = upstream.accept();
+    let settings = quick(|timeouts| timeouts.request_head = Duration::from_millis(100));
+    let (upstream, bed, _log) = logged(settings, AppProtocol::Undeclared);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
     client.send("GET / HTT");
     assert_eq!(server.exact(9), b"GET / HTT");
-    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+    bed.expect("heddle_tcp_connections_active", &[], 1.0);
     // What comes now is a part of the stream, whatever it looks like.
     client.send("P/1.1\r\n\r\n");
     assert_eq!(server.exact(9), b"P/1.1\r\n\r\n");
@@ -345,10 +261,8 @@ fn a_request_line_that_does_not_go_on_is_passed_on_when_its_time_is_over() {
 
 #[test]
 fn http_on_an_undeclared_port_is_http_however_it_arrives() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Undeclared, &upstream);
-    let mut client = bed.client();
-    let mut server = upstream.accept();
+    let (upstream, bed) = scripted(AppProtocol::Undeclared);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
     for byte in b"GET /a HTTP/1.1\r\nHost: echo\r\nConnection: x\r\nX: y\r\n\r\n" {
         client.stream.write_all(&[*byte]).unwrap();
     }
@@ -362,31 +276,26 @@ fn http_on_an_undeclared_port_is_http_however_it_arrives() {
     server.send("HTTP/1.1 204 No Content\r\n\r\n");
     assert_eq!(client.response().status(), 204);
     assert!(upstream.is_quiet());
-    bed.expect_metric("heddle_http_requests_total", &["2xx"], 2.0);
-    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+    bed.expect("heddle_http_requests_total", &["2xx"], 2.0);
+    bed.expect("heddle_tcp_connections_total", &[], 0.0);
 }
 
 /// None of these is a way around what is known of HTTP: they are answered as it.
 #[test]
 fn what_turns_out_to_be_http_is_closed_and_not_reset() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Undeclared, &upstream);
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\nConnection: close\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let (upstream, bed) = scripted(AppProtocol::Undeclared);
+    let mut client = bed.sending("GET / HTTP/1.1\r\nHost: echo.test\r\nConnection: close\r\n\r\n");
+    let mut server = upstream.answering("ok");
     assert_eq!(client.response().body, b"ok");
     assert_eq!(client.stream.read(&mut [0]).unwrap(), 0);
-    bed.expect_metric("heddle_upstream_connections_idle", &[], 1.0);
+    bed.expect("heddle_upstream_connections_idle", &[], 1.0);
     drop(bed);
     assert_eq!(server.stream.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]
 fn unusual_requests_are_http_too() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let (upstream, bed) = scripted(AppProtocol::Undeclared);
     let long = format!("GET /{} HTTP/1.1\r\nHost: echo\r\n\r\n", "a".repeat(5000));
     for (request, status) in [
         ("PROPFIND / HTTP/1.1\r\nHost: echo\r\n\r\n", 204),
@@ -395,8 +304,7 @@ fn unusual_requests_are_http_too() {
         (long.as_str(), 204),
         ("\nGET / HTTP/1.1\r\nHost: echo\r\n\r\n", 400),
     ] {
-        let mut client = bed.client();
-        let mut server = upstream.accept();
+        let (mut client, mut server) = (bed.client(), upstream.accept());
         client.send(request);
         if status == 204 {
             assert!(server.head().contains("X-Forwarded-For"), "{request:?}");
@@ -404,17 +312,15 @@ fn unusual_requests_are_http_too() {
         }
         assert_eq!(client.response().status(), status, "{request:?}");
     }
-    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+    bed.expect("heddle_tcp_connections_total", &[], 0.0);
 }
 
 /// Words that could be the beginning of a request, from clients that wait for an answer to them.
 #[test]
 fn what_stays_unclear_is_passed_on() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let (upstream, bed) = scripted(AppProtocol::Undeclared);
     for first in ["ruok", "P", "\r\n"] {
-        let mut client = bed.client();
-        let mut server = upstream.accept();
+        let (mut client, mut server) = (bed.client(), upstream.accept());
         client.send(first);
         assert_eq!(server.exact(first.len()), first.as_bytes());
         server.send("imok");
@@ -425,8 +331,7 @@ fn what_stays_unclear_is_passed_on() {
 /// A client that connects before there are rules and speaks after them is judged by them.
 #[test]
 fn rules_hold_for_clients_that_connected_before_them() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Undeclared, &upstream);
+    let (upstream, bed) = scripted(AppProtocol::Undeclared);
     // The last of them is for a greeting of the server's.
     let requests = [
         ("GET /private HTTP/1.1\r\nHost: echo\r\n\r\n", 404),
@@ -437,83 +342,55 @@ fn rules_hold_for_clients_that_connected_before_them() {
     let mut clients: Vec<_> = requests
         .map(|(request, status)| (bed.client(), upstream.accept(), request, status))
         .into();
-    let mut after = speaking(AppProtocol::Undeclared, upstream.address);
+    // A rule that leads nowhere but to `/public`.
+    let public = plain("/public", forward(Vec::new()));
+    let mut after = speaking(AppProtocol::Undeclared, &[upstream.address]);
     after.generation = 2;
-    after.services[0].ports[0].routes = Some(vec![public()]);
-    bed.proxy.apply(&after);
-    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    after.services[0].ports[0].routes = Some(vec![public]);
+    bed.apply(&after);
     clients[3].1.send("220 mail.example ESMTP\r\n");
     for (client, server, request, status) in &mut clients {
-        client.send(*request);
-        assert_eq!(client.response().status(), *status, "{request:?}");
+        assert_eq!(client.ask(*request).status(), *status, "{request:?}");
         server.stream.set_nonblocking(true).unwrap();
         let nothing = server.stream.peek(&mut [0; 1]).map_or(0, |n| n);
         assert_eq!(nothing, 0, "{request:?} reached the endpoint");
     }
-    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+    bed.expect("heddle_tcp_connections_total", &[], 0.0);
 }
 
 #[test]
 fn what_is_declared_by_the_time_the_client_speaks_counts() {
-    let upstream = Upstream::new();
-    let bed = bed(AppProtocol::Undeclared, &upstream);
-    let mut client = bed.client();
-    let mut server = upstream.accept();
-    let mut after = speaking(AppProtocol::Tcp, upstream.address);
+    let (upstream, bed) = scripted(AppProtocol::Undeclared);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
+    let mut after = speaking(AppProtocol::Tcp, &[upstream.address]);
     after.generation = 2;
-    bed.proxy.apply(&after);
-    bed.expect_metric("heddle_worker_config_generation", &[], 2.0);
+    bed.apply(&after);
     client.send("GET / HTTP/1.1\r\n\r\n");
     assert_eq!(server.exact(18), b"GET / HTTP/1.1\r\n\r\n");
 }
 
 #[test]
 fn who_asks_in_http_is_told_that_no_endpoint_answers() {
-    let address = refusing();
-    let mesh = speaking(AppProtocol::Undeclared, address);
-    let bed = Bed::with(Settings::default(), &mesh);
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let response = client.response();
-    assert_eq!(response.status(), 503);
-    assert_eq!(
-        response.field("heddle-reason"),
-        Some("upstream_connect_failed")
-    );
+    let bed = Bed::of(&speaking(AppProtocol::Undeclared, &[refusing()]));
+    assert_eq!(bed.ask(GET).verdict(), (503, "upstream_connect_failed"));
     // Who asks in another protocol, or waits to be greeted, finds the connection closed.
     for words in [&b"\x00\x01\x02"[..], b""] {
-        let mut other = bed.client();
-        other.send(words);
-        assert_eq!(other.rest(), b"");
+        assert_eq!(bed.sending(words).rest(), b"");
     }
 }
 
 #[test]
 fn who_finds_no_block_left_is_told_so_in_its_own_protocol() {
-    let upstream = Upstream::new();
-    let mut settings = Settings::default();
-    settings.bounds.blocks = 16;
-    let (bed, log) = Bed::logged(
-        settings,
-        &speaking(AppProtocol::Undeclared, upstream.address),
-    );
+    let settings = bounded(|bounds| bounds.blocks = 16);
+    let (_upstream, bed, log) = logged(settings, AppProtocol::Undeclared);
     let unfinished: Vec<_> = (0..16)
-        .map(|_| {
-            let mut client = bed.client();
-            client.send("GET / HTTP/1.1\r\nHost: echo\r\nA: ");
-            client
-        })
+        .map(|_| bed.sending("GET / HTTP/1.1\r\nHost: echo\r\nA: "))
         .collect();
-    bed.expect_metric("heddle_buffer_blocks_active", &[], 16.0);
-    let mut other = bed.client();
-    other.send(b"\x16\x03\x01");
-    reset(other);
+    bed.expect("heddle_buffer_blocks_active", &[], 16.0);
+    bed.sending(b"\x16\x03\x01").expect_reset();
     failed(&bed, &log, "buffers_exhausted");
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let response = client.response();
-    assert_eq!(response.status(), 503);
-    assert_eq!(response.field("heddle-reason"), Some("buffers_exhausted"));
+    let mut client = bed.sending(GET);
+    assert_eq!(client.response().verdict(), (503, "buffers_exhausted"));
     // What the proxy had no room to read is no reason to take the answer back.
     assert!(matches!(client.stream.read(&mut [0; 1]), Ok(0)));
     drop(unfinished);
@@ -521,21 +398,14 @@ fn who_finds_no_block_left_is_told_so_in_its_own_protocol() {
 
 #[tokio::test]
 async fn a_drain_that_cuts_an_opaque_connection_says_so() {
-    let upstream = Upstream::new();
-    let mesh = speaking(AppProtocol::Tcp, upstream.address);
-    let (bed, log) = Bed::logged(Settings::default(), &mesh);
-    let mut client = bed.client();
-    let mut server = upstream.accept();
+    let (upstream, bed, log) = logged(Settings::default(), AppProtocol::Tcp);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
     client.send("busy");
     assert_eq!(server.exact(4), b"busy");
     let registry = bed.registry.clone();
     let drained = bed.proxy.drain(Duration::from_millis(50)).await;
     assert_eq!(drained.cut, 1);
-    let line = log.line();
-    assert!(
-        line.contains(r#""reason":"draining","blame":"heddle""#),
-        "{line}"
-    );
+    log.expect(&[r#""reason":"draining","blame":"heddle""#]);
     let rejected = "heddle_requests_rejected_total";
     assert_eq!(count(&registry, rejected, &["draining"]), 1.0);
     assert_eq!(count(&registry, rejected, &["tcp_idle_timeout"]), 0.0);

@@ -2,22 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_model::{
     AppProtocol, HttpMatch, Mesh, Mode, PathMatch, Policy, PolicyAction, PolicyName, PolicyRule,
-    Probe, ServiceAccountName, ServiceName, Sources, SpiffeId, Workload, WorkloadName,
-    WorkloadPort,
+    Probe, ServiceAccountName, Sources, SpiffeId, Workload, WorkloadName, WorkloadPort,
 };
-use heddle_proxy::{Entry, Settings};
+use heddle_proxy::Settings;
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
 };
 
-use crate::support::{Bed, Client, PATIENCE, Upstream, mesh, serve};
+use crate::support::{Bed, Client, GET, PATIENCE, Upstream, echo_entry, mesh, open, quick, serve};
 
 /// Callers beside the unidentified one.
 pub(crate) const CALLERS: [&str; 2] = ["shop", "intruder"];
@@ -98,6 +97,22 @@ pub(crate) fn from(caller: &str) -> PolicyRule {
     }
 }
 
+/// A rule for what the shop asks for so.
+pub(crate) fn asking(http: HttpMatch) -> PolicyRule {
+    PolicyRule {
+        http: Some(http),
+        ..from("shop")
+    }
+}
+
+/// A rule for what the shop asks for by this path.
+pub(crate) fn asking_for(path: PathMatch) -> PolicyRule {
+    asking(HttpMatch {
+        paths: vec![path],
+        ..HttpMatch::default()
+    })
+}
+
 pub(crate) fn allow(caller: &str) -> Vec<Policy> {
     vec![policy("callers", PolicyAction::Allow, vec![from(caller)])]
 }
@@ -117,14 +132,8 @@ impl Guarded {
         let bed = Bed::with(settings, mesh);
         let mut doors = BTreeMap::new();
         for (id, caller) in (10..).zip(CALLERS) {
-            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-            doors.insert(caller, socket.local_addr().unwrap());
-            let entry = Entry::Service {
-                caller: Some(WorkloadName::new("test", caller).unwrap()),
-                service: ServiceName::parse("test/echo").unwrap(),
-                port: 80,
-            };
-            bed.proxy.listen(id, socket, entry);
+            let entry = echo_entry(Some(WorkloadName::new("test", caller).unwrap()));
+            doors.insert(caller, open(&bed.proxy, id, entry));
         }
         Guarded { bed, doors }
     }
@@ -133,13 +142,15 @@ impl Guarded {
         Client::connect(*self.doors.get(caller).unwrap_or(&self.bed.address))
     }
 
+    /// A client that has sent this.
+    pub(crate) fn sending(&self, caller: &str, bytes: impl AsRef<[u8]>) -> Client {
+        self.client(caller).sending(bytes)
+    }
+
     /// The status that a request of its own gets.
     pub(crate) fn status(&self, caller: &str, line: &str, fields: &str) -> u16 {
-        let mut client = self.client(caller);
-        client.send(format!(
-            "{line} HTTP/1.1\r\nHost: echo.test\r\n{fields}\r\n"
-        ));
-        client.response().status()
+        let request = format!("{line} HTTP/1.1\r\nHost: echo.test\r\n{fields}\r\n");
+        self.client(caller).ask(request).status()
     }
 
     fn get(&self, caller: &str) -> u16 {
@@ -154,35 +165,24 @@ fn only_callers_that_a_rule_names_get_through() {
     for caller in ["shop", "intruder", "unidentified"] {
         assert_eq!(bed.get(caller), 200, "{caller}, without policies");
     }
-    bed.bed.proxy.apply(&with(mesh, allow("shop")));
-    bed.bed
-        .expect_metric("heddle_worker_config_generation", &[], 2.0);
+    bed.bed.apply(&with(mesh, allow("shop")));
     assert_eq!(bed.get("shop"), 200);
     assert_eq!(bed.get("unidentified"), 403);
     let mut intruder = bed.client("intruder");
-    intruder.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-    let response = intruder.response();
-    assert_eq!(response.status(), 403);
-    assert_eq!(response.field("heddle-reason"), Some("policy_denied"));
+    assert_eq!(intruder.ask(GET).verdict(), (403, "policy_denied"));
     // Who was refused may ask for something else on the same connection.
-    intruder.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-    assert_eq!(intruder.response().status(), 403);
-    let denied = ["reason=\"policy_denied\""];
-    bed.bed
-        .expect_metric("heddle_requests_rejected_total", &denied, 3.0);
+    assert_eq!(intruder.ask(GET).status(), 403);
+    bed.bed.expect_rejected("policy_denied", 3.0);
 }
 
 #[test]
 fn rules_see_the_request_as_the_endpoint_gets_it() {
-    let rule = PolicyRule {
-        http: Some(HttpMatch {
-            methods: vec!["GET".into()],
-            paths: vec![PathMatch::Prefix("/public".into())],
-            path_starts: Vec::new(),
-            headers: vec![("x-team".into(), "blue".into())],
-        }),
-        ..from("shop")
-    };
+    let rule = asking(HttpMatch {
+        methods: vec!["GET".into()],
+        paths: vec![PathMatch::Prefix("/public".into())],
+        path_starts: Vec::new(),
+        headers: vec![("x-team".into(), "blue".into())],
+    });
     let policies = vec![policy("paths", PolicyAction::Allow, vec![rule])];
     let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
     let bed = Guarded::new(&with(mesh, policies));
@@ -247,15 +247,13 @@ fn opaque_connections_that_no_rule_allows_are_reset_and_reach_no_endpoint() {
     let mesh = guarded(upstream.address, AppProtocol::Tcp);
     let bed = Guarded::new(&with(mesh, allow("shop")));
     for caller in ["intruder", "unidentified"] {
-        let mut client = bed.client(caller);
-        assert_eq!(client.rest(), b"");
+        assert_eq!(bed.client(caller).rest(), b"");
     }
     let denied = ["reason=\"policy_denied\""];
     bed.bed
-        .expect_metric("heddle_tcp_connections_failed_total", &denied, 2.0);
+        .expect("heddle_tcp_connections_failed_total", &denied, 2.0);
     assert!(upstream.is_quiet());
-    let mut client = bed.client("shop");
-    client.send("hello");
+    let _client = bed.sending("shop", "hello");
     assert_eq!(upstream.accept().exact(5), b"hello");
 }
 
@@ -278,34 +276,27 @@ fn a_health_check_that_only_connects_passes_no_byte_either_way() {
     let _it_may_be_over_already = curious.stream.write_all(b"SELECT 1");
     assert_eq!(upstream.accept().rest(), b"");
     assert_eq!(curious.rest(), b"");
-    let mut known = bed.client("shop");
-    known.send("hello");
+    let _known = bed.sending("shop", "hello");
     assert_eq!(upstream.accept().exact(5), b"hello");
 }
 
 #[test]
 fn bytes_that_a_rule_about_requests_cannot_judge_are_refused() {
     // An undeclared port becomes HTTP by such a rule when manifests are compiled; here it has not.
-    let rule = PolicyRule {
-        http: Some(HttpMatch {
-            methods: vec!["GET".into()],
-            ..HttpMatch::default()
-        }),
-        ..from("shop")
-    };
+    let rule = asking(HttpMatch {
+        methods: vec!["GET".into()],
+        ..HttpMatch::default()
+    });
     let upstream = Upstream::new();
     let policies = vec![policy("methods", PolicyAction::Allow, vec![rule])];
     let bed = Guarded::new(&with(
         guarded(upstream.address, AppProtocol::Undeclared),
         policies,
     ));
-    let mut client = bed.client("shop");
-    client.send("SSH-2.0-client\r\n");
+    let mut client = bed.sending("shop", "SSH-2.0-client\r\n");
     assert_eq!(client.rest(), b"");
     assert_eq!(upstream.accept().rest(), b"", "not a byte of it");
-    let mut intruder = bed.client("intruder");
-    intruder.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-    assert_eq!(intruder.response().status(), 403);
+    assert_eq!(bed.get("intruder"), 403);
 }
 
 #[test]
@@ -316,11 +307,8 @@ fn what_is_under_way_ends_when_it_is_not_allowed_any_more_and_nothing_else_does(
         let bed = Guarded::new(&open);
         let mut flows = Vec::new();
         for caller in CALLERS {
-            let mut client = bed.client(caller);
-            client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-            let mut server = upstream.accept();
-            server.head();
-            server.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun");
+            let mut client = bed.sending(caller, GET);
+            let server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun");
             client.head();
             assert_eq!(client.exact(5), b"begun");
             flows.push((client, server));
@@ -329,9 +317,7 @@ fn what_is_under_way_ends_when_it_is_not_allowed_any_more_and_nothing_else_does(
         let (mut intruder, mut theirs) = flows.pop().unwrap();
         assert_eq!(intruder.rest(), b"");
         assert_eq!(theirs.rest(), b"");
-        let revoked = ["reason=\"policy_revoked\""];
-        bed.bed
-            .expect_metric("heddle_requests_rejected_total", &revoked, 1.0);
+        bed.bed.expect_rejected("policy_revoked", 1.0);
         let (mut shop, mut theirs) = flows.pop().unwrap();
         theirs.send([b'x'; 95]);
         assert_eq!(shop.exact(95), [b'x'; 95]);
@@ -343,14 +329,10 @@ fn a_request_that_waits_for_its_answer_is_told_that_it_is_not_allowed_any_more()
     let upstream = Upstream::new();
     let open = guarded(upstream.address, AppProtocol::Http);
     let bed = Guarded::new(&open);
-    let mut client = bed.client("intruder");
-    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
+    let mut client = bed.sending("intruder", GET);
+    let _server = upstream.asked();
     bed.bed.proxy.apply(&with(open, allow("shop")));
-    let response = client.response();
-    assert_eq!(response.status(), 403);
-    assert_eq!(response.field("heddle-reason"), Some("policy_revoked"));
+    assert_eq!(client.response().verdict(), (403, "policy_revoked"));
 }
 
 #[test]
@@ -362,7 +344,7 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(bed.get("intruder"), 200);
     assert_eq!(bed.get("shop"), 200);
     let differences = "heddle_policy_dry_run_differences_total";
-    bed.bed.expect_metric(differences, &[], 1.0);
+    bed.bed.expect(differences, &[], 1.0);
 }
 
 /// A listener that takes no connection: its queue is full. It is there as long as what comes with it.
@@ -402,12 +384,11 @@ fn a_request_that_is_tried_again_is_judged_by_the_policies_of_now() {
     endpoints.sort_by_key(|endpoint| endpoint.address);
     mesh.workloads.push(workload("first", away));
     mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut settings = Settings::default();
-    settings.timeouts.connect = Duration::from_millis(1_500);
+    let settings = quick(|timeouts| timeouts.connect = Duration::from_millis(1_500));
     let nodes = Guarded::with(settings, &mesh);
     let mut clients = [(); 2].map(|()| nodes.client("intruder"));
     for client in &mut clients {
-        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+        client.send(GET);
     }
     // One of them is answered, the other waits for the endpoint that takes no connection.
     let answered = |client: &Client| {
@@ -419,13 +400,7 @@ fn a_request_that_is_tried_again_is_judged_by_the_policies_of_now() {
     let [waiting, other] = &mut clients;
     assert_eq!(other.response().body, b"ok");
     let mesh = with(mesh, allow("shop"));
-    nodes.bed.proxy.apply(&mesh);
-    let generation = mesh.generation as f64;
-    nodes
-        .bed
-        .expect_metric("heddle_worker_config_generation", &[], generation);
+    nodes.bed.apply(&mesh);
     waiting.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let answer = waiting.response();
-    assert_eq!(answer.status(), 403);
-    assert_eq!(answer.field("heddle-reason"), Some("policy_revoked"));
+    assert_eq!(waiting.response().verdict(), (403, "policy_revoked"));
 }

@@ -1,82 +1,43 @@
 //! What a route does to a request, seen from both ends.
 
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use crate::support::{Bed, Client, Upstream, field, mesh, serve, service};
-use heddle_model::{
-    AppProtocol, Backend, BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PathMatch,
-    PathRewrite, Redirect, Rewrite, RouteAction, RouteMatch, RouteRule, ServiceName, WorkloadName,
+use crate::support::{
+    Bed, Client, GET, Upstream, echo_entry, field, forward, get, mesh, mirror, open, plain, prefix,
+    rule, serve, service, speaking, to, to_echo,
 };
-use heddle_proxy::{Entry, Settings};
+use heddle_model::{
+    AppProtocol, Backend, BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PathRewrite,
+    Redirect, Rewrite, RouteRule, WorkloadName,
+};
+use heddle_proxy::Settings;
 
-pub(crate) fn to(service: &str, weight: u32) -> Backend {
-    Backend {
-        weight,
-        target: BackendTarget::Service {
-            service: ServiceName::parse(service).unwrap(),
-            port: 80,
-        },
-        filters: Filters::default(),
-    }
-}
-
-pub(crate) fn rule(path: PathMatch, outcome: Outcome, filters: Filters) -> RouteRule {
-    RouteRule {
-        name: "test/route".into(),
-        rule: 0,
-        matcher: RouteMatch {
-            path,
-            method: None,
-            headers: Vec::new(),
-            query: Vec::new(),
-        },
-        action: Arc::new(RouteAction {
-            filters,
-            outcome,
-            request_timeout_ms: None,
-            backend_timeout_ms: None,
-        }),
-    }
-}
-
-pub(crate) fn prefix(prefix: &str) -> PathMatch {
-    PathMatch::Prefix(prefix.into())
-}
-
-pub(crate) fn forward(backends: Vec<Backend>) -> Outcome {
-    Outcome::Forward(backends)
-}
+/// A redirect that changes nothing.
+const NOWHERE: Redirect = Redirect {
+    scheme: None,
+    hostname: None,
+    path: None,
+    port: None,
+    status: 302,
+};
 
 fn bed(rules: Vec<RouteRule>) -> Bed {
-    Bed::with(
-        Settings::default(),
-        &mesh(&[serve(|head| head.to_owned())], Some(rules)),
-    )
-}
-
-fn get(client: &mut Client, target: &str) -> crate::support::Response {
-    client.send(format!("GET {target} HTTP/1.1\r\nHost: echo\r\n\r\n"));
-    client.response()
+    Bed::of(&mesh(&[mirror()], Some(rules)))
 }
 
 fn seen(client: &mut Client, target: &str) -> String {
-    let response = get(client, target);
+    let response = client.ask(get(target));
     assert_eq!(response.status(), 200, "{}", response.head);
-    String::from_utf8(response.body).unwrap()
+    response.text()
 }
 
 #[test]
 fn a_request_that_no_rule_matches_is_a_404() {
-    let bed = bed(vec![rule(
-        prefix("/a"),
-        forward(vec![to("test/echo", 1)]),
-        Filters::default(),
-    )]);
+    let bed = bed(vec![to_echo("/a", Filters::default())]);
     let mut client = bed.client();
     assert!(seen(&mut client, "/a/b").starts_with("GET /a/b "));
-    assert_eq!(get(&mut client, "/b").status(), 404);
-    bed.expect_metric("heddle_http_requests_total", &["test/route", "2xx"], 1.0);
+    assert_eq!(client.ask(get("/b")).status(), 404);
+    bed.expect("heddle_http_requests_total", &["test/route", "2xx"], 1.0);
 }
 
 #[test]
@@ -89,17 +50,13 @@ fn a_share_without_a_backend_is_a_500() {
         filters: Filters::default(),
     };
     let bed = bed(vec![
-        rule(prefix("/lost"), forward(vec![lost]), Filters::default()),
-        rule(prefix("/none"), forward(vec![]), Filters::default()),
-        rule(
-            prefix("/zero"),
-            forward(vec![to("test/echo", 0)]),
-            Filters::default(),
-        ),
+        plain("/lost", forward(vec![lost])),
+        plain("/none", forward(vec![])),
+        plain("/zero", forward(vec![to("test/echo", 0)])),
     ]);
     let mut client = bed.client();
     for path in ["/lost", "/none", "/zero"] {
-        assert_eq!(get(&mut client, path).status(), 500, "{path}");
+        assert_eq!(client.ask(get(path)).status(), 500, "{path}");
     }
 }
 
@@ -107,17 +64,16 @@ fn a_share_without_a_backend_is_a_500() {
 fn requests_are_split_by_weight() {
     let one = service("test/one", &[serve(|_| "one".into())]);
     let nine = service("test/nine", &[serve(|_| "nine".into())]);
-    let rules = vec![rule(
-        prefix(""),
+    let rules = vec![plain(
+        "",
         forward(vec![to("test/one", 1), to("test/nine", 9)]),
-        Filters::default(),
     )];
     let mut mesh = mesh(&[], Some(rules));
     mesh.services.extend([nine, one]);
-    let bed = Bed::with(Settings::default(), &mesh);
+    let bed = Bed::of(&mesh);
     let mut client = bed.client();
     let ones = (0..2000)
-        .filter(|_| get(&mut client, "/").body == b"one")
+        .filter(|_| client.ask(get("/")).body == b"one")
         .count();
     // Ten standard deviations around 200.
     assert!((66..334).contains(&ones), "{ones} of 2000");
@@ -129,17 +85,12 @@ fn a_redirect_says_where() {
         scheme: Some("https".into()),
         hostname: Some("books.example".into()),
         path: Some(PathRewrite::ReplacePrefix("/new".into())),
-        port: None,
-        status: 302,
+        ..NOWHERE
     };
-    let bed = bed(vec![rule(
-        prefix("/old"),
-        Outcome::Redirect(redirect),
-        Filters::default(),
-    )]);
+    let bed = bed(vec![plain("/old", Outcome::Redirect(redirect))]);
     let mut client = bed.client();
     for _ in 0..2 {
-        let response = get(&mut client, "/old/page?x=1");
+        let response = client.ask(get("/old/page?x=1"));
         assert_eq!(response.status(), 302);
         assert_eq!(
             response.field("location"),
@@ -151,31 +102,20 @@ fn a_redirect_says_where() {
 #[test]
 fn a_redirect_is_counted_once() {
     let redirect = Redirect {
-        scheme: None,
         hostname: Some("books.example".into()),
-        path: None,
-        port: None,
-        status: 302,
+        ..NOWHERE
     };
     let bed = bed(vec![
-        rule(
-            prefix("/old"),
-            Outcome::Redirect(redirect),
-            Filters::default(),
-        ),
-        rule(
-            prefix(""),
-            forward(vec![to("test/echo", 1)]),
-            Filters::default(),
-        ),
+        plain("/old", Outcome::Redirect(redirect)),
+        to_echo("", Filters::default()),
     ]);
     let mut client = bed.client();
     for _ in 0..3 {
-        assert_eq!(get(&mut client, "/old").status(), 302);
+        assert_eq!(client.ask(get("/old")).status(), 302);
     }
     // What comes after has been counted only when they have.
-    assert_eq!(get(&mut client, "/new").status(), 200);
-    bed.expect_metric("heddle_http_requests_total", &["2xx"], 1.0);
+    assert_eq!(client.ask(get("/new")).status(), 200);
+    bed.expect("heddle_http_requests_total", &["2xx"], 1.0);
     assert_eq!(bed.metric("heddle_http_requests_total", &["3xx"]), 3.0);
     assert_eq!(bed.metric("heddle_requests_active", &[]), 0.0);
 }
@@ -183,36 +123,19 @@ fn a_redirect_is_counted_once() {
 #[test]
 fn a_redirect_names_the_service_to_a_client_that_names_none() {
     let redirect = Redirect {
-        scheme: None,
-        hostname: None,
         path: Some(PathRewrite::ReplaceFull("/new".into())),
-        port: None,
-        status: 302,
+        ..NOWHERE
     };
-    let bed = bed(vec![rule(
-        prefix(""),
-        Outcome::Redirect(redirect),
-        Filters::default(),
-    )]);
-    let mut client = bed.client();
-    client.send("GET /old HTTP/1.0\r\n\r\n");
-    let response = client.response();
+    let bed = bed(vec![plain("", Outcome::Redirect(redirect))]);
+    let response = bed.ask("GET /old HTTP/1.0\r\n\r\n");
     assert_eq!(response.field("location"), Some("http://echo.test/new"));
 }
 
 /// A rule with a condition on a field leads to one answer, everything else to another.
 fn on_field(name: &str, value: &str, settings: Settings) -> Bed {
-    let mut with = rule(
-        prefix(""),
-        forward(vec![to("test/match", 1)]),
-        Filters::default(),
-    );
+    let mut with = plain("", forward(vec![to("test/match", 1)]));
     with.matcher.headers = vec![(name.into(), value.into())];
-    let without = rule(
-        prefix(""),
-        forward(vec![to("test/echo", 1)]),
-        Filters::default(),
-    );
+    let without = to_echo("", Filters::default());
     let mut mesh = mesh(
         &[serve(|head| format!("other {head}"))],
         Some(vec![with, without]),
@@ -228,11 +151,9 @@ fn on_field(name: &str, value: &str, settings: Settings) -> Bed {
 
 /// Whether a request met the condition, and the head that its endpoint saw.
 fn meets(bed: &Bed, request: &str) -> (bool, String) {
-    let mut client = bed.client();
-    client.send(request);
-    let response = client.response();
+    let response = bed.ask(request);
     assert_eq!(response.status(), 200, "{request:?}: {}", response.head);
-    let body = String::from_utf8(response.body).unwrap();
+    let body = response.text();
     let (which, head) = body.split_once(' ').unwrap();
     (which == "match", head.to_owned())
 }
@@ -343,19 +264,13 @@ fn paths_hosts_and_fields_are_rewritten() {
             path: Some(PathRewrite::ReplacePrefix("/b".into())),
         }),
     };
-    let bed = bed(vec![rule(
-        prefix("/a"),
-        forward(vec![to("test/echo", 1)]),
-        filters,
-    )]);
-    let mut client = bed.client();
-    client.send(
+    let bed = bed(vec![to_echo("/a", filters)]);
+    let response = bed.ask(
         "GET /a/c?q=%20 HTTP/1.1\r\nHost: echo\r\nX-Set: old\r\nx-set: older\r\nX-Add: some\r\n\
          X-Remove: gone\r\n\r\n",
     );
-    let response = client.response();
     assert_eq!(response.field("content-type"), Some("text/odd"));
-    let seen = String::from_utf8(response.body).unwrap();
+    let seen = response.text();
     assert!(seen.starts_with("GET /b/c?q=%20 HTTP/1.1\r\n"), "{seen}");
     assert_eq!(field(&seen, "host"), Some("inside"));
     assert_eq!(field(&seen, "x-forwarded-host"), Some("echo"));
@@ -390,12 +305,8 @@ fn a_backends_changes_come_after_those_of_its_rule() {
 #[test]
 fn a_path_rule_sees_what_the_endpoint_sees() {
     let bed = bed(vec![
-        rule(prefix("/admin"), forward(vec![]), Filters::default()),
-        rule(
-            prefix(""),
-            forward(vec![to("test/echo", 1)]),
-            Filters::default(),
-        ),
+        plain("/admin", forward(vec![])),
+        to_echo("", Filters::default()),
     ]);
     for path in [
         "/admin",
@@ -410,8 +321,7 @@ fn a_path_rule_sees_what_the_endpoint_sees() {
         "/x/..%3b/admin",
         "/x/%2e%2e%3Bx/admin",
     ] {
-        let mut client = bed.client();
-        let status = get(&mut client, path).status();
+        let status = bed.ask(get(path)).status();
         assert!(
             status == 500 || status == 400,
             "{path} got past the rule: {status}"
@@ -421,33 +331,26 @@ fn a_path_rule_sees_what_the_endpoint_sees() {
 
 #[test]
 fn without_a_path_rule_encoded_slashes_pass() {
-    let bed = Bed::new(&[serve(|head| head.to_owned())]);
-    let mut client = bed.client();
-    assert!(seen(&mut client, "/@scope%2Fname").starts_with("GET /@scope%2Fname "));
+    let bed = Bed::mirrored();
+    assert!(seen(&mut bed.client(), "/@scope%2Fname").starts_with("GET /@scope%2Fname "));
 }
 
 #[test]
 fn a_change_of_configuration_touches_no_connection() {
     let (one, two) = (Upstream::new(), Upstream::new());
     let bed = Bed::new(&[one.address]);
-    let mut client = bed.client();
-    client.send("GET /1 HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let mut first = one.accept();
-    first.head();
+    let mut client = bed.sending(get("/1"));
+    let mut first = one.asked();
     // While the first request is under way its endpoint leaves the configuration.
     bed.proxy.apply(&Mesh {
         generation: 2,
         ..mesh(&[two.address], None)
     });
-    first.send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none");
+    first.answer("one");
     assert_eq!(client.response().body, b"one");
-    while bed.metric("heddle_worker_config_generation", &[]) < 2.0 {
-        std::thread::yield_now();
-    }
-    client.send("GET /2 HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let mut second = two.accept();
-    second.head();
-    second.send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntwo");
+    bed.expect("heddle_worker_config_generation", &[], 2.0);
+    client.send(get("/2"));
+    let _second = two.answering("two");
     assert_eq!(client.response().body, b"two");
 }
 
@@ -457,34 +360,16 @@ fn a_route_of_the_callers_namespace_takes_the_place_of_the_services_own() {
     let mut mesh = mesh(&[serve(|_| "producer".into())], None);
     mesh.services[0].ports[0].consumer_routes.insert(
         heddle_model::Namespace::parse("shop").unwrap(),
-        vec![rule(
-            prefix(""),
-            forward(vec![to("test/consumer", 1)]),
-            Filters::default(),
-        )],
+        vec![plain("", forward(vec![to("test/consumer", 1)]))],
     );
     mesh.services.insert(0, consumer);
-    let bed = Bed::with(Settings::default(), &mesh);
-    let listen = |id, caller: &str| -> SocketAddr {
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        let entry = Entry::Service {
-            caller: Some(WorkloadName::parse(caller).unwrap()),
-            service: ServiceName::parse("test/echo").unwrap(),
-            port: 80,
-        };
-        bed.proxy.listen(id, socket, entry);
-        address
-    };
-    assert_eq!(
-        get(&mut Client::connect(listen(2, "shop/web")), "/").body,
-        b"consumer"
-    );
-    assert_eq!(
-        get(&mut Client::connect(listen(3, "other/web")), "/").body,
-        b"producer"
-    );
-    bed.expect_metric(
+    let bed = Bed::of(&mesh);
+    for (id, caller, asked) in [(2, "shop/web", "consumer"), (3, "other/web", "producer")] {
+        let caller = WorkloadName::parse(caller).unwrap();
+        let address = open(&bed.proxy, id, echo_entry(Some(caller)));
+        assert_eq!(Client::connect(address).ask(GET).text(), asked);
+    }
+    bed.expect(
         "heddle_http_requests_total",
         &["shop/web", "test/echo"],
         1.0,
@@ -493,12 +378,8 @@ fn a_route_of_the_callers_namespace_takes_the_place_of_the_services_own() {
 
 #[test]
 fn a_forward_proxy_finds_services_by_name() {
-    let bed = Bed::new(&[serve(|head| head.to_owned())]);
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    let caller = WorkloadName::parse("test/web").unwrap();
-    bed.proxy.listen(2, socket, Entry::ForwardProxy { caller });
-    let mut client = Client::connect(address);
+    let bed = Bed::mirrored();
+    let mut client = Client::connect(bed.forward_proxy());
     for host in [
         "echo",
         "ECHO",
@@ -507,10 +388,8 @@ fn a_forward_proxy_finds_services_by_name() {
         "echo:80",
         "echo.",
     ] {
-        client.send(format!(
-            "GET http://{host}/x HTTP/1.1\r\nHost: elsewhere\r\n\r\n"
-        ));
-        let seen = String::from_utf8(client.response().body).unwrap();
+        let request = format!("GET http://{host}/x HTTP/1.1\r\nHost: elsewhere\r\n\r\n");
+        let seen = client.ask(request).text();
         assert!(seen.starts_with("GET /x HTTP/1.1\r\n"), "{seen}");
         assert!(
             !seen.contains("elsewhere"),
@@ -522,12 +401,7 @@ fn a_forward_proxy_finds_services_by_name() {
         ("http://example.com/", "unknown_host"),
         ("http://echo:81/", "unknown_port"),
     ] {
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: echo\r\n\r\n"));
-        let response = client.response();
-        assert_eq!(
-            (response.status(), response.field("heddle-reason")),
-            (502, Some(reason))
-        );
+        assert_eq!(client.ask(get(target)).verdict(), (502, reason));
     }
 }
 
@@ -538,21 +412,10 @@ fn a_forward_proxy_says_that_a_port_carries_bytes_and_where_to_go() {
         (AppProtocol::Tls, "port_carries_bytes"),
         (AppProtocol::Grpc, "protocol_not_supported"),
     ] {
-        let mut mesh = mesh(&[], None);
-        mesh.services[0].ports[0].protocol = protocol;
-        let bed = Bed::with(Settings::default(), &mesh);
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        let caller = WorkloadName::parse("test/web").unwrap();
-        bed.proxy.listen(2, socket, Entry::ForwardProxy { caller });
-        let mut client = Client::connect(address);
-        client.send("GET http://echo/ HTTP/1.1\r\nHost: echo\r\n\r\n");
-        let response = client.response();
-        assert_eq!(
-            (response.status(), response.field("heddle-reason")),
-            (501, Some(reason))
-        );
-        let text = String::from_utf8(response.body).unwrap();
+        let bed = Bed::of(&speaking(protocol, &[]));
+        let response = Client::connect(bed.forward_proxy()).ask(get("http://echo/"));
+        assert_eq!(response.verdict(), (501, reason));
+        let text = response.text();
         let says = text.contains("dial its address");
         assert_eq!(says, reason == "port_carries_bytes", "{text}");
         assert!(text.ends_with(&format!("({reason})\n")), "{text}");
@@ -562,23 +425,11 @@ fn a_forward_proxy_says_that_a_port_carries_bytes_and_where_to_go() {
 #[test]
 fn a_routes_time_limit_is_a_504() {
     let upstream = Upstream::new();
-    let mut slow = rule(
-        prefix(""),
-        forward(vec![to("test/echo", 1)]),
-        Filters::default(),
-    );
+    let mut slow = to_echo("", Filters::default());
     let action = Arc::get_mut(&mut slow.action).unwrap();
     action.request_timeout_ms = Some(50);
-    let bed = Bed::with(
-        Settings::default(),
-        &mesh(&[upstream.address], Some(vec![slow])),
-    );
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let bed = Bed::of(&mesh(&[upstream.address], Some(vec![slow])));
+    let mut client = bed.sending(GET);
     let _server = upstream.accept();
-    let response = client.response();
-    assert_eq!(
-        (response.status(), response.field("heddle-reason")),
-        (504, Some("request_timeout"))
-    );
+    assert_eq!(client.response().verdict(), (504, "request_timeout"));
 }

@@ -3,12 +3,11 @@
 use heddle_model::{
     AppProtocol, Filters, HeaderEdits, HttpMatch, Policy, PolicyAction, PolicyRule,
 };
-use heddle_proxy::{Protocol, Settings};
+use heddle_proxy::Protocol;
 
 use crate::nodes::pair::Pair;
 use crate::policy::{Guarded, guarded, policy, with};
-use crate::routes::{forward, prefix, rule, to};
-use crate::support::{Bed, Client, Upstream, field, mesh, serve};
+use crate::support::{Bed, Client, GET, Upstream, field, mesh, over, serve, to_echo};
 
 fn about_role(action: PolicyAction) -> Vec<Policy> {
     let rule = PolicyRule {
@@ -23,11 +22,19 @@ fn about_role(action: PolicyAction) -> Vec<Policy> {
     vec![policy("roles", action, vec![rule])]
 }
 
+/// Which status requests with these fields get under a policy about a role.
+fn judges(action: PolicyAction, cases: &[(&str, u16)]) {
+    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
+    let bed = Guarded::new(&with(mesh, about_role(action)));
+    for (fields, status) in cases {
+        let said = bed.status("shop", "GET /", fields);
+        assert_eq!(said, *status, "{fields:?}");
+    }
+}
+
 #[test]
 fn what_a_policy_denies_it_denies_in_every_spelling() {
-    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
-    let bed = Guarded::new(&with(mesh, about_role(PolicyAction::Deny)));
-    for (fields, status) in [
+    let cases = [
         ("", 200),
         ("X-Role: user\r\n", 200),
         ("X-Role: administrator\r\n", 200),
@@ -39,17 +46,13 @@ fn what_a_policy_denies_it_denies_in_every_spelling() {
         ("X-Role: admin;level=1\r\n", 403),
         ("X-Role: user, admin\r\n", 403),
         ("X-Role: user\r\nx_role: \"user\", \"ADMIN\" ; q=1\r\n", 403),
-    ] {
-        let said = bed.status("shop", "GET /", fields);
-        assert_eq!(said, status, "{fields:?}");
-    }
+    ];
+    judges(PolicyAction::Deny, &cases);
 }
 
 #[test]
 fn what_a_policy_allows_it_allows_to_the_letter() {
-    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
-    let bed = Guarded::new(&with(mesh, about_role(PolicyAction::Allow)));
-    for (fields, status) in [
+    let cases = [
         ("X-Role: admin\r\n", 200),
         ("x-role: admin\r\n", 200),
         ("", 403),
@@ -61,10 +64,8 @@ fn what_a_policy_allows_it_allows_to_the_letter() {
         ("X-Role: user, admin\r\n", 403),
         // A server may take the second for the first.
         ("X-Role: admin\r\nX_Role: user\r\n", 403),
-    ] {
-        let said = bed.status("shop", "GET /", fields);
-        assert_eq!(said, status, "{fields:?}");
-    }
+    ];
+    judges(PolicyAction::Allow, &cases);
 }
 
 /// Sends a request with these trailers, and returns those that arrive.
@@ -73,8 +74,7 @@ fn trailers(client: &mut Client, upstream: &Upstream, announced: &str, lines: &s
         "POST / HTTP/1.1\r\nHost: echo.test\r\nTransfer-Encoding: chunked\r\n{announced}\r\n\
          1\r\nx\r\n0\r\n{lines}\r\n"
     ));
-    let mut server = upstream.accept();
-    server.head();
+    let mut server = upstream.asked();
     let seen = trailer_section(&mut server);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     assert_eq!(client.response().status(), 200, "{lines:?}");
@@ -118,8 +118,7 @@ const FORBIDDEN: [&str; 20] = [
 
 #[test]
 fn trailers_that_decide_about_a_message_are_dropped_and_others_arrive() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     let all = FORBIDDEN.join("\r\n");
     for announced in ["", "Trailer: X-Sum, Authorization, X-Role\r\n"] {
         for lines in [
@@ -140,14 +139,10 @@ fn trailers_that_decide_about_a_message_are_dropped_and_others_arrive() {
 
 #[test]
 fn trailers_of_answers_are_dropped_alike() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     let all = FORBIDDEN.join("\r\n");
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    server.send(format!(
+    let mut client = bed.sending(GET);
+    let mut server = upstream.replying(format!(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n{all}\r\n{ALLOWED}\r\n"
     ));
     client.head();
@@ -178,12 +173,7 @@ fn a_header_that_a_policy_judges_does_not_come_as_a_trailer() {
 #[test]
 fn between_nodes_a_header_that_a_policy_judges_does_not_come_as_a_trailer() {
     for between_nodes in [Protocol::Link, Protocol::Http1] {
-        let settings = Settings {
-            between_nodes,
-            ..Settings::default()
-        };
-        let upstream = Upstream::new();
-        let mut pair = Pair::with(&settings, upstream.address, AppProtocol::Http);
+        let (upstream, mut pair) = Pair::scripted_with(&over(between_nodes), AppProtocol::Http);
         pair.guard(about_role(PolicyAction::Deny));
         let lines = "X_Role: admin\r\nX-Sum: 1\r\nAuthorization: x\r\n";
         let seen = trailers(&mut pair.client("shop"), &upstream, "", lines);
@@ -208,12 +198,8 @@ fn editing() -> Filters {
 #[test]
 fn what_a_route_takes_out_is_gone_in_every_spelling() {
     let upstream = Upstream::new();
-    let rules = vec![rule(
-        prefix(""),
-        forward(vec![to("test/echo", 1)]),
-        editing(),
-    )];
-    let bed = Bed::with(Settings::default(), &mesh(&[upstream.address], Some(rules)));
+    let rules = vec![to_echo("", editing())];
+    let bed = Bed::of(&mesh(&[upstream.address], Some(rules)));
     let mut client = bed.client();
     let spelt = "x-secret: 1\r\nX_Secret: 2\r\nX.SECRET: 3\r\nx_user: forged\r\nX-User: forged\r\n";
     client.send(format!(

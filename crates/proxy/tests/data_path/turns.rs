@@ -1,20 +1,12 @@
 //! Endpoints that say more than they were asked, or what is not theirs to say.
 
-use std::net::SocketAddr;
-
-use heddle_proxy::Settings;
-
-use crate::support::{Bed, Client, Upstream, mesh};
+use crate::support::{Bed, Client, GET, Upstream, post};
 
 #[test]
 fn an_endpoint_of_the_same_node_cannot_speak_for_the_node() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    server.send(
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let _server = upstream.replying(
         "HTTP/1.1 103 Early Hints\r\nHeddle-Reason: draining\r\nLink: x\r\n\r\n\
          HTTP/1.1 503 Service Unavailable\r\nHeddle-Reason: draining\r\nheddle_reason: draining\r\n\
          Content-Length: 0\r\n\r\n",
@@ -32,40 +24,35 @@ fn an_endpoint_of_the_same_node_cannot_speak_for_the_node() {
 
 /// A request and its answer, on the endpoint's connection.
 fn exchange(client: &mut Client, server: &mut Client) {
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(GET);
     server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    server.answer("ok");
     assert_eq!(client.response().body, b"ok");
 }
 
-/// Waits until the proxy has no idle connection any more: what an endpoint has said on one was found.
-fn found(bed: &Bed) {
-    bed.expect_metric("heddle_upstream_connections_idle", &[], 0.0);
+/// A request and its answer, on a connection to the endpoint that is new.
+fn exchange_anew(client: &mut Client, upstream: &Upstream) -> Client {
+    client.send(GET);
+    let server = upstream.answering("ok");
+    assert_eq!(client.response().body, b"ok");
+    server
 }
 
-fn bed(endpoint: SocketAddr) -> Bed {
-    Bed::with(Settings::default(), &mesh(&[endpoint], None))
+/// Waits until the proxy has so many idle connections: none any more when what an endpoint has said on one was found.
+fn idle(bed: &Bed, connections: f64) {
+    bed.expect("heddle_upstream_connections_idle", &[], connections);
 }
 
 #[test]
 fn an_endpoint_that_sends_a_second_answer_gets_each_request_on_a_new_connection() {
-    let upstream = Upstream::new();
-    let bed = bed(upstream.address);
+    let (upstream, bed) = Bed::scripted();
     let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut first = upstream.accept();
-    first.head();
-    first.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    assert_eq!(client.response().body, b"ok");
-    bed.expect_metric("heddle_upstream_connections_idle", &[], 1.0);
-    first.send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad");
-    found(&bed);
+    let mut first = exchange_anew(&mut client, &upstream);
+    idle(&bed, 1.0);
+    first.answer("bad");
+    idle(&bed, 0.0);
     for _ in 0..3 {
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let mut next = upstream.accept();
-        next.head();
-        next.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-        assert_eq!(client.response().body, b"ok");
+        let mut next = exchange_anew(&mut client, &upstream);
         // It is closed, not kept: no client gets what it says later.
         assert_eq!(next.rest(), b"");
     }
@@ -73,37 +60,25 @@ fn an_endpoint_that_sends_a_second_answer_gets_each_request_on_a_new_connection(
 
 #[test]
 fn an_answer_with_more_behind_it_is_the_last_on_its_connection_and_others() {
-    let upstream = Upstream::new();
-    let bed = bed(upstream.address);
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut first = upstream.accept();
-    first.head();
-    first.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n");
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let mut first =
+        upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n");
     assert_eq!(client.response().body, b"ok");
     assert_eq!(first.rest(), b"");
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut second = upstream.accept();
-    second.head();
-    second.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    assert_eq!(client.response().body, b"ok");
+    let mut second = exchange_anew(&mut client, &upstream);
     assert_eq!(second.rest(), b"");
 }
 
 #[test]
 fn an_endpoint_that_only_closes_an_idle_connection_keeps_others() {
-    let upstream = Upstream::new();
-    let bed = bed(upstream.address);
+    let (upstream, bed) = Bed::scripted();
     let mut client = bed.client();
     for _ in 0..2 {
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let mut server = upstream.accept();
-        server.head();
-        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-        assert_eq!(client.response().body, b"ok");
+        let mut server = exchange_anew(&mut client, &upstream);
         exchange(&mut client, &mut server);
         drop(server);
-        found(&bed);
+        idle(&bed, 0.0);
     }
 }
 
@@ -129,16 +104,14 @@ fn an_answer_that_may_leave_something_behind_is_the_last_on_its_connection() {
             true,
         ),
     ] {
-        let upstream = Upstream::new();
-        let bed = bed(upstream.address);
+        let (upstream, bed) = Bed::scripted();
         let mut client = bed.client();
         let is_head = request.starts_with("HEAD");
         client.send(request);
         if is_read && !is_head {
             client.send(&long);
         }
-        let mut first = upstream.accept();
-        first.head();
+        let mut first = upstream.asked();
         if is_read && !is_head {
             first.exact(long.len());
         }
@@ -152,33 +125,25 @@ fn an_answer_that_may_leave_something_behind_is_the_last_on_its_connection() {
         }
         // It is closed: the next request goes by another.
         first.rest();
-        let mut client = bed.client();
-        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-        let mut second = upstream.accept();
-        second.head();
-        second.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let mut client = bed.sending(post(0));
+        let _second = upstream.answering("ok");
         assert_eq!(client.response().body, b"ok");
-        bed.expect_metric("heddle_upstream_connections_idle", &[], 1.0);
+        idle(&bed, 1.0);
     }
 }
 
 /// Servers close connections that are idle for too long while a request is on its way, which is then lost.
 #[test]
 fn a_request_that_is_not_sent_twice_goes_by_no_connection_that_has_long_been_idle() {
-    let upstream = Upstream::new();
-    let bed = bed(upstream.address);
+    let (upstream, bed) = Bed::scripted();
     let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut first = upstream.accept();
-    first.head();
-    first.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    assert_eq!(client.response().body, b"ok");
+    let _first = exchange_anew(&mut client, &upstream);
     std::thread::park_timeout(std::time::Duration::from_millis(1_500));
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
+    client.send(post(1) + "x");
     let mut second = upstream.accept();
     assert!(second.head().starts_with("POST "));
     second.exact(1);
-    second.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    second.answer("ok");
     assert_eq!(client.response().body, b"ok");
     std::thread::park_timeout(std::time::Duration::from_millis(1_500));
     // One that may be sent again takes what is there.

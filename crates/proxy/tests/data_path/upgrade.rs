@@ -2,16 +2,14 @@
 
 use heddle_proxy::Settings;
 
-use crate::failures::answer;
-use crate::support::{Bed, Upstream, field, mesh};
+use crate::support::{Bed, GET, field};
 
 const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: echo\r\nConnection: keep-alive, Upgrade\r\n\
      Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 #[test]
 fn a_websocket_is_passed_through() {
-    let upstream = Upstream::new();
-    let (bed, log) = Bed::logged(Settings::default(), &mesh(&[upstream.address], None));
+    let (upstream, bed, log) = Bed::scripted_logged(Settings::default());
     let mut client = bed.client();
     // A frame that is sent before the answer is not lost.
     client.send(format!("{HANDSHAKE}early"));
@@ -35,13 +33,13 @@ fn a_websocket_is_passed_through() {
     client.send(b"\x81\x02hi");
     assert_eq!(server.exact(4), b"\x81\x02hi");
 
-    bed.expect_metric("heddle_http_requests_total", &["1xx"], 1.0);
-    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+    bed.expect("heddle_http_requests_total", &["1xx"], 1.0);
+    bed.expect("heddle_tcp_connections_active", &[], 1.0);
     drop(client);
     assert_eq!(server.rest(), b"");
     drop(server);
-    bed.expect_metric("heddle_tcp_connections_active", &[], 0.0);
-    bed.expect_metric("heddle_requests_active", &[], 0.0);
+    bed.expect("heddle_tcp_connections_active", &[], 0.0);
+    bed.expect("heddle_requests_active", &[], 0.0);
 
     let endpoint = format!(r#""upstream":"{}""#, upstream.address);
     for status in [101, 0] {
@@ -69,13 +67,9 @@ fn an_endpoint_that_agrees_to_something_else_is_not_believed() {
         ),
         ("Connection: UPGRADE\r\nUpgrade: WebSocket\r\n", ""),
     ] {
-        let upstream = Upstream::new();
-        let bed = Bed::new(&[upstream.address]);
-        let mut client = bed.client();
-        client.send(HANDSHAKE);
-        let mut server = upstream.accept();
-        server.head();
-        server.send(format!("{SAID}{fields}\r\n"));
+        let (upstream, bed) = Bed::scripted();
+        let mut client = bed.sending(HANDSHAKE);
+        let mut server = upstream.replying(format!("{SAID}{fields}\r\n"));
         let response = client.response();
         assert_eq!(
             response.field("heddle-reason").unwrap_or_default(),
@@ -91,15 +85,11 @@ fn an_endpoint_that_agrees_to_something_else_is_not_believed() {
 
 #[test]
 fn a_server_that_does_not_upgrade_answers_as_usual() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(HANDSHAKE);
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(HANDSHAKE);
+    let mut server = upstream.replying("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
     assert_eq!(client.response().status(), 403);
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    client.send(GET);
     server.head();
     server.send("HTTP/1.1 204 No Content\r\n\r\n");
     assert_eq!(client.response().status(), 204);
@@ -107,31 +97,22 @@ fn a_server_that_does_not_upgrade_answers_as_usual() {
 
 #[test]
 fn an_upgrade_with_a_body_is_refused() {
-    let upstream = Upstream::new();
-    let bed = Bed::with(Settings::default(), &mesh(&[upstream.address], None));
-    let mut client = bed.client();
-    client.send(
+    let (_upstream, bed) = Bed::scripted();
+    let response = bed.ask(
         "POST / HTTP/1.1\r\nHost: echo\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
          Content-Length: 2\r\n\r\nhi",
     );
-    let response = client.response();
-    assert_eq!(response.status(), 501);
-    assert_eq!(
-        response.field("heddle-reason"),
-        Some("upgrade_not_supported")
-    );
+    assert_eq!(response.verdict(), (501, "upgrade_not_supported"));
 }
 
 #[test]
 fn offers_that_may_be_ignored_are() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     for request in [
         "GET / HTTP/1.1\r\nHost: echo\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
         "GET / HTTP/1.0\r\nHost: echo\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
     ] {
-        let mut client = bed.client();
-        client.send(request);
+        let mut client = bed.sending(request);
         let mut server = upstream.accept();
         let head = server.head().to_ascii_lowercase();
         assert!(!head.contains("upgrade"), "{head}");
@@ -143,8 +124,7 @@ fn offers_that_may_be_ignored_are() {
 /// HTTP in another form would reach the endpoint past every rule.
 #[test]
 fn only_what_carries_no_requests_is_offered_on() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     for (upgrade, offered) in [
         ("Upgrade: websocket, h2c", Some("websocket")),
         ("Upgrade: h2c,", None),
@@ -156,8 +136,7 @@ fn only_what_carries_no_requests_is_offered_on() {
         ("Upgrade: TLS/1.0, HTTP/2.0", None),
         ("Upgrade: web socket, , a/b/c", None),
     ] {
-        let mut client = bed.client();
-        client.send(format!(
+        let mut client = bed.sending(format!(
             "GET / HTTP/1.1\r\nHost: echo\r\nConnection: upgrade\r\n{upgrade}\r\n\r\n"
         ));
         let mut server = upstream.accept();
@@ -172,8 +151,7 @@ fn only_what_carries_no_requests_is_offered_on() {
 
 #[test]
 fn an_endpoint_switches_to_what_it_was_offered_or_not_at_all() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
+    let (upstream, bed) = Bed::scripted();
     let switched = "upstream_switched_protocols";
     let malformed = "upstream_malformed";
     for (fields, reason) in [
@@ -191,30 +169,26 @@ fn an_endpoint_switches_to_what_it_was_offered_or_not_at_all() {
         ("Upgrade: websocket\r\n", malformed),
         ("", malformed),
     ] {
-        let mut client = bed.client();
-        client.send(HANDSHAKE);
-        let mut server = upstream.accept();
-        server.head();
-        server.send(format!("HTTP/1.1 101 Switching Protocols\r\n{fields}\r\n"));
-        assert_eq!(answer(&mut client), (502, reason.into()), "{fields}");
+        let mut client = bed.sending(HANDSHAKE);
+        let _server =
+            upstream.replying(format!("HTTP/1.1 101 Switching Protocols\r\n{fields}\r\n"));
+        assert_eq!(client.response().verdict(), (502, reason), "{fields}");
     }
-    bed.expect_metric("heddle_tcp_connections_total", &[], 0.0);
+    bed.expect("heddle_tcp_connections_total", &[], 0.0);
     // Names of protocols have no case.
-    let mut client = bed.client();
-    client.send(HANDSHAKE);
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 101 X\r\nConnection: keep-alive, upgrade\r\nUpgrade: WebSocket\r\n\r\n");
+    let mut client = bed.sending(HANDSHAKE);
+    let _server = upstream.replying(
+        "HTTP/1.1 101 X\r\nConnection: keep-alive, upgrade\r\nUpgrade: WebSocket\r\n\r\n",
+    );
     assert!(client.head().starts_with("HTTP/1.1 101"));
-    bed.expect_metric("heddle_tcp_connections_active", &[], 1.0);
+    bed.expect("heddle_tcp_connections_active", &[], 1.0);
 }
 
 #[test]
 fn an_upgrade_may_say_that_it_has_no_body() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(HANDSHAKE.replace("\r\n\r\n", "\r\nContent-Length: 0\r\n\r\nearly"));
+    let (upstream, bed) = Bed::scripted();
+    let mut client =
+        bed.sending(HANDSHAKE.replace("\r\n\r\n", "\r\nContent-Length: 0\r\n\r\nearly"));
     let mut server = upstream.accept();
     assert_eq!(field(&server.head(), "upgrade"), Some("websocket"));
     server.send("HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nfirst");
@@ -225,13 +199,9 @@ fn an_upgrade_may_say_that_it_has_no_body() {
 
 #[test]
 fn a_server_that_wants_an_upgrade_says_which() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    server.send(
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let _server = upstream.replying(
         "HTTP/1.1 426 Upgrade Required\r\nConnection: upgrade\r\nUpgrade: foo/2, bar\r\n\
          Content-Length: 0\r\n\r\n",
     );

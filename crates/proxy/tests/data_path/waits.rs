@@ -5,24 +5,16 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::time::Duration;
 
-use heddle_proxy::{Bounds, Settings, Timeouts};
+use heddle_proxy::Settings;
 
-use crate::failures::{GET, answer};
-use crate::support::{Bed, Client, Upstream, count, mesh, serve};
-
-fn quick(change: impl Fn(&mut Timeouts)) -> Settings {
-    let mut settings = Settings::default();
-    change(&mut settings.timeouts);
-    settings
-}
+use crate::support::{Bed, Client, GET, Upstream, bounded, count, mesh, post, quick, serve};
 
 #[test]
 fn a_head_that_does_not_end_in_time_is_a_408() {
     let settings = quick(|timeouts| timeouts.request_head = Duration::from_millis(50));
     let bed = Bed::with(settings, &mesh(&[], None));
-    let mut client = bed.client();
-    client.send("GET / HTTP/1.1\r\nHost:");
-    assert_eq!(answer(&mut client), (408, "request_head_timeout".into()));
+    let mut client = bed.sending("GET / HTTP/1.1\r\nHost:");
+    assert_eq!(client.response().verdict(), (408, "request_head_timeout"));
     assert_eq!(client.rest(), b"");
 }
 
@@ -36,34 +28,24 @@ fn an_idle_connection_is_closed_in_silence() {
 #[test]
 fn an_endpoint_that_does_not_answer_in_time_is_a_504() {
     let settings = quick(|timeouts| timeouts.response_head = Duration::from_millis(50));
-    let upstream = Upstream::new();
-    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
-    let mut client = bed.client();
-    client.send(GET);
+    let (upstream, bed) = Bed::scripted_with(settings);
+    let mut client = bed.sending(GET);
     let _server = upstream.accept();
     assert_eq!(
-        answer(&mut client),
-        (504, "upstream_response_timeout".into())
+        client.response().verdict(),
+        (504, "upstream_response_timeout")
     );
 }
 
 #[test]
 fn an_answer_that_stops_arriving_is_cut() {
     let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(50));
-    let upstream = Upstream::new();
-    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
-    let mut client = bed.client();
-    client.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    let (upstream, bed) = Bed::scripted_with(settings);
+    let mut client = bed.sending(GET);
+    let _server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
     client.head();
     assert_eq!(client.rest(), b"half");
-    bed.expect_metric(
-        "heddle_requests_rejected_total",
-        &["stream_idle_timeout"],
-        1.0,
-    );
+    bed.expect_rejected("stream_idle_timeout", 1.0);
 }
 
 /// Sends until nothing has been taken for a while.
@@ -87,71 +69,48 @@ pub(crate) fn flood(stream: &mut std::net::TcpStream) {
 #[test]
 fn a_client_that_does_not_read_is_to_blame_for_the_answers_end() {
     let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(500));
-    let upstream = Upstream::new();
-    let (bed, log) = Bed::logged(settings, &mesh(&[upstream.address], None));
-    let mut client = bed.client();
-    client.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    let (upstream, bed, log) = Bed::scripted_logged(settings);
+    let mut client = bed.sending(GET);
+    let mut server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
     client.head();
     flood(&mut server.stream);
-    bed.expect_metric("heddle_requests_rejected_total", &["client_stalled"], 1.0);
-    let line = log.line();
-    assert!(
-        line.contains(r#""status":200,"reason":"client_stalled","blame":"downstream""#),
-        "{line}"
-    );
+    bed.expect_rejected("client_stalled", 1.0);
+    log.expect(&[r#""status":200,"reason":"client_stalled","blame":"downstream""#]);
 }
 
 #[test]
 fn an_endpoint_that_does_not_read_is_to_blame_for_the_requests_end() {
     let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(500));
-    let upstream = Upstream::new();
-    let (bed, log) = Bed::logged(settings, &mesh(&[upstream.address], None));
-    let mut client = bed.client();
-    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 1000000000\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, bed, log) = Bed::scripted_logged(settings);
+    let mut client = bed.sending(post(1_000_000_000));
+    let _server = upstream.asked();
     flood(&mut client.stream);
-    bed.expect_metric("heddle_requests_rejected_total", &["upstream_stalled"], 1.0);
-    let line = log.line();
-    assert!(
-        line.contains(r#""status":504,"reason":"upstream_stalled","blame":"upstream""#),
-        "{line}"
-    );
+    bed.expect_rejected("upstream_stalled", 1.0);
+    log.expect(&[r#""status":504,"reason":"upstream_stalled","blame":"upstream""#]);
 }
 
 #[test]
 fn a_client_that_stops_sending_is_to_blame_for_the_requests_end() {
     let settings = quick(|timeouts| timeouts.stream_idle = Duration::from_millis(50));
-    let upstream = Upstream::new();
-    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
-    let mut client = bed.client();
-    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 10\r\n\r\nhalf");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, bed) = Bed::scripted_with(settings);
+    let mut client = bed.sending(post(10) + "half");
+    let mut server = upstream.asked();
     server.exact(4);
-    assert_eq!(answer(&mut client), (408, "request_body_timeout".into()));
+    assert_eq!(client.response().verdict(), (408, "request_body_timeout"));
 }
 
 /// A proxy with two blocks, one of them held by a client whose head does not end; a client with an
 /// answered request behind it; and the endpoint's connection, which waits in the pool.
 fn one_block_left(upstream: &Upstream) -> (Bed, Client, Client, Client) {
-    let mut settings = Settings::default();
-    settings.bounds.blocks = 2;
+    let settings = bounded(|bounds| bounds.blocks = 2);
     let bed = Bed::with(settings, &mesh(&[upstream.address], None));
-    let mut client = bed.client();
-    client.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let mut client = bed.sending(GET);
+    let server = upstream.answering("");
     client.response();
     // What the first request held is given back, and then it is the holder's block that is seen.
-    bed.expect_metric("heddle_buffer_blocks_active", &[], 0.0);
-    let mut holder = bed.client();
-    holder.send("GET / HTTP/1.1\r\n");
-    bed.expect_metric("heddle_buffer_blocks_active", &[], 1.0);
+    bed.expect("heddle_buffer_blocks_active", &[], 0.0);
+    let holder = bed.sending("GET / HTTP/1.1\r\n");
+    bed.expect("heddle_buffer_blocks_active", &[], 1.0);
     (bed, holder, client, server)
 }
 
@@ -161,13 +120,9 @@ fn no_buffer_for_an_answer_is_our_own_fault() {
     let (bed, _holder, mut client, mut server) = one_block_left(&upstream);
     client.send(GET);
     server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-    assert_eq!(answer(&mut client), (503, "buffers_exhausted".into()));
-    bed.expect_metric(
-        "heddle_requests_rejected_total",
-        &["buffers_exhausted"],
-        1.0,
-    );
+    server.answer("");
+    assert_eq!(client.response().verdict(), (503, "buffers_exhausted"));
+    bed.expect_rejected("buffers_exhausted", 1.0);
 }
 
 #[test]
@@ -176,36 +131,28 @@ fn no_buffer_for_what_a_client_sends_early_is_our_own_fault() {
     let (_bed, _holder, mut client, mut server) = one_block_left(&upstream);
     client.send([GET.as_bytes(), &[b'x'; 10_000]].concat());
     server.head();
-    assert_eq!(answer(&mut client), (503, "buffers_exhausted".into()));
+    assert_eq!(client.response().verdict(), (503, "buffers_exhausted"));
 }
 
 #[test]
 fn a_client_that_resets_takes_its_request_with_it() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    rustix::net::sockopt::set_socket_linger(&client.stream, Some(Duration::ZERO)).unwrap();
-    drop(client);
+    let (upstream, bed) = Bed::scripted();
+    let client = bed.sending(GET);
+    let mut server = upstream.asked();
+    client.reset();
     assert_eq!(server.rest(), b"", "the endpoint sees the connection close");
-    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+    bed.expect_rejected("client_gone", 1.0);
 }
 
 #[test]
 fn a_client_that_has_said_everything_gets_its_answers() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(format!("{GET}{GET}"));
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(format!("{GET}{GET}"));
     client.stream.shutdown(Shutdown::Write).unwrap();
     let mut server = upstream.accept();
     for answer in ["one", "two"] {
         server.head();
-        server.send(format!(
-            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{answer}"
-        ));
+        server.answer(answer);
         assert_eq!(client.response().body, answer.as_bytes());
     }
     assert_eq!(
@@ -217,33 +164,27 @@ fn a_client_that_has_said_everything_gets_its_answers() {
 
 #[test]
 fn a_client_that_ends_in_the_middle_of_a_body_is_gone() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 9\r\n\r\nhalf");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(post(9) + "half");
+    let mut server = upstream.asked();
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(server.rest(), b"half");
     assert_eq!(client.rest(), b"");
-    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
+    bed.expect_rejected("client_gone", 1.0);
 }
 
 #[test]
 fn a_client_that_has_gone_is_noticed_by_writing_to_it() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, bed) = Bed::scripted();
+    let client = bed.sending(GET);
+    let mut server = upstream.asked();
     drop(client);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
     // More than fits into all buffers on the way: it ends because the client is not there.
     let block = vec![0u8; 65536];
     while server.stream.write_all(&block).is_ok() {}
-    bed.expect_metric("heddle_requests_rejected_total", &["client_gone"], 1.0);
-    bed.expect_metric("heddle_connections_active", &[], 0.0);
+    bed.expect_rejected("client_gone", 1.0);
+    bed.expect("heddle_connections_active", &[], 0.0);
 }
 
 #[test]
@@ -253,39 +194,27 @@ fn one_connection_too_many_is_closed_and_counted_by_the_thread_that_accepts() {
         settings.bounds.connections = 1;
         (settings.workers.min, settings.workers.max) = (workers, workers);
         let bed = Bed::with(settings, &mesh(&[serve(|_| String::new())], None));
-        let mut first = bed.client();
-        first.send(GET);
+        let mut first = bed.sending(GET);
         assert_eq!(first.response().status(), 200);
         assert_eq!(bed.client().rest(), b"");
-        bed.expect_metric("heddle_connections_refused_total", &[who], 1.0);
-        bed.expect_metric("heddle_connections_refused_total", &[], 1.0);
-        bed.expect_metric("heddle_connections_unplaced_total", &[], 0.0);
+        bed.expect("heddle_connections_refused_total", &[who], 1.0);
+        bed.expect("heddle_connections_refused_total", &[], 1.0);
+        bed.expect("heddle_connections_unplaced_total", &[], 0.0);
         assert_eq!(bed.registry.connections_refused(), 1);
     }
 }
 
 #[test]
 fn an_endpoint_gets_no_more_connections_than_it_may_have() {
-    let settings = Settings {
-        bounds: Bounds {
-            connections_per_endpoint: 2,
-            ..Bounds::default()
-        },
-        ..Settings::default()
-    };
-    let upstream = Upstream::new();
-    let bed = Bed::with(settings, &mesh(&[upstream.address], None));
+    let settings = bounded(|bounds| bounds.connections_per_endpoint = 2);
+    let (upstream, bed) = Bed::scripted_with(settings);
     let mut clients: Vec<Client> = (0..5).map(|_| bed.client()).collect();
     clients.iter_mut().for_each(|client| client.send(GET));
     let mut servers = [upstream.accept(), upstream.accept()];
-    bed.expect_metric(
-        "heddle_requests_rejected_total",
-        &["upstream_overflow"],
-        3.0,
-    );
+    bed.expect_rejected("upstream_overflow", 3.0);
     for server in &mut servers {
         server.head();
-        server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        server.answer("");
     }
     let mut statuses: Vec<u16> = clients
         .iter_mut()
@@ -298,13 +227,9 @@ fn an_endpoint_gets_no_more_connections_than_it_may_have() {
 
 #[test]
 fn a_slow_reader_stops_the_sender_and_memory_stays_bounded() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let mut client = bed.client();
-    client.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    let (upstream, bed) = Bed::scripted();
+    let mut client = bed.sending(GET);
+    let mut server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
     client.head();
     // The client does not read: the sender must come to a stop long before a gigabyte.
     server.stream.set_nonblocking(true).unwrap();
@@ -328,13 +253,9 @@ fn a_slow_reader_stops_the_sender_and_memory_stays_bounded() {
 
 #[tokio::test]
 async fn draining_finishes_what_has_begun_and_ends() {
-    let upstream = Upstream::new();
-    let bed = Bed::new(&[upstream.address]);
-    let (mut busy, mut idle) = (bed.client(), bed.client());
-    idle.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let (upstream, bed) = Bed::scripted();
+    let (mut busy, mut idle) = (bed.client(), bed.sending(GET));
+    let mut server = upstream.answering("");
     idle.response();
     busy.send(GET);
     server.head();
@@ -345,7 +266,7 @@ async fn draining_finishes_what_has_begun_and_ends() {
             .unwrap(),
         b""
     );
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
+    server.answer("done");
     let response = tokio::task::spawn_blocking(move || busy.response())
         .await
         .unwrap();
@@ -356,23 +277,16 @@ async fn draining_finishes_what_has_begun_and_ends() {
 
 #[tokio::test]
 async fn draining_cuts_what_does_not_end_and_says_so() {
-    let upstream = Upstream::new();
-    let (bed, log) = Bed::logged(Settings::default(), &mesh(&[upstream.address], None));
+    let (upstream, bed, log) = Bed::scripted_logged(Settings::default());
     // One has not sent all of its head, one has no answer yet, and one has half of it.
-    let mut partial = bed.client();
-    partial.send("GET / HTTP/1.1\r\n");
-    bed.expect_metric("heddle_buffer_blocks_active", &[], 1.0);
-    let mut waiting = bed.client();
-    waiting.send(GET);
-    let mut server = upstream.accept();
-    server.head();
-    let mut begun = bed.client();
-    begun.send(GET);
-    let mut second = upstream.accept();
-    second.head();
-    second.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+    let _partial = bed.sending("GET / HTTP/1.1\r\n");
+    bed.expect("heddle_buffer_blocks_active", &[], 1.0);
+    let mut waiting = bed.sending(GET);
+    let _server = upstream.asked();
+    let mut begun = bed.sending(GET);
+    let _second = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
     begun.head();
-    bed.expect_metric("heddle_connections_active", &[], 3.0);
+    bed.expect("heddle_connections_active", &[], 3.0);
     let registry = bed.registry.clone();
     let drained = bed.proxy.drain(Duration::from_millis(50)).await;
     assert_eq!(drained.cut, 3);
@@ -383,16 +297,10 @@ async fn draining_cuts_what_does_not_end_and_says_so() {
     assert_eq!(count(&registry, "heddle_requests_active", &[]), 0.0);
     let mut lines = [log.line(), log.line(), log.line()];
     lines.sort_by_key(|line| !line.contains(r#""status":200"#));
-    assert!(
-        lines[0].contains(r#""status":200,"reason":"draining","blame":"heddle""#),
-        "{lines:?}"
-    );
-    for line in &lines[1..] {
-        assert!(
-            line.contains(r#""status":503,"reason":"draining","blame":"heddle""#),
-            "{line}"
-        );
+    for (line, status) in lines.iter().zip([200, 503, 503]) {
+        let cut = format!(r#""status":{status},"reason":"draining","blame":"heddle""#);
+        assert!(line.contains(&cut), "{line}");
     }
     assert_eq!(begun.rest(), b"half");
-    assert_eq!(answer(&mut waiting), (503, "draining".into()));
+    assert_eq!(waiting.response().verdict(), (503, "draining"));
 }

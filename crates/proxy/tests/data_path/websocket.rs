@@ -1,49 +1,41 @@
 //! WebSockets of a library that is not ours, at both ends: messages of every size, fragments, pings, and every way to
 //! close, on one node and between two.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::thread;
+use std::net::{SocketAddr, TcpStream};
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Protocol, Settings};
+use heddle_proxy::Protocol;
 use tungstenite::protocol::CloseFrame;
 use tungstenite::protocol::frame::Frame;
 use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tungstenite::{Error, Message, WebSocket};
 
 use crate::nodes::pair::Pair;
-use crate::support::{Bed, Client, PATIENCE};
+use crate::support::{Bed, Client, PATIENCE, each_connection, over};
 
 /// Connects that follow each other, each opened, used and closed.
 const IN_A_ROW: usize = 1_000;
 
 /// An endpoint that sends every message back. One that says `close CODE` is closed by the endpoint.
 fn endpoint() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                stream.set_nodelay(true).unwrap();
-                // A client may go at any time.
-                let Ok(mut socket) = tungstenite::accept(stream) else {
-                    return;
-                };
-                while let Ok(message) = socket.read() {
-                    let code = match &message {
-                        Message::Text(text) => text.strip_prefix("close ").map(str::to_owned),
-                        _ => None,
-                    };
-                    let _gone = match code {
-                        Some(code) => socket.close(Some(frame(code.parse().unwrap()))),
-                        None if message.is_text() || message.is_binary() => socket.send(message),
-                        None => Ok(()),
-                    };
-                }
-            });
+    each_connection(|stream| {
+        stream.set_nodelay(true).unwrap();
+        // A client may go at any time.
+        let Ok(mut socket) = tungstenite::accept(stream) else {
+            return;
+        };
+        while let Ok(message) = socket.read() {
+            let code = match &message {
+                Message::Text(text) => text.strip_prefix("close ").map(str::to_owned),
+                _ => None,
+            };
+            let _gone = match code {
+                Some(code) => socket.close(Some(frame(code.parse().unwrap()))),
+                None if message.is_text() || message.is_binary() => socket.send(message),
+                None => Ok(()),
+            };
         }
-    });
-    address
+    })
 }
 
 fn frame(code: u16) -> CloseFrame {
@@ -159,10 +151,7 @@ fn all(client: &dyn Fn() -> Client, connects: usize) {
 }
 
 fn between_nodes(between_nodes: Protocol, connects: usize) {
-    let settings = Settings {
-        between_nodes,
-        ..Settings::default()
-    };
+    let settings = over(between_nodes);
     let pair = Pair::with(&settings, endpoint(), AppProtocol::Http);
     all(&|| pair.client("shop"), connects);
     for side in [&pair.calling, &pair.called] {

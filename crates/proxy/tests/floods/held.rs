@@ -102,7 +102,7 @@ fn one_client_without_a_pod_leaves_connections_to_others() {
         assert_eq!(over, (BOUND + 50 - SHARE) as f64);
         // All of it comes back.
         drop((held, others));
-        bed.expect_metric("heddle_connections_active", &[], 0.0);
+        bed.expect("heddle_connections_active", &[], 0.0);
         assert_eq!(hold(OTHER, address, SHARE).len(), SHARE);
     }
 }

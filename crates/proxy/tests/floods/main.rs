@@ -7,8 +7,12 @@
 mod beside;
 mod held;
 mod memory;
-#[path = "../data_path/support.rs"]
-#[allow(dead_code, reason = "another test program uses the rest")]
+#[path = "../data_path/support/mod.rs"]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "another test program uses the rest"
+)]
 mod support;
 
 use std::io::{Read, Write};

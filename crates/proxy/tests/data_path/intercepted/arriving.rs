@@ -4,7 +4,7 @@ use heddle_model::{AppProtocol, Mesh, Mode, Probe, ServiceName};
 
 use super::bed::{ECHO, Steered, mesh, name};
 use crate::policy::{allow, with, workload};
-use crate::support::{Upstream, serve_at};
+use crate::support::{GET, Upstream, get, serve_at};
 
 fn strict(mut mesh: Mesh) -> Mesh {
     let echo = &mut mesh.workloads[0];
@@ -47,17 +47,17 @@ fn a_port_of_no_service_is_found_out_and_guarded_as_well() {
     let (known, own) = (Upstream::at(ECHO), Upstream::at(ECHO));
     let open = mesh(known.address, AppProtocol::Http);
     let steered = Steered::new(&open, &["echo"]);
-    let mut client = steered.arrive("echo", own.address);
-    client.send("SSH-2.0-a_client\r\n");
+    let _client = steered
+        .arrive("echo", own.address)
+        .sending("SSH-2.0-a_client\r\n");
     assert_eq!(own.accept().exact(18), b"SSH-2.0-a_client\r\n");
     let label = ["destination_service=\"test/echo\""];
     steered.expect("heddle_tcp_connections_total", &label, 1.0);
-    let mut client = steered.arrive("echo", own.address);
-    client.send("GET / HTTP/1.1\r\nHost: echo\r\n\r\n");
+    let _client = steered.arrive("echo", own.address).sending(GET);
     assert!(own.accept().head().starts_with("GET / HTTP/1.1"));
     steered.apply(&strict(open));
     assert_eq!(steered.arrive("echo", own.address).rest(), b"");
-    steered.expect_refused("policy_denied");
+    steered.expect_rejected("policy_denied", 1.0);
 }
 
 #[test]
@@ -100,26 +100,23 @@ fn a_further_address_is_the_workloads() {
     let steered = Steered::new(&mesh, &["echo", "shop"]);
     let arrived = || steered.arrive("echo", further);
     assert_eq!(steered.get(arrived(), "/"), 403, "it is as strict there");
-    let mut client = arrived();
-    client.send("GET /healthz HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-    assert_eq!(client.response().body, b"further");
+    let answer = arrived().ask(get("/healthz"));
+    assert_eq!(answer.body, b"further");
     let labels = ["destination_service=\"test/echo\""];
     steered.expect("heddle_http_requests_total", &labels, 2.0);
-    let mut client = steered.dial("shop", further);
-    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-    assert_eq!(client.response().body, b"further");
+    let answer = steered.dial("shop", further).ask(GET);
+    assert_eq!(answer.body, b"further");
     // The Service's port is known by each of them, and what it declares.
     steered.expect("heddle_http_requests_total", &labels, 3.0);
 }
 
 #[test]
 fn what_cannot_be_delivered_is_refused() {
-    let upstream = Upstream::at(ECHO);
-    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["shop"]);
+    let (upstream, steered) = Steered::scripted(AppProtocol::Tcp, &["shop"]);
     // It would arrive here again.
     assert_eq!(steered.arrive("echo", upstream.address).rest(), b"");
-    steered.expect_refused("pod_gone");
+    steered.expect_rejected("pod_gone", 1.0);
     assert_eq!(steered.arrive("stranger", upstream.address).rest(), b"");
-    steered.expect_refused("workload_not_in_mesh");
+    steered.expect_rejected("workload_not_in_mesh", 1.0);
     assert!(upstream.is_quiet());
 }

@@ -18,7 +18,7 @@ use heddle_proxy::{Bounds, Elasticity, Entry, NodeAddress, OriginalDestination, 
 use heddle_telemetry::Registry;
 
 use crate::policy::guarded;
-use crate::support::{Client, PATIENCE, count, expect};
+use crate::support::{Client, PATIENCE, Upstream, count, expect, expect_rejected, get};
 
 /// Where connections to a listener were going.
 static GOING: Mutex<BTreeMap<SocketAddr, SocketAddr>> = Mutex::new(BTreeMap::new());
@@ -108,6 +108,13 @@ impl Steered {
     /// A proxy for a mesh, with a pod for each of these workloads: the first has the number 1.
     pub(super) fn new(mesh: &Mesh, pods: &[&str]) -> Steered {
         Steered::with(1, mesh, pods)
+    }
+
+    /// The same before a workload of which the test says what it does.
+    pub(super) fn scripted(protocol: AppProtocol, pods: &[&str]) -> (Upstream, Steered) {
+        let upstream = Upstream::at(ECHO);
+        let steered = Steered::new(&mesh(upstream.address, protocol), pods);
+        (upstream, steered)
     }
 
     pub(super) fn with(workers: usize, mesh: &Mesh, pods: &[&str]) -> Steered {
@@ -208,8 +215,7 @@ impl Steered {
 
     /// The status of a request on a connection.
     pub(super) fn get(&self, mut client: Client, path: &str) -> u16 {
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: echo.test\r\n\r\n"));
-        client.response().status()
+        client.ask(get(path)).status()
     }
 
     /// Waits until a metric is at least so much.
@@ -231,10 +237,9 @@ impl Steered {
         expect(&self.registry, metric, labels, value);
     }
 
-    /// Expects that one connection was refused for this reason.
-    pub(super) fn expect_refused(&self, reason: &str) {
-        let label = format!("reason=\"{reason}\"");
-        self.expect("heddle_requests_rejected_total", &[&label], 1.0);
+    /// Waits until so many requests and connections were refused for this reason.
+    pub(super) fn expect_rejected(&self, reason: &str, times: f64) {
+        expect_rejected(&self.registry, reason, times);
     }
 
     /// Waits until these sockets were asked for.

@@ -8,21 +8,21 @@ use heddle_proxy::Entry;
 use super::bed::{ECHO, SERVICE, listener, mesh, name, settings};
 use crate::nodes::pair::Pair;
 use crate::policy::{allow, workload};
-use crate::support::{Client, Upstream, serve_at};
+use crate::support::{Client, GET, Upstream, serve_at};
 
 /// A connection of a pod of the calling node to somewhere.
 fn dial(pair: &Pair, id: u64, caller: &str, going: SocketAddr) -> Client {
     let socket = listener(Some(going));
     let address = socket.local_addr().unwrap();
-    let caller = name(caller);
-    let entry = Entry::Outbound { caller };
+    let entry = Entry::Outbound {
+        caller: name(caller),
+    };
     pair.calling.proxy.listen(id, socket, entry);
     Client::connect(address)
 }
 
 fn status(mut client: Client) -> u16 {
-    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-    client.response().status()
+    client.ask(GET).status()
 }
 
 #[test]
@@ -76,9 +76,7 @@ fn an_endpoint_of_another_node_is_called_by_each_of_its_addresses() {
     // A port that no Service has is not, by whichever address.
     let other = SocketAddr::new(further, 9);
     assert_eq!(dial(&pair, 102, "shop", other).rest(), b"");
-    let rejected = "heddle_requests_rejected_total";
-    pair.calling
-        .expect(rejected, &["reason=\"port_of_no_service\""], 1.0);
+    pair.calling.expect_rejected("port_of_no_service", 1.0);
 }
 
 #[test]
@@ -107,9 +105,7 @@ fn nothing_goes_to_a_workload_of_another_node_in_the_clear() {
     for (id, going) in (100..).zip(refused) {
         assert_eq!(dial(&pair, id, "shop", going).rest(), b"", "{going}");
     }
-    let labels = ["reason=\"port_of_no_service\""];
-    let rejected = "heddle_requests_rejected_total";
-    pair.calling.expect(rejected, &labels, 3.0);
+    pair.calling.expect_rejected("port_of_no_service", 3.0);
     assert!(own.is_quiet() && lonely.is_quiet());
 
     // Nor to one whose node is not known.
@@ -120,9 +116,7 @@ fn nothing_goes_to_a_workload_of_another_node_in_the_clear() {
     pair.apply(&pair.mesh);
     assert_eq!(dial(&pair, 200, "shop", known.address).rest(), b"");
     assert_eq!(dial(&pair, 201, "shop", SERVICE).rest(), b"");
-    pair.calling
-        .expect(rejected, &["reason=\"endpoint_gone\""], 1.0);
-    pair.calling
-        .expect(rejected, &["reason=\"no_endpoint\""], 1.0);
+    pair.calling.expect_rejected("endpoint_gone", 1.0);
+    pair.calling.expect_rejected("no_endpoint", 1.0);
     assert!(known.is_quiet());
 }

@@ -8,7 +8,7 @@ use heddle_proxy::Entry;
 use super::bed::{ECHO, SERVICE, Steered, going_to, mesh, name};
 use crate::dialled::{WITHOUT_HOST, host_seen};
 use crate::policy::{account, allow, with};
-use crate::support::{Client, Upstream, serve_at, service};
+use crate::support::{Client, GET, Upstream, serve_at, service};
 
 #[test]
 fn a_services_address_is_the_service() {
@@ -40,17 +40,17 @@ fn a_request_without_host_gets_what_was_dialled() {
     // What is outside of the mesh gets the bytes as they are.
     let outside = Upstream::at("127.0.0.1:0");
     let steered = Steered::new(&mesh(endpoint, AppProtocol::Http), &["shop"]);
-    let mut client = steered.dial("shop", outside.address);
-    client.send(WITHOUT_HOST[0]);
+    let _client = steered
+        .dial("shop", outside.address)
+        .sending(WITHOUT_HOST[0]);
     assert_eq!(outside.accept().head(), WITHOUT_HOST[0]);
 }
 
 #[test]
 fn a_port_that_a_service_does_not_have_is_refused() {
-    let upstream = Upstream::at(ECHO);
-    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &[]);
+    let (upstream, steered) = Steered::scripted(AppProtocol::Tcp, &[]);
     assert_eq!(steered.dial("shop", (SERVICE.ip(), 81).into()).rest(), b"");
-    steered.expect_refused("unknown_port");
+    steered.expect_rejected("unknown_port", 1.0);
     assert!(upstream.is_quiet());
 }
 
@@ -71,8 +71,7 @@ fn an_endpoints_own_address_is_exactly_that_endpoint() {
         mesh.check_invariants().unwrap();
         let steered = Steered::new(&mesh, &["echo"]);
         for upstream in [&one, &other, &one, &other] {
-            let mut client = steered.dial("shop", upstream.address);
-            client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+            let _client = steered.dial("shop", upstream.address).sending(GET);
             assert!(upstream.accept().head().starts_with("GET / HTTP/1.1"));
         }
         assert!(one.is_quiet() && other.is_quiet(), "{protocol:?}");
@@ -86,14 +85,12 @@ fn policies_stand_before_every_port_of_a_workload() {
     let mesh = with(mesh(known.address, AppProtocol::Tcp), allow("shop"));
     let steered = Steered::new(&mesh, &["echo"]);
     for upstream in [&known, &own] {
-        let mut client = steered.dial("shop", upstream.address);
-        client.send("hello");
+        let _client = steered.dial("shop", upstream.address).sending("hello");
         assert_eq!(upstream.accept().exact(5), b"hello");
         assert_eq!(steered.dial("intruder", upstream.address).rest(), b"");
         assert!(upstream.is_quiet());
     }
-    let labels = ["reason=\"policy_denied\""];
-    steered.expect("heddle_requests_rejected_total", &labels, 2.0);
+    steered.expect_rejected("policy_denied", 2.0);
     let own = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
     steered.expect("heddle_tcp_connections_total", &own, 2.0);
 }
@@ -103,26 +100,22 @@ fn what_is_under_way_to_a_port_of_no_service_ends_when_it_is_not_allowed_any_mor
     let (known, own) = (Upstream::at(ECHO), Upstream::at(ECHO));
     let open = mesh(known.address, AppProtocol::Tcp);
     let steered = Steered::new(&open, &["echo"]);
-    let mut client = steered.dial("intruder", own.address);
-    client.send("hello");
+    let mut client = steered.dial("intruder", own.address).sending("hello");
     let mut server = own.accept();
     assert_eq!(server.exact(5), b"hello");
     steered.apply(&with(open, allow("shop")));
     assert_eq!(client.rest(), b"");
     assert_eq!(server.rest(), b"");
-    steered.expect_refused("policy_revoked");
+    steered.expect_rejected("policy_revoked", 1.0);
 }
 
 #[test]
 fn what_the_mesh_does_not_know_is_dialled_from_within_the_caller() {
     let outside = Upstream::at("127.30.0.100:0");
-    let upstream = Upstream::at(ECHO);
-    let steered = Steered::new(
-        &mesh(upstream.address, AppProtocol::Http),
-        &["echo", "shop"],
-    );
-    let mut client = steered.dial("shop", outside.address);
-    client.send("GET / HTTP/1.1\r\n");
+    let (_upstream, steered) = Steered::scripted(AppProtocol::Http, &["echo", "shop"]);
+    let mut client = steered
+        .dial("shop", outside.address)
+        .sending("GET / HTTP/1.1\r\n");
     let mut server = outside.accept();
     assert_eq!(server.exact(16), b"GET / HTTP/1.1\r\n");
     server.send("what it likes");
@@ -133,19 +126,18 @@ fn what_the_mesh_does_not_know_is_dialled_from_within_the_caller() {
     steered.expect("heddle_tcp_connections_total", &labels, 1.0);
     // No dial is made in the name of a pod that there is not.
     assert_eq!(steered.dial("intruder", outside.address).rest(), b"");
-    steered.expect_refused("pod_gone");
+    steered.expect_rejected("pod_gone", 1.0);
     assert!(outside.is_quiet());
 }
 
 #[test]
 fn what_leads_nowhere_is_refused() {
-    let upstream = Upstream::at(ECHO);
-    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo", "shop"]);
+    let (upstream, steered) = Steered::scripted(AppProtocol::Tcp, &["echo", "shop"]);
     let unknown = steered.outbound("shop", None).1;
     assert_eq!(Client::connect(unknown).rest(), b"");
-    steered.expect_refused("original_destination_unknown");
+    steered.expect_rejected("original_destination_unknown", 1.0);
     assert_eq!(steered.dial("stranger", upstream.address).rest(), b"");
-    steered.expect_refused("workload_not_in_mesh");
+    steered.expect_rejected("workload_not_in_mesh", 1.0);
     let source = "source=\"test/stranger\"";
     let unknown = [source, "destination_service=\"unknown\""];
     let failed = "heddle_tcp_connections_failed_total";
@@ -155,8 +147,7 @@ fn what_leads_nowhere_is_refused() {
 
 #[test]
 fn a_pod_that_dials_its_listener_is_not_led_in_a_circle() {
-    let upstream = Upstream::at(ECHO);
-    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["shop"]);
+    let (_upstream, steered) = Steered::scripted(AppProtocol::Tcp, &["shop"]);
     // A listener of one family, and one of both.
     for (id, bound) in [(1_000, "127.0.0.1:0"), (1_001, "[::]:0")] {
         let socket = TcpListener::bind(bound).unwrap();
@@ -169,8 +160,7 @@ fn a_pod_that_dials_its_listener_is_not_led_in_a_circle() {
         steered.proxy.listen(id, socket, Entry::Outbound { caller });
         assert_eq!(Client::connect(dialled).rest(), b"");
     }
-    let labels = ["reason=\"original_destination_unknown\""];
-    steered.expect("heddle_requests_rejected_total", &labels, 2.0);
+    steered.expect_rejected("original_destination_unknown", 2.0);
 }
 
 #[test]
@@ -188,8 +178,7 @@ fn of_several_services_a_headless_one_is_meant() {
     mesh.services.push(headless);
     mesh.check_invariants().unwrap();
     let steered = Steered::new(&mesh, &["echo"]);
-    let mut client = steered.dial("shop", upstream.address);
-    client.send("no request");
+    let _client = steered.dial("shop", upstream.address).sending("no request");
     assert_eq!(upstream.accept().exact(10), b"no request");
     let zero = ServiceName::parse("test/zero").unwrap();
     let label = format!("destination_service=\"{zero}\"");
@@ -202,7 +191,7 @@ fn nothing_is_outside_before_there_is_a_configuration() {
     let address: SocketAddr = upstream.address;
     let steered = Steered::new(&heddle_model::Mesh::default(), &["shop"]);
     assert_eq!(steered.dial("shop", address).rest(), b"");
-    steered.expect_refused("workload_not_in_mesh");
+    steered.expect_rejected("workload_not_in_mesh", 1.0);
     assert!(upstream.is_quiet());
 }
 
@@ -213,12 +202,7 @@ fn an_address_that_has_changed_hands_is_not_called_any_more() {
     let mut mesh = mesh(endpoint, AppProtocol::Http);
     let steered = Steered::new(&mesh, &["echo"]);
     let mut clients = [steered.dial("shop", endpoint), steered.dial("shop", own)];
-    let mut ask = || {
-        clients.each_mut().map(|client| {
-            client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-            client.response().status()
-        })
-    };
+    let mut ask = || clients.each_mut().map(|client| client.ask(GET).status());
     assert_eq!(ask(), [200, 200]);
     mesh.generation += 1;
     mesh.workloads[0].address = [127, 30, 0, 10].into();
@@ -229,8 +213,7 @@ fn an_address_that_has_changed_hands_is_not_called_any_more() {
     mesh.check_invariants().unwrap();
     steered.apply(&mesh);
     assert_eq!(ask(), [503, 503]);
-    let labels = ["reason=\"endpoint_gone\""];
-    steered.expect("heddle_requests_rejected_total", &labels, 2.0);
+    steered.expect_rejected("endpoint_gone", 2.0);
 }
 
 #[test]
@@ -245,8 +228,7 @@ fn what_was_intercepted_moves_like_any_other() {
         .into_iter()
         .zip(servers)
         .map(|(going, server)| {
-            let mut client = steered.dial("shop", going);
-            client.send("SSH-2.0-a_client\r\n");
+            let client = steered.dial("shop", going).sending("SSH-2.0-a_client\r\n");
             let mut server = server.accept();
             assert_eq!(server.exact(18), b"SSH-2.0-a_client\r\n");
             (client, server)
@@ -266,6 +248,6 @@ fn what_was_intercepted_moves_like_any_other() {
             assert_eq!(client.exact(4), b"pong");
         }
     }
-    silent.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    silent.send(GET);
     assert!(shown.head().starts_with("GET / HTTP/1.1"), "on its own");
 }

@@ -14,15 +14,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket, socket_with};
 
 use super::bed::{ECHO, NODE, SERVICE, Steered, listener, mesh, name};
-use crate::support::{Client, PATIENCE, Upstream, field};
+use crate::support::{Client, GET, PATIENCE, Upstream, field};
 
 #[test]
 fn a_program_sees_who_calls_when_bytes_are_passed_on() {
     for protocol in [AppProtocol::Tcp, AppProtocol::Undeclared] {
-        let upstream = Upstream::at(ECHO);
-        let steered = Steered::new(&mesh(upstream.address, protocol), &["echo", "shop"]);
-        let mut client = steered.dial("shop", SERVICE);
-        client.send("hello\n");
+        let (upstream, steered) = Steered::scripted(protocol, &["echo", "shop"]);
+        let client = steered.dial("shop", SERVICE).sending("hello\n");
         let port = client.stream.local_addr().unwrap().port();
         let mut server = upstream.accept();
         assert_eq!(server.exact(6), b"hello\n");
@@ -33,8 +31,7 @@ fn a_program_sees_who_calls_when_bytes_are_passed_on() {
 
 #[test]
 fn a_port_that_is_taken_is_another() {
-    let upstream = Upstream::at(ECHO);
-    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo"]);
+    let (upstream, steered) = Steered::scripted(AppProtocol::Tcp, &["echo"]);
     let (_, address) = steered.outbound("shop", Some(SERVICE));
     // Another socket has the port that the client calls from, of the address that it is shown with.
     let (_taken, port, client) = std::iter::repeat_with(|| {
@@ -59,20 +56,16 @@ fn a_port_that_is_taken_is_another() {
 
 #[test]
 fn a_pod_that_calls_itself_sees_itself() {
-    let upstream = Upstream::at(ECHO);
-    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Tcp), &["echo"]);
-    let mut client = steered.dial("echo", SERVICE);
-    client.send("hello");
+    let (upstream, steered) = Steered::scripted(AppProtocol::Tcp, &["echo"]);
+    let _client = steered.dial("echo", SERVICE).sending("hello");
     assert_eq!(upstream.accept().exact(5), b"hello");
     steered.expect_asked(&[(1, None)]);
 }
 
 #[test]
 fn requests_name_the_pod_that_they_come_from() {
-    let upstream = Upstream::at(ECHO);
-    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Http), &["echo"]);
-    let mut client = steered.dial("shop", SERVICE);
-    client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+    let (upstream, steered) = Steered::scripted(AppProtocol::Http, &["echo"]);
+    let _client = steered.dial("shop", SERVICE).sending(GET);
     let head = upstream.accept().head();
     assert_eq!(field(&head, "x-forwarded-for"), Some("127.30.0.2"));
 }
@@ -84,10 +77,10 @@ fn a_connection_that_shows_one_client_carries_no_other() {
     let steered = Steered::new(&open, &["echo", "shop"]);
     let mut client = steered.dial("shop", SERVICE);
     let mut ask = |server: Option<Client>| {
-        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
+        client.send(GET);
         let mut server = server.unwrap_or_else(|| upstream.accept());
         assert!(server.head().starts_with("GET / HTTP/1.1"));
-        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        server.answer("ok");
         assert_eq!(client.response().body, b"ok");
         server
     };
@@ -103,18 +96,16 @@ fn a_connection_that_shows_one_client_carries_no_other() {
 
 #[test]
 fn nothing_is_kept_into_a_pod_that_is_none_any_more() {
-    let upstream = Upstream::at(ECHO);
-    let steered = Steered::new(&mesh(upstream.address, AppProtocol::Http), &["echo"]);
+    let (upstream, steered) = Steered::scripted(AppProtocol::Http, &["echo"]);
     let (_, address) = steered.outbound("shop", Some(SERVICE));
     let mut client = Client::connect(address);
     let mut ask = |n: usize| {
-        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-        let mut server = upstream.accept();
-        server.head();
+        client.send(GET);
+        let server = upstream.asked();
         (n, server)
     };
     let answer = |server: &mut Client| {
-        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        server.answer("ok");
     };
     let (_, mut first) = ask(1);
     answer(&mut first);
@@ -128,10 +119,8 @@ fn nothing_is_kept_into_a_pod_that_is_none_any_more() {
     let patience = Instant::now() + PATIENCE;
     loop {
         // The order has been obeyed when a listener that was ordered later serves.
-        let mut probe = steered.dial("shop", SERVICE);
-        probe.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-        let mut server = upstream.accept();
-        server.head();
+        let mut probe = steered.dial("shop", SERVICE).sending(GET);
+        let mut server = upstream.asked();
         answer(&mut server);
         probe.response();
         if steered.asked().last().is_some_and(|(pod, _)| *pod == 8) {

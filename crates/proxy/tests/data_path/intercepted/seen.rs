@@ -39,8 +39,9 @@ fn who_dials_the_other_family_is_seen_there_or_by_its_address_of_this_one() {
         let upstream = Upstream::at(ECHO);
         let mesh = of_both(mesh(upstream.address, protocol), is_echo_too);
         let steered = Steered::new(&mesh, &["echo", "shop"]);
-        let mut client = steered.dial("shop", SERVICE6.parse().unwrap());
-        client.send("hello\n");
+        let client = steered
+            .dial("shop", SERVICE6.parse().unwrap())
+            .sending("hello\n");
         let port = client.stream.local_addr().unwrap().port();
         let mut server = upstream.accept();
         assert_eq!(server.exact(6), b"hello\n");
@@ -75,11 +76,9 @@ fn who_has_dialled_one_very_address_is_led_to_no_other() {
 #[test]
 fn who_cannot_be_shown_is_seen_as_the_node_and_never_as_the_pod() {
     for protocol in BYTES {
-        let upstream = Upstream::at(ECHO);
-        let steered = Steered::new(&mesh(upstream.address, protocol), &["echo"]);
+        let (upstream, steered) = Steered::scripted(protocol, &["echo"]);
         // A client with an address that means the pod's own machine there.
-        let mut client = steered.arrive("echo", upstream.address);
-        client.send("hello\n");
+        let _client = steered.arrive("echo", upstream.address).sending("hello\n");
         let mut server = upstream.accept();
         assert_eq!(server.exact(6), b"hello\n");
         assert_eq!(server.stream.peer_addr().unwrap().ip(), NODE);
@@ -96,8 +95,7 @@ fn who_calls_from_another_node_is_seen_as_the_node() {
         pair.called.proxy.sockets(sockets(channel));
         let pods = [(name("echo"), PodId(1))].into_iter().collect();
         pair.called.proxy.pods(std::sync::Arc::new(pods));
-        let mut client = pair.client("shop");
-        client.send("hello\n");
+        let _client = pair.sending("shop", "hello\n");
         let mut server = upstream.accept();
         assert_eq!(server.exact(6), b"hello\n");
         let seen: IpAddr = server.stream.peer_addr().unwrap().ip();

@@ -11,7 +11,7 @@ use super::links::relayed;
 use super::pair::Pair;
 use super::traffic::bytes;
 use crate::policy::guarded;
-use crate::support::{Client, serve};
+use crate::support::{Client, get, post, serve};
 
 /// Longer than a body that is kept to be sent again.
 const LARGE: usize = 600_000;
@@ -31,13 +31,8 @@ fn add_a_near_one(pair: &Pair) {
     pair.apply(&mesh);
 }
 
-fn post(pair: &Pair) -> Client {
-    let mut client = pair.client("shop");
-    client.send(format!(
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LARGE}\r\n\r\n"
-    ));
-    client.send(bytes(LARGE));
-    client
+fn posting(pair: &Pair) -> Client {
+    pair.sending("shop", post(LARGE)).sending(bytes(LARGE))
 }
 
 fn far() -> SocketAddr {
@@ -59,7 +54,7 @@ fn a_large_body_goes_elsewhere_when_a_node_cannot_be_reached() {
     add_a_near_one(&pair);
     // … when requests come whose bodies cannot be repeated …
     for _ in 0..6 {
-        let response = post(&pair).response();
+        let response = posting(&pair).response();
         // … then nothing of them was lost.
         assert_eq!((response.status(), &response.body[..]), (200, &b"near"[..]));
     }
@@ -72,18 +67,16 @@ fn requests_go_elsewhere_while_a_link_cannot_come_back() {
     // Given a link on which something is open …
     let mut silent = Vec::new();
     for _ in 0..2 {
-        let mut client = pair.client("shop");
-        client.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
-        silent.push(client);
+        silent.push(pair.sending("shop", get("/silent")));
     }
-    let answers: Vec<Vec<u8>> = (0..8).map(|_| post(&pair).response().body).collect();
+    let answers: Vec<Vec<u8>> = (0..8).map(|_| posting(&pair).response().body).collect();
     assert!(answers.contains(&b"far".to_vec()), "{answers:?}");
     // … when it is cut and nothing reaches its node any more …
     relay.is_dead(true);
     relay.cut();
     // … then what cannot be sent twice is not sent before the link is back …
     let begun = Instant::now();
-    let large: Vec<Client> = (0..4).map(|_| post(&pair)).collect();
+    let large: Vec<Client> = (0..4).map(|_| posting(&pair)).collect();
     for mut client in large {
         assert_eq!(client.response().body, b"near");
     }
@@ -91,13 +84,13 @@ fn requests_go_elsewhere_while_a_link_cannot_come_back() {
     // … and what comes then does not wait for it.
     let begun = Instant::now();
     for _ in 0..8 {
-        assert_eq!(pair.body("shop"), "near");
+        assert_eq!(pair.get("shop").text(), "near");
     }
     assert!(begun.elapsed() < Duration::from_secs(1));
     // When the node is there again it is used again.
     relay.is_dead(false);
     let patience = Instant::now() + 2 * LONG;
-    while pair.body("shop") != "far" {
+    while pair.get("shop").text() != "far" {
         assert!(Instant::now() < patience, "it is not used again");
         thread::park_timeout(Duration::from_millis(50));
     }

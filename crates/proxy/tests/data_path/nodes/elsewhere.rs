@@ -1,31 +1,20 @@
 //! Endpoints of another node to which that cannot connect: it says so, and requests go elsewhere.
 
-use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
-use heddle_proxy::Settings;
 use heddle_transport::Protocol;
 
 use super::pair::Pair;
 use crate::policy::guarded;
-use crate::support::{PATIENCE, count, serve, serve_at};
-
-/// An address at which nothing listens.
-fn refusing() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
-}
+use crate::support::{PATIENCE, over, serve, serve_at, unused_address};
 
 #[test]
 fn a_request_goes_elsewhere_when_its_endpoints_node_cannot_connect_it() {
     for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
-        let settings = Settings {
-            between_nodes,
-            ..Settings::default()
-        };
+        let settings = over(between_nodes);
         // Given two endpoints on another node, of which one is not there …
-        let absent = refusing();
+        let absent = unused_address();
         let mut mesh = guarded(serve(|_| "one".into()), AppProtocol::Http);
         let endpoints = &mut mesh.services[0].ports[0].endpoints;
         let mut other = endpoints[0].clone();
@@ -35,9 +24,9 @@ fn a_request_goes_elsewhere_when_its_endpoints_node_cannot_connect_it() {
         let pair = Pair::of(&settings, mesh);
         // … then no request fails …
         for _ in 0..30 {
-            assert_eq!(pair.get("shop").0, 200, "{between_nodes:?}");
+            assert_eq!(pair.get("shop").status(), 200, "{between_nodes:?}");
         }
-        let tried = |name: &str| count(&pair.calling.registry, name, &[]);
+        let tried = |name: &str| pair.calling.metric(name, &[]);
         assert!(tried("heddle_upstream_retries_total") > 0.0);
         // … the one is passed over, so that it is not tried with each …
         let tries = tried("heddle_upstream_connect_failures_total");
@@ -45,11 +34,11 @@ fn a_request_goes_elsewhere_when_its_endpoints_node_cannot_connect_it() {
         // … and when it is there, it gets its part.
         let _there = serve_at(&absent.to_string(), |_| "two".into());
         let patience = Instant::now() + PATIENCE;
-        while pair.body("shop") != "two" {
+        while pair.get("shop").text() != "two" {
             assert!(Instant::now() < patience, "{between_nodes:?}");
             std::thread::park_timeout(Duration::from_millis(20));
         }
-        let mut answers = (0..10).map(|_| pair.body("shop"));
+        let mut answers = (0..10).map(|_| pair.get("shop").text());
         assert!(answers.any(|body| body == "two"), "{between_nodes:?}");
     }
 }

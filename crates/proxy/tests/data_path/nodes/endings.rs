@@ -11,14 +11,14 @@ use std::net::Shutdown;
 use std::thread;
 use std::time::Duration;
 
-use heddle_model::{AppProtocol, HttpMatch, PathMatch, Policy, PolicyAction, PolicyRule};
+use heddle_model::{AppProtocol, PathMatch, Policy, PolicyAction, PolicyRule};
 use heddle_proxy::{Protocol, Settings};
 
 use super::http2::chunked;
 use super::pair::Pair;
-use super::traffic::{bytes, reset_on_drop};
-use crate::policy::{from, guarded, policy, with};
-use crate::support::{Client, field};
+use super::traffic::bytes;
+use crate::policy::{asking_for, from, guarded, policy, with};
+use crate::support::{Client, GET, field, post};
 pub(super) use endpoint::Endpoint;
 
 /// Two nodes, and an endpoint that does what it is asked for.
@@ -30,6 +30,10 @@ struct Nodes {
 impl Nodes {
     fn client(&self) -> Client {
         self.pair.client("shop")
+    }
+
+    fn sending(&self, bytes: impl AsRef<[u8]>) -> Client {
+        self.pair.sending("shop", bytes)
     }
 }
 
@@ -45,14 +49,12 @@ const ENDINGS: [(&str, Ending); 33] = [
         answered(nodes, "GET", "/empty", 204)
     }),
     ("an answer to HEAD", |nodes| {
-        let mut client = nodes.client();
-        client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut client = nodes.sending("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(client.head().starts_with("HTTP/1.1 200 "));
         Some(client)
     }),
     ("chunks and trailers", |nodes| {
-        let mut client = nodes.client();
-        client.send("GET /chunks HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut client = nodes.sending("GET /chunks HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(client.head().starts_with("HTTP/1.1 200 "));
         let mut chunks = Vec::new();
         while !chunks.ends_with(b"\r\n\r\n") {
@@ -61,8 +63,7 @@ const ENDINGS: [(&str, Ending); 33] = [
         Some(client)
     }),
     ("an answer that ends with its connection", |nodes| {
-        let mut client = nodes.client();
-        client.send("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut client = nodes.sending("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
         let head = client.head();
         assert!(head.starts_with("HTTP/1.1 200 "));
         // What cannot end with a connection has chunks.
@@ -104,8 +105,8 @@ const ENDINGS: [(&str, Ending); 33] = [
         answered(nodes, "GET", "/denied", 403)
     }),
     ("a policy's answer to a body of its own segment", |nodes| {
-        let mut client = nodes.client();
-        client.send("POST /denied HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
+        let mut client =
+            nodes.sending("POST /denied HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
         assert_eq!(client.response().status(), 403);
         client.send(bytes(1_000));
         None
@@ -127,8 +128,7 @@ const ENDINGS: [(&str, Ending); 33] = [
     (
         "an answer after the client has said that it sends no more",
         |nodes| {
-            let mut client = nodes.client();
-            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            let mut client = nodes.sending(GET);
             client.stream.shutdown(Shutdown::Write).unwrap();
             assert_eq!(client.response().status(), 200);
             None
@@ -140,29 +140,26 @@ const ENDINGS: [(&str, Ending); 33] = [
         None
     }),
     ("a client that resets within its body", |nodes| {
-        reset_on_drop(&half_posted(nodes));
+        half_posted(nodes).reset_on_drop();
         None
     }),
     ("a body whose chunks are malformed", |nodes| {
-        let mut client = nodes.client();
-        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n");
+        let mut client = nodes
+            .sending("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n");
         thread::park_timeout(Duration::from_millis(2));
-        client.send("no size\r\n");
-        assert_eq!(client.response().status(), 400);
+        assert_eq!(client.ask("no size\r\n").status(), 400);
         None
     }),
     ("a client that resets instead of waiting", |nodes| {
-        let mut client = nodes.client();
-        client.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
+        let client = nodes.sending("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
         thread::park_timeout(Duration::from_millis(5));
-        reset_on_drop(&client);
+        client.reset_on_drop();
         None
     }),
     ("a client that resets within the answer", |nodes| {
-        let mut client = nodes.client();
-        client.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut client = nodes.sending("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
         client.exact(100);
-        reset_on_drop(&client);
+        client.reset_on_drop();
         None
     }),
     ("an endpoint that resets", |nodes| {
@@ -190,8 +187,7 @@ const ENDINGS: [(&str, Ending); 33] = [
         answered(nodes, "POST", "/silent", 504)
     }),
     ("a policy that ends it", |nodes| {
-        let mut client = nodes.client();
-        client.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut client = nodes.sending("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
         thread::park_timeout(Duration::from_millis(5));
         nodes
             .pair
@@ -213,7 +209,7 @@ const ENDINGS: [(&str, Ending); 33] = [
         None
     }),
     ("another protocol that the client resets", |nodes| {
-        reset_on_drop(&switched(nodes, "/upgrade"));
+        switched(nodes, "/upgrade").reset_on_drop();
         None
     }),
     ("another protocol that the endpoint resets", |nodes| {
@@ -240,7 +236,7 @@ const NEXT: [(&str, Next); 5] = [
     ("several at once", |nodes| {
         let mut clients: Vec<Client> = (0..4).map(|_| nodes.client()).collect();
         for client in &mut clients {
-            client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+            client.send(post(4) + "body");
         }
         for client in &mut clients {
             let response = client.response();
@@ -258,8 +254,7 @@ const NEXT: [(&str, Next); 5] = [
 
 /// A request with an empty body, and the status that it gets.
 fn answered(nodes: &Nodes, method: &str, path: &str, status: u16) -> Option<Client> {
-    let mut client = nodes.client();
-    client.send(format!(
+    let mut client = nodes.sending(format!(
         "{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
     ));
     let response = client.response();
@@ -269,8 +264,7 @@ fn answered(nodes: &Nodes, method: &str, path: &str, status: u16) -> Option<Clie
 
 /// A request with a body that nothing waits for.
 fn posting(nodes: &Nodes, path: &str, length: usize) -> Client {
-    let mut client = nodes.client();
-    client.send(format!(
+    let client = nodes.sending(format!(
         "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
     ));
     let mut half = client.stream.try_clone().unwrap();
@@ -295,16 +289,14 @@ fn posted(nodes: &Nodes, length: usize) {
 
 /// A request of whose body a part has arrived.
 fn half_posted(nodes: &Nodes) -> Client {
-    let mut client = nodes.client();
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nbegun");
+    let client = nodes.sending(post(1_000) + "begun");
     thread::park_timeout(Duration::from_millis(5));
     client
 }
 
 /// A request that gets the beginning of an answer.
 fn truncated(nodes: &Nodes, path: &str) -> Option<Client> {
-    let mut client = nodes.client();
-    client.send(format!(
+    let mut client = nodes.sending(format!(
         "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
     ));
     assert!(client.head().starts_with("HTTP/1.1 200 "));
@@ -314,11 +306,9 @@ fn truncated(nodes: &Nodes, path: &str) -> Option<Client> {
 }
 
 fn offering(nodes: &Nodes, path: &str) -> Client {
-    let mut client = nodes.client();
-    client.send(format!(
+    nodes.sending(format!(
         "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n"
-    ));
-    client
+    ))
 }
 
 /// A connection that speaks something else by now, in which a word has gone to and fro.
@@ -343,13 +333,7 @@ fn every_ending_leaves_nothing(between_nodes: Protocol) {
     };
     settings.timeouts.response_head = Duration::from_millis(1_500);
     let endpoint = Endpoint::new();
-    let rule = PolicyRule {
-        http: Some(HttpMatch {
-            paths: vec![PathMatch::Exact("/denied".into())],
-            ..HttpMatch::default()
-        }),
-        ..from("shop")
-    };
+    let rule = asking_for(PathMatch::Exact("/denied".into()));
     let mesh = with(
         guarded(endpoint.address, AppProtocol::Http),
         vec![deny(rule)],
@@ -366,8 +350,7 @@ fn every_ending_leaves_nothing(between_nodes: Protocol) {
                 go_on(&nodes);
                 go_on(&nodes);
                 if let Some(mut client) = same {
-                    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-                    assert_eq!(client.response().status(), 200, "on the same connection");
+                    assert_eq!(client.ask(GET).status(), 200, "on the same connection");
                 }
             };
             // All that fail are named, not the first one alone.

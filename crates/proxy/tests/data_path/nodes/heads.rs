@@ -8,8 +8,7 @@ use heddle_proxy::{Bounds, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, Protocol, Settings};
 
 use super::pair::Pair;
 use crate::policy::{CALLERS, Guarded, from, guarded, policy, with};
-use crate::routes::{forward, prefix, rule, to};
-use crate::support::{Client, Response, Upstream, serve};
+use crate::support::{Client, GET, Response, Upstream, forward, mirror, over, prefix, rule, to};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Link, Protocol::Http1, Protocol::Http2];
 
@@ -36,8 +35,7 @@ fn request(fields: usize, bytes: usize) -> String {
 
 /// The answer to a request, and how many fields its endpoint got if it got it.
 fn ask(mut client: Client, request: &str) -> (Response, Option<usize>) {
-    client.send(request);
-    let response = client.response();
+    let response = client.ask(request);
     let got = (response.status() == 200).then(|| String::from_utf8(response.body.clone()).unwrap());
     let got = got.map(|head| head.lines().count() - 2);
     (response, got)
@@ -69,10 +67,7 @@ fn fields(count: usize) -> String {
 #[test]
 fn what_one_node_lets_in_the_next_does_not_refuse() {
     for between_nodes in PROTOCOLS {
-        let settings = Settings {
-            between_nodes,
-            ..Settings::default()
-        };
+        let settings = over(between_nodes);
         let upstream = Upstream::new();
         // A policy looks at every field of what is sent.
         let allow = policy("all", PolicyAction::Allow, vec![from(CALLERS[0])]);
@@ -97,8 +92,7 @@ fn what_one_node_lets_in_the_next_does_not_refuse() {
         );
         assert_eq!(response.head.matches("x-field-").count(), 99);
         // One more is too many, and it is the first node that says so.
-        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", fields(100)));
-        let response = client.response();
+        let response = client.ask(format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", fields(100)));
         assert_eq!(
             response.status(),
             431,
@@ -110,7 +104,7 @@ fn what_one_node_lets_in_the_next_does_not_refuse() {
 
 #[test]
 fn a_head_is_refused_by_the_first_node_or_by_none() {
-    let echo = serve(str::to_owned);
+    let echo = mirror();
     let default = (100, 32 * 1024);
     let most = (MAX_HEAD_FIELDS, MAX_HEAD_BYTES);
     for between_nodes in PROTOCOLS {
@@ -148,10 +142,8 @@ fn the_largest_answer_that_a_node_takes_of_an_endpoint_the_next_takes_of_it() {
         let pair = Pair::unlike([&both[0], &both[1]], mesh, None, |called| called);
         // With a length; and ended by the end of the connection, for which there is a field more on the way.
         for first in ["Content-Length:0", "x:y"] {
-            let mut client = pair.client(CALLERS[0]);
-            client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-            let mut server = upstream.accept();
-            server.head();
+            let mut client = pair.sending(CALLERS[0], GET);
+            let mut server = upstream.asked();
             let short: String = (0..fields - 2).map(|_| "a:b\r\n").collect();
             let head =
                 |fill: &str| format!("HTTP/1.1 431 \r\n{first}\r\n{short}fill:{fill}\r\n\r\n");
@@ -167,7 +159,7 @@ fn the_largest_answer_that_a_node_takes_of_an_endpoint_the_next_takes_of_it() {
 
 #[test]
 fn what_a_route_makes_too_large_for_the_next_node_the_first_refuses() {
-    let echo = serve(str::to_owned);
+    let echo = mirror();
     for between_nodes in PROTOCOLS {
         let settings = settings(between_nodes, (100, 32 * 1024));
         for (fields, added, bytes, status) in [
@@ -204,7 +196,7 @@ fn allowed(mesh: Mesh, path: &str) -> Mesh {
 
 #[test]
 fn a_head_that_is_too_large_to_be_judged_is_not_said_to_be_denied() {
-    let mesh = guarded(serve(str::to_owned), AppProtocol::Http);
+    let mesh = guarded(mirror(), AppProtocol::Http);
     let bed = Guarded::new(&allowed(adding(mesh, 64, 0), "/"));
     // With three that say where it comes from: as many as the parser takes, and one more.
     for (fields, status) in [(93, 200), (94, 431), (100, 431)] {
@@ -226,7 +218,7 @@ fn a_head_that_is_too_large_to_be_judged_is_not_said_to_be_denied() {
 #[test]
 fn a_path_that_a_route_makes_longer_than_a_clients_may_be_is_judged_like_any() {
     let longer = format!("/{}", "longer".repeat(100));
-    let mut mesh = guarded(serve(str::to_owned), AppProtocol::Http);
+    let mut mesh = guarded(mirror(), AppProtocol::Http);
     let filters = Filters {
         rewrite: Some(Rewrite {
             hostname: None,

@@ -1,29 +1,24 @@
 //! Two nodes that speak HTTP/2 with each other.
 
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use heddle_model::{AppProtocol, SpiffeId};
-use heddle_proxy::{Entry, Protocol, Settings};
-use heddle_transport::fixture::{DAY, NOW};
-use heddle_transport::{Denied, Identities};
+use heddle_model::AppProtocol;
+use heddle_proxy::{Entry, Protocol};
 
-use super::pair::{Pair, domain, id, node_name};
-use super::traffic::{bytes, reset_on_drop};
+use super::pair::{Pair, id};
+use super::traffic::bytes;
 use super::trust::denied;
 use crate::policy::allow;
-use crate::support::{Client, Upstream, count, field, serve};
+use crate::support::{Client, GET, Upstream, field, get, mirror, over, post, refusing, serve};
 
-fn settings() -> Settings {
-    Settings {
-        between_nodes: Protocol::Http2,
-        ..Settings::default()
-    }
+fn scripted() -> (Upstream, Pair) {
+    Pair::scripted_with(&over(Protocol::Http2), AppProtocol::Http)
 }
 
-fn pair(upstream: &Upstream) -> Pair {
-    Pair::with(&settings(), upstream.address, AppProtocol::Http)
+/// A pair before an endpoint that answers by itself.
+fn pair(endpoint: SocketAddr) -> Pair {
+    Pair::with(&over(Protocol::Http2), endpoint, AppProtocol::Http)
 }
 
 /// Reads a body that comes in chunks, and has no trailers.
@@ -46,18 +41,16 @@ pub(super) fn chunked(client: &mut Client) -> Vec<u8> {
 
 #[test]
 fn requests_share_a_connection_and_say_what_they_said() {
-    let endpoint = serve(|head| head.to_owned());
-    let pair = Pair::with(&settings(), endpoint, AppProtocol::Http);
+    let pair = pair(mirror());
     let mut clients: Vec<Client> = (0..3).map(|_| pair.client("shop")).collect();
     for turn in 0..3 {
         for client in &mut clients {
-            client.send(
+            let response = client.ask(
                 "GET /a%2Fb?c HTTP/1.1\r\nHost: ECHO.test\r\nX-Forwarded-For: 1.2.3.4\r\n\
                  heddle-destination: 00\r\nCookie: a=b\r\n\r\n",
             );
-            let response = client.response();
             assert_eq!(response.status(), 200, "{turn}");
-            let seen = String::from_utf8(response.body).unwrap();
+            let seen = response.text();
             let expected = "GET /a%2Fb?c HTTP/1.1\r\n\
                  host: echo.test\r\n\
                  cookie: a=b\r\n\
@@ -76,9 +69,9 @@ fn requests_share_a_connection_and_say_what_they_said() {
 
 #[test]
 fn callers_do_not_share_connections() {
-    let pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Http);
+    let pair = pair(serve(|_| "ok".into()));
     for caller in ["shop", "intruder", "unidentified"].repeat(2) {
-        assert_eq!(pair.get(caller).0, 200, "{caller}");
+        assert_eq!(pair.get(caller).status(), 200, "{caller}");
     }
     pair.called.expect("heddle_handshakes_total", &[], 3.0);
     for source in ["test/shop", "test/intruder", "unidentified"] {
@@ -91,8 +84,7 @@ fn callers_do_not_share_connections() {
 #[test]
 fn bodies_arrive_as_they_were_in_both_directions() {
     const SIZES: [usize; 4] = [0, 4096, 1 << 20, 3_000_000];
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
+    let (upstream, pair) = scripted();
     let server = thread::spawn(move || {
         let mut server = upstream.accept();
         for size in SIZES {
@@ -104,12 +96,8 @@ fn bodies_arrive_as_they_were_in_both_directions() {
     });
     let mut client = pair.client("shop");
     for size in SIZES {
-        let mut half = client.stream.try_clone().unwrap();
-        let writer = thread::spawn(move || {
-            let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n");
-            half.write_all(head.as_bytes()).unwrap();
-            half.write_all(&bytes(size)).unwrap();
-        });
+        let request = [post(size).into_bytes(), bytes(size)].concat();
+        let writer = client.send_aside(request);
         assert!(client.response().body == bytes(size), "the answer's {size}");
         writer.join().unwrap();
     }
@@ -119,7 +107,7 @@ fn bodies_arrive_as_they_were_in_both_directions() {
 #[test]
 fn many_requests_are_under_way_at_once() {
     let endpoint = serve(|head| head.len().to_string().repeat(5_000));
-    let pair = Pair::with(&settings(), endpoint, AppProtocol::Http);
+    let pair = pair(endpoint);
     thread::scope(|scope| {
         for number in 0..32 {
             let mut client = pair.client("shop");
@@ -130,8 +118,7 @@ fn many_requests_are_under_way_at_once() {
                     client.send(format!(
                         "POST /{long} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
                     ));
-                    client.send(bytes(length));
-                    let response = client.response();
+                    let response = client.ask(bytes(length));
                     assert_eq!(response.status(), 200);
                     assert!(response.body.len() >= 10_000);
                 }
@@ -147,8 +134,7 @@ fn many_requests_are_under_way_at_once() {
 
 #[test]
 fn chunks_are_chunks_at_the_other_end() {
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
+    let (upstream, pair) = scripted();
     let mut client = pair.client("shop");
     let mut server: Option<Client> = None;
     for _ in 0..2 {
@@ -173,10 +159,11 @@ fn chunks_are_chunks_at_the_other_end() {
 
 #[test]
 fn interim_answers_come_before_the_final_one() {
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
-    let mut client = pair.client("shop");
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+    let (upstream, pair) = scripted();
+    let mut client = pair.sending(
+        "shop",
+        "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n",
+    );
     let mut server = upstream.accept();
     assert_eq!(field(&server.head(), "expect"), Some("100-continue"));
     server.send("HTTP/1.1 100 Continue\r\n\r\n");
@@ -190,15 +177,13 @@ fn interim_answers_come_before_the_final_one() {
 
 #[test]
 fn answers_without_a_body_have_none() {
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
-    let mut client = pair.client("shop");
-    client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (upstream, pair) = scripted();
+    let mut client = pair.sending("shop", "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut server = upstream.accept();
     assert!(server.head().starts_with("HEAD / "));
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n");
     assert_eq!(field(&client.head(), "content-length"), Some("12345"));
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(GET);
     let mut server = upstream.accept();
     assert!(server.head().starts_with("GET / "));
     server.send("HTTP/1.1 304 Not Modified\r\nContent-Length: 12345\r\n\r\n");
@@ -209,45 +194,34 @@ fn answers_without_a_body_have_none() {
 
 #[test]
 fn what_breaks_at_the_endpoint_breaks_one_request() {
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
+    let (upstream, pair) = scripted();
     let (mut first, mut second) = (pair.client("shop"), pair.client("shop"));
     second.send("GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut other = upstream.accept();
     assert!(other.head().starts_with("GET /second"));
     // Before there is an answer.
-    first.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    reset_on_drop(&server);
-    drop(server);
-    let answer = first.response();
-    assert_eq!(answer.status(), 502);
-    assert_eq!(answer.field("heddle-reason"), Some("upstream_reset"));
+    first.send(post(0));
+    let server = upstream.asked();
+    server.reset();
+    assert_eq!(first.response().verdict(), (502, "upstream_reset"));
     // In the middle of one.
-    first.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+    first.send(post(0));
+    let server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
     first.head();
     assert_eq!(first.exact(5), b"hello");
-    reset_on_drop(&server);
-    drop(server);
+    server.reset();
     assert_eq!(first.rest(), b"");
     // The other goes on.
-    other.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    other.answer("ok");
     assert_eq!(second.response().body, b"ok");
     pair.called.expect("heddle_handshakes_total", &[], 1.0);
 }
 
 #[test]
 fn an_endpoint_that_answers_early_need_not_take_the_rest() {
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
-    let mut client = pair.client("shop");
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\nbegun");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, pair) = scripted();
+    let mut client = pair.sending("shop", post(9_000_000) + "begun");
+    let mut server = upstream.asked();
     assert_eq!(server.exact(5), b"begun");
     server.send(
         "HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmuch",
@@ -262,42 +236,30 @@ fn an_endpoint_that_answers_early_need_not_take_the_rest() {
 
 #[test]
 fn a_client_that_goes_takes_its_request_along_and_no_other() {
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
-    let mut stays = pair.client("shop");
-    stays.send("GET /stays HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut other = upstream.accept();
-    other.head();
-    let heads = [
-        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello",
-    ];
+    let (upstream, pair) = scripted();
+    let mut stays = pair.sending("shop", "GET /stays HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut other = upstream.asked();
+    let heads = [GET.to_owned(), post(10) + "hello"];
     for head in heads {
-        let mut goes = pair.client("shop");
-        goes.send(head);
-        let mut server = upstream.accept();
-        server.head();
-        reset_on_drop(&goes);
-        drop(goes);
+        let goes = pair.sending("shop", head);
+        let mut server = upstream.asked();
+        goes.reset();
         server.rest();
     }
     let gone = ["reason=\"client_gone\""];
     for side in [&pair.calling, &pair.called] {
         side.expect("heddle_requests_rejected_total", &gone, 2.0);
     }
-    other.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    other.answer("ok");
     assert_eq!(stays.response().body, b"ok");
     pair.called.expect("heddle_handshakes_total", &[], 1.0);
 }
 
 #[test]
 fn a_client_that_reads_slowly_stops_its_endpoint_and_no_other() {
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
-    let mut slow = pair.client("shop");
-    slow.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, pair) = scripted();
+    let mut slow = pair.sending("shop", GET);
+    let mut server = upstream.asked();
     let size = 32_000_000;
     let sender = thread::spawn(move || {
         server.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n"));
@@ -307,13 +269,12 @@ fn a_client_that_reads_slowly_stops_its_endpoint_and_no_other() {
     });
     slow.head();
     for turn in 0..20 {
-        let mut quick = pair.client("shop");
-        quick.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut quick = pair.sending("shop", GET);
         if turn == 0 {
             let mut server = upstream.accept();
             thread::spawn(move || {
                 while server.try_head().is_some() {
-                    server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                    server.answer("ok");
                 }
             });
         }
@@ -326,10 +287,11 @@ fn a_client_that_reads_slowly_stops_its_endpoint_and_no_other() {
 
 #[test]
 fn what_may_become_something_else_has_a_connection_of_its_own() {
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
-    let mut client = pair.client("shop");
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
+    let (upstream, pair) = scripted();
+    let mut client = pair.sending(
+        "shop",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n",
+    );
     let mut server = upstream.accept();
     assert_eq!(field(&server.head(), "upgrade"), Some("echo"));
     server.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
@@ -339,9 +301,8 @@ fn what_may_become_something_else_has_a_connection_of_its_own() {
     server.send("pong");
     assert_eq!(client.exact(4), b"pong");
     for protocol in [AppProtocol::Tcp, AppProtocol::Undeclared] {
-        let pair = Pair::with(&settings(), upstream.address, protocol);
-        let mut client = pair.client("shop");
-        client.send([0, 1, 2]);
+        let pair = Pair::with(&over(Protocol::Http2), upstream.address, protocol);
+        let mut client = pair.sending("shop", [0, 1, 2]);
         let mut server = upstream.accept();
         assert_eq!(server.exact(3), [0, 1, 2]);
         server.send(b"pong");
@@ -351,9 +312,13 @@ fn what_may_become_something_else_has_a_connection_of_its_own() {
 
 #[test]
 fn undeclared_http_is_http_on_both_nodes() {
-    let pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Undeclared);
+    let pair = Pair::with(
+        &over(Protocol::Http2),
+        serve(|_| "ok".into()),
+        AppProtocol::Undeclared,
+    );
     for _ in 0..2 {
-        assert_eq!(pair.get("shop").0, 200);
+        assert_eq!(pair.get("shop").status(), 200);
     }
     let labels = ["source=\"test/shop\""];
     for side in [&pair.calling, &pair.called] {
@@ -363,70 +328,53 @@ fn undeclared_http_is_http_on_both_nodes() {
 
 #[test]
 fn a_path_that_http2_cannot_say_goes_as_it_is() {
-    let endpoint = serve(|head| head.to_owned());
-    let pair = Pair::with(&settings(), endpoint, AppProtocol::Http);
-    let mut client = pair.client("shop");
-    client.send("GET /?<a> HTTP/1.1\r\nHost: a\r\n\r\n");
-    let seen = String::from_utf8(client.response().body).unwrap();
+    let pair = pair(mirror());
+    let seen = pair.ask("shop", get("/?<a>")).text();
     assert!(seen.starts_with("GET /?<a> HTTP/1.1\r\n"), "{seen}");
 }
 
 #[test]
 fn policies_hold_and_say_so() {
-    let mut pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Http);
+    let mut pair = pair(serve(|_| "ok".into()));
     pair.guard(allow("shop"));
-    assert_eq!(pair.get("shop").0, 200);
-    assert_eq!(pair.get("intruder"), (403, Some("policy_denied".into())));
-    assert_eq!(pair.get("shop").0, 200);
+    assert_eq!(pair.get("shop").status(), 200);
+    assert_eq!(pair.get("intruder").verdict(), (403, "policy_denied"));
+    assert_eq!(pair.get("shop").status(), 200);
 }
 
 #[test]
 fn a_node_that_is_away_is_said_so_and_found_again() {
-    let pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Http);
+    let pair = pair(serve(|_| "ok".into()));
     pair.called.proxy.unlisten(1);
     while TcpStream::connect(pair.mesh_address).is_ok() {
         thread::yield_now();
     }
-    let reason = Some("upstream_connect_failed".to_owned());
-    assert_eq!(pair.get("shop"), (503, reason));
+    assert_eq!(pair.get("shop").verdict(), (503, "upstream_connect_failed"));
     let socket = TcpListener::bind(pair.mesh_address).unwrap();
     pair.called.proxy.listen(1, socket, Entry::Mesh);
-    assert_eq!(pair.get("shop").0, 200);
-    assert!(
-        count(
-            &pair.calling.registry,
-            "heddle_upstream_connect_failures_total",
-            &[]
-        ) > 0.0
-    );
+    assert_eq!(pair.get("shop").status(), 200);
+    let failures = "heddle_upstream_connect_failures_total";
+    assert!(pair.calling.metric(failures, &[]) > 0.0);
 }
 
 #[test]
 fn an_endpoint_that_is_away_is_said_so() {
-    let away = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = away.local_addr().unwrap();
-    drop(away);
-    let pair = Pair::with(&settings(), address, AppProtocol::Http);
-    let reason = Some("upstream_connect_failed".to_owned());
-    assert_eq!(pair.get("shop"), (503, reason));
+    let pair = pair(refusing());
+    assert_eq!(pair.get("shop").verdict(), (503, "upstream_connect_failed"));
 }
 
 #[test]
 fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
     for whole in [true, false] {
-        let upstream = Upstream::new();
-        let pair = pair(&upstream);
-        let mut client = pair.client("shop");
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let mut server = upstream.accept();
-        server.head();
-        server.send("HTTP/1.1 200 OK\r\n\r\nhello");
+        let (upstream, pair) = scripted();
+        let mut client = pair.sending("shop", GET);
+        let server = upstream.replying("HTTP/1.1 200 OK\r\n\r\nhello");
         let head = client.head();
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         // Its length is not known, so it comes in chunks.
         assert_eq!(client.exact(10), b"5\r\nhello\r\n");
         if !whole {
-            reset_on_drop(&server);
+            server.reset_on_drop();
         }
         drop(server);
         match whole {
@@ -438,30 +386,20 @@ fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
 
 #[test]
 fn a_request_under_way_of_a_denied_caller_ends_and_is_told_why() {
-    let upstream = Upstream::new();
-    let pair = pair(&upstream);
-    let mut client = pair.client("intruder");
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, pair) = scripted();
+    let mut client = pair.sending("intruder", GET);
+    let mut server = upstream.asked();
     let trust = pair.trust(&[&pair.authority], denied(&id("intruder")));
-    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
-    pair.give(&pair.called, identities);
-    let response = client.response();
-    assert_eq!(response.status(), 503);
-    assert_eq!(response.field("heddle-reason"), Some("identity_revoked"));
+    pair.called_trusts(&trust);
+    assert_eq!(client.response().verdict(), (503, "identity_revoked"));
     assert_eq!(server.rest(), b"");
     // Nor is it spoken with any more.
-    assert_eq!(pair.get("intruder"), (503, Some("peer_refused".into())));
+    assert_eq!(pair.get("intruder").verdict(), (503, "peer_refused"));
 }
 
 #[test]
 fn a_node_that_proves_another_identity_is_not_called() {
-    let pair = Pair::with(&settings(), serve(|_| "ok".into()), AppProtocol::Http);
-    let trust = pair.trust(&[&pair.authority], Denied::default());
-    let node = SpiffeId::node(domain(), node_name("called"));
-    let leaf = |id: &SpiffeId| pair.authority.leaf(id, NOW - DAY, NOW + DAY);
-    let other = Identities::new(trust, pair.clock(), leaf(&node), [leaf(&id("other"))]);
-    pair.give(&pair.called, other.unwrap());
-    assert_eq!(pair.get("shop"), (503, Some("peer_refused".into())));
+    let pair = pair(serve(|_| "ok".into()));
+    pair.called_is_another();
+    assert_eq!(pair.get("shop").verdict(), (503, "peer_refused"));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,7 +16,9 @@ use heddle_transport::{Denied, Protocol};
 use super::pair::Pair;
 use super::relay::Relay;
 use crate::policy::guarded;
-use crate::support::{Client, PATIENCE, Upstream, count, serve};
+use crate::support::{
+    Client, GET, PATIENCE, Upstream, each_connection, over, post, quick, serve, wait_until,
+};
 
 /// A pair whose nodes reach each other through a relay.
 pub(super) fn relayed(
@@ -24,61 +26,34 @@ pub(super) fn relayed(
     endpoint: SocketAddr,
     protocol: AppProtocol,
 ) -> (Pair, Relay) {
-    let mut relay = None;
-    let pair = Pair::by(settings, guarded(endpoint, protocol), |called| {
-        let between = Relay::to(called);
-        let address = between.address;
-        relay = Some(between);
-        address
-    });
-    (pair, relay.unwrap())
+    Pair::relayed(settings, guarded(endpoint, protocol), None)
 }
 
 /// An upstream that sends back whatever it gets, and then says that it ends.
 pub(super) fn echo() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let (mut from, mut to) = (&stream, &stream);
-                let _ = std::io::copy(&mut from, &mut to);
-                let _ = stream.shutdown(Shutdown::Write);
-            });
-        }
-    });
-    address
+    each_connection(|stream| {
+        let (mut from, mut to) = (&stream, &stream);
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = stream.shutdown(Shutdown::Write);
+    })
 }
 
 /// A request that has arrived: its client, and the endpoint's side.
 fn ask(pair: &Pair, upstream: &Upstream) -> (Client, Client) {
-    let mut client = pair.client("shop");
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
-    (client, server)
-}
-
-fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
-    let patience = Instant::now() + PATIENCE;
-    while !is() {
-        assert!(Instant::now() < patience, "{what}");
-        thread::park_timeout(Duration::from_millis(2));
-    }
+    (pair.sending("shop", GET), upstream.asked())
 }
 
 #[test]
 fn requests_and_streams_of_a_caller_share_one_connection() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let (upstream, pair) = Pair::scripted(AppProtocol::Http);
     let mut clients: Vec<Client> = (0..20).map(|_| pair.client("shop")).collect();
     for client in &mut clients {
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.send(GET);
     }
     let mut servers: Vec<Client> = clients.iter().map(|_| upstream.accept()).collect();
     for server in &mut servers {
         server.head();
-        server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        server.answer("ok");
     }
     for client in &mut clients {
         assert_eq!(client.response().status(), 200);
@@ -92,41 +67,33 @@ fn requests_and_streams_of_a_caller_share_one_connection() {
 
 #[test]
 fn a_link_that_is_not_used_is_closed() {
-    let mut settings = Settings::default();
-    settings.timeouts.upstream_idle = Duration::from_millis(200);
+    let settings = quick(|timeouts| timeouts.upstream_idle = Duration::from_millis(200));
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
-    assert_eq!(pair.get("shop").0, 200);
+    assert_eq!(pair.get("shop").status(), 200);
     for side in [&pair.calling, &pair.called] {
         side.expect("heddle_links_active", &[], 0.0);
         side.expect("heddle_connections_active", &[], 0.0);
         side.expect("heddle_buffer_blocks_active", &[], 0.0);
     }
-    assert_eq!(pair.get("shop").0, 200);
+    assert_eq!(pair.get("shop").status(), 200);
     pair.called.expect("heddle_links_total", &[], 2.0);
 }
 
 #[test]
 fn bodies_of_every_size_arrive_whole() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let (upstream, pair) = Pair::scripted(AppProtocol::Http);
     let mut client = pair.client("shop");
     let mut server = None;
     for n in [0, 1, 100, 4_096, 16_383, 16_384, 70_000, 3_000_000] {
         let body: Vec<u8> = (0..n).map(|i| (i * 7 + i / 251) as u8).collect();
-        client.send(format!(
-            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {n}\r\n\r\n"
-        ));
-        let sent = body.clone();
-        let mut writer = client.stream.try_clone().unwrap();
-        let writing = thread::spawn(move || writer.write_all(&sent).unwrap());
+        client.send(post(n));
+        let writing = client.send_aside(body.clone());
         let server = server.get_or_insert_with(|| upstream.accept());
         server.head();
         assert!(server.exact(n) == body, "{n} bytes up");
         writing.join().unwrap();
         server.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {n}\r\n\r\n"));
-        let mut writer = server.stream.try_clone().unwrap();
-        let sent = body.clone();
-        let writing = thread::spawn(move || writer.write_all(&sent).unwrap());
+        let writing = server.send_aside(body.clone());
         assert!(client.response().body == body, "{n} bytes down");
         writing.join().unwrap();
     }
@@ -135,8 +102,7 @@ fn bodies_of_every_size_arrive_whole() {
 
 #[test]
 fn an_endpoint_that_talks_too_much_harms_no_other() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let (upstream, pair) = Pair::scripted(AppProtocol::Http);
     let ask = || ask(&pair, &upstream);
     // Given requests that share a link …
     let (mut long, mut patient) = ask();
@@ -148,8 +114,8 @@ fn an_endpoint_that_talks_too_much_harms_no_other() {
         talker.send("HTTP/1.1 102 Processing\r\n\r\n");
     }
     talker.send("HTTP/1.1 102 Processing\r\n\r\n");
-    patient.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    quiet.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    patient.answer("ok");
+    quiet.answer("ok");
     // … then only the one that was too long fails.
     let last = |client: &mut Client| {
         let mut heads = std::iter::from_fn(|| Some(client.head()));
@@ -197,18 +163,12 @@ fn heads_that_wait_for_a_link_go_one_by_one() {
 
 #[test]
 fn an_endpoint_cannot_speak_for_its_node() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Http);
-    let mut client = pair.client("shop");
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, pair) = Pair::scripted(AppProtocol::Http);
+    let (mut client, mut server) = ask(&pair, &upstream);
     server.send(
         "HTTP/1.1 503 Service Unavailable\r\nHeddle-Reason: draining\r\nContent-Length: 0\r\n\r\n",
     );
-    let response = client.response();
-    assert_eq!(response.status(), 503);
-    assert_eq!(response.field("heddle-reason"), None);
+    assert_eq!(client.response().verdict(), (503, ""));
 }
 
 /// Everything that comes, and whether it ended instead of being reset.
@@ -245,12 +205,11 @@ fn cut_under_load(cuts: usize) {
                 while !stop.load(Ordering::Relaxed) {
                     let number = numbers.fetch_add(1, Ordering::Relaxed);
                     let body = "y".repeat((number % 5000) as usize);
-                    client.send(format!(
+                    let response = client.ask(format!(
                         "POST /{number} HTTP/1.1\r\nHost: a\r\nX-Request-Id: {number}\r\n\
                          Content-Length: {}\r\n\r\n{body}",
                         body.len()
                     ));
-                    let response = client.response();
                     match (response.status(), response.field("heddle-reason")) {
                         (200, None) => answered.fetch_add(1, Ordering::Relaxed),
                         // Cut before the other node had said anything: it is not known what it has heard.
@@ -295,7 +254,7 @@ fn cut_under_load(cuts: usize) {
             // At any time: what has gone through since the last cut decides.
             let before = answered.load(Ordering::Relaxed);
             let until = before + (cut as u64 * 7) % 5;
-            wait_until("requests go on", || {
+            wait_until("requests go on", PATIENCE, || {
                 answered.load(Ordering::Relaxed) >= until
             });
             thread::park_timeout(Duration::from_micros((cut as u64 * 997) % 3000));
@@ -305,7 +264,7 @@ fn cut_under_load(cuts: usize) {
             answered.load(Ordering::Relaxed),
             streamed.load(Ordering::Relaxed),
         );
-        wait_until("requests go on after the last cut", || {
+        wait_until("requests go on after the last cut", PATIENCE, || {
             answered.load(Ordering::Relaxed) > requests + 20
                 && streamed.load(Ordering::Relaxed) > streams + 3
         });
@@ -327,7 +286,7 @@ fn cut_under_load(cuts: usize) {
         lost + cut_off == 0 && unmade + unstreamed <= 8,
         "{lost} requests lost, {unmade} not begun; {cut_off} streams reset, {unstreamed} not begun"
     );
-    let resumed = count(&web.calling.registry, "heddle_links_resumed_total", &[]);
+    let resumed = web.calling.metric("heddle_links_resumed_total", &[]);
     // Several cuts may fall into one way back.
     assert!(resumed >= cuts as f64 / 20.0, "{resumed} of {cuts} cuts");
     assert!(web_way.taken() > cuts / 20 && raw_way.taken() > cuts / 20);
@@ -347,8 +306,7 @@ fn what_is_open_survives_a_thousand_cuts() {
 #[test]
 fn streams_survive_a_way_that_is_dead_for_five_seconds() {
     let (pair, way) = relayed(&Settings::default(), echo(), AppProtocol::Tcp);
-    let mut client = pair.client("shop");
-    client.send("before");
+    let mut client = pair.sending("shop", "before");
     assert_eq!(client.exact(6), b"before");
     way.is_dead(true);
     client.send("meanwhile");
@@ -364,17 +322,14 @@ fn streams_survive_a_way_that_is_dead_for_five_seconds() {
     client.send("after");
     assert_eq!(client.exact(5), b"after");
     pair.calling.expect("heddle_links_active", &[], 1.0);
-    assert!(count(&pair.calling.registry, "heddle_links_resumed_total", &[]) >= 1.0);
+    assert!(pair.calling.metric("heddle_links_resumed_total", &[]) >= 1.0);
 }
 
 #[test]
 fn a_caller_of_a_node_that_begins_anew_is_told_what_is_lost() {
-    let upstream = Upstream::new();
-    let mut pair = Pair::new(upstream.address, AppProtocol::Http);
-    let mut client = pair.client("shop");
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, mut pair) = Pair::scripted(AppProtocol::Http);
+    let mut client = pair.sending("shop", post(0));
+    let _server = upstream.asked();
     pair.called_begins_anew();
     let response = client.response();
     assert_eq!(response.status(), 502);
@@ -387,43 +342,31 @@ fn a_caller_of_a_node_that_begins_anew_is_told_what_is_lost() {
 fn what_may_have_been_heard_is_not_sent_again_when_the_other_node_refuses_later() {
     let upstream = Upstream::new();
     let (pair, relay) = relayed(&Settings::default(), upstream.address, AppProtocol::Http);
-    let mut client = pair.client("shop");
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
+    let mut client = pair.sending("shop", post(0));
+    let _server = upstream.asked();
     // Given a request that is being answered, when the link is cut and the other node does not believe us any more …
     let trust = pair.trust(&[&Authority::new()], Denied::default());
     let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
     relay.cut();
     pair.give(&pair.called, identities);
     // … then no endpoint is asked once more.
-    let response = client.response();
-    assert_eq!(
-        (response.status(), response.field("heddle-reason")),
-        (502, Some("link_lost"))
-    );
+    assert_eq!(client.response().verdict(), (502, "link_lost"));
     assert!(upstream.is_quiet());
 }
 
 #[test]
 fn what_an_attacker_puts_between_two_nodes_sends_nothing_again() {
     for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
-        let settings = Settings {
-            between_nodes,
-            ..Settings::default()
-        };
+        let settings = over(between_nodes);
         let upstream = Upstream::new();
         let (pair, relay) = relayed(&settings, upstream.address, AppProtocol::Http);
-        let mut client = pair.client("shop");
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let mut server = upstream.accept();
-        server.head();
+        let (mut client, mut server) = ask(&pair, &upstream);
         // Given a request that is being answered, when bytes come that are none of TLS's …
         relay.inject(b"HTTP/1.1 200 OK\r\n\r\n");
         thread::park_timeout(Duration::from_millis(300));
         // … then a link goes on as if nothing had been, and no endpoint is asked once more.
         if between_nodes == Protocol::Link {
-            server.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            server.answer("ok");
         }
         let expected = match between_nodes {
             Protocol::Link => 200,
@@ -438,8 +381,7 @@ fn what_an_attacker_puts_between_two_nodes_sends_nothing_again() {
 fn a_flow_outlives_the_certificates_it_began_with_if_they_are_renewed() {
     let pair = Pair::new(echo(), AppProtocol::Tcp);
     pair.identify(&pair.authority, NOW + 100);
-    let mut client = pair.client("shop");
-    client.send("old");
+    let mut client = pair.sending("shop", "old");
     assert_eq!(client.exact(3), b"old");
     pair.identify(&pair.authority, NOW + DAY);
     pair.time.fetch_add(200, Ordering::Relaxed);
@@ -454,8 +396,7 @@ fn a_flow_outlives_the_certificates_it_began_with_if_they_are_renewed() {
 fn a_flow_ends_with_its_certificates_if_they_are_not() {
     let pair = Pair::new(echo(), AppProtocol::Tcp);
     pair.identify(&pair.authority, NOW + 100);
-    let mut client = pair.client("shop");
-    client.send("old");
+    let mut client = pair.sending("shop", "old");
     assert_eq!(client.exact(3), b"old");
     pair.time.fetch_add(200, Ordering::Relaxed);
     assert_eq!(client.rest(), b"");

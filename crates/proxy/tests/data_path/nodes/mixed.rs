@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use heddle_model::{AppProtocol, HttpMatch, Mesh, PathMatch, PolicyAction, PolicyRule};
+use heddle_model::{AppProtocol, Mesh, PathMatch, PolicyAction};
 use heddle_proxy::Settings;
 use heddle_wire::corpus;
 use heddle_wire::link::session::simulation::Choices;
 
 use super::endings::Endpoint;
 use super::pair::Pair;
-use super::traffic::{bytes, reset_on_drop};
-use crate::policy::{from, guarded, policy, with};
+use super::traffic::bytes;
+use crate::policy::{asking_for, guarded, policy, with};
 use crate::support::{Bed, Client};
 
 /// Clients at the same time.
@@ -89,11 +89,11 @@ fn end(chance: &mut Choices<'_>, broken: &[Vec<u8>], mut client: Client) {
         0 => return,
         1 => client.stream.shutdown(Shutdown::Write),
         2 => {
-            reset_on_drop(&client);
+            client.reset_on_drop();
             return;
         }
         3 => {
-            reset_on_drop(&client);
+            client.reset_on_drop();
             client
                 .stream
                 .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nhalf")
@@ -169,13 +169,7 @@ fn run(seed: u64, connections: usize, connect: impl Fn() -> Client + Sync) -> (u
 }
 
 fn mesh(endpoint: &Endpoint) -> Mesh {
-    let rule = PolicyRule {
-        http: Some(HttpMatch {
-            paths: vec![PathMatch::Exact("/denied".into())],
-            ..HttpMatch::default()
-        }),
-        ..from("shop")
-    };
+    let rule = asking_for(PathMatch::Exact("/denied".into()));
     let policies = vec![policy("denied", PolicyAction::Deny, vec![rule])];
     with(guarded(endpoint.address, AppProtocol::Http), policies)
 }
@@ -184,7 +178,7 @@ fn mesh(endpoint: &Endpoint) -> Mesh {
 fn mixed(seed: u64, connections: usize) {
     let endpoint = Endpoint::new();
     let mesh = mesh(&endpoint);
-    let bed = Bed::with(Settings::default(), &mesh);
+    let bed = Bed::of(&mesh);
     let (_, wrong) = run(seed, connections / 10, || bed.client());
     assert!(wrong.is_empty(), "seed {seed}, on one node: {wrong:#?}");
     let pair = Pair::of(&Settings::default(), mesh);

@@ -1,15 +1,11 @@
 //! Who is named when a request gets a 502: the endpoint, or the other node and the way to it.
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Protocol, Settings};
+use heddle_proxy::Protocol;
 
 use super::pair::Pair;
-use super::relay::Relay;
-use super::traffic::reset_on_drop;
 use crate::policy::guarded;
-use crate::support::{Client, Log, Upstream, count};
-
-const POST: &str = "POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: 0\r\n\r\n";
+use crate::support::{Client, Log, Upstream, over, post};
 
 /// What is said of a 502: the code, whose fault the log shows it to be, and the sentence.
 struct Said {
@@ -30,42 +26,29 @@ fn said(client: &mut Client, log: &Log) -> Said {
             .unwrap_or_default()
             .to_owned(),
         blame: blame.unwrap_or_default().to_owned(),
-        sentence: String::from_utf8(response.body).unwrap(),
+        sentence: response.text(),
     }
 }
 
 /// A request that the endpoint has: its side of it.
 fn ask(client: &mut Client, upstream: &Upstream) -> Client {
-    client.send(POST);
-    let mut server = upstream.accept();
-    server.head();
-    server
+    client.send(post(0));
+    upstream.asked()
 }
 
 #[test]
 fn a_502_names_the_endpoint_or_the_other_node() {
     for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
-        let settings = Settings {
-            between_nodes,
-            ..Settings::default()
-        };
+        let settings = over(between_nodes);
         let upstream = Upstream::new();
         let mesh = guarded(upstream.address, AppProtocol::Http);
         let (writes, log) = Log::open();
-        let mut relay = None;
-        let mut pair = Pair::logged(&settings, mesh, Some(writes), |called| {
-            let between = Relay::to(called);
-            let address = between.address;
-            relay = Some(between);
-            address
-        });
-        let relay = relay.unwrap();
+        let (mut pair, relay) = Pair::relayed(&settings, mesh, Some(writes));
         let mut client = pair.client("shop");
 
         // The endpoint resets its connection: its own node says so, and so does this one.
         let server = ask(&mut client, &upstream);
-        reset_on_drop(&server);
-        drop(server);
+        server.reset();
         let said_of_reset = said(&mut client, &log);
         assert_eq!(said_of_reset.code, "upstream_reset");
         assert_eq!(said_of_reset.blame, "upstream", "{between_nodes:?}");
@@ -106,7 +89,7 @@ fn a_502_names_the_endpoint_or_the_other_node() {
         );
         let counted = |reason| {
             let name = "heddle_requests_rejected_total";
-            count(&pair.calling.registry, name, &[reason])
+            pair.calling.metric(name, &[reason])
         };
         assert_eq!(counted(code), 1.0);
         assert_eq!(counted("upstream_reset"), 0.0);

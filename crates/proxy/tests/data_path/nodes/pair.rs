@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use heddle_model::{
-    AppProtocol, Mesh, Node, NodeName, Policy, ServiceAccountName, ServiceName, SpiffeId,
-    TrustDomain, WorkloadName,
+    AppProtocol, Mesh, Node, NodeName, Policy, ServiceAccountName, SpiffeId, TrustDomain,
+    WorkloadName,
 };
 use heddle_proxy::{Entry, Proxy, Settings};
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::fixture::{Authority, DAY, NOW};
 use heddle_transport::{Clock, Denied, Identities, Leaf, Trust};
 
+use super::relay::Relay;
 use crate::policy::{CALLERS, account, guarded, with};
-use crate::support::{Client, expect};
+use crate::support::{
+    Client, GET, Response, Upstream, count, echo_entry, expect, expect_rejected, listener, open,
+};
 
 pub(crate) fn domain() -> TrustDomain {
     Mesh::default().trust_domain
@@ -63,6 +66,17 @@ impl Pair {
         Pair::of(settings, guarded(endpoint, protocol))
     }
 
+    /// A pair before an endpoint of which the test says what it does.
+    pub(crate) fn scripted(protocol: AppProtocol) -> (Upstream, Pair) {
+        Pair::scripted_with(&Settings::default(), protocol)
+    }
+
+    pub(crate) fn scripted_with(settings: &Settings, protocol: AppProtocol) -> (Upstream, Pair) {
+        let upstream = Upstream::new();
+        let pair = Pair::with(settings, upstream.address, protocol);
+        (upstream, pair)
+    }
+
     /// A pair with this mesh, of which echo is on the called node and every other workload on the calling one.
     pub(crate) fn of(settings: &Settings, mesh: Mesh) -> Pair {
         Pair::by(settings, mesh, |called| called)
@@ -77,14 +91,17 @@ impl Pair {
         Pair::unlike([settings, settings], mesh, None, way)
     }
 
-    /// The same, of which the calling node has an access log.
-    pub(crate) fn logged(
+    /// A pair whose nodes reach each other through a relay. The calling one may have an access log.
+    pub(crate) fn relayed(
         settings: &Settings,
         mesh: Mesh,
         log: Option<AccessLog>,
-        way: impl FnOnce(SocketAddr) -> SocketAddr,
-    ) -> Pair {
-        Pair::unlike([settings, settings], mesh, log, way)
+    ) -> (Pair, Relay) {
+        let mut relay = None;
+        let pair = Pair::unlike([settings, settings], mesh, log, |called| {
+            relay.insert(Relay::to(called)).address
+        });
+        (pair, relay.unwrap())
     }
 
     /// The same of two nodes with settings of their own: the calling one's, and the called one's.
@@ -94,8 +111,7 @@ impl Pair {
         log: Option<AccessLog>,
         way: impl FnOnce(SocketAddr) -> SocketAddr,
     ) -> Pair {
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mesh_address = socket.local_addr().unwrap();
+        let (socket, mesh_address) = listener();
         let mesh = placed(mesh, way(mesh_address));
         let side = |name: &str, settings: &Settings, accounts: &[&str], log: Option<AccessLog>| {
             let registry = Arc::new(Registry::new());
@@ -112,14 +128,8 @@ impl Pair {
         let mut doors = BTreeMap::new();
         let callers = CALLERS.iter().map(|name| (*name, Some(*name)));
         for (id, (door, caller)) in (10..).zip(callers.chain([("unidentified", None)])) {
-            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-            doors.insert(door, socket.local_addr().unwrap());
-            let entry = Entry::Service {
-                caller: caller.map(|name| WorkloadName::new("test", name).unwrap()),
-                service: ServiceName::parse("test/echo").unwrap(),
-                port: 80,
-            };
-            calling.proxy.listen(id, socket, entry);
+            let caller = caller.map(|name| WorkloadName::new("test", name).unwrap());
+            doors.insert(door, open(&calling.proxy, id, echo_entry(caller)));
         }
         called.proxy.listen(1, socket, Entry::Mesh);
         let pair = Pair {
@@ -225,30 +235,58 @@ impl Pair {
         self.apply(&self.mesh);
     }
 
+    /// Gives the called node leaves of its own authority, and lets it trust no more than this.
+    pub(crate) fn called_trusts(&self, trust: &Arc<Trust>) {
+        let identities = self.identities(&self.called, &self.authority, trust, NOW + DAY);
+        self.give(&self.called, identities);
+    }
+
+    /// Takes the leaf of the called node's workload away: it proves another identity.
+    pub(crate) fn called_is_another(&self) {
+        let trust = self.trust(&[&self.authority], Denied::default());
+        let leaf = |id: &SpiffeId| self.authority.leaf(id, NOW - DAY, NOW + DAY);
+        let node = leaf(&SpiffeId::node(domain(), self.called.name.clone()));
+        let other = Identities::new(trust, self.clock(), node, [leaf(&id("other"))]);
+        self.give(&self.called, other.unwrap());
+    }
+
     pub(crate) fn client(&self, caller: &str) -> Client {
         Client::connect(self.doors[caller])
     }
 
-    /// The status that a request of its own gets, and the reason that it names.
-    pub(crate) fn get(&self, caller: &str) -> (u16, Option<String>) {
-        let mut client = self.client(caller);
-        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-        let response = client.response();
-        let reason = response.field("heddle-reason").map(str::to_owned);
-        (response.status(), reason)
+    /// A client that has sent this.
+    pub(crate) fn sending(&self, caller: &str, bytes: impl AsRef<[u8]>) -> Client {
+        self.client(caller).sending(bytes)
     }
 
-    /// The body of the answer that a request of its own gets.
-    pub(crate) fn body(&self, caller: &str) -> String {
-        let mut client = self.client(caller);
-        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-        String::from_utf8(client.response().body).unwrap()
+    /// The answer to a request on a connection of its own.
+    pub(crate) fn ask(&self, caller: &str, request: impl AsRef<[u8]>) -> Response {
+        self.client(caller).ask(request)
+    }
+
+    pub(crate) fn get(&self, caller: &str) -> Response {
+        self.ask(caller, GET)
     }
 }
 
 impl Side {
     pub(crate) fn expect(&self, name: &str, labels: &[&str], value: f64) {
         expect(&self.registry, name, labels, value);
+    }
+
+    /// Waits until so many requests and connections were refused for this reason.
+    pub(crate) fn expect_rejected(&self, reason: &str, times: f64) {
+        expect_rejected(&self.registry, reason, times);
+    }
+
+    /// Waits until so many handshakes were refused for this reason.
+    pub(crate) fn expect_handshakes_refused(&self, reason: &str, times: f64) {
+        let label = format!("reason=\"{reason}\"");
+        self.expect("heddle_handshakes_refused_total", &[&label], times);
+    }
+
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        count(&self.registry, name, labels)
     }
 }
 

@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use heddle_model::{AppProtocol, Mode, SpiffeId, TrustDomain};
-use heddle_proxy::{Protocol, Settings};
+use heddle_proxy::Protocol;
 use heddle_transport::fixture::{Authority, DAY, NOW};
 use heddle_transport::{Denied, Identities, Session, Trust};
 
 use super::pair::{Pair, domain, id, node_name};
+use super::trust::denied;
 use crate::policy::{account, allow};
-use crate::support::{PATIENCE, Upstream, count, serve};
+use crate::support::{GET, PATIENCE, bounded, quick, serve};
 
 /// A client of the mesh's own protocol that a test has in hand.
 pub(super) struct Intruder {
@@ -25,7 +26,7 @@ pub(super) struct Intruder {
 
 impl Intruder {
     /// Goes through a handshake as far as it gets.
-    pub(super) fn connect(at: SocketAddr, session: Session) -> Intruder {
+    fn connect(at: SocketAddr, session: Session) -> Intruder {
         let stream = TcpStream::connect(at).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut intruder = Intruder {
@@ -42,7 +43,7 @@ impl Intruder {
         intruder
     }
 
-    pub(super) fn read(&mut self) {
+    fn read(&mut self) {
         let mut bytes = [0; 16384];
         let n = self.stream.read(&mut bytes).unwrap_or(0);
         self.closed |= n == 0;
@@ -63,6 +64,13 @@ impl Intruder {
         let mut out = vec![0; heddle_transport::MAX_SEALED];
         let n = self.session.seal(plain, &mut out).unwrap();
         let _gone = self.stream.write_all(&out[..n]);
+    }
+
+    /// Waits for the next words, or the end: sessions have things to say of their own.
+    pub(super) fn hear(&mut self) {
+        while self.heard.is_empty() && !self.closed {
+            self.read();
+        }
     }
 
     /// What is said until the connection ends.
@@ -91,7 +99,7 @@ pub(super) fn preface(kind: u8, endpoint: SocketAddr, name: &str) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn identities(
+fn identities(
     pair: &Pair,
     authority: &Authority,
     who: &SpiffeId,
@@ -103,11 +111,15 @@ pub(super) fn identities(
     Identities::new(trust, pair.clock(), Arc::clone(&leaf), [leaf]).unwrap()
 }
 
-/// A session as the shop, with a leaf that is as it should be.
-fn as_shop(pair: &Pair) -> Session {
-    let identities = identities(pair, &pair.authority, &id("shop"), NOW - DAY, NOW + DAY);
-    let session = identities.connect(Some(&account("shop")), &account("echo"), Protocol::Http1);
-    session.unwrap()
+/// An intruder that calls as a workload, with a leaf that is as it should be.
+pub(super) fn intruder(pair: &Pair, who: &str, protocol: Protocol) -> Intruder {
+    let identities = identities(pair, &pair.authority, &id(who), NOW - DAY, NOW + DAY);
+    let session = identities.connect(Some(&account(who)), &account("echo"), protocol);
+    Intruder::connect(pair.mesh_address, session.unwrap())
+}
+
+fn as_shop(pair: &Pair) -> Intruder {
+    intruder(pair, "shop", Protocol::Http1)
 }
 
 #[test]
@@ -138,9 +150,7 @@ fn a_peer_that_is_not_believed_is_refused_with_a_reason() {
         let mut intruder = Intruder::connect(pair.mesh_address, session);
         intruder.send(&preface(1, ([127, 0, 0, 1], 1).into(), "echo"));
         assert_eq!(intruder.rest(), b"", "{reason}");
-        let label = format!("reason=\"{reason}\"");
-        pair.called
-            .expect("heddle_handshakes_refused_total", &[&label], 1.0);
+        pair.called.expect_handshakes_refused(reason, 1.0);
     }
     // No peer whose certificate has expired gets as far as that with an honest clock.
     let session = {
@@ -153,11 +163,7 @@ fn a_peer_that_is_not_believed_is_refused_with_a_reason() {
     let mut intruder = Intruder::connect(pair.mesh_address, session);
     intruder.send(&preface(1, ([127, 0, 0, 1], 1).into(), "echo"));
     assert_eq!(intruder.rest(), b"");
-    pair.called.expect(
-        "heddle_handshakes_refused_total",
-        &["reason=\"expired\""],
-        1.0,
-    );
+    pair.called.expect_handshakes_refused("expired", 1.0);
 }
 
 /// It is signed by the authority, and may prove to any program which workload it is; but for others a node speaks.
@@ -172,16 +178,15 @@ fn a_workloads_own_certificate_is_refused_on_a_connection_that_claims_to_be_a_no
         let mut intruder = Intruder::connect(pair.mesh_address, session.unwrap());
         intruder.send(&preface(1, ([127, 0, 0, 1], 1).into(), "echo"));
         assert_eq!(intruder.rest(), b"", "{protocol:?}");
-        let reason = ["reason=\"not_a_node\""];
-        (pair.called).expect("heddle_handshakes_refused_total", &reason, f64::from(count));
+        pair.called
+            .expect_handshakes_refused("not_a_node", f64::from(count));
     }
     // Nor is such a program called in place of a node.
     let trust = pair.trust(&[&pair.authority], Denied::default());
     let own = (pair.authority).leaf_for(None, &id("echo"), NOW - DAY, NOW + DAY);
     let other = Identities::new(trust, pair.clock(), Arc::clone(&own), [own]);
     pair.give(&pair.called, other.unwrap());
-    let (status, reason) = pair.get("shop");
-    assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
+    assert_eq!(pair.get("shop").verdict(), (503, "peer_refused"));
 }
 
 #[test]
@@ -200,21 +205,16 @@ fn plaintext_and_nonsense_are_no_handshake() {
         // A TLS alert at most (RFC 8446 section 6).
         assert!(answer.len() <= 7, "{answer:?}");
     }
-    pair.called.expect(
-        "heddle_handshakes_refused_total",
-        &["reason=\"plaintext\""],
-        3.0,
-    );
+    pair.called.expect_handshakes_refused("plaintext", 3.0);
     drop(TcpStream::connect(pair.mesh_address).unwrap());
     pair.called
         .expect("heddle_handshakes_failed_total", &[], 1.0);
-    assert_eq!(pair.get("shop").0, 200, "others are served");
+    assert_eq!(pair.get("shop").status(), 200, "others are served");
 }
 
 #[test]
 fn those_who_prove_nothing_are_few_and_keep_no_caller_out() {
-    let mut settings = Settings::default();
-    settings.bounds.handshakes = 4;
+    let settings = bounded(|bounds| bounds.handshakes = 4);
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
     let mut silent: Vec<_> = (0..6)
         .map(|_| TcpStream::connect(pair.mesh_address).unwrap())
@@ -223,7 +223,7 @@ fn those_who_prove_nothing_are_few_and_keep_no_caller_out() {
     pair.called
         .expect("heddle_handshakes_failed_total", &[], 2.0);
     for caller in ["shop", "intruder"] {
-        assert_eq!(pair.get(caller).0, 200, "{caller}");
+        assert_eq!(pair.get(caller).status(), 200, "{caller}");
     }
     for stream in &mut silent[..2] {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -234,8 +234,7 @@ fn those_who_prove_nothing_are_few_and_keep_no_caller_out() {
 
 #[test]
 fn those_who_prove_nothing_do_not_stay() {
-    let mut settings = Settings::default();
-    settings.timeouts.request_head = Duration::from_millis(300);
+    let settings = quick(|timeouts| timeouts.request_head = Duration::from_millis(300));
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
     let mut silent = TcpStream::connect(pair.mesh_address).unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -249,33 +248,23 @@ fn those_who_prove_nothing_do_not_stay() {
 fn a_caller_that_is_denied_before_it_has_said_what_it_calls_gets_no_further() {
     let endpoint = serve(|_| "ok".into());
     let pair = Pair::new(endpoint, AppProtocol::Http);
-    let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+    let mut intruder = as_shop(&pair);
     let bytes = preface(1, endpoint, "echo");
     intruder.send(&bytes[..10]);
     // It is over the handshake when another one is.
-    assert_eq!(pair.get("intruder").0, 200);
-    let denied = Denied {
-        ids: [id("shop")].into(),
-        ..Denied::default()
-    };
-    let trust = pair.trust(&[&pair.authority], denied);
-    pair.give(
-        &pair.called,
-        pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY),
-    );
+    assert_eq!(pair.get("intruder").status(), 200);
+    let trust = pair.trust(&[&pair.authority], denied(&id("shop")));
+    pair.called_trusts(&trust);
     intruder.send(&bytes[10..]);
-    intruder.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    intruder.send(GET.as_bytes());
     assert_eq!(intruder.rest(), b"");
-    let reason = ["reason=\"denied\""];
-    pair.called
-        .expect("heddle_handshakes_refused_total", &reason, 1.0);
+    pair.called.expect_handshakes_refused("denied", 1.0);
 }
 
 #[test]
 fn what_follows_the_preface_at_once_is_heard_on_an_undeclared_port() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Undeclared);
-    let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+    let (upstream, pair) = Pair::scripted(AppProtocol::Undeclared);
+    let mut intruder = as_shop(&pair);
     let mut bytes = preface(2, upstream.address, "echo");
     bytes.extend_from_slice(b"\0\x01hello");
     intruder.send(&bytes);
@@ -285,17 +274,9 @@ fn what_follows_the_preface_at_once_is_heard_on_an_undeclared_port() {
 #[test]
 fn an_identity_that_is_not_there_is_not_called() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
-    // The node has lost the leaf of its workload, and proves another identity.
-    let trust = pair.trust(&[&pair.authority], Denied::default());
-    let node = SpiffeId::node(domain(), node_name("called"));
-    let leaf = |id: &SpiffeId| pair.authority.leaf(id, NOW - DAY, NOW + DAY);
-    let other = Identities::new(trust, pair.clock(), leaf(&node), [leaf(&id("other"))]);
-    pair.give(&pair.called, other.unwrap());
-    let (status, reason) = pair.get("shop");
-    assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
-    let refused = ["reason=\"unknown_server\""];
-    pair.called
-        .expect("heddle_handshakes_refused_total", &refused, 1.0);
+    pair.called_is_another();
+    assert_eq!(pair.get("shop").verdict(), (503, "peer_refused"));
+    pair.called.expect_handshakes_refused("unknown_server", 1.0);
 }
 
 #[test]
@@ -306,10 +287,9 @@ fn a_caller_without_a_certificate_stays_here() {
     let node = pair.authority.leaf(&node, NOW - DAY, NOW + DAY);
     let none = Identities::new(trust, pair.clock(), node, []).unwrap();
     pair.give(&pair.calling, none);
-    let (status, reason) = pair.get("shop");
-    assert_eq!((status, reason.as_deref()), (503, Some("identity_missing")));
+    assert_eq!(pair.get("shop").verdict(), (503, "identity_missing"));
     assert_eq!(
-        pair.get("unidentified").0,
+        pair.get("unidentified").status(),
         200,
         "it has no identity to prove"
     );
@@ -319,30 +299,22 @@ fn a_caller_without_a_certificate_stays_here() {
 fn policies_of_the_called_node_decide() {
     let mut pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
     pair.guard(allow("shop"));
-    assert_eq!(pair.get("shop").0, 200);
+    assert_eq!(pair.get("shop").status(), 200);
     for caller in ["intruder", "unidentified"] {
-        let (status, reason) = pair.get(caller);
         assert_eq!(
-            (status, reason.as_deref()),
-            (403, Some("policy_denied")),
+            pair.get(caller).verdict(),
+            (403, "policy_denied"),
             "{caller}"
         );
     }
     let mut pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Tcp);
     pair.guard(allow("shop"));
     for (refused, caller) in [(1.0, "intruder"), (2.0, "unidentified")] {
-        let mut client = pair.client(caller);
-        client.send(b"x");
-        assert_eq!(client.rest(), b"", "{caller}");
-        pair.called.expect(
-            "heddle_requests_rejected_total",
-            &["policy_denied"],
-            refused,
-        );
+        assert_eq!(pair.sending(caller, b"x").rest(), b"", "{caller}");
+        pair.called.expect_rejected("policy_denied", refused);
     }
     // Its own node knows the reason too.
-    pair.calling
-        .expect("heddle_requests_rejected_total", &["policy_denied"], 2.0);
+    pair.calling.expect_rejected("policy_denied", 2.0);
 }
 
 #[test]
@@ -352,9 +324,8 @@ fn in_strict_mode_no_caller_is_served_that_has_proven_nothing() {
         workload.mode = Mode::Strict;
     }
     pair.apply(&pair.mesh);
-    assert_eq!(pair.get("shop").0, 200);
-    let (status, reason) = pair.get("unidentified");
-    assert_eq!((status, reason.as_deref()), (403, Some("policy_denied")));
+    assert_eq!(pair.get("shop").status(), 200);
+    assert_eq!(pair.get("unidentified").verdict(), (403, "policy_denied"));
 }
 
 #[test]
@@ -379,7 +350,7 @@ fn a_preface_is_a_wish() {
         ),
     ];
     for (what, address, service, expected) in cases {
-        let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+        let mut intruder = as_shop(&pair);
         let bytes = [&preface(1, address, service)[..], request].concat();
         intruder.send(&bytes);
         let answer = String::from_utf8(intruder.rest()).unwrap();
@@ -391,7 +362,7 @@ fn a_preface_is_a_wish() {
         preface(2, endpoint, "-"),
     ];
     for bytes in nonsense {
-        let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+        let mut intruder = as_shop(&pair);
         intruder.send(&bytes);
         assert_eq!(intruder.rest(), b"", "{bytes:?}");
     }
@@ -403,8 +374,7 @@ fn a_preface_is_a_wish() {
 fn connections_that_call_nothing_have_one_share_together() {
     let endpoint = serve(|_| "ok".into());
     let elsewhere = ([127, 0, 0, 9], 9).into();
-    let mut settings = Settings::default();
-    settings.bounds.connections = 80;
+    let settings = bounded(|bounds| bounds.connections = 80);
     let pair = Pair::with(&settings, endpoint, AppProtocol::Http);
     let mut stay = Vec::new();
     for n in 0..45 {
@@ -412,12 +382,9 @@ fn connections_that_call_nothing_have_one_share_together() {
             0 => (endpoint, "other"),
             _ => (elsewhere, "echo"),
         };
-        let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
-        let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-        intruder.send(&[&preface(1, address, service)[..], request].concat());
-        while intruder.heard.is_empty() && !intruder.closed {
-            intruder.read();
-        }
+        let mut intruder = as_shop(&pair);
+        intruder.send(&[&preface(1, address, service)[..], GET.as_bytes()].concat());
+        intruder.hear();
         if !intruder.heard.is_empty() {
             assert!(intruder.heard.starts_with(b"HTTP/1.1 503 "), "{n}");
             stay.push(intruder);
@@ -428,7 +395,7 @@ fn connections_that_call_nothing_have_one_share_together() {
     let refused = "heddle_connections_over_share_total";
     pair.called.expect(refused, &[], 10.0);
     // What is called here finds room.
-    assert_eq!(pair.get("shop").0, 200);
+    assert_eq!(pair.get("shop").status(), 200);
     drop(stay);
     pair.called.expect("heddle_connections_active", &[], 1.0);
 }
@@ -439,11 +406,9 @@ fn bytes_are_answered_before_they_are_passed_on() {
     let elsewhere = ([127, 0, 0, 9], 9).into();
     let pair = Pair::new(endpoint, AppProtocol::Tcp);
     for (address, status) in [(endpoint, 0), (elsewhere, 2)] {
-        let mut intruder = Intruder::connect(pair.mesh_address, as_shop(&pair));
+        let mut intruder = as_shop(&pair);
         intruder.send(&preface(2, address, "echo"));
-        while intruder.heard.is_empty() && !intruder.closed {
-            intruder.read();
-        }
+        intruder.hear();
         assert_eq!(intruder.heard, [status], "{address}");
     }
 }
@@ -453,31 +418,24 @@ fn a_node_that_only_trusts_others_is_not_spoken_to() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
     let other = Authority::new();
     let trust: Arc<Trust> = pair.trust(&[&other], Denied::default());
-    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
-    pair.give(&pair.called, identities);
-    let (status, reason) = pair.get("shop");
-    assert_eq!((status, reason.as_deref()), (503, Some("peer_refused")));
+    pair.called_trusts(&trust);
+    assert_eq!(pair.get("shop").verdict(), (503, "peer_refused"));
     // Once: a moment later it would be refused again.
-    let refused = ["reason=\"unknown_authority\""];
     pair.called
-        .expect("heddle_handshakes_refused_total", &refused, 1.0);
+        .expect_handshakes_refused("unknown_authority", 1.0);
     // The other one knows that it was refused.
-    pair.calling.expect(
-        "heddle_handshakes_refused_total",
-        &["reason=\"by_peer\""],
-        1.0,
-    );
+    pair.calling.expect_handshakes_refused("by_peer", 1.0);
     // Who asks again at once makes no other handshake; who waits a while does.
-    let handshakes = || count(&pair.calling.registry, "heddle_handshakes_total", &[]);
+    let handshakes = || pair.calling.metric("heddle_handshakes_total", &[]);
     let began = Instant::now();
     let requests = 40;
     for _ in 0..requests {
-        assert_eq!(pair.get("shop").0, 503);
+        assert_eq!(pair.get("shop").status(), 503);
     }
     let at_most = 2.0 + began.elapsed().as_secs_f64() / 0.5;
     assert!(handshakes() <= at_most, "{} handshakes", handshakes());
     while handshakes() < 2.0 {
         assert!(began.elapsed() < PATIENCE);
-        assert_eq!(pair.get("shop").0, 503);
+        assert_eq!(pair.get("shop").status(), 503);
     }
 }

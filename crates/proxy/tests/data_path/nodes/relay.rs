@@ -1,7 +1,8 @@
 //! What is between two nodes: a way that a test can cut, stop and open again.
 
+use crate::support::listener;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -26,8 +27,7 @@ struct Shared {
 
 impl Relay {
     pub(crate) fn to(target: SocketAddr) -> Relay {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listener();
         let shared = Arc::new(Shared::default());
         let ours = Arc::clone(&shared);
         thread::spawn(move || {

@@ -1,38 +1,21 @@
 //! What one node may take of another by links.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Peer, Protocol, Settings};
-use heddle_transport::fixture::{DAY, NOW};
+use heddle_proxy::{Peer, Protocol};
 use heddle_wire::link::{Code, LinkLimits, Opened, Serial, Session, Streams};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use super::pair::{Pair, id};
-use super::refused::{Intruder, identities, preface};
+use super::pair::Pair;
+use super::refused::{Intruder, intruder, preface};
 use super::shown::shows;
-use crate::policy::account;
-use crate::support::{Client, PATIENCE, Upstream, count, serve};
+use crate::support::{Client, GET, PATIENCE, Upstream, bounded, each_connection, get, serve};
 
-const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OVER_SHARE: &str = "heddle_connections_over_share_total";
-
-/// Connects as a caller whose certificate is as it should be.
-fn intruder(pair: &Pair, who: &str, protocol: Protocol) -> Intruder {
-    let identities = identities(pair, &pair.authority, &id(who), NOW - DAY, NOW + DAY);
-    let session = identities.connect(Some(&account(who)), &account("echo"), protocol);
-    Intruder::connect(pair.mesh_address, session.unwrap())
-}
-
-/// Waits for the next words, or the end: sessions have things to say of their own.
-fn hear(intruder: &mut Intruder) {
-    while intruder.heard.is_empty() && !intruder.closed {
-        intruder.read();
-    }
-}
 
 /// The calling end of a link that a test has in hand.
 struct Caller {
@@ -82,6 +65,24 @@ impl Caller {
         caller.session.token().map(|_| caller)
     }
 
+    /// A link of this caller's, on which it has asked for this.
+    fn asking(pair: &Pair, who: &str, destination: &[u8]) -> Caller {
+        let mut caller = Caller::named(pair, who).unwrap();
+        caller.ask(destination);
+        caller.send();
+        caller
+    }
+
+    /// A link of each of these, with a request that the endpoint has.
+    fn served(pair: &Pair, upstream: &Upstream, callers: &[&str]) -> Vec<(Caller, Client)> {
+        let here = preface(1, upstream.address, "echo");
+        let served = callers.iter().map(|who| {
+            let caller = Caller::asking(pair, who, &here);
+            (caller, upstream.accept())
+        });
+        served.collect()
+    }
+
     fn send(&mut self) {
         while self.session.wants_transmit() {
             let mut out = Vec::new();
@@ -92,7 +93,7 @@ impl Caller {
 
     /// Waits for the next words.
     fn hear(&mut self) {
-        hear(&mut self.intruder);
+        self.intruder.hear();
         let heard = std::mem::take(&mut self.intruder.heard);
         let _broken = self.session.receive(&heard, 0, &mut self.told);
     }
@@ -106,7 +107,7 @@ impl Caller {
     }
 
     fn ask(&mut self, destination: &[u8]) -> Option<Serial> {
-        self.session.open(0, destination, REQUEST, true).ok()
+        self.session.open(0, destination, GET.as_bytes(), true).ok()
     }
 }
 
@@ -116,8 +117,7 @@ fn wait_for(pair: &Pair, links: usize) {
 
 #[test]
 fn links_of_one_node_leave_connections_for_others() {
-    let mut settings = Settings::default();
-    settings.bounds.connections = 80;
+    let settings = bounded(|bounds| bounds.connections = 80);
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
     // Given a node that makes as many links as it can, and keeps each busy with a stream that leads nowhere …
     let mut held = Vec::new();
@@ -134,7 +134,7 @@ fn links_of_one_node_leave_connections_for_others() {
     pair.called.expect("heddle_connections_active", &[], 0.0);
     // … and others find room.
     for caller in ["intruder", "unidentified"] {
-        assert_eq!(pair.get(caller).0, 200, "{caller}");
+        assert_eq!(pair.get(caller).status(), 200, "{caller}");
     }
     drop(held);
 }
@@ -143,7 +143,7 @@ fn links_of_one_node_leave_connections_for_others() {
 fn http2(pair: &Pair, who: &str) -> Intruder {
     let mut caller = intruder(pair, who, Protocol::Http2);
     caller.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
-    hear(&mut caller);
+    caller.hear();
     caller
 }
 
@@ -193,15 +193,14 @@ fn holding() -> SocketAddr {
 
 #[test]
 fn connections_of_http2_have_the_share_of_links() {
-    let mut settings = Settings::default();
-    settings.bounds.connections = 80;
+    let settings = bounded(|bounds| bounds.connections = 80);
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
     // Of a node that makes as many as it can, and asks for nothing, the oldest make room for each other …
     let held: Vec<Intruder> = (0..60).map(|_| http2(&pair, "shop")).collect();
     assert!(held.iter().all(|caller| !caller.heard.is_empty()));
     pair.called.expect("heddle_connections_active", &[], 35.0);
     // … and for others.
-    assert_eq!(pair.get("intruder").0, 200);
+    assert_eq!(pair.get("intruder").status(), 200);
     pair.called.expect(OVER_SHARE, &[], 0.0);
     drop(held);
     pair.called.expect("heddle_connections_active", &[], 1.0);
@@ -211,8 +210,7 @@ fn connections_of_http2_have_the_share_of_links() {
 fn a_connection_of_http2_that_is_idle_makes_room() {
     const RST_STREAM: u8 = 3;
     const GOAWAY: u8 = 7;
-    let mut settings = Settings::default();
-    settings.bounds.links = 2;
+    let settings = bounded(|bounds| bounds.links = 2);
     let endpoint = holding();
     let pair = Pair::with(&settings, endpoint, AppProtocol::Http);
     let active = |requests| {
@@ -248,21 +246,13 @@ fn a_connection_of_http2_that_is_idle_makes_room() {
 
 #[test]
 fn a_link_that_was_cut_gives_its_place_up_at_once() {
-    let upstream = Upstream::new();
-    let mut settings = Settings::default();
-    settings.bounds.links = 2;
-    let pair = Pair::with(&settings, upstream.address, AppProtocol::Http);
+    let settings = bounded(|bounds| bounds.links = 2);
+    let (upstream, pair) = Pair::scripted_with(&settings, AppProtocol::Http);
     let here = preface(1, upstream.address, "echo");
     // Given a worker whose four places have links that each serve a request, but for one that is cut …
     let cut = Caller::named(&pair, "shop").unwrap();
     let token = cut.session.token();
-    let mut held = Vec::new();
-    for who in ["shop", "one", "other"] {
-        let mut caller = Caller::named(&pair, who).unwrap();
-        caller.ask(&here);
-        caller.send();
-        held.push((caller, upstream.accept()));
-    }
+    let held = Caller::served(&pair, &upstream, &["shop", "one", "other"]);
     drop(cut);
     let from = Peer::From([127, 0, 0, 1].into());
     shows(&pair.called, from, "one is cut", |shown| {
@@ -281,15 +271,9 @@ fn a_link_that_was_cut_gives_its_place_up_at_once() {
 
 #[test]
 fn of_a_pair_there_are_so_many_links_and_what_serves_nothing_makes_room() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let (upstream, pair) = Pair::scripted(AppProtocol::Http);
     let here = preface(1, upstream.address, "echo");
-    let ask = |destination: &[u8]| {
-        let mut caller = Caller::of(&pair).unwrap();
-        caller.ask(destination);
-        caller.send();
-        caller
-    };
+    let ask = |destination: &[u8]| Caller::asking(&pair, "shop", destination);
     // Given as many links as may be of which each serves a request, but for one …
     let mut held: Vec<Caller> = (0..63).map(|_| ask(&here)).collect();
     let servers: Vec<_> = (0..63).map(|_| upstream.accept()).collect();
@@ -314,43 +298,29 @@ fn of_a_pair_there_are_so_many_links_and_what_serves_nothing_makes_room() {
 
 #[test]
 fn a_caller_that_is_refused_a_link_is_told_and_asks_no_endpoint() {
-    let upstream = Upstream::new();
-    let mut settings = Settings::default();
-    settings.bounds.links = 2;
-    let pair = Pair::with(&settings, upstream.address, AppProtocol::Http);
+    let settings = bounded(|bounds| bounds.links = 2);
+    let (upstream, pair) = Pair::scripted_with(&settings, AppProtocol::Http);
     // Given a worker whose four places have links that each serve a request, two of them of one caller …
-    let here = preface(1, upstream.address, "echo");
-    let mut held = Vec::new();
-    for who in ["shop", "shop", "one", "other"] {
-        let mut caller = Caller::named(&pair, who).unwrap();
-        caller.ask(&here);
-        caller.send();
-        held.push((caller, upstream.accept()));
-    }
+    let mut held = Caller::served(&pair, &upstream, &["shop", "shop", "one", "other"]);
     wait_for(&pair, 4);
     // … then a request that needs another link fails, and it is certain that no endpoint has seen it.
-    let (status, reason) = pair.get("intruder");
     assert_eq!(
-        (status, reason.as_deref()),
-        (503, Some("upstream_connect_failed"))
+        pair.get("intruder").verdict(),
+        (503, "upstream_connect_failed")
     );
     assert!(upstream.is_quiet());
-    assert!(count(&pair.called.registry, OVER_SHARE, &[]) >= 1.0);
+    assert!(pair.called.metric(OVER_SHARE, &[]) >= 1.0);
     // When one of them is answered, though its client does not end it, there is room.
-    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let (caller, server) = held.last_mut().unwrap();
     server.head();
-    server.send(answer);
+    server.answer("ok");
     while !caller.told.ended {
         assert!(!caller.intruder.closed);
         caller.hear();
     }
-    let mut client = pair.client("intruder");
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut client = pair.sending("intruder", GET);
     // The connection to the endpoint is good for other requests of the one who has used it only.
-    let mut server = upstream.accept();
-    server.head();
-    server.send(answer);
+    let _server = upstream.answering("ok");
     assert_eq!(client.response().status(), 200);
 }
 
@@ -374,52 +344,39 @@ fn a_link_whose_streams_are_reset_all_the_time_is_given_up() {
     }
     assert!(reset > 2_000, "{reset}");
     wait_for(&pair, 0);
-    assert!(count(&pair.called.registry, "heddle_links_total", &[]) == 1.0);
-    assert_eq!(pair.get("intruder").0, 200);
+    assert!(pair.called.metric("heddle_links_total", &[]) == 1.0);
+    assert_eq!(pair.get("intruder").status(), 200);
 }
 
 /// An endpoint whose answers never end, but for those to `/short`.
 fn endless() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            thread::spawn(move || {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let mut byte = [0];
-                    if stream.read(&mut byte).unwrap_or(0) == 0 {
-                        return;
-                    }
-                    head.extend(byte);
-                }
-                let short = head.starts_with(b"GET /short ");
-                let length = if short { 2_u64 } else { 1 << 40 };
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
-                let _gone = stream.write_all(head.as_bytes());
-                if short {
-                    let _gone = stream.write_all(b"ok");
-                    return;
-                }
-                while stream.write_all(&[b'x'; 16_384]).is_ok() {}
-            });
+    each_connection(|stream| {
+        let mut client = Client::of(stream);
+        let Some(head) = client.try_head() else {
+            return;
+        };
+        if head.starts_with("GET /short ") {
+            return client.answer("ok");
         }
-    });
-    address
+        client.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+            1_u64 << 40
+        ));
+        while client.stream.write_all(&[b'x'; 16_384]).is_ok() {}
+    })
 }
 
 #[test]
 fn downloads_that_are_not_read_leave_blocks_for_others() {
     const BLOCKS: usize = 256;
-    let mut settings = Settings::default();
-    settings.bounds.blocks = BLOCKS;
+    let settings = bounded(|bounds| bounds.blocks = BLOCKS);
     let pair = Pair::with(&settings, endless(), AppProtocol::Http);
     // Given a workload that reads fast for a while, and then no more, of more than there are blocks for …
     let downloads: Vec<Client> = (0..32)
         .map(|_| {
             let mut client = pair.client("shop");
             set_socket_recv_buffer_size(&client.stream, 65_536).unwrap();
-            client.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.send(get("/long"));
             // What finds no room is its own.
             let _head = client.head();
             client
@@ -433,7 +390,7 @@ fn downloads_that_are_not_read_leave_blocks_for_others() {
         let _goes_on = (0..8).all(|_| stream.read_exact(&mut [0; 65_536]).is_ok());
     }
     // … when all that can come has come …
-    let in_use = || count(&pair.calling.registry, "heddle_buffer_blocks_active", &[]);
+    let in_use = || pair.calling.metric("heddle_buffer_blocks_active", &[]);
     let (mut last, patience) = (-1.0, Instant::now() + PATIENCE);
     while last != in_use() || last < BLOCKS as f64 / 4.0 {
         assert!(Instant::now() < patience, "{last} blocks");
@@ -443,9 +400,7 @@ fn downloads_that_are_not_read_leave_blocks_for_others() {
     // … then there is room besides, and others are served.
     assert!(last <= BLOCKS as f64 * 0.75, "{last} blocks");
     for _ in 0..20 {
-        let mut client = pair.client("intruder");
-        client.send("GET /short HTTP/1.1\r\nHost: a\r\n\r\n");
-        let response = client.response();
+        let response = pair.ask("intruder", get("/short"));
         assert_eq!(response.status(), 200, "{last} blocks in use");
     }
     drop(downloads);

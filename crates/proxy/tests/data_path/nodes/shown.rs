@@ -1,16 +1,16 @@
 //! What a node shows of others.
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Peer, PeerStatus, Protocol, Settings};
+use heddle_proxy::{Peer, PeerStatus, Protocol};
 
 use super::links::{echo, relayed};
 use super::pair::{Pair, Side};
 use crate::policy::guarded;
-use crate::support::{PATIENCE, serve};
+use crate::support::{PATIENCE, over, quick, refusing, serve};
 
 /// Waits until a node shows this of another.
 pub(super) fn shows(side: &Side, peer: Peer, what: &str, is: impl Fn(&PeerStatus) -> bool) {
@@ -28,14 +28,12 @@ pub(super) fn shows(side: &Side, peer: Peer, what: &str, is: impl Fn(&PeerStatus
 
 #[test]
 fn links_are_shown_as_they_are() {
-    let mut settings = Settings::default();
-    settings.timeouts.upstream_idle = Duration::from_millis(500);
+    let settings = quick(|timeouts| timeouts.upstream_idle = Duration::from_millis(500));
     let (pair, relay) = relayed(&settings, echo(), AppProtocol::Tcp);
     let other = Peer::At(relay.address);
     let caller = Peer::From(IpAddr::from(Ipv4Addr::LOCALHOST));
     assert!(pair.calling.proxy.observer().peers().is_empty());
-    let mut client = pair.client("shop");
-    client.send("hello");
+    let mut client = pair.sending("shop", "hello");
     assert_eq!(client.exact(5), b"hello");
     let is_up = |shown: &PeerStatus| (shown.links_up, shown.links_cut, shown.streams) == (1, 0, 1);
     for (side, peer) in [(&pair.calling, other), (&pair.called, caller)] {
@@ -77,17 +75,11 @@ fn links_are_shown_as_they_are() {
 #[test]
 fn a_node_that_is_not_there_is_shown_with_the_reason() {
     for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
-        let settings = Settings {
-            between_nodes,
-            ..Settings::default()
-        };
-        let absent = {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap()
-        };
+        let settings = over(between_nodes);
+        let absent = refusing();
         let mesh = guarded(echo(), AppProtocol::Http);
         let pair = Pair::by(&settings, mesh, |_| absent);
-        assert_eq!(pair.get("shop").0, 503);
+        assert_eq!(pair.get("shop").status(), 503);
         shows(&pair.calling, Peer::At(absent), "why", |shown| {
             let code = shown.failure.map(|failure| failure.code);
             code == Some("upstream_connect_failed") && !shown.is_connected()
@@ -98,13 +90,9 @@ fn a_node_that_is_not_there_is_shown_with_the_reason() {
 #[test]
 fn connections_of_other_kinds_are_shown_too() {
     for between_nodes in [Protocol::Http1, Protocol::Http2] {
-        let settings = Settings {
-            between_nodes,
-            ..Settings::default()
-        };
-        let endpoint = serve(|_| "ok".into());
-        let (pair, relay) = relayed(&settings, endpoint, AppProtocol::Http);
-        assert_eq!(pair.get("shop").0, 200);
+        let settings = over(between_nodes);
+        let (pair, relay) = relayed(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+        assert_eq!(pair.get("shop").status(), 200);
         shows(&pair.calling, Peer::At(relay.address), "one", |shown| {
             let expected = match between_nodes {
                 Protocol::Http1 => (1, 0),

@@ -4,28 +4,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Elasticity, Settings};
+use heddle_proxy::Settings;
 
 use super::links::echo;
 use super::pair::Pair;
 use crate::policy::guarded;
-use crate::support::{count, serve};
+use crate::support::{post, serve, wait_until, workers};
 
 /// How long Workers may take to come and go, beside whatever else the machine does.
 const LONG: Duration = Duration::from_secs(60);
 
-fn workers(min: usize, max: usize) -> Settings {
-    Settings {
-        workers: Elasticity {
-            min,
-            max,
-            ..Elasticity::default()
-        },
-        ..Settings::default()
-    }
+/// Two nodes with settings of their own, before an endpoint that answers.
+fn unlike(calling: &Settings, called: &Settings) -> Pair {
+    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
+    Pair::unlike([calling, called], mesh, None, |called| called)
 }
 
 /// Clients of one caller that post one thing after the other until they are told to stop, each of which must be answered.
@@ -36,27 +31,14 @@ fn browse(pair: &Pair, clients: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle
             let mut answered = 0;
             let body = "y".repeat(100 * number);
             while !stop.load(Ordering::Relaxed) {
-                client.send(format!(
-                    "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
-                    body.len()
-                ));
-                let response = client.response();
-                let reason = response.field("heddle-reason");
-                assert_eq!((response.status(), reason), (200, None));
+                let response = client.ask(post(body.len()) + &body);
+                assert_eq!(response.verdict(), (200, ""));
                 answered += 1;
             }
             answered
         })
     };
     (0..clients).map(one).collect()
-}
-
-fn wait_until(what: &str, patience: Duration, mut is: impl FnMut() -> bool) {
-    let by = Instant::now() + patience;
-    while !is() {
-        assert!(Instant::now() < by, "{what}");
-        thread::park_timeout(Duration::from_millis(2));
-    }
 }
 
 /// What each Worker of the called node has worked within a while.
@@ -74,14 +56,11 @@ fn worked(pair: &Pair) -> Vec<u64> {
 
 #[test]
 fn a_second_worker_has_its_part_of_one_callers_requests_and_hands_it_back_when_it_goes() {
-    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
-    let pair = Pair::unlike([&workers(1, 1), &workers(1, 2)], mesh, None, |called| {
-        called
-    });
+    let pair = unlike(&workers(1, 1), &workers(1, 2));
     let stop = Arc::default();
     // Given one caller over one link, which keeps a Worker busy …
     let clients = browse(&pair, 16, &stop);
-    let called = |name| count(&pair.called.registry, name, &[]);
+    let called = |name| pair.called.metric(name, &[]);
     wait_until("a second worker comes", LONG, || {
         called("heddle_workers_active") >= 2.0
     });
@@ -92,7 +71,7 @@ fn a_second_worker_has_its_part_of_one_callers_requests_and_hands_it_back_when_i
         worked.len() == 2 && *least.unwrap() > 10 && least.unwrap() * 2 >= *most.unwrap()
     });
     assert!(called("heddle_links_asked_total") >= 1.0);
-    assert!(count(&pair.calling.registry, "heddle_links_active", &[]) >= 2.0);
+    assert!(pair.calling.metric("heddle_links_active", &[]) >= 2.0);
     stop.store(true, Ordering::Relaxed);
     let answered: u32 = clients.into_iter().map(|one| one.join().unwrap()).sum();
     // When there is little to do one Worker goes, while requests go on, and none of them fails.
@@ -101,7 +80,7 @@ fn a_second_worker_has_its_part_of_one_callers_requests_and_hands_it_back_when_i
         let asking = scope.spawn(|| {
             let mut asked = 0;
             while !AtomicBool::load(&stop, Ordering::Relaxed) {
-                assert_eq!(pair.get("shop"), (200, None));
+                assert_eq!(pair.get("shop").verdict(), (200, ""));
                 asked += 1;
                 thread::park_timeout(Duration::from_millis(10));
             }
@@ -118,13 +97,10 @@ fn a_second_worker_has_its_part_of_one_callers_requests_and_hands_it_back_when_i
 
 #[test]
 fn no_request_fails_while_its_caller_is_asked_for_other_links_all_the_time() {
-    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
-    let pair = Pair::unlike([&workers(1, 1), &workers(2, 2)], mesh, None, |called| {
-        called
-    });
+    let pair = unlike(&workers(1, 1), &workers(2, 2));
     let stop = Arc::default();
     let clients = browse(&pair, 8, &stop);
-    let links = || count(&pair.called.registry, "heddle_links_total", &[]);
+    let links = || pair.called.metric("heddle_links_total", &[]);
     wait_until("links come one after the other", LONG, || {
         pair.called.proxy.rotate();
         thread::park_timeout(Duration::from_millis(60));
@@ -142,17 +118,14 @@ fn no_request_fails_while_its_caller_is_asked_for_other_links_all_the_time() {
 #[test]
 fn a_flow_stays_on_the_link_that_it_has_and_the_next_one_takes_another() {
     let mesh = guarded(echo(), AppProtocol::Tcp);
-    let pair = Pair::unlike([&workers(1, 1), &workers(2, 2)], mesh, None, |called| {
-        called
-    });
-    let mut first = pair.client("shop");
-    first.send("before");
+    let settings = [&workers(1, 1), &workers(2, 2)];
+    let pair = Pair::unlike(settings, mesh, None, |called| called);
+    let mut first = pair.sending("shop", "before");
     assert_eq!(first.exact(6), b"before");
     pair.called.proxy.rotate();
     // There is another link, and both are kept.
     pair.called.expect("heddle_links_total", &[], 2.0);
-    let mut second = pair.client("shop");
-    second.send("beside");
+    let mut second = pair.sending("shop", "beside");
     assert_eq!(second.exact(6), b"beside");
     first.send("still");
     assert_eq!(first.exact(5), b"still");
@@ -167,10 +140,9 @@ fn a_flow_stays_on_the_link_that_it_has_and_the_next_one_takes_another() {
 
 #[test]
 fn a_caller_that_has_no_room_for_another_link_goes_on_with_the_one_it_has() {
-    let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
     let mut few = workers(1, 1);
     few.bounds.links = 1;
-    let pair = Pair::unlike([&few, &workers(2, 2)], mesh, None, |called| called);
+    let pair = unlike(&few, &workers(2, 2));
     let stop = Arc::default();
     let clients = browse(&pair, 4, &stop);
     pair.called.expect("heddle_links_total", &[], 1.0);

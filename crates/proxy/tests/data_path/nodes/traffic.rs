@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
-use heddle_proxy::{Elasticity, Protocol, Settings};
+use heddle_proxy::{Protocol, Settings};
 
 use super::pair::Pair;
-use crate::support::{Client, PATIENCE, Upstream, count, serve};
+use crate::support::{Client, GET, PATIENCE, bounded, mirror, post, refusing, serve, workers};
 
 pub(crate) fn bytes(n: usize) -> Vec<u8> {
     (0..n).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -19,14 +19,13 @@ pub(crate) fn bytes(n: usize) -> Vec<u8> {
 
 #[test]
 fn a_request_reaches_a_workload_of_another_node() {
-    let endpoint = serve(|head| head.to_owned());
-    let pair = Pair::new(endpoint, AppProtocol::Http);
+    let pair = Pair::new(mirror(), AppProtocol::Http);
     let mut client = pair.client("shop");
     for turn in 0..3 {
-        client.send("GET /a%2Fb?c HTTP/1.1\r\nHost: ECHO.test\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n");
-        let response = client.response();
+        let response = client
+            .ask("GET /a%2Fb?c HTTP/1.1\r\nHost: ECHO.test\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n");
         assert_eq!(response.status(), 200, "{turn}");
-        let seen = String::from_utf8(response.body).unwrap();
+        let seen = response.text();
         assert!(seen.starts_with("GET /a%2Fb?c HTTP/1.1\r\n"), "{seen}");
         let forwarded: Vec<_> = seen
             .lines()
@@ -58,10 +57,9 @@ fn bytes_between_nodes_are_counted_as_they_are_below_tls() {
     let mut client = pair.client("shop");
     let [mut sent, mut received] = [0.0; 2];
     for turn in 0..3 {
-        client.send("GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
-        let response = client.response();
+        let response = client.ask(GET);
         assert_eq!(response.status(), 200, "{turn}");
-        let of = |direction| count(&pair.calling.registry, NAME, &[direction]);
+        let of = |direction| pair.calling.metric(NAME, &[direction]);
         let (more, answered) = (of("sent") - sent, of("received") - received);
         (sent, received) = (of("sent"), of("received"));
         // What both say first, the destination and heads of some lines the first time; then what differs in them,
@@ -83,15 +81,8 @@ fn bytes_between_nodes_are_counted_as_they_are_below_tls() {
 #[test]
 fn callers_do_not_share_connections() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
-    for caller in [
-        "shop",
-        "intruder",
-        "unidentified",
-        "shop",
-        "intruder",
-        "unidentified",
-    ] {
-        assert_eq!(pair.get(caller).0, 200, "{caller}");
+    for caller in ["shop", "intruder", "unidentified"].repeat(2) {
+        assert_eq!(pair.get(caller).status(), 200, "{caller}");
     }
     pair.called.expect("heddle_handshakes_total", &[], 3.0);
     for source in ["test/shop", "test/intruder", "unidentified"] {
@@ -103,10 +94,9 @@ fn callers_do_not_share_connections() {
 
 #[test]
 fn bodies_arrive_as_they_were_in_both_directions() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Http);
+    let (upstream, pair) = Pair::scripted(AppProtocol::Http);
     let body = bytes(3_000_000);
-    let (sent, answered) = (body.clone(), body.clone());
+    let sent = body.clone();
     let server = thread::spawn(move || {
         let mut server = upstream.accept();
         for _ in 0..3 {
@@ -121,16 +111,9 @@ fn bodies_arrive_as_they_were_in_both_directions() {
     });
     let mut client = pair.client("shop");
     for _ in 0..3 {
-        let length = body.len();
-        let mut half = client.stream.try_clone().unwrap();
-        let body = body.clone();
-        let writer = thread::spawn(move || {
-            let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
-            half.write_all(head.as_bytes()).unwrap();
-            half.write_all(&body).unwrap();
-        });
-        let response = client.response();
-        assert!(response.body == answered, "the answer's body");
+        let request = [post(body.len()).as_bytes(), &body].concat();
+        let writer = client.send_aside(request);
+        assert!(client.response().body == body, "the answer's body");
         writer.join().unwrap();
     }
     server.join().unwrap();
@@ -139,17 +122,13 @@ fn bodies_arrive_as_they_were_in_both_directions() {
 #[test]
 fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
     for whole in [true, false] {
-        let upstream = Upstream::new();
-        let pair = Pair::new(upstream.address, AppProtocol::Http);
-        let mut client = pair.client("shop");
-        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let mut server = upstream.accept();
-        server.head();
-        server.send("HTTP/1.1 200 OK\r\n\r\nhello");
+        let (upstream, pair) = Pair::scripted(AppProtocol::Http);
+        let mut client = pair.sending("shop", GET);
+        let server = upstream.replying("HTTP/1.1 200 OK\r\n\r\nhello");
         assert!(client.head().starts_with("HTTP/1.1 200"));
         assert_eq!(client.exact(5), b"hello");
         if !whole {
-            reset_on_drop(&server);
+            server.reset_on_drop();
         }
         drop(server);
         let mut rest = [0; 1];
@@ -158,19 +137,11 @@ fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
     }
 }
 
-/// Lets closing reset the connection.
-pub(crate) fn reset_on_drop(client: &Client) {
-    let zero = Some(Duration::ZERO);
-    rustix::net::sockopt::set_socket_linger(&client.stream, zero).unwrap();
-}
-
 #[test]
 fn bytes_pass_and_each_direction_ends_by_itself() {
     for protocol in [AppProtocol::Tcp, AppProtocol::Undeclared] {
-        let upstream = Upstream::new();
-        let pair = Pair::new(upstream.address, protocol);
-        let mut client = pair.client("shop");
-        client.send([0, 1, 2]);
+        let (upstream, pair) = Pair::scripted(protocol);
+        let mut client = pair.sending("shop", [0, 1, 2]);
         let mut server = upstream.accept();
         assert_eq!(server.exact(3), [0, 1, 2]);
         server.send(b"pong");
@@ -185,11 +156,9 @@ fn bytes_pass_and_each_direction_ends_by_itself() {
 
 #[test]
 fn a_server_that_speaks_first_is_heard() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Undeclared);
+    let (upstream, pair) = Pair::scripted(AppProtocol::Undeclared);
     let mut client = pair.client("shop");
-    let mut server = upstream.accept();
-    server.send(b"220 hello\r\n");
+    let mut server = upstream.accept().sending(b"220 hello\r\n");
     assert_eq!(client.exact(11), b"220 hello\r\n");
     client.send(b"EHLO\r\n");
     assert_eq!(server.exact(6), b"EHLO\r\n");
@@ -199,7 +168,7 @@ fn a_server_that_speaks_first_is_heard() {
 fn undeclared_http_is_http_on_both_nodes() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Undeclared);
     for _ in 0..2 {
-        assert_eq!(pair.get("shop").0, 200);
+        assert_eq!(pair.get("shop").status(), 200);
     }
     let labels = ["source=\"test/shop\""];
     for side in [&pair.calling, &pair.called] {
@@ -209,53 +178,33 @@ fn undeclared_http_is_http_on_both_nodes() {
 
 #[test]
 fn a_reset_is_a_reset_on_the_other_side() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Tcp);
-    let mut client = pair.client("shop");
-    client.send(b"x");
+    let (upstream, pair) = Pair::scripted(AppProtocol::Tcp);
+    let client = pair.sending("shop", b"x");
     let mut server = upstream.accept();
     assert_eq!(server.exact(1), b"x");
-    reset_on_drop(&server);
-    drop(server);
-    let ended = std::io::Read::read(&mut client.stream, &mut [0; 1]);
-    let error = ended.expect_err("a reset");
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    server.reset();
+    client.expect_reset();
 }
 
 #[test]
 fn an_endpoint_that_is_away_is_said_so() {
-    let away = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap()
-    };
+    let away = refusing();
     let pair = Pair::new(away, AppProtocol::Http);
-    let reason = Some("upstream_connect_failed".to_owned());
-    assert_eq!(pair.get("shop"), (503, reason));
+    assert_eq!(pair.get("shop").verdict(), (503, "upstream_connect_failed"));
     let pair = Pair::new(away, AppProtocol::Tcp);
-    let mut client = pair.client("shop");
-    assert_eq!(client.rest(), b"");
-    let labels = ["upstream_connect_failed"];
-    pair.calling
-        .expect("heddle_requests_rejected_total", &labels, 1.0);
+    assert_eq!(pair.client("shop").rest(), b"");
+    pair.calling.expect_rejected("upstream_connect_failed", 1.0);
 }
 
 #[test]
 fn connections_between_nodes_move_from_worker_to_worker() {
-    let workers = Elasticity {
-        min: 3,
-        max: 3,
-        ..Elasticity::default()
-    };
     let settings = Settings {
-        workers,
         between_nodes: Protocol::Http1,
-        ..Settings::default()
+        ..workers(3, 3)
     };
-    let upstream = Upstream::new();
-    let pair = Pair::with(&settings, upstream.address, AppProtocol::Tcp);
+    let (upstream, pair) = Pair::scripted_with(&settings, AppProtocol::Tcp);
     let body = Arc::new(bytes(1_000_000));
-    let mut client = pair.client("shop");
-    client.send(b"x");
+    let client = pair.sending("shop", b"x");
     let mut server = upstream.accept();
     assert_eq!(server.exact(1), b"x");
     // The same again and again, until the connection has moved often enough.
@@ -287,7 +236,7 @@ fn connections_between_nodes_move_from_worker_to_worker() {
         })
     });
     let until = Instant::now() + PATIENCE;
-    while count(&pair.called.registry, "heddle_connections_moved_total", &[]) < 5.0 {
+    while pair.called.metric("heddle_connections_moved_total", &[]) < 5.0 {
         assert!(Instant::now() < until, "it moves");
         pair.calling.proxy.rotate();
         pair.called.proxy.rotate();
@@ -300,10 +249,8 @@ fn connections_between_nodes_move_from_worker_to_worker() {
 
 #[test]
 fn a_workload_gets_no_more_than_its_share_of_a_nodes_connections() {
-    let upstream = Upstream::at("127.0.0.1:0");
-    let mut settings = Settings::default();
-    settings.bounds.connections = 80;
-    let pair = Pair::with(&settings, upstream.address, AppProtocol::Tcp);
+    let settings = bounded(|bounds| bounds.connections = 80);
+    let (upstream, pair) = Pair::scripted_with(&settings, AppProtocol::Tcp);
     // Callers have shares of their own node's, which none of these uses up.
     let of = |caller: &str, count| -> Vec<Client> {
         let clients = (0..count).map(|_| pair.client(caller));

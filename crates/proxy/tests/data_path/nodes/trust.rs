@@ -5,13 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::{AppProtocol, SpiffeId};
-use heddle_proxy::{Protocol, Settings};
+use heddle_proxy::Protocol;
 use heddle_transport::Denied;
 use heddle_transport::fixture::{Authority, DAY, NOW};
 
-use super::pair::{Pair, id};
+use super::pair::{Pair, Side, id};
 use crate::policy::{allow, policy};
-use crate::support::{Client, Upstream, serve};
+use crate::support::{Client, GET, Upstream, over, serve};
 
 /// How long a connection that is not allowed any more may last.
 const SOON: Duration = Duration::from_secs(1);
@@ -25,8 +25,7 @@ pub(crate) fn denied(who: &SpiffeId) -> Denied {
 
 /// An opaque connection of a caller, joined to an endpoint.
 fn joined(pair: &Pair, upstream: &Upstream, caller: &str) -> (Client, Client) {
-    let mut client = pair.client(caller);
-    client.send(caller);
+    let client = pair.sending(caller, caller);
     let mut server = upstream.accept();
     assert_eq!(server.exact(caller.len()), caller.as_bytes());
     (client, server)
@@ -34,52 +33,38 @@ fn joined(pair: &Pair, upstream: &Upstream, caller: &str) -> (Client, Client) {
 
 #[test]
 fn a_denied_caller_is_cut_off_at_once_and_no_other() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Tcp);
+    let (upstream, pair) = Pair::scripted(AppProtocol::Tcp);
     let (mut shop, mut shops) = joined(&pair, &upstream, "shop");
     let (mut intruder, _intruders) = joined(&pair, &upstream, "intruder");
     let trust = pair.trust(&[&pair.authority], denied(&id("intruder")));
     let began = Instant::now();
-    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
-    pair.give(&pair.called, identities);
+    pair.called_trusts(&trust);
     assert_eq!(intruder.rest(), b"");
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
-    let reason = ["identity_revoked"];
-    pair.called
-        .expect("heddle_requests_rejected_total", &reason, 1.0);
+    pair.called.expect_rejected("identity_revoked", 1.0);
     // A new connection gets no further, and the other goes on.
-    let mut again = pair.client("intruder");
-    again.send("x");
-    assert_eq!(again.rest(), b"");
-    pair.called
-        .expect("heddle_handshakes_refused_total", &["denied"], 1.0);
+    assert_eq!(pair.sending("intruder", "x").rest(), b"");
+    pair.called.expect_handshakes_refused("denied", 1.0);
     shop.send("more");
     assert_eq!(shops.exact(4), b"more");
 }
 
 #[test]
 fn a_request_under_way_of_a_denied_caller_ends() {
-    let upstream = Upstream::new();
-    let pair = Pair::new(upstream.address, AppProtocol::Http);
-    let mut client = pair.client("intruder");
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let mut server = upstream.accept();
-    server.head();
+    let (upstream, pair) = Pair::scripted(AppProtocol::Http);
+    let mut client = pair.sending("intruder", GET);
+    let mut server = upstream.asked();
     let trust = pair.trust(&[&pair.authority], denied(&id("intruder")));
     let began = Instant::now();
-    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
-    pair.give(&pair.called, identities);
-    let response = client.response();
-    assert_eq!(response.status(), 503);
-    assert_eq!(response.field("heddle-reason"), Some("identity_revoked"));
+    pair.called_trusts(&trust);
+    assert_eq!(client.response().verdict(), (503, "identity_revoked"));
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     assert_eq!(server.rest(), b"");
 }
 
 #[test]
 fn a_change_of_policies_ends_live_flows_from_other_nodes() {
-    let upstream = Upstream::new();
-    let mut pair = Pair::new(upstream.address, AppProtocol::Tcp);
+    let (upstream, mut pair) = Pair::scripted(AppProtocol::Tcp);
     let (mut shop, mut shops) = joined(&pair, &upstream, "shop");
     let (mut intruder, _intruders) = joined(&pair, &upstream, "intruder");
     let began = Instant::now();
@@ -93,18 +78,14 @@ fn a_change_of_policies_ends_live_flows_from_other_nodes() {
     assert_eq!(shop.rest(), b"");
 }
 
-/// A connection for each flow, not a link.
-fn connections() -> Settings {
-    Settings {
-        between_nodes: Protocol::Http1,
-        ..Settings::default()
-    }
+/// A pair with a connection for each flow, not a link.
+fn by_connections() -> (Upstream, Pair) {
+    Pair::scripted_with(&over(Protocol::Http1), AppProtocol::Tcp)
 }
 
 #[test]
 fn a_connection_ends_with_the_certificates_that_it_was_made_with() {
-    let upstream = Upstream::new();
-    let pair = Pair::with(&connections(), upstream.address, AppProtocol::Tcp);
+    let (upstream, pair) = by_connections();
     pair.identify(&pair.authority, NOW + 100);
     let (mut old, _server) = joined(&pair, &upstream, "shop");
     // Renewed in time, which helps new connections only.
@@ -115,17 +96,14 @@ fn a_connection_ends_with_the_certificates_that_it_was_made_with() {
     new.send("more");
     assert_eq!(server.exact(4), b"more");
     // Whichever node looks first.
-    let rejected = |side: &super::pair::Side| {
-        let reason = ["identity_revoked"];
-        crate::support::count(&side.registry, "heddle_requests_rejected_total", &reason)
-    };
+    let rejected =
+        |side: &Side| side.metric("heddle_requests_rejected_total", &["identity_revoked"]);
     assert!(rejected(&pair.calling) + rejected(&pair.called) >= 1.0);
 }
 
 #[test]
 fn a_root_that_is_dropped_takes_along_what_it_vouched_for() {
-    let upstream = Upstream::new();
-    let pair = Pair::with(&connections(), upstream.address, AppProtocol::Tcp);
+    let (upstream, pair) = by_connections();
     let (old, new) = (&pair.authority, &Authority::new());
     let both = pair.trust(&[old, new], Denied::default());
     let give = |side, authority, trust: &_| {
@@ -151,7 +129,7 @@ fn nothing_is_begun_on_what_ends_soon() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
     pair.identify(&pair.authority, NOW + 20);
     for _ in 0..3 {
-        assert_eq!(pair.get("shop").0, 200);
+        assert_eq!(pair.get("shop").status(), 200);
     }
     // It could have been one.
     pair.called.expect("heddle_handshakes_total", &[], 3.0);
@@ -172,8 +150,7 @@ fn no_request_notices_that_leaves_are_renewed_and_the_root_is_replaced() {
                     let mut client = pair.client("shop");
                     let mut requests = 0;
                     while !stop.load(Ordering::Relaxed) {
-                        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-                        let response = client.response();
+                        let response = client.ask(GET);
                         assert_eq!(response.status(), 200, "request {requests}: {response:?}");
                         requests += 1;
                     }
@@ -205,12 +182,8 @@ fn no_request_notices_that_leaves_are_renewed_and_the_root_is_replaced() {
             assert!(load.join().unwrap() > 10);
         }
     });
-    for side in sides(&pair) {
+    for side in [&pair.calling, &pair.called] {
         side.expect("heddle_handshakes_refused_total", &[], 0.0);
         side.expect("heddle_requests_rejected_total", &[], 0.0);
     }
-}
-
-fn sides(pair: &Pair) -> [&super::pair::Side; 2] {
-    [&pair.calling, &pair.called]
 }

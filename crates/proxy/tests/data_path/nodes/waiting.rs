@@ -1,19 +1,19 @@
 //! Links that are full: what begins on them waits for its turn.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::{AppProtocol, ServiceName, WorkloadName};
 use heddle_proxy::{Entry, Settings};
 use heddle_transport::Denied;
-use heddle_transport::fixture::{Authority, DAY, NOW};
+use heddle_transport::fixture::Authority;
 
 use super::links::echo;
 use super::pair::Pair;
 use super::relay::Relay;
 use crate::policy::guarded;
-use crate::support::{Client, PATIENCE, count, serve};
+use crate::support::{Client, PATIENCE, count, open, quick, serve};
 
 /// Of one request, in bytes: a head and a body.
 const HEAD: usize = 20_000;
@@ -36,25 +36,19 @@ impl Bed {
         (port.port, port.protocol) = (81, AppProtocol::Tcp);
         port.endpoints[0].address = echo();
         mesh.services[0].ports.push(port);
-        let mut relay = None;
-        let pair = Pair::by(settings, mesh, |called| {
-            relay.insert(Relay::to(called)).address
-        });
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let bytes = socket.local_addr().unwrap();
+        let (pair, relay) = Pair::relayed(settings, mesh, None);
         let entry = Entry::Service {
             caller: Some(WorkloadName::new("test", "shop").unwrap()),
             service: ServiceName::parse("test/echo").unwrap(),
             port: 81,
         };
-        pair.calling.proxy.listen(20, socket, entry);
-        let relay = relay.unwrap();
+        let bytes = open(&pair.calling.proxy, 20, entry);
         Bed { pair, relay, bytes }
     }
 
     /// Stops the way between the nodes, and asks until nothing more may be on it. Some have not begun then.
     fn fill(&self) -> Vec<Client> {
-        assert_eq!(self.pair.get("shop").0, 200);
+        assert_eq!(self.pair.get("shop").status(), 200);
         self.relay.is_dead(true);
         let requests = (0..REQUESTS).map(|number| {
             let mut client = self.pair.client("shop");
@@ -81,7 +75,7 @@ impl Bed {
 
     fn failed(&self, reason: &str) -> f64 {
         let name = "heddle_tcp_connections_failed_total";
-        count(&self.pair.calling.registry, name, &[reason])
+        self.pair.calling.metric(name, &[reason])
     }
 }
 
@@ -103,8 +97,7 @@ fn a_flow_waits_for_room_on_its_link_as_requests_do() {
     let bed = Bed::with(&Settings::default());
     let mut requests = bed.fill();
     // … when bytes are to go there, too …
-    let mut flow = Client::connect(bed.bytes);
-    flow.send("hello");
+    let mut flow = Client::connect(bed.bytes).sending("hello");
     thread::park_timeout(Duration::from_millis(300));
     bed.relay.is_dead(false);
     // … then they do as soon as there is room, and so does everything else.
@@ -118,12 +111,10 @@ fn a_flow_waits_for_room_on_its_link_as_requests_do() {
 
 #[test]
 fn a_flow_for_which_there_is_no_room_in_time_says_so() {
-    let mut settings = Settings::default();
-    settings.timeouts.connect = Duration::from_millis(1_500);
+    let settings = quick(|timeouts| timeouts.connect = Duration::from_millis(1_500));
     let bed = Bed::with(&settings);
     let mut requests = bed.fill();
-    let mut flow = Client::connect(bed.bytes);
-    flow.send("hello");
+    let mut flow = Client::connect(bed.bytes).sending("hello");
     assert_eq!(flow.rest(), b"");
     let calling = &bed.pair.calling;
     let reason = ["reason=\"link_full\""];
@@ -135,8 +126,7 @@ fn a_flow_for_which_there_is_no_room_in_time_says_so() {
     for client in &mut requests {
         assert_eq!(client.response().status(), 200);
     }
-    let mut flow = Client::connect(bed.bytes);
-    flow.send("again");
+    let mut flow = Client::connect(bed.bytes).sending("again");
     assert_eq!(flow.exact(5), b"again");
 }
 
@@ -147,18 +137,15 @@ fn a_request_that_waits_for_room_on_a_link_that_is_given_up_is_told() {
     let pair = &bed.pair;
     // When the other node does not believe us any more …
     let trust = pair.trust(&[&Authority::new()], Denied::default());
-    let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
-    pair.give(&pair.called, identities);
+    pair.called_trusts(&trust);
     bed.relay.cut();
     bed.relay.is_dead(false);
     // … then it is known of each whether it may have been heard.
     let mut unheard = 0;
     for client in &mut requests {
-        let response = client.response();
-        let reason = response.field("heddle-reason");
-        match (response.status(), reason) {
-            (502, Some("link_lost")) => {}
-            (503, Some("upstream_connect_failed" | "peer_refused")) => unheard += 1,
+        match client.response().verdict() {
+            (502, "link_lost") => {}
+            (503, "upstream_connect_failed" | "peer_refused") => unheard += 1,
             other => panic!("{other:?}"),
         }
     }

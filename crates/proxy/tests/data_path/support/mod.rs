@@ -1,0 +1,83 @@
+//! A proxy with one Service, an upstream that a test scripts byte by byte, and a client that sends
+//! bytes as they are.
+
+mod bed;
+mod client;
+mod endpoints;
+mod meshes;
+mod rules;
+mod seen;
+mod sockets;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_proxy::{Bounds, Elasticity, Protocol, Settings, Timeouts};
+
+pub(crate) use bed::Bed;
+pub(crate) use client::{Client, Response, field};
+pub(crate) use endpoints::{Upstream, each_connection, mirror, serve, serve_at};
+pub(crate) use meshes::{echo_entry, mesh, service, speaking};
+pub(crate) use rules::{forward, plain, prefix, rule, to, to_echo};
+pub(crate) use seen::{Log, count, expect, expect_rejected};
+pub(crate) use sockets::{
+    allow_descriptors, connect_from, listener, open, refusing, unused_address,
+};
+
+/// Longest wait for anything in a test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A request of which a test needs no more than that it is one.
+pub(crate) const GET: &str = "GET / HTTP/1.1\r\nHost: echo\r\n\r\n";
+
+/// The same for a path.
+pub(crate) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: echo\r\n\r\n")
+}
+
+/// The head of a request with a body of so many bytes. It is not sent twice.
+pub(crate) fn post(length: usize) -> String {
+    format!("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: {length}\r\n\r\n")
+}
+
+/// Settings of a proxy with so many Workers.
+pub(crate) fn workers(min: usize, max: usize) -> Settings {
+    Settings {
+        workers: Elasticity {
+            min,
+            max,
+            ..Elasticity::default()
+        },
+        ..Settings::default()
+    }
+}
+
+/// Settings with times that are shorter.
+pub(crate) fn quick(change: impl Fn(&mut Timeouts)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings.timeouts);
+    settings
+}
+
+/// Settings with other bounds.
+pub(crate) fn bounded(change: impl Fn(&mut Bounds)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings.bounds);
+    settings
+}
+
+/// Settings of nodes that speak this with each other.
+pub(crate) fn over(between_nodes: Protocol) -> Settings {
+    Settings {
+        between_nodes,
+        ..Settings::default()
+    }
+}
+
+pub(crate) fn wait_until(what: &str, patience: Duration, mut is: impl FnMut() -> bool) {
+    let by = Instant::now() + patience;
+    while !is() {
+        assert!(Instant::now() < by, "{what}");
+        thread::park_timeout(Duration::from_millis(2));
+    }
+}

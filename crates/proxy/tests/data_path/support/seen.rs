@@ -1,0 +1,84 @@
+//! What a proxy says of itself: metrics, and its access log.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_telemetry::{AccessLog, Registry, Target};
+
+use super::PATIENCE;
+
+/// Waits until a metric has this value.
+pub(crate) fn expect(registry: &Registry, name: &str, labels: &[&str], value: f64) {
+    let patience = Instant::now() + PATIENCE;
+    while count(registry, name, labels) != value {
+        let now = count(registry, name, labels);
+        assert!(
+            Instant::now() < patience,
+            "{name} {labels:?} is {now}, not {value}"
+        );
+        thread::yield_now();
+    }
+}
+
+/// Waits until so many requests and connections were refused for this reason.
+pub(crate) fn expect_rejected(registry: &Registry, reason: &str, times: f64) {
+    let label = format!("reason=\"{reason}\"");
+    expect(registry, "heddle_requests_rejected_total", &[&label], times);
+}
+
+/// The value of a metric, summed over the lines that contain all of `labels`.
+pub(crate) fn count(registry: &Registry, name: &str, labels: &[&str]) -> f64 {
+    let mut text = String::new();
+    registry.render(&mut text);
+    text.lines()
+        .filter(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
+        })
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}
+
+/// What the access log holds, line by line.
+pub(crate) struct Log {
+    lines: RefCell<BufReader<File>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Log {
+    /// An access log, and what is read of it.
+    pub(crate) fn open() -> (AccessLog, Log) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("access.log");
+        let log = AccessLog::open(Target::File(path.clone())).unwrap();
+        let lines = BufReader::new(File::open(path).unwrap());
+        let lines = RefCell::new(lines);
+        (log, Log { lines, _dir: dir })
+    }
+
+    /// Waits for the next line.
+    pub(crate) fn line(&self) -> String {
+        let patience = Instant::now() + PATIENCE;
+        let mut line = String::new();
+        while !line.ends_with('\n') {
+            assert!(Instant::now() < patience, "no line after {line:?}");
+            if self.lines.borrow_mut().read_line(&mut line).unwrap() == 0 {
+                thread::park_timeout(Duration::from_millis(2));
+            }
+        }
+        line
+    }
+
+    /// Waits for the next line, which must have all of these in it.
+    pub(crate) fn expect(&self, parts: &[&str]) -> String {
+        let line = self.line();
+        for part in parts {
+            assert!(line.contains(part), "no {part} in {line}");
+        }
+        line
+    }
+}
