@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::hold::{self, HolderOptions};
 use crate::intercept::Intercept;
 use crate::run::{self, NodeOptions};
-use crate::settings::{LogFormat, LogLevel, Metrics, Settings};
+use crate::settings::{LogFlags, ServingFlags, Settings};
 
 /// What the program is called that is a node and nothing else.
 pub const PROGRAM: &str = "heddle-node";
@@ -73,21 +73,10 @@ pub struct Args {
     /// plane describes, and what it says of running commands does not count: that takes --run
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The admin socket [default: $XDG_RUNTIME_DIR/heddle.sock, else /tmp/heddle-UID/heddle.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15020]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<Metrics>,
-    /// Write an access log, one JSON line a request, to this file or to standard output (`-`)
-    #[arg(long, value_name = "PATH")]
-    access_log: Option<PathBuf>,
-    /// Least important messages on standard error [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<LogLevel>,
-    /// How messages are written [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<LogFormat>,
+    #[command(flatten)]
+    serving: ServingFlags,
+    #[command(flatten)]
+    log: LogFlags,
     #[command(flatten)]
     intercept: Intercept,
 }
@@ -113,16 +102,9 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         }
         None => Settings::default(),
     };
-    if args.socket.is_some() {
-        settings.admin.socket = args.socket;
-    }
-    if args.access_log.is_some() {
-        settings.access_log.path = args.access_log;
-    }
+    args.serving.over(&mut settings);
     settings.workloads.run = args.run;
-    settings.admin.metrics = args.metrics.unwrap_or(settings.admin.metrics);
-    settings.log.level = args.log_level.unwrap_or(settings.log.level);
-    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    args.log.over(&mut settings);
     if args.intercept.intercept && !args.intercept.held {
         if args.run {
             let said = "--run is for a node without pods: heddle does not start what pods run; leave out \

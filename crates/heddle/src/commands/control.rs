@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use heddle_model::TrustDomain;
 use heddle_node::arguments::address_and_port;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{LogFormat, LogLevel, Metrics, Settings};
+use heddle_node::settings::{LogFlags, Metrics, Settings};
 
 use super::etcd::Etcd;
 use crate::control;
@@ -64,12 +64,8 @@ pub(crate) struct Args {
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Least important messages on standard error [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<LogLevel>,
-    /// How messages are written [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<LogFormat>,
+    #[command(flatten)]
+    log: LogFlags,
 }
 
 /// Takes the name of a trust domain.
@@ -96,7 +92,6 @@ fn settings(args: Args) -> Result<Settings, Failure> {
     control.listen = args.listen.unwrap_or(control.listen);
     control.metrics = args.metrics.unwrap_or(control.metrics);
     settings.mesh.trust_domain = args.trust_domain.unwrap_or(settings.mesh.trust_domain);
-    settings.log.level = args.log_level.unwrap_or(settings.log.level);
-    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    args.log.over(&mut settings);
     Ok(settings)
 }

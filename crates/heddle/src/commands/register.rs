@@ -12,7 +12,7 @@ use heddle_compile::registered::ProviderKey;
 use heddle_model::report::Problem;
 use heddle_node::arguments::address_and_port;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{LogFormat, LogLevel};
+use heddle_node::settings::LogFlags;
 use heddle_registry::{MAX_TTL, MIN_TTL, Provider, Registration};
 
 use super::etcd::Etcd;
@@ -89,12 +89,8 @@ pub(crate) struct Args {
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Least important messages on standard error [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<LogLevel>,
-    /// How messages are written [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<LogFormat>,
+    #[command(flatten)]
+    log: LogFlags,
     /// What to run, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -168,8 +164,7 @@ fn of_flag(problem: &Problem) -> String {
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let refused = |why: String| Failure::new(Exit::Refused, anyhow!(why));
     let mut settings = settings::given(args.config.as_deref())?;
-    settings.log.level = args.log_level.unwrap_or(settings.log.level);
-    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    args.log.over(&mut settings);
     args.etcd.over(&mut settings.registry);
     let registry = settings::registry(&settings.registry).map_err(refused)?;
     let (access, layout) = registry.ok_or_else(|| {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{LogFormat, LogLevel, Metrics, Settings};
+use heddle_node::settings::{LogFlags, ServingFlags, Settings};
 
 use super::etcd::Etcd;
 use crate::{settings, up};
@@ -41,24 +41,13 @@ pub(crate) struct Args {
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The admin socket [default: $XDG_RUNTIME_DIR/heddle.sock, else /tmp/heddle-UID/heddle.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15020]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<Metrics>,
-    /// Write an access log, one JSON line a request, to this file or to standard output (`-`)
-    #[arg(long, value_name = "PATH")]
-    access_log: Option<PathBuf>,
+    #[command(flatten)]
+    serving: ServingFlags,
     /// Do not run the commands of LocalWorkloads
     #[arg(long)]
     no_run: bool,
-    /// Least important messages on standard error [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<LogLevel>,
-    /// How messages are written [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<LogFormat>,
+    #[command(flatten)]
+    log: LogFlags,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
@@ -69,18 +58,11 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 /// The file, with the flags over it.
 fn settings(args: Args) -> Result<Settings, Failure> {
     let mut settings = settings::given(args.config.as_deref())?;
-    if args.socket.is_some() {
-        settings.admin.socket = args.socket;
-    }
-    if args.access_log.is_some() {
-        settings.access_log.path = args.access_log;
-    }
+    args.serving.over(&mut settings);
     if args.no_run {
         settings.workloads.run = false;
     }
     args.etcd.over(&mut settings.registry);
-    settings.admin.metrics = args.metrics.unwrap_or(settings.admin.metrics);
-    settings.log.level = args.log_level.unwrap_or(settings.log.level);
-    settings.log.format = args.log_format.unwrap_or(settings.log.format);
+    args.log.over(&mut settings);
     Ok(settings)
 }

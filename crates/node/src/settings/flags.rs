@@ -1,0 +1,50 @@
+//! Flags that several commands have and that win over the settings file.
+
+use std::path::PathBuf;
+
+use super::file::{LogFormat, LogLevel, Settings};
+use super::metrics::Metrics;
+
+/// The log.
+#[derive(Debug, clap::Args)]
+pub struct LogFlags {
+    /// Least important messages on standard error [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+    /// How messages are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+/// Where a proxy can be asked what it does.
+#[derive(Debug, clap::Args)]
+pub struct ServingFlags {
+    /// The admin socket [default: $XDG_RUNTIME_DIR/heddle.sock, else /tmp/heddle-UID/heddle.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15020]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Metrics>,
+    /// Write an access log, one JSON line a request, to this file or to standard output (`-`)
+    #[arg(long, value_name = "PATH")]
+    access_log: Option<PathBuf>,
+}
+
+impl LogFlags {
+    /// Puts what is said here over what the file says.
+    pub fn over(self, settings: &mut Settings) {
+        let log = &mut settings.log;
+        log.level = self.log_level.unwrap_or(log.level);
+        log.format = self.log_format.unwrap_or(log.format);
+    }
+}
+
+impl ServingFlags {
+    /// Puts what is said here over what the file says.
+    pub fn over(self, settings: &mut Settings) {
+        let (admin, access_log) = (&mut settings.admin, &mut settings.access_log);
+        admin.socket = self.socket.or(admin.socket.take());
+        admin.metrics = self.metrics.unwrap_or(admin.metrics);
+        access_log.path = self.access_log.or(access_log.path.take());
+    }
+}
