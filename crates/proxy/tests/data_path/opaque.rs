@@ -12,7 +12,7 @@ use crate::support::{
 };
 use crate::waits::flood;
 
-/// A proxy before an endpoint that speaks this, and of which the test says what it does.
+/// A proxy before an endpoint that speaks this, and that the test scripts.
 fn scripted(protocol: AppProtocol) -> (Upstream, Bed) {
     let upstream = Upstream::new();
     let bed = Bed::of(&speaking(protocol, &[upstream.address]));

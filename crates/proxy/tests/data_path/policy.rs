@@ -97,7 +97,7 @@ pub(crate) fn from(caller: &str) -> PolicyRule {
     }
 }
 
-/// A rule for what the shop asks for so.
+/// A rule for those requests of the shop that match this.
 pub(crate) fn asking(http: HttpMatch) -> PolicyRule {
     PolicyRule {
         http: Some(http),
@@ -105,7 +105,7 @@ pub(crate) fn asking(http: HttpMatch) -> PolicyRule {
     }
 }
 
-/// A rule for what the shop asks for by this path.
+/// A rule for those requests of the shop that have this path.
 pub(crate) fn asking_for(path: PathMatch) -> PolicyRule {
     asking(HttpMatch {
         paths: vec![path],

@@ -110,7 +110,7 @@ impl Steered {
         Steered::with(1, mesh, pods)
     }
 
-    /// The same before a workload of which the test says what it does.
+    /// The same before a workload that the test scripts.
     pub(super) fn scripted(protocol: AppProtocol, pods: &[&str]) -> (Upstream, Steered) {
         let upstream = Upstream::at(ECHO);
         let steered = Steered::new(&mesh(upstream.address, protocol), pods);

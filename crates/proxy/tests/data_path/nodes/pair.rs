@@ -66,7 +66,7 @@ impl Pair {
         Pair::of(settings, guarded(endpoint, protocol))
     }
 
-    /// A pair before an endpoint of which the test says what it does.
+    /// A pair before an endpoint that the test scripts.
     pub(crate) fn scripted(protocol: AppProtocol) -> (Upstream, Pair) {
         Pair::scripted_with(&Settings::default(), protocol)
     }
@@ -235,7 +235,7 @@ impl Pair {
         self.apply(&self.mesh);
     }
 
-    /// Gives the called node leaves of its own authority, and lets it trust no more than this.
+    /// Lets the called node, whose leaves stay as they are, trust this and nothing else.
     pub(crate) fn called_trusts(&self, trust: &Arc<Trust>) {
         let identities = self.identities(&self.called, &self.authority, trust, NOW + DAY);
         self.give(&self.called, identities);

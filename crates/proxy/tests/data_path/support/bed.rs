@@ -45,11 +45,12 @@ impl Bed {
         Bed::new(&[mirror()])
     }
 
-    /// A proxy before one endpoint, of which the test says what it does.
+    /// A proxy before one endpoint that the test scripts.
     pub(crate) fn scripted() -> (Upstream, Bed) {
         Bed::scripted_with(Settings::default())
     }
 
+    /// The same, with other settings.
     pub(crate) fn scripted_with(settings: Settings) -> (Upstream, Bed) {
         let upstream = Upstream::new();
         let bed = Bed::with(settings, &mesh(&[upstream.address], None));

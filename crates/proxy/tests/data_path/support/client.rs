@@ -37,8 +37,9 @@ impl Response {
 
     /// The status, and the reason that the proxy names; an empty one if it names none.
     pub(crate) fn verdict(&self) -> (u16, &str) {
-        let reason = self.field("heddle-reason").unwrap_or_default();
-        (self.status(), reason)
+        let reason = self.field("heddle-reason");
+        assert_ne!(reason, Some(""), "a reason that is empty");
+        (self.status(), reason.unwrap_or_default())
     }
 
     /// The body.

@@ -42,19 +42,19 @@ impl Upstream {
         Client::of(taken.expect("a connection"))
     }
 
-    /// The next connection, of whose first request the head was read.
+    /// The next connection, with the head of its first request read.
     pub(crate) fn asked(&self) -> Client {
         let mut server = self.accept();
         server.head();
         server
     }
 
-    /// The same, to which this was sent then.
+    /// The next connection, with this sent in reply to its first request.
     pub(crate) fn replying(&self, bytes: impl AsRef<[u8]>) -> Client {
         self.asked().sending(bytes)
     }
 
-    /// The same, whose request was answered with a 200 and this body.
+    /// The next connection, with a 200 and this body sent in reply to its first request.
     pub(crate) fn answering(&self, body: &str) -> Client {
         let mut server = self.asked();
         server.answer(body);
@@ -95,7 +95,7 @@ pub(crate) fn serve_at(
     })
 }
 
-/// An endpoint that does this with every connection, each on a thread of its own.
+/// An endpoint that does this with every connection, each on its own thread.
 pub(crate) fn each_connection(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     accept_all(TcpListener::bind("127.0.0.1:0").unwrap(), serve)
 }

@@ -74,6 +74,7 @@ pub(crate) fn over(between_nodes: Protocol) -> Settings {
     }
 }
 
+/// Waits until something is so; `what` is the message if that takes too long.
 pub(crate) fn wait_until(what: &str, patience: Duration, mut is: impl FnMut() -> bool) {
     let by = Instant::now() + patience;
     while !is() {
