@@ -12,11 +12,12 @@ use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder, text,
+    EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet,
+    text,
 };
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 pub use prometheus_client::encoding::DescriptorEncoder;
@@ -79,39 +80,31 @@ pub fn gauge(
 }
 
 /// A counter for each label set. The set is not empty, else the sample would have `{}`.
-pub fn counters<L: EncodeLabelSet, V: EncodeCounterValue>(
+pub fn counters<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    samples: impl IntoIterator<Item = (L, V)>,
+    samples: impl IntoIterator<Item = (L, impl EncodeCounterValue)>,
 ) -> fmt::Result {
-    let samples = samples.into_iter();
-    let samples = samples.map(|(labels, value)| (labels, ConstCounter::new(value)));
-    labelled(encoder, name, help, samples)
+    let mut family = family(encoder, name, help, MetricType::Counter)?;
+    for (labels, value) in samples {
+        family
+            .encode_family(&labels)?
+            .encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+    }
+    Ok(())
 }
 
 /// A gauge for each label set, likewise.
-pub fn gauges<L: EncodeLabelSet, V: EncodeGaugeValue>(
+pub fn gauges<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    samples: impl IntoIterator<Item = (L, V)>,
+    samples: impl IntoIterator<Item = (L, impl EncodeGaugeValue)>,
 ) -> fmt::Result {
-    let samples = samples.into_iter();
-    let samples = samples.map(|(labels, value)| (labels, ConstGauge::new(value)));
-    labelled(encoder, name, help, samples)
-}
-
-/// A sample for each label set, whatever kind it is.
-fn labelled<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    samples: impl Iterator<Item = (L, M)>,
-) -> fmt::Result {
-    let mut family = family(encoder, name, help, M::TYPE)?;
+    let mut family = family(encoder, name, help, MetricType::Gauge)?;
     for (labels, value) in samples {
-        value.encode(family.encode_family(&labels)?)?;
+        family.encode_family(&labels)?.encode_gauge(&value)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn what_a_heddle_counts_is_summed_over_its_workers_and_protocols() {
     let metrics = "\
-# TYPE heddle_node_bytes_total counter
+# TYPE heddle_node_bytes counter
 heddle_node_bytes_total{worker=\"0\",direction=\"sent\",protocol=\"http1\"} 400
 heddle_node_bytes_total{worker=\"0\",direction=\"received\",protocol=\"http1\"} 300
 heddle_node_bytes_total{worker=\"0\",direction=\"sent\",protocol=\"link\"} 50

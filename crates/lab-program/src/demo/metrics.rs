@@ -83,7 +83,7 @@ pub(super) struct MetricsReading {
 }
 
 impl MetricsReading {
-    /// Adds a node's page, in Prometheus' text format; lines of other metrics are passed over.
+    /// Adds a node's page, in OpenMetrics text; lines of other metrics are passed over.
     /// `calls_here` says which callers are on this node.
     pub(super) fn add(
         &mut self,
