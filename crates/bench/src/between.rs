@@ -12,13 +12,10 @@ mod figures;
 mod mesh;
 mod sharing;
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use super::child::Confinement;
-use super::findings::Findings;
-use super::machine::Machine;
+use super::runner::{Network, RunOptions, Subject};
 use super::systems::{ProxyKind, System};
 use super::upstream::Serving;
 use figures::{BetweenRun, BetweenRuns};
@@ -27,18 +24,10 @@ use mesh::BetweenStage;
 /// What the user may say to `bench elastic-between-nodes`.
 #[derive(Args, Clone)]
 pub struct Between {
-    /// Two short rounds instead of five.
-    #[arg(long)]
-    quick: bool,
-    /// Write every figure to FILE as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// The Heddle to measure; the one beside this program unless said.
-    #[arg(long, value_name = "PATH")]
-    heddle: Option<PathBuf>,
-    /// Set once the process has a network namespace of its own.
-    #[arg(long, hide = true)]
-    isolated: bool,
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    subject: Subject,
 }
 
 /// What there is between the nodes.
@@ -76,12 +65,9 @@ struct BetweenPlan {
 /// # Errors
 /// When something does not start, or a file cannot be written.
 pub(super) fn run(options: &Between) -> anyhow::Result<()> {
-    let machine = Machine::prepare(options.isolated)?;
-    let heddle = match &options.heddle {
-        Some(path) => path.clone(),
-        None => std::env::current_exe()?.with_file_name("heddle"),
-    };
-    let plan = match options.quick {
+    let mut runner = options.run.begin("elastic-between-nodes", Network::Own)?;
+    let heddle = options.subject.heddle()?;
+    let plan = match runner.quick {
         true => BetweenPlan {
             rounds: 2,
             warm_up_s: 4.0,
@@ -93,14 +79,10 @@ pub(super) fn run(options: &Between) -> anyhow::Result<()> {
             window_s: 6.0,
         },
     };
-    let mut findings = Findings::new("elastic-between-nodes", options.quick, machine);
     let mut figures = BetweenRuns::default();
     let measured = measure(&heddle, &plan, &mut figures);
-    // What was measured before something failed is still worth reading.
-    figures.tell(&plan, &mut findings);
-    findings.print();
-    measured?;
-    findings.conclude(options.json.as_deref())
+    figures.tell(&plan, &mut runner.findings);
+    runner.end(measured)
 }
 
 fn measure(

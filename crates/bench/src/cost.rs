@@ -14,9 +14,10 @@ use super::child::words;
 use super::instructions;
 use super::machine::Machine;
 use super::proxy::main_cell;
+use super::runner::Subject;
 use super::stage::{Stage, parse};
 use super::syscalls::Method;
-use super::systems::{ProxyKind, System, Traffic};
+use super::systems::{ProxyKind, System, Traffic, Work};
 
 /// What the user may say to `bench cost`.
 #[derive(Args, Clone)]
@@ -27,9 +28,8 @@ pub struct CostOptions {
     /// Write FILE anew instead.
     #[arg(long, requires = "expect")]
     update: bool,
-    /// The Heddle to measure; the one beside this program unless said.
-    #[arg(long, value_name = "PATH")]
-    heddle: Option<PathBuf>,
+    #[command(flatten)]
+    subject: Subject,
     /// Set once the process has a network namespace of its own.
     #[arg(long, hide = true)]
     isolated: bool,
@@ -53,10 +53,7 @@ pub(super) fn run(options: &CostOptions) -> anyhow::Result<()> {
         machine.cores >= 2,
         "this experiment needs two cores, one for the proxy alone"
     );
-    let program = match &options.heddle {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?.with_file_name("heddle"),
-    };
+    let program = options.subject.heddle()?;
     let figures = measure(&System::new("heddle", ProxyKind::Heddle, &program)?)?;
     let Some(file) = &options.expect else {
         print!("{}", record(&figures));
@@ -74,27 +71,42 @@ fn measure(system: &System) -> anyhow::Result<Vec<Figure>> {
     let systems = [system.clone()];
     let stage = Stage::set(&systems, 1, 0.2, Traffic::Http)?;
     let (work, place) = (stage.work(1, 1), stage.place(0));
-    let load = |targets: &[String], requests: u64| {
+    let load = |stage: &Stage, targets: &[String], requests: u64| {
         let mut command = stage.load_command(targets, main_cell());
         command.extend(words(["--requests", &requests.to_string()]));
         command
     };
     let idle = system.start(&work, &place, &[])?;
-    let memory = idle.memory()?;
+    let memory = idle.idle_memory()?;
     let method = Method::probe();
     let method = method.context("neither perf nor strace works here: install strace")?;
-    let command = load(&idle.targets, method.requests());
+    let command = load(&stage, &idle.targets, method.requests());
     let (calls, printed) = method.count(&idle.pids(), &command, &stage.client, stage.dir.path())?;
     let calls = calls as f64 / parse(&printed)?.requests as f64;
     drop(idle);
-    let instructions = instructions::per_request(system, &work, &place, &stage.client, load)?;
+    let instructions = |stage: &Stage, work: &Work| {
+        let load = |targets: &[String], requests: u64| load(stage, targets, requests);
+        instructions::per_request(system, work, &place, &stage.client, load)
+    };
+    let one_node = instructions(&stage, &work)?;
+    let policy = Work {
+        policy: true,
+        ..work
+    };
+    let with_policy = instructions(&stage, &policy)?;
+    drop(stage);
+    let pair = Stage::set(&systems, 1, 0.2, Traffic::MutualTls)?;
+    let by_link = instructions(&pair, &pair.work(1, 1))?;
     let figure = |name, value, tolerance_percent| Figure {
         name,
         value,
         tolerance_percent,
     };
     Ok(vec![
-        figure("user_instructions_per_request", instructions, 2.0),
+        figure("user_instructions_per_request", one_node, 2.0),
+        figure("user_instructions_with_policy", with_policy, 2.0),
+        // Of both nodes together. The policy is at the second.
+        figure("user_instructions_by_link", by_link, 2.0),
         // How many requests share a wait depends on who runs when.
         figure("system_calls_per_request", calls, 5.0),
         figure("idle_private_kib", memory.private_kib as f64, 10.0),

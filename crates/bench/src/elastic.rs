@@ -17,27 +17,19 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::findings::Findings;
-use super::machine::Machine;
+use super::runner::{Network, RunOptions, Subject};
 use stage::ElasticStage;
 
 /// What the user may say to `bench elastic`.
 #[derive(Args, Clone)]
 pub struct Elastic {
-    /// Three cycles and rounds instead of twenty and five.
-    #[arg(long)]
-    quick: bool,
-    /// Write every figure to FILE as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Draw the workers over time into FILE.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// The Heddle to measure; the one beside this program unless said.
-    #[arg(long, value_name = "PATH")]
-    heddle: Option<PathBuf>,
-    /// Set once the process has a network namespace of its own.
-    #[arg(long, hide = true)]
-    isolated: bool,
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    subject: Subject,
 }
 
 /// Measures and reports.
@@ -45,19 +37,11 @@ pub struct Elastic {
 /// # Errors
 /// When something does not start, or a file cannot be written.
 pub(super) fn run(options: &Elastic) -> anyhow::Result<()> {
-    let machine = Machine::prepare(options.isolated)?;
-    let heddle = match &options.heddle {
-        Some(path) => path.clone(),
-        None => std::env::current_exe()?.with_file_name("heddle"),
-    };
-    let stage = ElasticStage::set(&heddle)?;
-    let (cycles, rounds) = if options.quick { (3, 3) } else { (20, 5) };
-    let mut findings = Findings::new("elastic", options.quick, machine);
-    let measured = measure(&stage, (cycles, rounds), &mut findings);
-    // What was measured before something failed is still worth reading.
-    findings.print();
-    let timeline = measured?;
-    findings.conclude(options.json.as_deref())?;
+    let mut runner = options.run.begin("elastic", Network::Own)?;
+    let stage = ElasticStage::set(&options.subject.heddle()?)?;
+    let cycles_and_rounds = if runner.quick { (3, 3) } else { (20, 5) };
+    let measured = measure(&stage, cycles_and_rounds, &mut runner.findings);
+    let timeline = runner.end(measured)?;
     if let Some(file) = &options.svg {
         timeline.draw(file)?;
     }

@@ -1,10 +1,7 @@
 //! What an experiment of Heddle alone has found, and how it is told.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
-use anyhow::Context;
 use serde::Serialize;
 
 use super::machine::Machine;
@@ -55,20 +52,12 @@ impl Findings {
         print!("{}", self.text);
     }
 
-    /// Shows the figures by name, and writes everything to a file if there is one.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub(super) fn conclude(&self, json: Option<&Path>) -> anyhow::Result<()> {
+    /// Shows the figures by name.
+    pub(super) fn print_figures(&self) {
         println!("\nBy the names that docs/benchmarks.md explains:");
         for (name, value) in self.ratios.iter().chain(&self.values) {
             println!("  {name:34} {value:10.2}");
         }
-        if let Some(file) = json {
-            let text = serde_json::to_string_pretty(self)?;
-            fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        }
-        Ok(())
     }
 
     /// Notes a ratio, likewise.

@@ -87,9 +87,7 @@ pub struct Grpc {
 /// written.
 pub(super) fn run(options: &Grpc) -> anyhow::Result<()> {
     let (machine, systems) = options.extent.prepare(systems)?;
-    options
-        .extent
-        .measure(Traffic::Grpc, machine, &systems, Vec::new())
+    options.extent.measure(Traffic::Grpc, machine, &systems)
 }
 
 fn systems(peers: &Peers) -> anyhow::Result<Vec<System>> {

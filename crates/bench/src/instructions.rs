@@ -3,14 +3,17 @@
 //! Wall-clock time varies from machine to machine and hour to hour; instruction counts do not. Two runs
 //! that differ only in the number of requests give the cost of one: start and stop cancel out.
 
-use std::path::Path;
+use std::fmt::Display;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::Signal;
 
-use super::child::{Child, Confinement, words};
-use super::systems::{System, Work};
+use super::child::{Child, Confinement};
+use super::systems::{ProxyKind, System, Work};
 
 /// Requests of the shorter and the longer run.
 const REQUESTS: [u64; 2] = [2_000, 6_000];
@@ -31,17 +34,22 @@ pub(super) fn per_request(
     let mut totals = Vec::new();
     for requests in REQUESTS {
         let dir = tempfile::tempdir()?;
-        let out = dir.path().join("cachegrind");
-        let mut wrapper = words(["valgrind", "--tool=cachegrind", "--cache-sim=no", "--quiet"]);
-        wrapper.push(format!("--cachegrind-out-file={}", out.display()).into());
-        let mut running = system.start(work, proxy, &wrapper)?;
+        let mut running = counted(system, dir.path())?.start(work, proxy, &[])?;
         let command = load(&running.targets, requests);
         let client = Child::start("load", client, &command, &dir.path().join("load.log"), true)?;
         client.finish(WITHIN)?;
         for proxy in &mut running.proxies {
             proxy.stop_within(Signal::TERM, Duration::from_secs(60));
         }
-        totals.push(read_total(&out)?);
+        let files = running
+            .pids()
+            .into_iter()
+            .map(|pid| out_file(dir.path(), pid));
+        totals.push(
+            files
+                .map(|file| read_total(&file))
+                .sum::<anyhow::Result<u64>>()?,
+        );
     }
     let difference = totals[1]
         .checked_sub(totals[0])
@@ -49,8 +57,35 @@ pub(super) fn per_request(
     Ok(difference as f64 / (REQUESTS[1] - REQUESTS[0]) as f64)
 }
 
+/// The same system, with a program that counts itself, once it carries requests.
+fn counted(system: &System, dir: &Path) -> anyhow::Result<System> {
+    // The control plane of a pair, and operators' questions, are not counted.
+    let pattern = match system.kind {
+        ProxyKind::Heddle => "up | node",
+        _ => "*",
+    };
+    let program = dir.join("counted");
+    let script = format!(
+        "#!/bin/sh\ncase \"$1\" in\n{pattern}) exec valgrind --tool=cachegrind --cache-sim=no --quiet \
+         --cachegrind-out-file='{}' '{program}' \"$@\" ;;\nesac\nexec '{program}' \"$@\"\n",
+        out_file(dir, "%p").display(),
+        program = system.program.display(),
+    );
+    fs::write(&program, script)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700))?;
+    Ok(System {
+        program,
+        ..system.clone()
+    })
+}
+
+/// Where a process writes what it counted.
+fn out_file(dir: &Path, pid: impl Display) -> PathBuf {
+    dir.join(format!("cachegrind.{pid}"))
+}
+
 fn read_total(file: &Path) -> anyhow::Result<u64> {
-    let text = std::fs::read_to_string(file).context("cachegrind wrote nothing")?;
+    let text = fs::read_to_string(file).context("cachegrind wrote nothing")?;
     total(&text).context("cachegrind wrote no total")
 }
 

@@ -41,6 +41,7 @@ mod plot;
 mod provider;
 mod proxy;
 mod report;
+mod runner;
 mod sheet;
 mod stage;
 mod statistics;

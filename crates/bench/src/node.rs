@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 
-use super::findings::Findings;
 use super::install;
-use super::machine::Machine;
+use super::runner::{Network, RunOptions, Runner, Subject};
 use chart::Panel;
 use kind::Kind;
 
@@ -46,18 +45,13 @@ struct Tools {
 /// What the user may say to `bench node-…`.
 #[derive(Args, Clone)]
 pub struct NodeBenchOptions {
-    /// A minute or two instead of five and more: shorter windows, fewer rounds.
-    #[arg(long)]
-    quick: bool,
-    /// Write every figure to FILE as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Draw the main figures into FILE.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// The Heddle to measure; the one beside this program unless said.
-    #[arg(long, value_name = "PATH")]
-    heddle: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    subject: Subject,
     /// Only these of direct, node, pod and envoy (ratios need both sides).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Kind>,
@@ -71,7 +65,7 @@ struct NodeExperiment<'o> {
     options: &'o NodeBenchOptions,
     kinds: Vec<Kind>,
     tools: Tools,
-    findings: Findings,
+    runner: Runner,
 }
 
 impl NodeExperiment<'_> {
@@ -92,13 +86,7 @@ impl NodeExperiment<'_> {
         let kinds: Vec<Kind> = all.iter().copied().filter(wanted).collect();
         anyhow::ensure!(!kinds.is_empty(), "nothing to measure");
         let lab = std::env::current_exe()?;
-        let beside = lab.with_file_name("heddle");
-        let heddle = options.heddle.clone().unwrap_or(beside);
-        anyhow::ensure!(
-            heddle.is_file(),
-            "there is no {} (cargo build --release -p heddle, or --heddle PATH)",
-            heddle.display()
-        );
+        let heddle = options.subject.heddle()?;
         let (mut envoy, mut nft) = (None, None);
         if kinds.contains(&Kind::Envoy) {
             envoy = Some(install::peers()?.envoy);
@@ -109,31 +97,27 @@ impl NodeExperiment<'_> {
             );
         }
         scene::sweep();
-        // Labs have networks of their own, so this process needs none.
-        let machine = Machine::describe()?;
         Ok(NodeExperiment {
             options,
             kinds,
             tools: Tools {
                 lab,
-                heddle: std::path::absolute(heddle)?,
+                heddle,
                 envoy,
                 nft,
             },
-            findings: Findings::new(name, options.quick, machine),
+            runner: options.run.begin(name, Network::Labs)?,
         })
     }
 
     fn rounds(&self, quick: usize, full: usize) -> usize {
-        let usual = if self.options.quick { quick } else { full };
+        let usual = if self.runner.quick { quick } else { full };
         self.options.rounds.map_or(usual, usize::from)
     }
 
     /// Shows, and writes, what was found before an error as well.
     fn conclude(self, measured: anyhow::Result<()>, panels: &[Panel]) -> anyhow::Result<()> {
-        self.findings.print();
-        measured?;
-        self.findings.conclude(self.options.json.as_deref())?;
+        self.runner.end(measured)?;
         match &self.options.svg {
             Some(file) => write(file, &chart::draw(panels)?),
             None => Ok(()),

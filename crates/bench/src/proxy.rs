@@ -6,12 +6,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 
 use super::install::{self, Peers};
 use super::machine::Machine;
 use super::report::{Cell, Report, Run};
+use super::runner::{Network, RunOptions, Subject};
 use super::systems::{ProxyKind, System, Traffic};
 use super::{plot, table};
 use plan::ProxyPlan;
@@ -35,32 +35,24 @@ pub struct Proxy {
 pub(crate) struct Comparison {
     #[command(flatten)]
     extent: Extent,
+    #[command(flatten)]
+    subject: Subject,
     /// Another Heddle to measure beside, such as an older build.
     #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
     peers: Vec<(String, PathBuf)>,
-    /// The Heddle to measure; the one beside this program unless said.
-    #[arg(long, value_name = "PATH")]
-    heddle: Option<PathBuf>,
 }
 
 /// How much of a comparison is measured, and where its figures go.
 #[derive(Args, Clone)]
 pub(crate) struct Extent {
-    /// Three short rounds of the main cells instead of five of all.
-    #[arg(long)]
-    quick: bool,
-    /// Write every figure to FILE as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunOptions,
     /// Draw the main figures into FILE.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Only these systems (for a closer look; ratios need both sides).
     #[arg(long, value_name = "NAME", value_delimiter = ',', hide = true)]
     only: Vec<String>,
-    /// Set once the process has a network namespace of its own.
-    #[arg(long, hide = true)]
-    isolated: bool,
 }
 
 /// Reads `NAME=PATH`.
@@ -103,10 +95,9 @@ pub(super) fn run(options: &Proxy) -> anyhow::Result<()> {
 /// When a peer or tool is missing, the machine is too small, a system does not do what the others do, or
 /// a file cannot be written.
 pub(super) fn compare(options: &Comparison, traffic: Traffic) -> anyhow::Result<()> {
-    let mut notes = Vec::new();
-    let choose = |peers: &Peers| systems(options, traffic, peers, &mut notes);
+    let choose = |peers: &Peers| systems(options, traffic, peers);
     let (machine, systems) = options.extent.prepare(choose)?;
-    options.extent.measure(traffic, machine, &systems, notes)
+    options.extent.measure(traffic, machine, &systems)
 }
 
 impl Extent {
@@ -119,11 +110,7 @@ impl Extent {
         systems: impl FnOnce(&Peers) -> anyhow::Result<Vec<System>>,
     ) -> anyhow::Result<(Machine, Vec<System>)> {
         let peers = install::peers()?;
-        let machine = Machine::prepare(self.isolated)?;
-        anyhow::ensure!(
-            machine.cores >= 2,
-            "this experiment needs two cores, one for the proxy alone"
-        );
+        let machine = self.run.machine(Network::Own)?;
         let mut systems = systems(&peers)?;
         if !self.only.is_empty() {
             systems.retain(|system| self.only.contains(&system.name));
@@ -141,34 +128,32 @@ impl Extent {
         traffic: Traffic,
         machine: Machine,
         systems: &[System],
-        mut notes: Vec<String>,
     ) -> anyhow::Result<()> {
-        let plan = if self.quick {
+        let plan = if self.run.quick {
             ProxyPlan::quick()
         } else {
             ProxyPlan::full()
         };
         let plan = plan.carrying(traffic);
+        let mut notes = Vec::new();
         let runs = experiment::run(&plan, systems, &mut notes)?;
-        let report = Report::new(machine, systems, &runs, plan.main(), self.quick, notes);
+        let report = Report::new(machine, systems, &runs, plan.main(), self.run.quick, notes);
         let report = match traffic {
             Traffic::Http | Traffic::Opaque => report,
             Traffic::MutualTls => report.about("mtls", "mtls"),
             Traffic::Grpc => report.about("grpc", "h2"),
         };
         table::print(&report);
-        write_files(self, &report, &runs)
+        self.run.write_json(&report)?;
+        if let Some(file) = &self.svg {
+            plot::draw(&report, file)?;
+        }
+        say_invalid(&runs);
+        Ok(())
     }
 }
 
-fn write_files(options: &Extent, report: &Report, runs: &[Run]) -> anyhow::Result<()> {
-    if let Some(file) = &options.json {
-        let text = serde_json::to_string_pretty(report)?;
-        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    if let Some(file) = &options.svg {
-        plot::draw(report, file)?;
-    }
+fn say_invalid(runs: &[Run]) {
     let broken = runs.iter().filter(|run| run.problem.is_some()).count();
     if broken > 0 {
         eprintln!(
@@ -176,25 +161,12 @@ fn write_files(options: &Extent, report: &Report, runs: &[Run]) -> anyhow::Resul
             runs.len()
         );
     }
-    Ok(())
 }
 
-fn systems(
-    options: &Comparison,
-    traffic: Traffic,
-    peers: &Peers,
-    notes: &mut Vec<String>,
-) -> anyhow::Result<Vec<System>> {
+fn systems(options: &Comparison, traffic: Traffic, peers: &Peers) -> anyhow::Result<Vec<System>> {
     let mut systems = Vec::new();
-    let beside = std::env::current_exe()?.with_file_name("heddle");
-    match &options.heddle {
-        Some(path) => systems.push(System::new("heddle", ProxyKind::Heddle, path)?),
-        None if beside.exists() => systems.push(System::new("heddle", ProxyKind::Heddle, &beside)?),
-        None => notes.push(format!(
-            "Heddle itself was not measured: there is no {} and no --heddle",
-            beside.display()
-        )),
-    }
+    let heddle = options.subject.heddle()?;
+    systems.push(System::new("heddle", ProxyKind::Heddle, &heddle)?);
     for (name, path) in &options.peers {
         systems.push(System::new(name, ProxyKind::Heddle, path)?);
     }

@@ -9,6 +9,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,7 +19,7 @@ use super::account::{self, Memory};
 use super::authority::Authority;
 use super::child::{Child, Confinement, words};
 use super::meter::Meter;
-use super::nodes::{self, free_address};
+use super::nodes::{self, NEAR, free_address};
 
 mod pair;
 mod row;
@@ -27,6 +28,9 @@ pub(super) use pair::{ALLOWED, REFUSED};
 
 /// How long a proxy may take until it serves. Under valgrind everything takes fifty times as long.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long after its start what a proxy did for it is over.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// Which program a system is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +75,8 @@ pub(super) struct Work {
     pub(super) services: Vec<Service>,
     /// What the policy at the second of a pair lets through.
     pub(super) methods: &'static [&'static str],
+    /// Whether one Heddle alone has that policy too, and a workload for a caller.
+    pub(super) policy: bool,
     /// Whether the endpoints are no workloads of the mesh.
     pub(super) elsewhere: bool,
     /// Whether a pair of Envoys speaks HTTP/2 between them. Heddle's settings say it for Heddle.
@@ -137,11 +143,12 @@ impl Running {
         self.pids().into_iter().flat_map(watch).collect()
     }
 
-    /// Resident memory of all of them together.
+    /// Memory of all of them together, once they have done nothing for a while.
     ///
     /// # Errors
     /// When one is gone.
-    pub(super) fn memory(&self) -> anyhow::Result<Memory> {
+    pub(super) fn idle_memory(&self) -> anyhow::Result<Memory> {
+        thread::park_timeout(IDLE);
         self.pids().into_iter().map(account::memory).sum()
     }
 
@@ -168,6 +175,7 @@ impl Work {
             traffic: Traffic::Http,
             services: (0..services).map(service).collect(),
             methods: &["GET"],
+            policy: false,
             elsewhere: false,
             http2: false,
         }
@@ -319,7 +327,7 @@ impl System {
     /// Asks a Heddle where its services listen; none until all of them do.
     fn heddle_targets(&self, dir: &Path, work: &Work) -> Option<Vec<String>> {
         let status = nodes::status(&self.program, &dir.join("admin.sock"))?;
-        targets_from_status(&status, work, None)
+        targets_from_status(&status, work, work.policy.then_some(NEAR))
     }
 }
 
@@ -351,6 +359,7 @@ fn configuration(
     let context = minijinja::context! {
         services => work.services,
         mutual_tls => work.traffic == Traffic::MutualTls,
+        policy => work.policy || work.traffic == Traffic::MutualTls,
         methods => work.methods,
         elsewhere => work.elsewhere,
         http2 => work.http2,

@@ -35,7 +35,7 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
         ..SceneShape::default()
     };
     let scenes = rounds::scenes(experiment, shape)?;
-    let seconds = if experiment.options.quick { "2" } else { "4" };
+    let seconds = if experiment.runner.quick { "2" } else { "4" };
     let count = experiment.rounds(3, 5);
     rounds::run(
         &scenes,
@@ -77,7 +77,7 @@ fn one(
 }
 
 fn report(experiment: &mut NodeExperiment, figures: &Figures) {
-    let findings = &mut experiment.findings;
+    let findings = &mut experiment.runner.findings;
     findings.say("\nCPU for a request of 1 KiB between two pods of a node (µs)");
     let columns = [
         ("all proxies", "proxy_us", 1),

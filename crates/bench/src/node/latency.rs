@@ -53,7 +53,11 @@ const FAR: ServerLocation = ServerLocation {
 pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-latency", &Kind::ALL)?;
     let mut figures = Figures::default();
-    let places = if options.quick { &QUICK[..] } else { &FULL[..] };
+    let places = if options.run.quick {
+        &QUICK[..]
+    } else {
+        &FULL[..]
+    };
     let measured = measure(&experiment, places, &mut figures);
     report(&mut experiment, places, &figures);
     let mut panels = Vec::new();
@@ -77,7 +81,7 @@ fn measure(
         ..SceneShape::default()
     };
     let scenes = rounds::scenes(experiment, shape)?;
-    let seconds = if experiment.options.quick { "1.5" } else { "4" };
+    let seconds = if experiment.runner.quick { "1.5" } else { "4" };
     let cells: Vec<(ServerLocation, u32)> = [NEAR, FAR]
         .into_iter()
         .flat_map(|place| places.iter().map(move |connections| (place, *connections)))
@@ -114,7 +118,7 @@ fn one(
 }
 
 fn report(experiment: &mut NodeExperiment, places: &[u32], figures: &Figures) {
-    let findings = &mut experiment.findings;
+    let findings = &mut experiment.runner.findings;
     for place in [NEAR, FAR] {
         findings.say(format!(
             "\nLatency of 1 KiB {}, {RATE} requests/s (µs)",

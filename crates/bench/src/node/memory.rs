@@ -29,7 +29,11 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-memory", &Kind::CARRIED)?;
     let mut figures = Figures::default();
     let measured = measure(&experiment, &mut figures);
-    let places = if options.quick { &QUICK[..] } else { &FULL[..] };
+    let places = if options.run.quick {
+        &QUICK[..]
+    } else {
+        &FULL[..]
+    };
     let drawn = estimate(&mut figures);
     report(&mut experiment, &figures, drawn);
     let panel = figures.panel(TITLE, "pods on the node", "mib", &all_places(places));
@@ -63,7 +67,7 @@ fn counts(kind: Kind, quick: bool) -> Vec<u32> {
 fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result<()> {
     for round in 0..experiment.rounds(1, 3) {
         for kind in &experiment.kinds {
-            for at in counts(*kind, experiment.options.quick) {
+            for at in counts(*kind, experiment.runner.quick) {
                 eprintln!("round {}: {kind}, {at} pods", round + 1);
                 match hold(experiment, *kind, at) {
                     Ok((idle, used)) => {
@@ -130,7 +134,7 @@ fn estimate(figures: &mut Figures) -> Vec<Kind> {
 
 fn report(experiment: &mut NodeExperiment, figures: &Figures, estimated: Vec<Kind>) {
     let places = all_places(&FULL);
-    let findings = &mut experiment.findings;
+    let findings = &mut experiment.runner.findings;
     findings
         .say("\nMemory of all proxies of a node: idle, and with a connection to each server (MiB)");
     let columns = [

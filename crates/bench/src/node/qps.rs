@@ -57,7 +57,7 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
             scene.pod_group("near0", "one").take_in(&tree)?;
         }
     }
-    let seconds = if experiment.options.quick { "2" } else { "4" };
+    let seconds = if experiment.runner.quick { "2" } else { "4" };
     let count = experiment.rounds(3, 5);
     rounds::run(
         &scenes,
@@ -96,7 +96,7 @@ fn one(
 }
 
 fn report(experiment: &mut NodeExperiment, figures: &Figures) {
-    let findings = &mut experiment.findings;
+    let findings = &mut experiment.runner.findings;
     findings.say(format!(
         "\nHighest rate of an application whose answers cost {WORK_US} µs, its pod held to a share of a processor"
     ));

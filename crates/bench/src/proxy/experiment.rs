@@ -138,7 +138,7 @@ impl Experiment<'_> {
     fn round(&mut self, round: usize, rates: &[f64]) -> anyhow::Result<()> {
         let running = self.stage.start_all()?;
         for (index, proxy) in running.iter().enumerate() {
-            let memory = proxy.memory();
+            let memory = proxy.idle_memory();
             self.record_memory(
                 Label::new(round, index, Measure::MemoryIdle, Cell::NONE),
                 memory,
@@ -259,7 +259,7 @@ impl Experiment<'_> {
         for index in self.stage.order(round) {
             self.say(index, "memory");
             let proxy = self.stage.systems[index].start(&mesh, &self.stage.place(index), &[])?;
-            let idle = proxy.memory();
+            let idle = proxy.idle_memory();
             self.record_memory(
                 Label::new(round, index, Measure::MemoryConfigured, Cell::NONE),
                 idle,

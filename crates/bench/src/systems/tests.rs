@@ -127,6 +127,18 @@ fn both_kinds_of_pairs_get_the_same_policy_and_identities() {
 }
 
 #[test]
+fn one_node_may_have_the_policy_of_a_pair() {
+    let work = Work {
+        policy: true,
+        ..Work::new(1, 1, 9000)
+    };
+    let heddle = rendered_for(include_str!("../../peers/heddle.yaml.j2"), &work);
+    assert!(!heddle.contains("nodeName"), "{heddle}");
+    assert!(heddle.contains("serviceAccount: { name: near }"));
+    assert_eq!(heddle.matches("serviceAccountName: ").count(), 2);
+}
+
+#[test]
 fn pairs_may_take_bodies_and_speak_http2_between_them() {
     let work = Work {
         traffic: Traffic::MutualTls,
