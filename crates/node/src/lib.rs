@@ -23,6 +23,7 @@ pub mod hold;
 pub mod hygiene;
 mod intercept;
 mod logging;
+mod program_pages;
 mod run;
 pub mod serving;
 pub mod settings;

@@ -48,6 +48,7 @@ use crate::admin::{AdminSocket, Ask, Location, serve_tcp, serve_unix};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::program_pages;
 use crate::settings::Settings;
 use crate::status::{IdentityStatus, RegistryStatus};
 use node::{Node, NodeParts};
@@ -62,6 +63,8 @@ const ASKS: usize = 32;
 const RETRY: Duration = Duration::from_secs(5);
 /// How often it is made sure that there still is a proxy: without one, a new process is better.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long after a mesh is served what starting took is over.
+const SETTLED: Duration = Duration::from_millis(500);
 /// How long the last words may take to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -287,6 +290,7 @@ pub async fn serve(
     retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_settled = false;
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
@@ -303,6 +307,10 @@ pub async fn serve(
                 node.look_at_pods();
                 if !node.is_alive() {
                     return Err(anyhow!("the proxy has ended by a fault of its own").into());
+                }
+                if !is_settled && node.serves_since(SETTLED) {
+                    is_settled = true;
+                    settle();
                 }
             }
             _ = retry.tick(), if node.has_listener_problems() => node.retry_listeners(),
@@ -328,6 +336,14 @@ pub async fn serve(
     }
     tracing::info!("stopped");
     Ok(Exit::Ok)
+}
+
+/// Starting is over: what only it took is given back.
+fn settle() {
+    match program_pages::give_back() {
+        Ok(_) => tracing::debug!("pages of the program that starting took are given back"),
+        Err(error) => tracing::debug!(%error, "pages of the program that starting took are kept"),
+    }
 }
 
 /// A proxy does not outlive its holder, whether it was draining or not: what it holds, the next one needs. The kernel

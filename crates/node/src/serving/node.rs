@@ -205,6 +205,11 @@ impl Node {
         }
     }
 
+    /// Whether a mesh is served, and has been for so long without a change.
+    pub(super) fn serves_since(&self, settled: Duration) -> bool {
+        self.mesh.generation > 0 && self.applied.elapsed() >= settled
+    }
+
     /// Looks whether pods have waited long enough.
     pub(super) fn look_at_pods(&mut self) {
         if let (Some(pods), Some(proxy)) = (&mut self.pods, &self.proxy) {
