@@ -53,7 +53,8 @@ fn unanswered(error: ClientError) -> Failure {
         | ClientError::Denied(..)
         | ClientError::Impostor(..)
         | ClientError::Late(..)
-        | ClientError::NoAnswer(..) => Exit::Unreachable,
+        | ClientError::NoAnswer(..)
+        | ClientError::BadPath(..) => Exit::Unreachable,
         ClientError::Status(..) => Exit::Failed,
     };
     Failure::new(exit, error)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-use super::Location;
+use super::{Location, SocketError};
 
 /// For each read and write.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,6 +22,8 @@ pub enum ClientError {
     NotRunning(Location, io::Error),
     /// This user may not connect, whether a process listens there or not.
     Denied(Location, io::Error),
+    /// No socket can have that path.
+    BadPath(SocketError),
     /// The process that listens at the default path is neither this user's nor root's.
     Impostor(Location, u32),
     /// It did not answer in this time.
@@ -48,6 +50,7 @@ impl fmt::Display for ClientError {
                  socket of a heddle of your own with --socket",
                 at.path.display()
             ),
+            ClientError::BadPath(error) => error.fmt(f),
             ClientError::Impostor(at, uid) => {
                 write!(
                     f,
@@ -105,6 +108,7 @@ pub(super) fn get_within(
 type Request<'a> = (&'a str, &'a str, &'a str);
 
 fn ask(at: &Location, request: Request<'_>, limit: Duration) -> Result<String, ClientError> {
+    at.check_length().map_err(ClientError::BadPath)?;
     let mut stream =
         UnixStream::connect(&at.path).map_err(|error| not_connected(at.clone(), error))?;
     check_server(at, &stream)?;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,8 @@ use rustix::process::geteuid;
 
 /// Names another admin socket.
 const SOCKET: &str = "--socket";
+/// Bytes that an address of a Unix socket has room for, without the zero that ends it (unix(7)).
+const LONGEST_PATH: usize = 107;
 
 /// Where the socket is, and whether the operator said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +72,15 @@ impl Location {
         }
     }
 
+    /// # Errors
+    /// [`SocketError::TooLong`] when no socket can have the path.
+    pub(super) fn check_length(&self) -> Result<(), SocketError> {
+        match self.path.as_os_str().len() {
+            0..=LONGEST_PATH => Ok(()),
+            _ => Err(SocketError::TooLong(self.clone())),
+        }
+    }
+
     fn folder(&self) -> &Path {
         match self.path.parent() {
             Some(folder) if folder != Path::new("") => folder,
@@ -85,6 +96,10 @@ pub enum SocketError {
     Busy(Location),
     /// Another user could replace the socket there.
     Unsafe(Location, &'static str),
+    /// Something is there that is no socket, and is left alone.
+    Occupied(Location, &'static str),
+    /// A socket's path cannot be as long as this one.
+    TooLong(Location),
     /// Anything else, with what was being done.
     Io(Location, String, io::Error),
 }
@@ -104,6 +119,24 @@ impl std::fmt::Display for SocketError {
                 let (folder, flag) = (at.folder().display(), at.flag);
                 write!(f, "{folder} {why}; choose another folder with {flag}")
             }
+            SocketError::Occupied(at, what) => {
+                let (path, flag) = (at.path.display(), at.flag);
+                write!(
+                    f,
+                    "{path} is {what}, not a socket, and was left as it is: \
+                     choose another path with {flag}, or move it away"
+                )
+            }
+            SocketError::TooLong(at) => {
+                let (path, flag) = (&at.path, at.flag);
+                let length = path.as_os_str().len();
+                write!(
+                    f,
+                    "{} is too long for a socket: a path has at most {LONGEST_PATH} bytes, this has \
+                     {length}; choose a shorter one with {flag}",
+                    path.display()
+                )
+            }
             SocketError::Io(at, what, error) => {
                 let flag = at.flag;
                 write!(f, "{what}: {error}; choose another folder with {flag}")
@@ -114,10 +147,12 @@ impl std::fmt::Display for SocketError {
 
 impl std::error::Error for SocketError {}
 
-/// Our claim on the socket's path. Dropping it removes the file.
+/// Our claim on the socket's path. Dropping it removes the socket, unless another is there by then.
 #[derive(Debug)]
 pub struct AdminSocket {
     path: PathBuf,
+    /// Device and inode of the socket that was bound.
+    bound: (u64, u64),
     /// Held locked for as long as the socket is ours. The kernel lets go of it however we end, so
     /// with the lock in hand a socket file that is there is a dead process's.
     _lock: File,
@@ -148,32 +183,28 @@ impl AdminSocket {
         bind: impl FnOnce(&Path) -> io::Result<S>,
     ) -> Result<(Self, S), SocketError> {
         let path = &location.path;
+        location.check_length()?;
         make_folder(location)?;
         check_folder(location)?;
+        // Before there is a lock beside it.
+        is_socket(location)?;
         let lock = lock(location)?;
         // The lock does not know about programs that are not ours.
         if is_served(path) {
             return Err(SocketError::Busy(location.clone()));
         }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed(
-                    location,
-                    "cannot replace the stale socket",
-                    path,
-                    error,
-                ));
-            }
-            _ => {}
-        }
+        remove_stale(location)?;
         let failed = |what, error| failed(location, what, path, error);
         let socket = bind(path).map_err(|error| failed("cannot listen on the socket", error))?;
         // Until this line the mode is the umask's, and the check of credentials stands alone.
         fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(|error| failed("cannot protect the socket", error))?;
+        let found = fs::symlink_metadata(path)
+            .map_err(|error| failed("cannot look at the socket", error))?;
         Ok((
             AdminSocket {
                 path: path.clone(),
+                bound: (found.dev(), found.ino()),
                 _lock: lock,
             },
             socket,
@@ -183,7 +214,10 @@ impl AdminSocket {
 
 impl Drop for AdminSocket {
     fn drop(&mut self) {
-        let _already_gone = fs::remove_file(&self.path);
+        let found = fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == self.bound) {
+            let _already_gone = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -199,9 +233,37 @@ impl AdminSocket {
             return;
         };
         if UnixStream::connect(&location.path).is_err() {
-            let _never_made = fs::remove_file(&location.path);
+            let _never_made = remove_stale(location);
         }
     }
+}
+
+/// Removes the socket that a dead process left, if there is one.
+fn remove_stale(location: &Location) -> Result<(), SocketError> {
+    let path = &location.path;
+    if is_socket(location)? {
+        fs::remove_file(path)
+            .map_err(|error| failed(location, "cannot replace the stale socket", path, error))?;
+    }
+    Ok(())
+}
+
+/// Whether a socket is at the path, or nothing. Anything else is not ours to remove.
+fn is_socket(location: &Location) -> Result<bool, SocketError> {
+    let path = &location.path;
+    let kind = match fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed(location, "cannot look at", path, error)),
+    };
+    let what = match kind {
+        kind if kind.is_socket() => return Ok(true),
+        kind if kind.is_symlink() => "a symbolic link",
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_file() => "a file",
+        _ => "a pipe or a device",
+    };
+    Err(SocketError::Occupied(location.clone(), what))
 }
 
 fn make_folder(location: &Location) -> Result<(), SocketError> {

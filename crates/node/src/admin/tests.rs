@@ -245,6 +245,61 @@ fn a_live_socket_is_left_alone_and_a_stale_one_replaced() {
 }
 
 #[test]
+fn what_is_no_socket_is_never_removed() {
+    let dir = private_folder();
+    let at = given(dir.path().join("notes.txt"));
+    fs::write(&at.path, "precious").expect("a file");
+    let link = given(dir.path().join("link"));
+    std::os::unix::fs::symlink("nowhere", &link.path).expect("a link");
+    for (at, what) in [
+        (&at, "is a file, not a socket"),
+        (&link, "is a symbolic link"),
+    ] {
+        let said = AdminSocket::bind(at).expect_err("occupied").to_string();
+        assert!(
+            said.contains(what) && said.contains("choose another path with --socket"),
+            "{said}"
+        );
+        AdminSocket::clear(at);
+    }
+    assert_eq!(fs::read_to_string(&at.path).expect("there"), "precious");
+    assert!(fs::symlink_metadata(&link.path).is_ok());
+    let lock = dir.path().join("notes.txt.lock");
+    // `clear` makes one; a refusal does not need it.
+    fs::remove_file(&lock).expect("made by clear");
+    AdminSocket::bind(&at).expect_err("occupied");
+    assert!(!lock.exists());
+}
+
+#[test]
+fn only_the_socket_that_was_bound_goes_with_its_claim() {
+    let dir = private_folder();
+    let at = given(dir.path().join("heddle.sock"));
+    let (socket, _listener) = AdminSocket::bind(&at).expect("bound");
+    fs::rename(&at.path, dir.path().join("moved.sock")).expect("moved");
+    fs::write(&at.path, "precious").expect("a file");
+    drop(socket);
+    assert_eq!(fs::read_to_string(&at.path).expect("there"), "precious");
+}
+
+#[test]
+fn a_path_that_no_socket_can_have_is_refused_with_its_length() {
+    let dir = private_folder();
+    let room = 107 - dir.path().as_os_str().len() - 1;
+    let longest = given(dir.path().join("s".repeat(room)));
+    assert!(AdminSocket::bind(&longest).is_ok());
+    let too_long = given(dir.path().join("s".repeat(room + 1)));
+    let error = AdminSocket::bind(&too_long).expect_err("too long");
+    let said = error.to_string();
+    assert!(
+        said.contains("a path has at most 107 bytes, this has 108"),
+        "{said}"
+    );
+    let said = get(&too_long, "/status").expect_err("too long").to_string();
+    assert!(said.contains("at most 107 bytes"), "{said}");
+}
+
+#[test]
 fn another_programs_socket_is_left_alone() {
     let dir = private_folder();
     let path = dir.path().join("other.sock");
