@@ -5,10 +5,10 @@ use std::fmt;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
+use std::time::SystemTime;
 
 use rustix::fs::{RawDir, SeekFrom, seek};
 use rustix::process::{Resource, getrlimit};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::exposition::{DescriptorEncoder, counter, gauge};
 
@@ -48,12 +48,9 @@ impl Probe {
     pub fn open() -> Self {
         let open = |path| File::open(path).ok();
         let stat = open("/proc/self/stat");
-        let now_ms = |clock| {
-            let now = clock_gettime(clock);
-            now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
-        };
         // The kernel says when in the time since it booted, which goes on while the machine sleeps.
-        let booted_ms = now_ms(ClockId::Realtime).checked_sub(now_ms(ClockId::Boottime));
+        let uptime = open("/proc/uptime").as_ref().and_then(text);
+        let booted_ms = uptime.and_then(|uptime| since_1970_ms().checked_sub(uptime_ms(&uptime)?));
         let after_ms = stat.as_ref().and_then(text).as_deref().and_then(started_ms);
         Probe {
             started_ms: booted_ms
@@ -145,6 +142,19 @@ fn count(folder: &File) -> Option<u64> {
     Some(count)
 }
 
+fn since_1970_ms() -> u64 {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The first field of `proc_uptime(5)`: seconds, with two decimals.
+fn uptime_ms(uptime: &str) -> Option<u64> {
+    let (seconds, hundredths) = uptime.split_ascii_whitespace().next()?.split_once('.')?;
+    let (seconds, hundredths): (u64, u8) = (seconds.parse().ok()?, hundredths.parse().ok()?);
+    let ms = seconds.checked_mul(1_000)?;
+    ms.checked_add(u64::from(hundredths) * 10)
+}
+
 /// Fields 14 and 15 of `proc(5)` stat.
 fn cpu_us(stat: &str) -> Option<u64> {
     Some((ticks(stat, 14)? + ticks(stat, 15)?) * 10_000)
@@ -179,6 +189,14 @@ mod tests {
         assert_eq!(cpu_us(stat), Some(300_000));
         assert_eq!(started_ms(stat), Some(990));
         assert_eq!((cpu_us("nothing"), started_ms("nothing")), (None, None));
+    }
+
+    #[test]
+    fn the_time_since_the_machine_started_is_read() {
+        assert_eq!(uptime_ms("350735.47 234388.90\n"), Some(350_735_470));
+        for nonsense in ["", "1", "1.x", "1.999", "18446744073709551615.99 1"] {
+            assert_eq!(uptime_ms(nonsense), None, "{nonsense}");
+        }
     }
 
     #[test]
