@@ -30,9 +30,9 @@ pub(crate) struct Clock {
     /// Wall-clock time at `start`, in milliseconds since 1970.
     unix_start_ms: u64,
     now: Cell<Instant>,
-    /// The same in milliseconds since the start, once it was asked for: that is done many times in each
-    /// piece of work, and instants are costly to subtract.
-    now_ms: Cell<Option<Millis>>,
+    /// The same in nanoseconds since the start: that is asked for many times in each piece of work, and instants are
+    /// costly to subtract.
+    now_ns: Cell<u64>,
 }
 
 impl Clock {
@@ -44,39 +44,51 @@ impl Clock {
             start: now,
             unix_start_ms: millis(since_1970),
             now: Cell::new(now),
-            now_ms: Cell::new(None),
+            now_ns: Cell::new(0),
         }
     }
 
     pub(crate) fn set(&self, now: Instant) {
         self.now.set(now);
-        self.now_ms.set(None);
+        self.now_ns.set(self.since_start_ns(now));
     }
 
     pub(crate) fn now(&self) -> Instant {
         self.now.get()
     }
 
-    pub(crate) fn now_ms(&self) -> Millis {
-        if let Some(ms) = self.now_ms.get() {
-            return ms;
-        }
-        let ms = millis(self.now.get().saturating_duration_since(self.start));
-        self.now_ms.set(Some(ms));
-        ms
+    /// Nanoseconds since the Worker started.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.now_ns.get()
     }
 
     /// The same in microseconds.
     pub(crate) fn now_us(&self) -> u64 {
-        let since = self.now.get().saturating_duration_since(self.start);
-        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+        self.now_ns.get() / 1_000
     }
 
-    /// What an instant of this clock is called in wall-clock time, in milliseconds since 1970. A
-    /// wall clock that is set while the Worker runs is not followed.
-    pub(crate) fn unix_ms(&self, instant: Instant) -> u64 {
-        self.unix_start_ms
-            .saturating_add(millis(instant.saturating_duration_since(self.start)))
+    pub(crate) fn now_ms(&self) -> Millis {
+        self.now_ns.get() / 1_000_000
+    }
+
+    /// Microseconds from the Worker's start to an instant; mostly it is now.
+    pub(crate) fn us(&self, instant: Instant) -> u64 {
+        match instant == self.now.get() {
+            true => self.now_us(),
+            false => self.since_start_ns(instant) / 1_000,
+        }
+    }
+
+    /// What so many microseconds of this clock are called in wall-clock time, in milliseconds since 1970. A wall clock
+    /// that is set while the Worker runs is not followed.
+    pub(crate) fn unix_ms(&self, us: u64) -> u64 {
+        self.unix_start_ms.saturating_add(us / 1_000)
+    }
+
+    fn since_start_ns(&self, instant: Instant) -> u64 {
+        let since = instant.saturating_duration_since(self.start);
+        // A Worker does not run for 584 years.
+        since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
     }
 
     /// The instant at which `ms` is reached.

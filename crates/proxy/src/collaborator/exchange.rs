@@ -36,8 +36,8 @@ pub(super) struct Exchange {
 
 /// What the client has sent.
 pub(super) struct ClientRequest {
-    /// When its first byte came.
-    pub(super) started: Instant,
+    /// When its first byte came, in microseconds of the Worker's clock.
+    pub(super) started_us: u64,
     /// When it must be over, as its route says.
     pub(super) due: Option<Due>,
     pub(super) method: Method,
@@ -74,7 +74,7 @@ impl Exchange {
     pub(super) fn begin(worker: &Worker, started: Instant) -> Self {
         Exchange {
             request: ClientRequest {
-                started,
+                started_us: worker.clock.us(started),
                 due: None,
                 method: Method::Get,
                 http10: false,
@@ -111,8 +111,8 @@ impl ClientRequest {
 
     /// Microseconds since its first byte.
     pub(super) fn since_us(&self, clock: &Clock) -> u32 {
-        let since = clock.now().saturating_duration_since(self.started);
-        u32::try_from(since.as_micros()).unwrap_or(u32::MAX)
+        let since_us = clock.now_us().saturating_sub(self.started_us);
+        u32::try_from(since_us).unwrap_or(u32::MAX)
     }
 
     /// Bytes at the front of the inbox that were sent and still stand there.

@@ -23,12 +23,8 @@ impl Connection {
             stats.requests_rejected.inc(failure.reason.index());
         }
         // The clock was read when this piece of work began; what it did since then was to send.
-        let duration = self
-            .worker
-            .clock
-            .now()
-            .saturating_duration_since(exchange.request.started);
-        let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let clock = &self.worker.clock;
+        let duration_us = clock.now_us().saturating_sub(exchange.request.started_us);
         let (request_bytes, response_bytes) = (
             exchange.request.upload.bytes(),
             exchange.response.download.bytes(),
@@ -77,7 +73,7 @@ impl Connection {
             _ => String::new(),
         };
         log.borrow_mut().record(&Record {
-            unix_ms: self.worker.clock.unix_ms(exchange.request.started),
+            unix_ms: self.worker.clock.unix_ms(exchange.request.started_us),
             source: &self.door.source,
             destination_service: port.map_or(&*gone, |port| &snapshot.port(port).label),
             route: exchange.decision.rule().map_or("", |rule| &rule.label),

@@ -26,8 +26,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::{Context, Waker};
 
 pub(crate) use band::{Band, BandMember, Part, Spent};
 use foldhash::fast::RandomState;
@@ -51,7 +50,7 @@ pub(crate) struct TaskId {
 }
 
 /// Longest time between two looks at the sockets, but for the piece of work that is under way.
-const TURN: Duration = Duration::from_millis(2);
+const TURN_NS: u64 = 2_000_000;
 
 /// Room for so much is kept, whether it is needed or not.
 const ROOMY: usize = 1_024;
@@ -59,14 +58,16 @@ const ROOMY: usize = 1_024;
 /// So many tasks that wait for their turn are many.
 const CROWD: usize = 32;
 
-type Job = Pin<Box<dyn Future<Output = ()>>>;
+/// What a task does, with its waker, so that polling neither makes one anew nor counts a reference.
+struct Job {
+    future: Pin<Box<dyn Future<Output = ()>>>,
+    waker: Waker,
+}
 
 struct Task {
     /// `None` while the task is being polled.
     job: Option<Job>,
     signal: Arc<Signal>,
-    /// Kept beside the signal so that polling does not make a waker anew.
-    waker: Waker,
     /// The band that it is of, if it is of one.
     member: Option<BandMember>,
     /// Nanoseconds that it ran since the last look, and before, fading.
@@ -80,6 +81,11 @@ impl Task {
             slot, generation, ..
         } = self.signal.work;
         TaskId { slot, generation }
+    }
+
+    /// A waker of its own, whether it is being polled or not.
+    fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.signal))
     }
 }
 
@@ -200,19 +206,19 @@ impl Gate {
         });
         let waker = Waker::from(Arc::clone(&signal));
         waker.wake_by_ref();
+        let future = Box::pin(job);
         entry.insert(Task {
-            job: Some(Box::pin(job)),
+            job: Some(Job { future, waker }),
             signal,
-            waker,
             member,
             spent_ns: 0,
             recent_ns: 0,
         });
     }
 
-    /// Runs at most `budget` pieces of ready work, and none that would begin later than [`TURN`] after
-    /// the first, beginning at `started`. `now` reads the clock; it
-    /// is called once after each piece, which is also the time at which the next one starts.
+    /// Runs at most `budget` pieces of ready work, and none that would begin later than [`TURN_NS`] after the first,
+    /// beginning at `started_ns`. `now_ns` reads a clock in nanoseconds; it is called once after each piece, which is
+    /// also the time at which the next one starts.
     ///
     /// Returns whether work is left, in which case the root was woken and will be called again
     /// after the runtime has looked at its sockets.
@@ -220,11 +226,11 @@ impl Gate {
         &self,
         cx: &Context<'_>,
         budget: usize,
-        mut started: Instant,
-        mut now: impl FnMut() -> Instant,
+        mut started_ns: u64,
+        mut now_ns: impl FnMut() -> u64,
     ) -> bool {
         self.local.root.borrow_mut().take();
-        let turn_ends = started + TURN;
+        let turn_ends_ns = started_ns.saturating_add(TURN_NS);
         for _ in 0..budget {
             if self.remote.pending.load(Ordering::Acquire) {
                 self.collect_remote();
@@ -234,14 +240,14 @@ impl Gate {
                 return false;
             };
             let over = self.poll_one(work);
-            let ended = now();
-            let spent = ended.saturating_duration_since(started);
-            self.charge(work, spent);
+            let ended_ns = now_ns();
+            let spent_ns = ended_ns.saturating_sub(started_ns);
+            self.charge(work, spent_ns);
             if let Some(band) = over {
-                self.add_ended(band, nanoseconds(spent));
+                self.add_ended(band, spent_ns);
             }
-            started = ended;
-            if ended >= turn_ends {
+            started_ns = ended_ns;
+            if ended_ns >= turn_ends_ns {
                 break;
             }
         }
@@ -282,7 +288,7 @@ impl Gate {
 
     /// Runs a task. Returns its band if it has ended with that.
     fn poll_one(&self, work: Work) -> Option<Band> {
-        let (mut job, waker) = {
+        let mut job = {
             let mut tasks = self.tasks.borrow_mut();
             let task = tasks.get_mut(work.slot as usize)?;
             if task.signal.work.generation != work.generation {
@@ -291,9 +297,10 @@ impl Gate {
             task.signal.queued.store(false, Ordering::Release);
             let job = task.job.take()?;
             self.current.set(Some(task.id()));
-            (job, task.waker.clone())
+            job
         };
-        let done = job.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(());
+        let mut context = Context::from_waker(&job.waker);
+        let done = job.future.as_mut().poll(&mut context).is_ready();
         let mut tasks = self.tasks.borrow_mut();
         if done {
             let task = tasks.remove(work.slot as usize);
@@ -312,13 +319,12 @@ impl Gate {
         None
     }
 
-    fn charge(&self, work: Work, spent: Duration) {
-        let spent = nanoseconds(spent);
+    fn charge(&self, work: Work, spent_ns: u64) {
         if let Some(cost) = self.costs.borrow_mut().get_mut(work.key.0 as usize) {
-            cost.spent_ns += spent;
+            cost.spent_ns += spent_ns;
         }
         if let Some(task) = self.tasks.borrow_mut().get_mut(work.slot as usize) {
-            task.spent_ns += spent;
+            task.spent_ns += spent_ns;
         }
     }
 
@@ -370,7 +376,7 @@ impl Gate {
     pub(crate) fn wake(&self, id: TaskId) {
         let tasks = self.tasks.borrow();
         let task = tasks.get(id.slot as usize).filter(|task| task.id() == id);
-        let waker = task.map(|task| task.waker.clone());
+        let waker = task.map(Task::waker);
         drop(tasks);
         if let Some(waker) = waker {
             waker.wake();
@@ -383,7 +389,7 @@ impl Gate {
             .tasks
             .borrow()
             .iter()
-            .map(|(_, task)| task.waker.clone())
+            .map(|(_, task)| task.waker())
             .collect();
         wakers.iter().for_each(Waker::wake_by_ref);
     }
@@ -394,10 +400,6 @@ impl Gate {
         let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         drop(tasks);
     }
-}
-
-fn nanoseconds(spent: Duration) -> u64 {
-    u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Gate {

@@ -93,7 +93,7 @@ impl Origin {
         let clock = &worker.clock;
         let duration = clock.now().saturating_duration_since(self.began);
         log.borrow_mut().record(&Record {
-            unix_ms: clock.unix_ms(self.began),
+            unix_ms: clock.unix_ms(clock.us(self.began)),
             source: &door.source,
             destination_service: &self.destination,
             route: self.route.as_deref().unwrap_or_default(),

@@ -353,19 +353,15 @@ async fn run(
         if timer.is_due(began) {
             worker.sweep();
         }
-        let more = worker.gate.run(cx, BUDGET, began, || {
-            let now = Instant::now();
-            worker.clock.set(now);
-            now
+        let began_ns = worker.clock.now_ns();
+        let more = worker.gate.run(cx, BUDGET, began_ns, || {
+            worker.clock.set(Instant::now());
+            worker.clock.now_ns()
         });
         if worker.looks.is_awaited() {
             cx.waker().wake_by_ref();
         }
-        let busy = worker.clock.now().saturating_duration_since(began);
-        worker
-            .stats
-            .busy_ns
-            .add(u64::try_from(busy.as_nanos()).unwrap_or(0));
+        worker.stats.busy_ns.add(worker.clock.now_ns() - began_ns);
         if let Some(until) = until.get()
             && (worker.connections() == 0 || worker.clock.now() >= until)
         {
@@ -404,8 +400,7 @@ fn cut_requests(worker: &Rc<Worker>, cx: &Context<'_>) {
         worker.alarms.ring_all();
         // Each has as many turns as it needs, and none can keep us here.
         let budget = BUDGET + 4 * worker.connections();
-        let now = Instant::now();
-        worker.gate.run(cx, budget, now, || now);
+        worker.gate.run(cx, budget, 0, || 0);
         if worker.connections() == 0 {
             return;
         }
