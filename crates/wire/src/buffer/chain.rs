@@ -95,12 +95,14 @@ impl Chain {
 
     /// Bytes in the chain.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are no bytes in the chain. It may still hold spare blocks.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -121,6 +123,7 @@ impl Chain {
 
     /// Writable room at the end, adding a block when there is none. `None` when the pool is at
     /// its bound.
+    #[inline]
     pub fn spare(&mut self, pool: &Pool) -> Option<&mut [u8]> {
         if self.reserve(pool, 1) == 0 {
             return None;
@@ -131,6 +134,7 @@ impl Chain {
 
     /// Adds blocks until at least `want` bytes can be written, or the pool is at its bound.
     /// Returns how many can be.
+    #[inline]
     pub fn reserve(&mut self, pool: &Pool, want: usize) -> usize {
         let mut room = self.room();
         while room < want {
@@ -143,6 +147,7 @@ impl Chain {
 
     /// Bytes that can be written before another block is needed.
     #[must_use]
+    #[inline]
     pub fn room(&self) -> usize {
         self.segments
             .range(self.first_with_room()..)
@@ -164,6 +169,7 @@ impl Chain {
 
     /// Makes `n` bytes, just written into the spare room, part of the chain. What exceeds the
     /// room is ignored: it cannot have been written.
+    #[inline]
     pub fn commit(&mut self, n: usize) {
         let mut left = n;
         let mut at = self.first_with_room();
@@ -195,6 +201,7 @@ impl Chain {
 
     /// Drops `n` bytes from the front, or all there are if fewer. Blocks return to the pool as
     /// they empty.
+    #[inline]
     pub fn consume(&mut self, n: usize) {
         let mut left = n.min(self.len);
         self.len -= left;
@@ -214,6 +221,7 @@ impl Chain {
     }
 
     /// Drops every byte and every block.
+    #[inline]
     pub fn clear(&mut self) {
         self.segments.clear();
         self.filled = 0;
@@ -222,6 +230,7 @@ impl Chain {
 
     /// Fills `out` with the chain's bytes, for a vectored write. Returns how many entries were
     /// set; when `out` is too short, the rest follows after a [`consume`](Self::consume).
+    #[inline]
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         for (slot, segment) in out.iter_mut().zip(self.segments.range(..self.filled)) {

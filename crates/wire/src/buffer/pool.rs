@@ -41,6 +41,7 @@ impl Pool {
 
     /// Bytes in one block.
     #[must_use]
+    #[inline]
     pub fn block_size(&self) -> usize {
         self.shared.block_size
     }
@@ -127,11 +128,13 @@ pub struct BlockRef {
 
 impl BlockRef {
     /// The block's bytes for writing, unless another reference could see the write.
+    #[inline]
     pub(super) fn exclusive(&mut self) -> Option<&mut [u8]> {
         self.bytes.as_mut().and_then(Rc::get_mut)
     }
 
     /// Whether no other reference exists.
+    #[inline]
     pub(super) fn is_exclusive(&self) -> bool {
         self.bytes
             .as_ref()

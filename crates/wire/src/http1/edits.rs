@@ -38,6 +38,7 @@ impl Edits {
     }
 
     /// Forgets all edits and keeps the memory.
+    #[inline]
     pub fn clear(&mut self) {
         self.edits.clear();
         self.texts.clear();
@@ -46,6 +47,7 @@ impl Edits {
 
     /// Whether the head goes out as it came in.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.edits.is_empty() && self.appended.is_empty()
     }
@@ -60,6 +62,7 @@ impl Edits {
     ///
     /// `text` is written as it is. The caller answers for its having no line ends where none
     /// belong; what comes from outside belongs in [`append`](Self::append).
+    #[inline]
     pub fn replace(&mut self, span: Span, text: &[u8]) {
         let start = self.texts.len() as u32;
         self.texts.extend_from_slice(text);
@@ -72,6 +75,7 @@ impl Edits {
     /// Adds a field at the end of the head.
     ///
     /// CR, LF and NUL in the value become spaces, so that no value can become a second field.
+    #[inline]
     pub fn append(&mut self, name: &[u8], value: &[u8]) {
         self.append_parts(name, &[value]);
     }

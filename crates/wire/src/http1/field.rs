@@ -33,12 +33,14 @@ impl Span {
 
     /// Bytes in the span.
     #[must_use]
+    #[inline]
     pub fn len(self) -> usize {
         usize::from(self.end.saturating_sub(self.start))
     }
 
     /// Whether the span has no bytes.
     #[must_use]
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.end <= self.start
     }
