@@ -31,6 +31,10 @@ pub enum AuthorityError {
 pub enum Lost {
     /// The state file is gone, and others are there.
     State,
+    /// A node keeps its state in the folder.
+    OfANode,
+    /// A root is to be made, and the folder has something in it.
+    NotEmpty,
     /// A file that the others speak of is not there.
     File,
     /// The deny-list is not there, and was.
@@ -86,6 +90,14 @@ impl fmt::Display for Lost {
             Self::State => f.write_str(
                 "it is gone, while other files of an authority are there (restore it from a \
                  backup, or begin with an empty folder and let every node join again)",
+            ),
+            Self::OfANode => f.write_str(
+                "a node keeps its state in this folder, and an authority needs one of its own (name another \
+                 folder with --state)",
+            ),
+            Self::NotEmpty => f.write_str(
+                "it is no file of an authority, and a new root is made only in an empty folder (name \
+                 another folder with --state, or move away what is in this one)",
             ),
             Self::File => f.write_str(
                 "it is not there (restore or supply it; when this authority has never run, remove \

@@ -97,6 +97,10 @@ pub struct Authority {
     trust: watch::Sender<Trust>,
 }
 
+/// The folders in the state folder: tokens that were not used, and nodes that hold certificates.
+const TOKENS: &str = "tokens";
+const MEMBERS: &str = "nodes";
+
 /// What only one thread at a time may change.
 #[derive(Debug)]
 struct Inner {
@@ -131,8 +135,8 @@ impl Authority {
         let denied = DenyList::read(&folder)?;
         let (mut roots, origin) = roots::open(&folder, trust_domain, &settings, now)?;
         let denied = DenyList::found_or_first(denied, &folder, &mut roots.state)?;
-        let tokens = Tokens::open(Folder::open(&folder.path_of("tokens"))?, now)?;
-        let members = Members::open(Folder::open(&folder.path_of("nodes"))?, now)?;
+        let tokens = Tokens::open(Folder::open(&folder.path_of(TOKENS))?, now)?;
+        let members = Members::open(Folder::open(&folder.path_of(MEMBERS))?, now)?;
         let (trust, _) = watch::channel(Trust {
             bundle: Arc::new(bundle(&roots)),
             denied: Arc::new(denied),

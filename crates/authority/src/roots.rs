@@ -1,8 +1,8 @@
 //! The roots that are trusted, the key that signs, and the file that says which is which.
 //!
-//! `state.json` is written last, so whatever it names is there. A folder without it is a new one, or
-//! holds what an operator supplied; a folder that has more in it than that has lost it, and is refused:
-//! a root that no node trusts is never made in place of one that was mislaid.
+//! `state.json` is written last, so whatever it names is there. A folder without it is empty, or
+//! holds what an operator supplied; a folder that has other files in it has lost it, or is not an authority's,
+//! and is refused: a root that no node trusts is never made in place of one that was mislaid.
 
 use std::sync::Arc;
 
@@ -17,12 +17,18 @@ use super::certificate::{self, CaCertificate, CaFault, SignFault};
 use super::error::{AuthorityError, Lost};
 use super::key::CaKey;
 use super::stage::Stage;
-use super::{AuthoritySettings, UnixTime};
+use super::{AuthoritySettings, MEMBERS, TOKENS, UnixTime};
 
 const STATE: &str = "state.json";
 const INTERMEDIATE: &str = "intermediate";
 /// The version of the state file that is written and read.
 const VERSION: u32 = 1;
+/// What lies in a folder that is empty all the same: our lock, and what fsck(8) keeps.
+const HARMLESS: [&str; 2] = ["lock", "lost+found"];
+/// What only a node has written.
+const OF_A_NODE: [&str; 3] = ["node.leaf", "trust.json", "leaves"];
+/// The folders that only an authority with a state has.
+const OF_A_STATE: [&str; 2] = [TOKENS, MEMBERS];
 const MAX_STATE_BYTES: usize = 64 * 1024;
 const MAX_PEM_BYTES: usize = 64 * 1024;
 
@@ -119,15 +125,23 @@ pub(super) fn open(
     if has(STATE) {
         return reopen(folder, trust_domain, settings, now);
     }
-    if names
-        .iter()
-        .any(|n| n.starts_with("root-") || n == super::deny::FILE)
-    {
+    let in_the_way = |lost, name: &String| Err(AuthorityError::Lost(folder.path_of(name), lost));
+    if let Some(name) = names.iter().find(|name| OF_A_NODE.contains(&name.as_str())) {
+        return in_the_way(Lost::OfANode, name);
+    }
+    if has(super::deny::FILE) || names.iter().any(|name| name.starts_with("root-")) {
         return lost(Lost::State);
     }
     let supplied = |file| has(&format!("{file}.pem")) || has(&format!("{file}.key"));
     let site = supplied(INTERMEDIATE);
     if !supplied("root") && !site {
+        if OF_A_STATE.into_iter().any(has) {
+            return lost(Lost::State);
+        }
+        let mut others = names.iter();
+        if let Some(name) = others.find(|name| !HARMLESS.contains(&name.as_str())) {
+            return in_the_way(Lost::NotEmpty, name);
+        }
         let first = first_root(folder, trust_domain, settings, now)?;
         return Ok((first, Origin::Made));
     }

@@ -40,7 +40,9 @@ pub(crate) use join::{TokenFile, read_token};
 use key::LeafKey;
 use moment::Moment;
 pub(crate) use start::{Setup, run};
-pub(crate) use state::{Found, State, StateError, is_kept, is_kept_leaf};
+pub(crate) use state::{
+    AUTHORITYS, Found, State, StateError, is_kept, is_kept_leaf, is_of_an_authority,
+};
 use trusted::Trusted;
 pub(crate) use view::View;
 

@@ -87,6 +87,43 @@ fn a_link_is_no_key() {
     );
 }
 
+/// A new root would be one that no node trusts, beside files that are not ours.
+#[test]
+fn a_root_is_made_only_in_an_empty_folder() {
+    for (file, wanted) in [
+        (
+            "node.leaf",
+            "node.leaf: a node keeps its state in this folder",
+        ),
+        ("trust.json", "a node keeps its state in this folder"),
+        ("notes.txt", "notes.txt: it is no file of an authority"),
+        ("floor", "floor: it is no file of an authority"),
+        (
+            "root.pem.old",
+            "root.pem.old: it is no file of an authority",
+        ),
+        ("tokens", "state.json: it is gone"),
+        ("nodes", "state.json: it is gone"),
+    ] {
+        let place = Place::with(&[(file, "")]);
+        let error = place.error();
+        assert!(error.contains(wanted), "{file}: {error}");
+        assert!(!place.dir.join("root.key").exists(), "{file}");
+    }
+    // Also where a root was supplied.
+    let supplied = Place::new();
+    drop(supplied.open());
+    remove(&supplied, "state.json");
+    remove(&supplied, "deny.json");
+    supplied.put("node.leaf", "");
+    let error = supplied.error();
+    assert!(error.contains("a node keeps its state"), "{error}");
+
+    let empty = Place::with(&[("lock", ""), (".keep", "")]);
+    std::fs::create_dir(empty.dir.join("lost+found")).unwrap();
+    assert_eq!(empty.open().origin(), Origin::Made);
+}
+
 #[test]
 fn half_written_files_are_swept_away() {
     let place = Place::new();

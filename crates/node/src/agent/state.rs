@@ -44,6 +44,15 @@ const LEAVES: &str = "leaves";
 /// The lock, and the floor while it is being written.
 const OTHERS: [&str; 2] = ["lock", "floor.new"];
 
+/// What only the authority of a control plane has in its folder.
+const OF_AN_AUTHORITY: [&str; 5] = [
+    "state.json",
+    "root.key",
+    "root.pem",
+    "intermediate.key",
+    "intermediate.pem",
+];
+
 /// Largest files, in bytes.
 const MAX_LEAF_FILE: usize = 128 * 1024;
 const MAX_TRUST_FILE: usize = 32 * 1024 * 1024;
@@ -92,6 +101,8 @@ pub(crate) enum StateError {
         why: String,
         remedy: &'static str,
     },
+    /// It is a control plane's folder: this file says so.
+    OfAnAuthority(PathBuf),
     /// What was being done, and what the system said.
     Io(PathBuf, &'static str, io::Error),
 }
@@ -101,9 +112,13 @@ impl State {
     /// `path` the one by which it is reached.
     ///
     /// # Errors
-    /// When it cannot be made, others have access to it, or another process has it.
+    /// When it cannot be made, others have access to it, another process has it, or it is a control plane's.
     pub(crate) fn open(path: &Path, shown: &Path) -> Result<State, StateError> {
         let folder = Folder::open_as(path, shown)?;
+        let names = folder.names()?;
+        if let Some(name) = names.iter().find(|name| is_of_an_authority(name)) {
+            return Err(StateError::OfAnAuthority(folder.path_of(name)));
+        }
         let lock = folder.lock()?;
         folder.sweep()?;
         let leaves = Folder::open_as(&path.join(LEAVES), &folder.path_of(LEAVES))?;
@@ -318,6 +333,15 @@ pub(crate) fn is_kept(name: &str) -> bool {
     [OWN, TRUST, MESH, FLOOR].contains(&name) || OTHERS.contains(&name) || is_being_written(name)
 }
 
+/// Whether only the authority of a control plane has a file of that name in its folder.
+pub(crate) fn is_of_an_authority(name: &str) -> bool {
+    OF_AN_AUTHORITY.contains(&name)
+}
+
+/// What is said of such a file in a folder that a node was given.
+pub(crate) const AUTHORITYS: &str = "a control plane keeps its authority in this folder, and a node needs one of its \
+                                     own (name another folder with --state)";
+
 /// Whether it keeps one in the folder of its workloads' keys.
 pub(crate) fn is_kept_leaf(name: &str) -> bool {
     name.ends_with(LEAF) || is_being_written(name)
@@ -402,6 +426,7 @@ impl fmt::Display for StateError {
             StateError::Damaged { path, why, remedy } => {
                 write!(f, "{} cannot be used: {why} ({remedy})", path.display())
             }
+            StateError::OfAnAuthority(path) => write!(f, "{}: {AUTHORITYS}", path.display()),
             StateError::Io(path, what, error) => {
                 write!(f, "{}: cannot {what}: {error}", path.display())
             }

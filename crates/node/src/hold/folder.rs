@@ -17,7 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
 
-use crate::agent::{is_kept, is_kept_leaf};
+use crate::agent::{AUTHORITYS, is_kept, is_kept_leaf, is_of_an_authority};
 use crate::user::{RESERVED, User};
 
 #[cfg(test)]
@@ -82,6 +82,9 @@ pub(super) fn give(path: &Path, user: User) -> Result<(), NotGiven> {
         )));
     }
     let names = names(path, &folder)?;
+    if let Some(name) = names.iter().find(|name| is_of_an_authority(name)) {
+        return Err(NotGiven::Wrong(path.join(name), AUTHORITYS.to_owned()));
+    }
     let is_new = names.iter().all(|name| name == LOST);
     if !is_new && !names.iter().any(|name| name == LOCK) {
         return Err(wrong(

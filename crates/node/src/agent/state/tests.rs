@@ -121,6 +121,21 @@ fn opened(folder: &Path) -> Result<State, StateError> {
 }
 
 #[test]
+fn the_folder_of_an_authority_is_none_of_a_nodes() {
+    for file in OF_AN_AUTHORITY {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::write(dir.path().join(file), "").unwrap();
+        let said = opened(dir.path()).unwrap_err().to_string();
+        assert!(
+            said.contains(&format!("{file}: a control plane keeps its authority")),
+            "{said}"
+        );
+        assert!(!dir.path().join("leaves").exists());
+    }
+}
+
+#[test]
 fn an_empty_folder_is_a_node_that_has_not_joined() {
     let dir = tempfile::tempdir().unwrap();
     let state = opened(&dir.path().join("node")).unwrap();

@@ -40,6 +40,20 @@ fn refused(folder: &Path) -> String {
 }
 
 #[test]
+fn the_folder_of_an_authority_is_not_given() {
+    let Some((_above, folder)) = left_by_root() else {
+        return;
+    };
+    fs::write(folder.join("state.json"), "{}").unwrap();
+    let why = refused(&folder);
+    assert!(
+        why.contains("state.json: a control plane keeps its authority in this folder"),
+        "{why}"
+    );
+    assert_eq!(owner(&folder), (0, 0));
+}
+
+#[test]
 fn what_a_node_has_written_is_given_and_nothing_else() {
     let Some((above, folder)) = left_by_root() else {
         return;
