@@ -15,7 +15,7 @@ use heddle_wire::http1::{Framing, Method, ResponseHead};
 
 use super::decision::Decision;
 use crate::clock::{Clock, Due};
-use crate::failure::Reason;
+use crate::failure::{Failure, Reason, Retry};
 use crate::pump::Pump;
 use crate::upstream::Endpoint;
 use crate::worker::Worker;
@@ -32,6 +32,8 @@ pub(super) struct Exchange {
     pub(super) attempts: u32,
     /// The endpoint of the last of them.
     pub(super) tried: Option<Rc<Endpoint>>,
+    /// How an attempt failed that an endpoint may have carried out.
+    may_be_done: Option<Reason>,
 }
 
 /// What the client has sent.
@@ -94,6 +96,23 @@ impl Exchange {
             },
             attempts: 0,
             tried: None,
+            may_be_done: None,
+        }
+    }
+
+    /// An attempt has failed, and there will be another.
+    pub(super) fn goes_on_after(&mut self, failure: Failure) {
+        if failure.retry() == Retry::IfIdempotent {
+            self.may_be_done = Some(failure.reason);
+        }
+    }
+
+    /// What is told when the last attempt ended with this. That one may have reached no endpoint, while one before it may
+    /// have: a node that hears that none has would send the request once more.
+    pub(super) fn ends_with(&self, failure: Failure) -> Failure {
+        match self.may_be_done {
+            Some(reason) if failure.retry() == Retry::Safe => reason.into(),
+            _ => failure,
         }
     }
 }

@@ -53,7 +53,9 @@ impl Connection {
                     }
                 }
             };
-            self.attempt_failed(exchange, &attempt, failure)?;
+            self.attempt_failed(exchange, &attempt, failure)
+                .map_err(|failure| exchange.ends_with(failure))?;
+            exchange.goes_on_after(failure);
             // A request that is tried again holds no permit while it looks for another endpoint.
             drop(attempt);
             self.decide_again(exchange).await?;
@@ -131,6 +133,7 @@ impl Connection {
             if self.needs_link_first(exchange) {
                 // In a box: it would take room in every connection.
                 Box::pin(self.wait_for_link(attempt, &upstream)).await?;
+                self.is_allowed_now(exchange, endpoint.address)?;
             }
             let send = |cx: &mut Context<'_>| {
                 Poll::Ready(self.send_request(cx, exchange, attempt, &mut upstream))
@@ -143,6 +146,10 @@ impl Connection {
         let mut request = self.keep()?;
         let mut upstream = self.connect(attempt, &endpoint, permit).await?;
         self.alarm.rests_on(&upstream.side);
+        if self.has_other_policies(exchange) {
+            self.restore(&request);
+            self.is_allowed_now(exchange, endpoint.address)?;
+        }
         // Behind what another node is told first.
         request.bytes.move_to(usize::MAX, &mut upstream.side.outbox);
         if exchange.request.upload.is_read() {
@@ -314,9 +321,7 @@ impl Connection {
             bytes: false,
         };
         self.alarm.carries(flow);
-        if exchange.attempts > 0 && !self.is_allowed_now(exchange, flow) {
-            return Err(Reason::PolicyRevoked.into());
-        }
+        self.is_allowed_now(exchange, endpoint)?;
         let guards = &exchange.decision.bound.snapshot.guards;
         if guards.is_empty() {
             return Ok(());
@@ -326,12 +331,27 @@ impl Connection {
         guards.allow_request(&self.door, endpoint, out.head(), judged, dry_runs)
     }
 
-    /// Whether the configuration of now allows what the one that the request began with led to: a try may have taken
-    /// long, and a policy that came meanwhile has looked at another endpoint.
-    pub(super) fn is_allowed_now(&self, exchange: &Exchange, flow: Live) -> bool {
+    /// Whether other policies are in force than those that the request was judged by.
+    fn has_other_policies(&self, exchange: &Exchange) -> bool {
         let now = self.worker.bound();
-        Arc::ptr_eq(&now.snapshot, &exchange.decision.bound.snapshot)
-            || now.snapshot.guards.allow_live(&self.door, flow)
+        !Arc::ptr_eq(&now.snapshot, &exchange.decision.bound.snapshot)
+    }
+
+    /// Whether the policies of now allow the request in `scratch.out`, too: it may have waited for an endpoint, or for
+    /// one to be connected to, while others came.
+    fn is_allowed_now(&self, exchange: &Exchange, endpoint: SocketAddr) -> Result<(), Failure> {
+        if !self.has_other_policies(exchange) {
+            return Ok(());
+        }
+        let now = self.worker.bound();
+        let Scratch { out, judged, .. } = &mut *self.worker.scratch.borrow_mut();
+        let dry_runs = &self.worker.stats.policy_dry_run_differences;
+        let guards = &now.snapshot.guards;
+        let judged = guards.allow_request(&self.door, endpoint, out.head(), judged, dry_runs);
+        judged.map_err(|failure| match failure.reason {
+            Reason::PolicyDenied => Reason::PolicyRevoked.into(),
+            _ => failure,
+        })
     }
 
     async fn connect(

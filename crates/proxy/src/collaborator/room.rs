@@ -25,7 +25,6 @@ use heddle_telemetry::WorkerStats;
 use super::Connection;
 use super::exchange::Exchange;
 use super::reply::Reply;
-use crate::authorize::Live;
 use crate::balance::hash;
 use crate::clock::Millis;
 use crate::failure::{Failure, Reason};
@@ -220,14 +219,6 @@ impl Connection {
         }
         let endpoint = exchange.decision.bound.at(target, permit.address());
         let endpoint = endpoint.ok_or(Reason::NoEndpoint)?;
-        // What was allowed when it began to wait may not be any more.
-        let flow = Live {
-            endpoint: endpoint.address,
-            bytes: false,
-        };
-        if !self.is_allowed_now(exchange, flow) {
-            return Err(Reason::PolicyRevoked.into());
-        }
         Ok(Lease::with(Rc::clone(endpoint), Some(permit)))
     }
 }

@@ -162,12 +162,13 @@ impl Connection {
         }
     }
 
-    /// Runs the steps of a request of which nothing was told to the client once more, as it stands in the inbox.
+    /// Runs the steps of a request of which nothing was told to the client once more, as it stands in the inbox and by
+    /// the configuration of now.
     ///
     /// # Errors
     /// As [`Self::decide`].
     pub(super) async fn decide_again(&mut self, exchange: &mut Exchange) -> Result<(), Reply> {
-        self.parse_again()?;
+        self.begin_anew(exchange)?;
         self.decide(exchange).await
     }
 

@@ -1,6 +1,7 @@
 //! What goes wrong, who is told, and what it costs other requests.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::TcpListener;
 
 use heddle_model::{AppProtocol, Mesh};
 use heddle_proxy::Settings;
@@ -56,6 +57,24 @@ fn a_request_on_a_stale_connection_is_sent_again() {
     let _second = upstream.answering("again");
     assert_eq!(client.response().body, b"again");
     bed.expect("heddle_upstream_retries_total", &[], 1.0);
+}
+
+#[test]
+fn a_request_that_an_endpoint_had_is_not_said_to_have_reached_none() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let bed = Bed::new(&[listener.local_addr().unwrap()]);
+    let mut client = bed.sending(GET);
+    let mut server = Client::of(listener.accept().unwrap().0);
+    server.head();
+    server.answer("ok");
+    assert_eq!(client.response().status(), 200);
+    client.send(GET);
+    server.head();
+    // The next try finds no endpoint.
+    drop(listener);
+    drop(server);
+    assert_eq!(client.response().verdict(), (502, "upstream_reset"));
+    bed.expect("heddle_upstream_retries_total", &[], 2.0);
 }
 
 #[test]

@@ -16,7 +16,10 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
 };
 
-use crate::support::{Bed, Client, GET, PATIENCE, Upstream, echo_entry, mesh, open, quick, serve};
+use crate::balancing::{line, waiting};
+use crate::support::{
+    Bed, Client, GET, PATIENCE, Upstream, echo_entry, get, mesh, open, quick, serve,
+};
 
 /// Callers beside the unidentified one.
 pub(crate) const CALLERS: [&str; 2] = ["shop", "intruder"];
@@ -371,36 +374,75 @@ fn taking_none() -> (SocketAddr, Vec<OwnedFd>) {
     (address, held)
 }
 
+/// Rules that come while a request of the intruder for `/admin` waits, each of which denies it.
+fn later_rules() -> [Vec<Policy>; 3] {
+    let denying = |http: HttpMatch| {
+        let http = Some(http);
+        let rule = PolicyRule {
+            http,
+            ..from("intruder")
+        };
+        vec![policy("denied", PolicyAction::Deny, vec![rule])]
+    };
+    let by_path = HttpMatch {
+        paths: vec![PathMatch::Prefix("/admin".into())],
+        ..HttpMatch::default()
+    };
+    let by_method = HttpMatch {
+        methods: vec!["GET".into()],
+        ..HttpMatch::default()
+    };
+    [allow("shop"), denying(by_path), denying(by_method)]
+}
+
 #[test]
 fn a_request_that_is_tried_again_is_judged_by_the_policies_of_now() {
-    let ((away, _held), there) = (taking_none(), serve(|_| "ok".into()));
-    let mut mesh = guarded(there, AppProtocol::Http);
-    let mut first = mesh.services[0].ports[0].endpoints[0].clone();
-    first.address = away;
-    first.workload = Some(WorkloadName::new("test", "first").unwrap());
-    first.account = Some(account("first"));
-    let endpoints = &mut mesh.services[0].ports[0].endpoints;
-    endpoints.push(first);
-    endpoints.sort_by_key(|endpoint| endpoint.address);
-    mesh.workloads.push(workload("first", away));
-    mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
-    let settings = quick(|timeouts| timeouts.connect = Duration::from_millis(1_500));
-    let nodes = Guarded::with(settings, &mesh);
-    let mut clients = [(); 2].map(|()| nodes.client("intruder"));
-    for client in &mut clients {
-        client.send(GET);
+    for rules in later_rules() {
+        let ((away, _held), there) = (taking_none(), serve(|_| "ok".into()));
+        let mut mesh = guarded(there, AppProtocol::Http);
+        let mut first = mesh.services[0].ports[0].endpoints[0].clone();
+        first.address = away;
+        first.workload = Some(WorkloadName::new("test", "first").unwrap());
+        first.account = Some(account("first"));
+        let endpoints = &mut mesh.services[0].ports[0].endpoints;
+        endpoints.push(first);
+        endpoints.sort_by_key(|endpoint| endpoint.address);
+        mesh.workloads.push(workload("first", away));
+        mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
+        let settings = quick(|timeouts| timeouts.connect = Duration::from_millis(1_500));
+        let nodes = Guarded::with(settings, &mesh);
+        let mut clients = [(); 2].map(|()| nodes.sending("intruder", get("/admin")));
+        // One of them is answered, the other waits for the endpoint that takes no connection.
+        let answered = |client: &Client| {
+            let wait = Some(Duration::from_millis(300));
+            client.stream.set_read_timeout(wait).unwrap();
+            client.stream.peek(&mut [0; 1]).is_ok()
+        };
+        clients.sort_by_key(|client| answered(client));
+        let [waiting, other] = &mut clients;
+        assert_eq!(other.response().body, b"ok");
+        nodes.bed.apply(&with(mesh, rules));
+        waiting.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(waiting.response().verdict(), (403, "policy_denied"));
     }
-    // One of them is answered, the other waits for the endpoint that takes no connection.
-    let answered = |client: &Client| {
-        let wait = Some(Duration::from_millis(300));
-        client.stream.set_read_timeout(wait).unwrap();
-        client.stream.peek(&mut [0; 1]).is_ok()
-    };
-    clients.sort_by_key(|client| answered(client));
-    let [waiting, other] = &mut clients;
-    assert_eq!(other.response().body, b"ok");
-    let mesh = with(mesh, allow("shop"));
-    nodes.bed.apply(&mesh);
-    waiting.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(waiting.response().verdict(), (403, "policy_revoked"));
+}
+
+#[test]
+fn a_request_that_waits_in_line_is_judged_by_the_policies_of_now() {
+    for rules in later_rules() {
+        let upstream = Upstream::new();
+        let mut mesh = guarded(upstream.address, AppProtocol::Http);
+        let service = &mut mesh.services[0];
+        service.balancing.line = line(10, 10_000);
+        service.ports[0].endpoints[0].max_requests = Some(1);
+        let nodes = Guarded::new(&mesh);
+        let mut shop = nodes.sending("shop", GET);
+        let mut server = upstream.asked();
+        let mut intruder = nodes.sending("intruder", get("/admin"));
+        waiting(&nodes.bed, 1);
+        nodes.bed.apply(&with(mesh, rules));
+        server.answer("ok");
+        assert_eq!(shop.response().status(), 200);
+        assert_eq!(intruder.response().verdict(), (403, "policy_revoked"));
+    }
 }
