@@ -4,6 +4,9 @@
 //! which is [`heddle_node::command`]. What `heddle up` does after its first page is in [`up`], `heddle control` in
 //! [`control`], `heddle register` in [`register`].
 
+// They panic when no process reads: `exit::say` does not.
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
 mod cli;
 mod commands;
 mod control;

@@ -3,6 +3,9 @@
 //! It has neither the certificate authority nor a reader of manifests nor the client of a registry, so that an image for
 //! nodes is small and what is not there cannot go wrong. Operators ask it with `heddle`: they share the admin socket.
 
+// They panic when no process reads: `exit::say` does not.
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
 use std::process::ExitCode;
 
 use clap::FromArgMatches;

@@ -1,6 +1,7 @@
 //! How a command ends.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use heddle_model::printable;
@@ -59,9 +60,18 @@ impl From<Exit> for ExitCode {
 /// The exit code of a program, which says on standard error why its command failed.
 pub fn ended(program: &str, done: Result<ExitCode, Failure>) -> ExitCode {
     done.unwrap_or_else(|failure| {
-        eprintln!("{program}: {}", printable(&failure.to_string()));
+        say(format_args!(
+            "{program}: {}",
+            printable(&failure.to_string())
+        ));
         failure.exit.into()
     })
+}
+
+/// Writes a line to standard error. A reader that is gone changes nothing about what a command does, or how it ends:
+/// `eprintln!` would panic.
+pub fn say(line: impl fmt::Display) {
+    let _unread = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// Why a command could not do what it was asked, and the exit code that says so.

@@ -12,6 +12,9 @@
 //! meshes come from: `heddle up` serves those that it reads from a folder. Below it is what every process of Heddle
 //! has: the [`admin`] socket, [`settings`], the log, exit codes.
 
+// They panic when no process reads: `exit::say` does not.
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
 pub mod admin;
 mod agent;
 pub mod arguments;

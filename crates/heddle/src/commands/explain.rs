@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use heddle_compile::{Caller, Destination, Request, explain_denying};
 use heddle_model::{Mesh, SpiffeId};
-use heddle_node::exit::{Exit, Failure};
+use heddle_node::exit::{Exit, Failure, say};
 use serde::Deserialize;
 
 use super::folder::{self, Reader};
@@ -77,13 +77,13 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
             let read = folder::read(dir, &settings.mesh, None);
             let mesh = read.mesh.ok_or_else(|| {
                 for problem in &read.report.problems {
-                    eprintln!("{problem}");
+                    say(problem);
                 }
                 let refused = anyhow!("{} is refused: nothing to explain", dir.display());
                 Failure::new(Exit::Refused, refused)
             })?;
             if read.reader == Reader::Lab {
-                eprintln!("heddle: read for a lab: addresses stand in for those that it will give");
+                say("heddle: read for a lab: addresses stand in for those that it will give");
             }
             let denied = BTreeSet::new();
             Config { mesh, denied }

@@ -11,7 +11,7 @@ use heddle_intercept::Fate;
 use heddle_intercept::hooks::Guarded;
 use heddle_intercept::request::{self, Answer, HolderStatus, PodStatus, Request};
 use heddle_node::admin::Location;
-use heddle_node::exit::{Exit, Failure};
+use heddle_node::exit::{Exit, Failure, say};
 use heddle_node::table;
 
 use super::holder::{how, namespaces, place, who};
@@ -88,7 +88,7 @@ fn ask_at(at: &Location, request: &Request, netns: Option<&OwnedFd>) -> Result<A
     let answer = request::ask(&at.path, request, netns);
     let answer = answer.map_err(|error| unanswered(&error, at))?;
     for warning in &answer.warnings {
-        eprintln!("heddle: warning: {warning}");
+        say(format_args!("heddle: warning: {warning}"));
     }
     Ok(answer)
 }

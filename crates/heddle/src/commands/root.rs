@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use heddle_model::calendar::utc;
 use heddle_model::printable;
-use heddle_node::exit::{Exit, Failure};
+use heddle_node::exit::{Exit, Failure, say};
 use heddle_node::table::count;
 use heddle_node::time::duration;
 
@@ -142,12 +142,12 @@ fn rotate(asked: &Asked, order: &Order, wait: Option<Duration>) -> Result<(), Fa
     let mut status: RootStatus = asked.order(order)?;
     let joined = status.joined;
     if joined {
-        eprintln!("heddle: {}", joining(&status));
+        say(format_args!("heddle: {}", joining(&status)));
     }
     let mut said = None;
     while status.stage == RootStage::Begun {
         if said.as_ref() != Some(&status.waits_for) {
-            eprintln!("heddle: {}", waiting(&status));
+            say(format_args!("heddle: {}", waiting(&status)));
             said = Some(status.waits_for.clone());
         }
         if wait.is_some_and(|wait| began.elapsed() >= wait) {
@@ -188,7 +188,7 @@ fn rotate_by_force(asked: &Asked, begin: &Order) -> Result<(), Failure> {
     };
     // What it joined is over after the last step: said as it was before.
     if status.stage != RootStage::Steady {
-        eprintln!("heddle: {}", joining(&status));
+        say(format_args!("heddle: {}", joining(&status)));
     }
     let status: RootStatus = asked.order(&force)?;
     asked.show(&status, text)

@@ -6,7 +6,7 @@ use heddle_model::NodeName;
 use heddle_model::calendar::utc;
 use heddle_model::printable;
 use heddle_node::arguments::node_name;
-use heddle_node::exit::{Exit, Failure};
+use heddle_node::exit::{Exit, Failure, say};
 use heddle_node::table;
 
 use super::Asked;
@@ -91,11 +91,11 @@ fn create(node: &NodeName, life: Duration, asked: &Asked) -> Result<(), Failure>
     let created: TokenCreated = asked.order(&Order::TokenCreate { node, life_s })?;
     asked.show(&created, |created| created.token.to_string() + "\n")?;
     if asked.output == OutputFormat::Text {
-        eprintln!(
+        say(format_args!(
             "heddle: node {} may join with it once, until {}",
             printable(&created.node),
             utc(created.expires)
-        );
+        ));
     }
     Ok(())
 }

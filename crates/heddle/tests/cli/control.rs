@@ -240,6 +240,35 @@ fn operators_commands_have_text_json_and_exit_codes() {
     }
 }
 
+/// A service manager's pipe may be gone: what a command did, and its exit code, are the same.
+#[test]
+fn exit_codes_do_not_depend_on_a_reader_of_standard_error() {
+    let folder = mesh();
+    let (_control, _) = Heddle::control(&folder, &[]);
+    let socket = folder.socket();
+    let (socket, nowhere) = (as_str(&socket).to_owned(), folder.path("nowhere.sock"));
+    let bad = Folder::new();
+    bad.write("a.yaml", "kind: Nothing\n");
+    let bad = bad.manifests();
+    for (words, expected) in [
+        (&["token", "create", "n1", "--socket", &socket][..], 0),
+        (&["root", "rotate", "--socket", &socket], 0),
+        (&["root", "rotate", "--force", "--socket", &socket], 0),
+        (&["status", "--socket", as_str(&nowhere)], 4),
+        (&["explain", "a/b", "c/d", "--dir", as_str(&bad)], 3),
+    ] {
+        let (reader, unread) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = Command::new(env!("CARGO_BIN_EXE_heddle"))
+            .args(words)
+            .stdout(std::process::Stdio::null())
+            .stderr(unread)
+            .status()
+            .expect("the binary runs");
+        assert_eq!(ended.code(), Some(expected), "{words:?}");
+    }
+}
+
 #[test]
 fn a_socket_without_a_process_names_the_command_that_starts_one() {
     let folder = Folder::new();
