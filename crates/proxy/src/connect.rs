@@ -16,7 +16,7 @@ use heddle_wire::preface::Kind;
 use tokio::net::TcpStream;
 
 use crate::clock::Millis;
-use crate::dial::{is_ours, open_from_here};
+use crate::dial::{NOT_IN_TIME, is_ours, open_from_here, say_unreachable};
 use crate::door::Door;
 use crate::env::Alarm;
 use crate::failure::{Failure, Reason};
@@ -63,7 +63,7 @@ pub(crate) async fn connect(
         // In a box: it would take room in every connection.
         let joined = Box::pin(join_stream(worker, alarm, (endpoint, via), call)).await;
         let side = joined.inspect_err(|&reason| {
-            if is_fair || reason != Reason::ConnectTimeout {
+            if is_fair || !reason.is_connect_timeout() {
                 link_failed(worker, endpoint, call.door, reason);
             }
         })?;
@@ -105,16 +105,28 @@ pub(crate) async fn connect(
         Some(Err(error)) if is_ours(&error) => Err(Reason::Descriptors),
         Some(Err(error)) => {
             tracing::debug!(endpoint = %endpoint.label, %error, "cannot connect");
-            node_failed(worker, endpoint, Reason::ConnectFailed);
+            let reason = match endpoint.place.via() {
+                None => Reason::ConnectFailed,
+                Some(via) => {
+                    say_unreachable(&worker.env, via.node, &error);
+                    Reason::NodeConnectFailed
+                }
+            };
+            node_failed(worker, endpoint, reason);
             upstreams.failed(endpoint, now, &error);
-            Err(Reason::ConnectFailed)
+            Err(reason)
         }
         None => {
-            let reason = worker.rang_for(alarm, Reason::ConnectTimeout);
-            if reason == Reason::ConnectTimeout {
+            let via = endpoint.place.via();
+            let late = via.map_or(Reason::ConnectTimeout, |_| Reason::NodeConnectTimeout);
+            let reason = worker.rang_for(alarm, late);
+            if reason == late {
                 tracing::debug!(endpoint = %endpoint.label, "cannot connect in time");
                 node_failed(worker, endpoint, reason);
                 if is_fair {
+                    if let Some(via) = via {
+                        say_unreachable(&worker.env, via.node, &NOT_IN_TIME);
+                    }
                     upstreams.failed(endpoint, now, &"it did not accept in time");
                 }
             }
@@ -141,14 +153,23 @@ fn remote_failed(
     reason: Reason,
 ) -> Reason {
     let reason = match reason {
-        Reason::ConnectTimeout => worker.rang_for(alarm, Reason::ConnectTimeout),
+        late if late.is_connect_timeout() => worker.rang_for(alarm, late),
         reason => reason,
     };
     // What else there may be is the endpoint's.
-    if matches!(reason, Reason::PeerRefused | Reason::IdentityMissing) {
+    if matches!(
+        reason,
+        Reason::PeerRefused
+            | Reason::IdentityMissing
+            | Reason::NodeConnectFailed
+            | Reason::NodeConnectTimeout
+    ) {
         node_failed(worker, endpoint, reason);
     }
-    if reason.is_safe_to_retry() && (is_fair || reason != Reason::ConnectTimeout) {
+    if let (Reason::NodeConnectTimeout, true, Some(via)) = (reason, is_fair, endpoint.place.via()) {
+        say_unreachable(&worker.env, via.node, &NOT_IN_TIME);
+    }
+    if reason.is_safe_to_retry() && (is_fair || !reason.is_connect_timeout()) {
         let failed = Failure::from(reason);
         let now = worker.clock.now_ms();
         worker.upstreams.failed(endpoint, now, &failed.detail());

@@ -16,6 +16,7 @@ use crate::env::{Alarm, Env};
 use crate::failure::Reason;
 use crate::handshake::{Handshake, HandshakeError};
 use crate::io::WireSide;
+use crate::peers::Trouble;
 
 /// A handshake to be made with another node.
 pub(crate) struct Shaking<'a> {
@@ -89,23 +90,63 @@ pub(crate) async fn dial_node(
         Some(Ok(stream)) => stream,
         Some(Err(error)) if is_ours(&error) => return Err(Reason::Descriptors),
         Some(Err(error)) => {
-            tracing::debug!(%node, %error, "another node cannot be connected to");
-            return Err(Reason::ConnectFailed);
+            say_unreachable(env, node, &error);
+            return Err(Reason::NodeConnectFailed);
         }
-        None => return Err(env.rang_for(alarm, Reason::ConnectTimeout)),
+        None => return Err(late(env, alarm, node)),
     };
     match shaking.hands(stream, protocol).await {
         Ok(side) => Ok(side),
-        Err(Unmet::Late) => Err(env.rang_for(alarm, Reason::ConnectTimeout)),
+        Err(Unmet::Late) => Err(late(env, alarm, node)),
         Err(Unmet::NoIdentity(error)) => {
             let caller = caller.map_or_else(|| "unidentified".to_owned(), ToString::to_string);
             Err(missing(env, &caller, &error))
         }
-        Err(Unmet::Broken(broken)) => Err(match say_refused(env, &node, &broken) {
-            // It was there, and may be again.
-            Reason::ConnectFailed => Reason::LinkLost,
-            reason => reason,
-        }),
+        Err(Unmet::Broken(broken)) => {
+            say_left(env, node, &broken);
+            Err(match say_refused(env, &node, &broken) {
+                // It was there, and may be again.
+                Reason::NodeConnectFailed => Reason::LinkLost,
+                reason => reason,
+            })
+        }
+    }
+}
+
+/// Another node has not answered until the alarm rang, unless that rang for something else.
+fn late(env: &Env, alarm: &Alarm, node: SocketAddr) -> Reason {
+    let reason = env.rang_for(alarm, Reason::NodeConnectTimeout);
+    if reason == Reason::NodeConnectTimeout {
+        say_unreachable(env, node, &NOT_IN_TIME);
+    }
+    reason
+}
+
+/// What is said of a node that is silent.
+pub(crate) const NOT_IN_TIME: &str = "it did not answer in time (proxy.timeouts.connect_ms)";
+
+/// Says that another node cannot be reached, and why.
+pub(crate) fn say_unreachable(env: &Env, node: SocketAddr, error: &dyn fmt::Display) {
+    if env
+        .peers
+        .may_name(node, Trouble::Unreachable, env.clock.now())
+    {
+        tracing::warn!(
+            %node, %error,
+            "another node cannot be reached: is it running, and the way to it open?"
+        );
+    }
+}
+
+/// Says that another node has gone away in the middle of a handshake, if it has.
+pub(crate) fn say_left(env: &Env, node: SocketAddr, broken: &HandshakeError) {
+    if let HandshakeError::Io(error) = broken
+        && env.peers.may_name(node, Trouble::Left, env.clock.now())
+    {
+        tracing::warn!(
+            %node, %error,
+            "another node left in the middle of a handshake: was it stopped, or is the way to it cut?"
+        );
     }
 }
 
@@ -134,8 +175,8 @@ pub(crate) fn say_refused(env: &Env, peer: &dyn fmt::Display, broken: &Handshake
         HandshakeError::Memory => Reason::Memory,
         HandshakeError::Io(error) => {
             env.stats.handshakes_failed.inc();
-            tracing::debug!(endpoint = %peer, %error, "another node left in the middle of a handshake");
-            Reason::ConnectFailed
+            tracing::debug!(endpoint = %peer, %error, "a handshake was cut");
+            Reason::NodeConnectFailed
         }
     }
 }

@@ -97,6 +97,8 @@ reasons! {
     ServiceGone = "service_gone", Heddle, 503, Never, "the Service is no longer configured";
     ConnectFailed = "upstream_connect_failed", Upstream, 503, Safe, "no endpoint accepted a connection";
     ConnectTimeout = "upstream_connect_timeout", Upstream, 504, Safe, "no endpoint accepted a connection in time";
+    NodeConnectFailed = "node_connect_failed", Node, 503, Safe, "the other node cannot be reached, or takes nothing more";
+    NodeConnectTimeout = "node_connect_timeout", Node, 504, Safe, "the other node cannot be reached in time";
     IdentityMissing = "identity_missing", Heddle, 503, Never, "there is no valid certificate for the caller, so it cannot call other nodes";
     PeerRefused = "peer_refused", Node, 503, Safe, "the other node could not prove which workloads it hosts, or refused us";
     IdentityRevoked = "identity_revoked", Heddle, 503, Never, "a certificate that the connection rests on has expired or is not believed any more";
@@ -147,6 +149,11 @@ impl Reason {
     /// Whether nothing of it reached an endpoint, so that another try is safe for any protocol.
     pub(crate) fn is_safe_to_retry(self) -> bool {
         self.row().2 == Retry::Safe
+    }
+
+    /// Whether connecting took longer than it may.
+    pub(crate) fn is_connect_timeout(self) -> bool {
+        matches!(self, Reason::ConnectTimeout | Reason::NodeConnectTimeout)
     }
 
     /// The same of an endpoint on another node. That node answers when it is the endpoint that fails: what ends
@@ -236,7 +243,10 @@ impl Reason {
         match self {
             Reason::PolicyDenied | Reason::PolicyRevoked => Status::Denied,
             Reason::EndpointGone | Reason::ServiceGone | Reason::NoEndpoint => Status::NoEndpoint,
-            Reason::ConnectFailed | Reason::ConnectTimeout => Status::ConnectFailed,
+            Reason::ConnectFailed
+            | Reason::ConnectTimeout
+            | Reason::NodeConnectFailed
+            | Reason::NodeConnectTimeout => Status::ConnectFailed,
             _ => Status::Busy,
         }
     }
@@ -264,6 +274,28 @@ mod tests {
             assert_eq!(found.map(Reason::index), Some(index), "{code}");
         }
         assert_eq!(Reason::from_code(b"no-such-reason"), None);
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_reached_is_not_an_endpoint_that_cannot() {
+        for (of_node, of_endpoint) in [
+            (Reason::NodeConnectFailed, Reason::ConnectFailed),
+            (Reason::NodeConnectTimeout, Reason::ConnectTimeout),
+        ] {
+            let [node, endpoint] = [of_node, of_endpoint].map(Failure::from);
+            assert_eq!(
+                (node.blame(), endpoint.blame()),
+                (Blame::Node, Blame::Upstream)
+            );
+            assert_eq!(
+                (node.status(), node.retry()),
+                (endpoint.status(), endpoint.retry())
+            );
+            // To another node they are one word, which old ones know.
+            assert_eq!(of_node.status(), of_endpoint.status());
+            let is_late = of_endpoint.is_connect_timeout();
+            assert_eq!(of_node.is_connect_timeout(), is_late);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
+use heddle_telemetry::Seldom;
 
 use crate::clock::{Clock, Millis};
 use crate::failure::Reason;
@@ -88,7 +89,7 @@ impl PeerStatus {
 }
 
 /// What a Worker remembers for it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Peers {
     failures: RefCell<HashMap<SocketAddr, (Reason, Millis), RandomState>>,
     /// Nodes that take no connections, and until when their endpoints are passed over.
@@ -97,6 +98,30 @@ pub(crate) struct Peers {
     next_look: Cell<Millis>,
     /// What is shown may be over by the next look, or something is not shown yet.
     is_stale: Cell<bool>,
+    /// What was said of them in the log.
+    said: RefCell<Seldom<(SocketAddr, Trouble)>>,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Peers {
+            failures: RefCell::default(),
+            away: RefCell::default(),
+            next_look: Cell::default(),
+            is_stale: Cell::default(),
+            // There may be many nodes, and each request tries one that is away.
+            said: RefCell::new(Seldom::of_others()),
+        }
+    }
+}
+
+/// What may be said of another node in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It takes no connection.
+    Unreachable,
+    /// It goes away in the middle of handshakes.
+    Left,
 }
 
 impl Peers {
@@ -111,6 +136,11 @@ impl Peers {
         }
         failures.insert(node, (reason, now));
         self.is_stale.set(true);
+    }
+
+    /// Whether a trouble with a node is to be said now: each is once a minute at most.
+    pub(crate) fn may_name(&self, node: SocketAddr, trouble: Trouble, now: Instant) -> bool {
+        self.said.borrow_mut().may_name((node, trouble), now)
     }
 
     /// A node takes no connections any more: what is for one of its endpoints goes elsewhere while there are others,

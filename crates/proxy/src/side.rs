@@ -129,6 +129,14 @@ impl Side {
         }
     }
 
+    /// Whether the other end is heard: not by a stream whose link is being made, or is cut.
+    pub(crate) fn is_linked(&self) -> bool {
+        match &self.carrier {
+            Any::Stream(stream) => stream.is_linked(),
+            Any::Own(_) | Any::Exchange(_) => true,
+        }
+    }
+
     /// Waits until the other end of its link is heard, if it is a stream that is not open yet.
     ///
     /// # Errors

@@ -233,6 +233,37 @@ fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
 }
 
 #[test]
+fn a_node_that_is_killed_is_named_with_what_the_kernel_says() {
+    let (folder, namespace) = mesh(15);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let one = join(&folder, "n1", at);
+    let two = join(&folder, "n2", at);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    one.stdout_line("SERVICE");
+    let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
+    let address = one.address(&service, Some(&caller));
+    eventually("the request is answered", || {
+        get(address, "cart", "/").0 == 200
+    });
+
+    two.signal(Signal::KILL);
+    two.ended();
+    assert_eq!(get(address, "cart", "/").0, 503);
+    let line = one.stderr_line("another node cannot be reached");
+    assert!(
+        line.contains("node=127.0.0.1:") && line.contains("Connection refused"),
+        "{line}"
+    );
+    let line = one.stderr_line("an endpoint cannot be connected to");
+    assert!(
+        line.contains("error=the other node cannot be reached"),
+        "{line}"
+    );
+}
+
+#[test]
 fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
     let (folder, namespace) = mesh(2);
     let at = free_address();

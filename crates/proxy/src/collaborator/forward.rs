@@ -267,13 +267,13 @@ impl Connection {
             true => {
                 let ran_out = match attempt.is_late(&self.worker.clock) {
                     true => Reason::RequestTimeout,
-                    false => Reason::ConnectTimeout,
+                    false => Reason::NodeConnectTimeout,
                 };
                 let reason = self.worker.rang_for(&self.alarm, ran_out);
                 Err(StreamFailure::unsent(reason).into())
             }
         };
-        let why = |error| self.upstream_error(attempt, error, Reason::ConnectFailed);
+        let why = |error| self.upstream_error(attempt, error, Reason::NodeConnectFailed);
         Poll::Ready(linked.map_err(|error| why(error).into()))
     }
 
@@ -371,7 +371,7 @@ impl Connection {
         };
         let connected = connect(&self.worker, &self.alarm, due, endpoint, permit, &call).await;
         connected.map_err(|reason| match reason {
-            Reason::ConnectTimeout if attempt.is_late(&self.worker.clock) => {
+            reason if reason.is_connect_timeout() && attempt.is_late(&self.worker.clock) => {
                 Reason::RequestTimeout.into()
             }
             reason => reason.into(),

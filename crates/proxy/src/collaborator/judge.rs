@@ -216,6 +216,8 @@ fn is_endpoints(reason: Reason) -> bool {
         reason,
         Reason::ConnectFailed
             | Reason::ConnectTimeout
+            | Reason::NodeConnectFailed
+            | Reason::NodeConnectTimeout
             | Reason::UpstreamReset
             | Reason::NodeReset
             | Reason::UpstreamMalformed

@@ -10,7 +10,7 @@ use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
 
 use super::Call;
-use crate::dial::{Shaking, Unmet, missing, say_refused};
+use crate::dial::{Shaking, Unmet, missing, say_left, say_refused};
 use crate::door::Door;
 use crate::env::Alarm;
 use crate::failure::{Failure, Reason};
@@ -43,7 +43,7 @@ pub(super) async fn join(
     };
     let mut side: Side = match shaking.hands(stream, Protocol::Http1).await {
         Ok(side) => side.into(),
-        Err(Unmet::Late) => return Err(Reason::ConnectTimeout),
+        Err(Unmet::Late) => return Err(Reason::NodeConnectTimeout),
         Err(Unmet::NoIdentity(error)) => {
             return Err(missing(&worker.env, &call.door.source, &error));
         }
@@ -113,7 +113,14 @@ async fn hear(
         (false, _) => poll_status(cx, worker, (endpoint, door), side),
         // The node was not asked: it says nothing about the endpoint.
         (true, true) => Poll::Ready(Err(worker.rang_for(alarm, Reason::LinkFull))),
-        (true, false) => Poll::Ready(Err(worker.rang_for(alarm, Reason::ConnectTimeout))),
+        (true, false) => {
+            // A node that is there has not connected the endpoint.
+            let late = match side.is_linked() {
+                true => Reason::ConnectTimeout,
+                false => Reason::NodeConnectTimeout,
+            };
+            Poll::Ready(Err(worker.rang_for(alarm, late)))
+        }
     });
     match Reason::of_status(status.await?) {
         Some(reason) => Err(reason),
@@ -157,6 +164,9 @@ pub(crate) fn refused(
     if let HandshakeError::Refused(_) = broken {
         let caller = worker.snapshot().guards.account(door).cloned();
         endpoint.refused(caller, worker.clock.now_ms());
+    }
+    if let Some(via) = endpoint.place.via() {
+        say_left(&worker.env, via.node, broken);
     }
     say_refused(&worker.env, &endpoint.label, broken)
 }

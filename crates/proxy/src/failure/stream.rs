@@ -29,11 +29,16 @@ impl StreamFailure {
     pub(crate) fn of_request(self) -> Reason {
         let StreamFailure { reason, was_sent } = self;
         match (reason, was_sent) {
-            (Reason::LinkLost | Reason::UpstreamReset, false) => Reason::ConnectFailed,
+            (Reason::LinkLost | Reason::UpstreamReset, false) => Reason::NodeConnectFailed,
             // A node that refuses has done nothing; but what it heard before that is not known.
-            (Reason::ConnectFailed | Reason::ConnectTimeout | Reason::PeerRefused, true) => {
-                Reason::LinkLost
-            }
+            (
+                Reason::ConnectFailed
+                | Reason::ConnectTimeout
+                | Reason::NodeConnectFailed
+                | Reason::NodeConnectTimeout
+                | Reason::PeerRefused,
+                true,
+            ) => Reason::LinkLost,
             _ => reason,
         }
     }

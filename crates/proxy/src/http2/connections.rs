@@ -139,7 +139,7 @@ impl Connections {
         if self.to.borrow().len() >= self.env.settings.bounds.links && !self.make_room() {
             return Err(Reason::UpstreamOverflow);
         }
-        let (connection, sender, wire) = begin().ok_or(Reason::ConnectFailed)?;
+        let (connection, sender, wire) = begin().ok_or(Reason::NodeConnectFailed)?;
         let calling = Rc::new(Calling {
             key: key.clone(),
             shared: Shared::new(self.env.clock.now_ms()),

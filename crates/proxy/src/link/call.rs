@@ -114,7 +114,7 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
             // A handshake that was cut is begun again a few times; a node that cannot be reached is not waited for.
             Err(reason) if !has_been && (reason != Reason::LinkLost || tries >= FIRST_TRIES) => {
                 return match reason {
-                    Reason::LinkLost => Reason::ConnectFailed,
+                    Reason::LinkLost => Reason::NodeConnectFailed,
                     reason => reason,
                 };
             }
@@ -122,7 +122,7 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                 env.peers.went_away(key.node, env.clock.now_ms());
                 // Nothing was sent of these: they find another endpoint if there is one.
                 let mut slots = link.slots.borrow_mut();
-                slots.linked(Some(StreamFailure::unsent(Reason::ConnectFailed)));
+                slots.linked(Some(StreamFailure::unsent(Reason::NodeConnectFailed)));
                 drop(slots);
                 if !std::mem::replace(&mut is_missed, true) {
                     tracing::warn!(

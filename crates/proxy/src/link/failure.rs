@@ -27,8 +27,8 @@ pub(super) fn code_of(reason: Reason) -> Code {
 /// Codes of the protocol and the reasons that they stand for.
 const CODES: &[(Code, Reason)] = &[
     // Of these two nothing was done: the next try finds another link.
-    (Code::REFUSED, Reason::ConnectFailed),
-    (Code::GOING_AWAY, Reason::ConnectFailed),
+    (Code::REFUSED, Reason::NodeConnectFailed),
+    (Code::GOING_AWAY, Reason::NodeConnectFailed),
     (Code::OVERLOAD, Reason::UpstreamOverflow),
     (Code::MALFORMED, Reason::UpstreamMalformed),
     (Code::TIMEOUT, Reason::ResponseTimeout),
@@ -42,6 +42,6 @@ pub(super) fn cannot_open(why: NoStream) -> Reason {
     match why {
         NoStream::TooMany | NoStream::Full => Reason::UpstreamOverflow,
         NoStream::TooLong => Reason::Malformed,
-        NoStream::GoingAway | NoStream::Over => Reason::ConnectFailed,
+        NoStream::GoingAway | NoStream::Over => Reason::NodeConnectFailed,
     }
 }

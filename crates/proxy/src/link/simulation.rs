@@ -304,7 +304,7 @@ impl BothEnds {
                 }
             }
             Some(Err(error)) => {
-                let unseen = matches!(&error, SideError::Stream(failure) if failure.of_request() == Reason::ConnectFailed);
+                let unseen = matches!(&error, SideError::Stream(failure) if failure.of_request() == Reason::NodeConnectFailed);
                 match self.fates.get(&caller.id) {
                     None => assert!(unseen, "{}: no server has looked at it: {error}", caller.id),
                     Some(whole) => assert!(!whole && !unseen, "{}: {error}", caller.id),

@@ -152,6 +152,11 @@ impl Stream {
         Poll::Pending
     }
 
+    /// Whether the other end of the link is heard.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.link.session.borrow().is_up()
+    }
+
     /// Whether it broke.
     pub(crate) fn has_failed(&self) -> bool {
         self.link.slots.borrow().failure(self.slot).is_some()

@@ -349,7 +349,7 @@ fn a_node_that_is_away_is_said_so_and_found_again() {
     while TcpStream::connect(pair.mesh_address).is_ok() {
         thread::yield_now();
     }
-    assert_eq!(pair.get("shop").verdict(), (503, "upstream_connect_failed"));
+    assert_eq!(pair.get("shop").verdict(), (503, "node_connect_failed"));
     let socket = TcpListener::bind(pair.mesh_address).unwrap();
     pair.called.proxy.listen(1, socket, Entry::Mesh);
     assert_eq!(pair.get("shop").status(), 200);

@@ -215,7 +215,7 @@ fn cut_under_load(cuts: usize) {
                         // Cut before the other node had said anything: it is not known what it has heard.
                         (502, Some("link_lost")) => lost.fetch_add(1, Ordering::Relaxed),
                         // Cut before the link was there.
-                        (503, Some("upstream_connect_failed")) => {
+                        (503, Some("node_connect_failed")) => {
                             unmade.fetch_add(1, Ordering::Relaxed)
                         }
                         other => panic!("{number}: {other:?}"),

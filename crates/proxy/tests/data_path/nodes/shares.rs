@@ -304,10 +304,7 @@ fn a_caller_that_is_refused_a_link_is_told_and_asks_no_endpoint() {
     let mut held = Caller::served(&pair, &upstream, &["shop", "shop", "one", "other"]);
     wait_for(&pair, 4);
     // … then a request that needs another link fails, and it is certain that no endpoint has seen it.
-    assert_eq!(
-        pair.get("intruder").verdict(),
-        (503, "upstream_connect_failed")
-    );
+    assert_eq!(pair.get("intruder").verdict(), (503, "node_connect_failed"));
     assert!(upstream.is_quiet());
     assert!(pair.called.metric(OVER_SHARE, &[]) >= 1.0);
     // When one of them is answered, though its client does not end it, there is room.

@@ -82,7 +82,7 @@ fn a_node_that_is_not_there_is_shown_with_the_reason() {
         assert_eq!(pair.get("shop").status(), 503);
         shows(&pair.calling, Peer::At(absent), "why", |shown| {
             let code = shown.failure.map(|failure| failure.code);
-            code == Some("upstream_connect_failed") && !shown.is_connected()
+            code == Some("node_connect_failed") && !shown.is_connected()
         });
     }
 }

@@ -1,7 +1,7 @@
 //! What goes from one node to the other, and arrives as it was.
 
 use std::io::Write;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +11,11 @@ use heddle_model::AppProtocol;
 use heddle_proxy::{Protocol, Settings};
 
 use super::pair::Pair;
-use crate::support::{Client, GET, PATIENCE, bounded, mirror, post, refusing, serve, workers};
+use crate::policy::guarded;
+use crate::support::{
+    Client, GET, Log, PATIENCE, Upstream, bounded, listener, mirror, over, post, quick, refusing,
+    serve, workers,
+};
 
 pub(crate) fn bytes(n: usize) -> Vec<u8> {
     (0..n).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -194,6 +198,45 @@ fn an_endpoint_that_is_away_is_said_so() {
     let pair = Pair::new(away, AppProtocol::Tcp);
     assert_eq!(pair.client("shop").rest(), b"");
     pair.calling.expect_rejected("upstream_connect_failed", 1.0);
+}
+
+/// What the calling node answers and logs of a request and a flow, when the other node is found at `address`.
+fn expect_away(settings: &Settings, address: SocketAddr, status: u16, reason: &str) {
+    for protocol in [AppProtocol::Http, AppProtocol::Tcp] {
+        let upstream = Upstream::new();
+        let (writes, log) = Log::open();
+        let mesh = guarded(upstream.address, protocol);
+        let pair = Pair::unlike([settings, settings], mesh, Some(writes), |_| address);
+        match protocol {
+            AppProtocol::Http => assert_eq!(pair.get("shop").verdict(), (status, reason)),
+            _ => assert_eq!(pair.client("shop").rest(), b""),
+        }
+        let named = format!(r#""reason":"{reason}""#);
+        // Tried again as often as an endpoint that does not accept.
+        log.expect(&[&named, r#""blame":"node""#, r#""attempts":3"#]);
+        pair.calling.expect_rejected(reason, 1.0);
+        let failures = "heddle_upstream_connect_failures_total";
+        assert!(pair.calling.metric(failures, &[]) > 0.0);
+        assert!(upstream.is_quiet());
+    }
+}
+
+#[test]
+fn a_node_that_takes_no_connection_is_to_blame_and_not_the_endpoint() {
+    for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
+        expect_away(&over(between_nodes), refusing(), 503, "node_connect_failed");
+    }
+}
+
+#[test]
+fn a_node_that_is_silent_is_to_blame_and_not_the_endpoint() {
+    // Its kernel takes connections, and what it is sent is not read.
+    let (_silent, address) = listener();
+    for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
+        let mut settings = quick(|timeouts| timeouts.connect = Duration::from_millis(200));
+        settings.between_nodes = between_nodes;
+        expect_away(&settings, address, 504, "node_connect_timeout");
+    }
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn a_request_that_waits_for_room_on_a_link_that_is_given_up_is_told() {
     for client in &mut requests {
         match client.response().verdict() {
             (502, "link_lost") => {}
-            (503, "upstream_connect_failed" | "peer_refused") => unheard += 1,
+            (503, "node_connect_failed" | "peer_refused") => unheard += 1,
             other => panic!("{other:?}"),
         }
     }
