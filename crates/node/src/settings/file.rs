@@ -1,5 +1,7 @@
 //! The fields of the settings file and their defaults.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use heddle_model::{Mode, TrustDomain};
@@ -12,6 +14,9 @@ use super::metrics::Metrics;
 use super::proxy::Proxy;
 use super::registry::RegistrySettings;
 use super::within::Within;
+
+/// Largest settings file.
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Milliseconds up to an hour; 0 means no limit where the field says so.
 type MsWithinHour = Within<0, 3_600_000>;
@@ -221,5 +226,14 @@ impl Settings {
 }
 
 fn read(file: &Path) -> Result<String, SettingsError> {
-    std::fs::read_to_string(file).map_err(|error| SettingsError::unreadable(file, &error))
+    let mut text = String::new();
+    let read = File::open(file).and_then(|opened| {
+        let read = opened.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+        match read as u64 > MAX_BYTES {
+            true => Err(io::Error::other("it has more than 1 MiB")),
+            false => Ok(()),
+        }
+    });
+    read.map_err(|error| SettingsError::unreadable(file, &error))?;
+    Ok(text)
 }

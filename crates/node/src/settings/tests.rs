@@ -19,6 +19,13 @@ fn nothing_is_the_default() {
 }
 
 #[test]
+fn a_file_without_an_end_is_refused() {
+    let loaded = Settings::load(Path::new("/dev/zero"));
+    let refused = loaded.expect_err("it must be refused").to_string();
+    assert!(refused.contains("more than 1 MiB"), "{refused}");
+}
+
+#[test]
 fn what_is_written_reads_back() {
     // JSON is YAML.
     let text = serde_json::to_string(&Settings::default()).expect("JSON");
