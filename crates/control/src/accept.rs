@@ -4,7 +4,7 @@
 //!   accept ──▶ handshake ──▶ identified? ── yes ──▶ served until its certificate expires or a root goes
 //!     │ a place    │ in time       └── no ──▶ a place of the few, served for a minute
 //!     │ each       └── failed: counted, closed
-//!     └── too many connections: waits
+//!     └── too many connections: waits, is counted, and now and then told
 //! ```
 //!
 //! Who has not shown who it is takes no place from others for long: when all are taken, the oldest
@@ -77,10 +77,6 @@ impl Door {
     {
         let handshake = Arc::new(handshake);
         loop {
-            // A client that finds no place waits in the kernel's queue, which is bounded too.
-            let Ok(connection) = Arc::clone(&self.connections).acquire_owned().await else {
-                return;
-            };
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = ready.closed() => return,
@@ -92,6 +88,13 @@ impl Door {
                     sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
+            };
+            let connection = tokio::select! {
+                connection = self.connection() => connection,
+                () = ready.closed() => return,
+            };
+            let Some(connection) = connection else {
+                return;
             };
             let (shaking, leave, displaced) = self.handshakes.take();
             if displaced {
@@ -124,6 +127,24 @@ impl Door {
                 debug!(%address, reason = failed, "a handshake failed");
             });
         }
+    }
+
+    /// Waits for a place. What comes behind a connection that waits does so in the kernel's queue, which is bounded too.
+    async fn connection(&self) -> Option<OwnedSemaphorePermit> {
+        let places = Arc::clone(&self.connections);
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            return Some(place);
+        }
+        self.counters.connections_waited.fetch_add(1, Relaxed);
+        if let Some(unnamed) = self.said_now("connections") {
+            warn!(
+                connections = self.bounds.connections,
+                since_last = unnamed + 1,
+                "all connections are taken: nodes wait until another one ends (raise the limit of open files, \
+                 ulimit -n; or is a client flooding the control plane?)"
+            );
+        }
+        places.acquire_owned().await.ok()
     }
 
     /// Finds a place for a connection, at another's cost if need be, and says when it ends.
@@ -165,14 +186,19 @@ impl Door {
 
     /// Warns that there is no room, now and then.
     fn say(&self, what: &'static str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(unnamed) = said.name(what, Instant::now()) {
+        if let Some(unnamed) = self.said_now(what) {
             warn!(
                 what,
                 since_last = unnamed + 1,
                 "too many at once, the oldest made room (is a client flooding the control plane?)"
             );
         }
+    }
+
+    /// Whether it is to be said now; and if so, how often it was not since it was last.
+    fn said_now(&self, what: &'static str) -> Option<u64> {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.name(what, Instant::now())
     }
 }
 

@@ -94,6 +94,8 @@ impl Default for ServeBounds {
 pub struct Counters {
     /// Connections that were served.
     pub connections: AtomicU64,
+    /// Connections that waited, because as many were there as may be.
+    pub connections_waited: AtomicU64,
     /// Handshakes that failed, took too long, or made room for others.
     pub handshakes_failed: AtomicU64,
     /// Connections without a certificate that were closed because there were too many.

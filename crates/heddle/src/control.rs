@@ -57,7 +57,9 @@ const THREADS: usize = 2;
 /// Threads that read and write the disk and make nodes' parts of the mesh.
 const BLOCKING_THREADS: usize = 16;
 /// Descriptors that are kept for what is no node.
-const RESERVED_DESCRIPTORS: usize = 128;
+const RESERVED_DESCRIPTORS: u64 = 128;
+/// With fewer connections there is no point in serving: a few nodes, and one that joins.
+const FEWEST_CONNECTIONS: u64 = 8;
 
 /// Serves nodes until a signal ends it.
 ///
@@ -75,6 +77,7 @@ pub(crate) fn run(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
 
 async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let mut signals = Signals::new().context("cannot handle signals")?;
+    let bounds = bounds()?;
     // The path is given back when this function ends.
     let location = Location::control(settings.admin.socket.clone());
     let (_socket, admin) = start::admin_socket(start::claim(&location)?)?;
@@ -106,7 +109,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
         board.source(),
         nodes.clone(),
         at(&clock),
-        bounds(),
+        bounds,
     );
     let mut plane = Plane::new(PlaneParts {
         settings: settings.clone(),
@@ -283,21 +286,28 @@ fn at(clock: &Arc<Clock>) -> heddle_control::Clock {
 }
 
 /// As many connections as there may be descriptors for.
-fn bounds() -> ServeBounds {
+fn bounds() -> anyhow::Result<ServeBounds> {
     let usual = ServeBounds::default();
-    let descriptors = getrlimit(Resource::Nofile).current;
-    let descriptors = descriptors.and_then(|most| usize::try_from(most).ok());
-    let most = descriptors.map_or(usual.connections, |most| {
-        most.saturating_sub(RESERVED_DESCRIPTORS).max(1)
-    });
+    let Some(descriptors) = getrlimit(Resource::Nofile).current else {
+        return Ok(usual);
+    };
+    let most = descriptors.saturating_sub(RESERVED_DESCRIPTORS);
+    if most < FEWEST_CONNECTIONS {
+        let needed = RESERVED_DESCRIPTORS + FEWEST_CONNECTIONS;
+        return Err(anyhow!(
+            "{descriptors} open files are too few for a control plane: at least {needed} are needed, and one more \
+             for each node beyond {FEWEST_CONNECTIONS}: raise the limit (ulimit -n)"
+        ));
+    }
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
     if most < usual.connections {
         tracing::warn!(
             connections = most,
             "there are few descriptors: raise the limit (ulimit -n) for more nodes than this"
         );
     }
-    ServeBounds {
+    Ok(ServeBounds {
         connections: usual.connections.min(most),
         ..usual
-    }
+    })
 }

@@ -159,6 +159,66 @@ async fn connections_are_accepted_authenticated_and_served() {
     served.await.unwrap().unwrap();
 }
 
+#[tokio::test]
+async fn a_connection_that_waits_for_a_place_is_counted_and_served_when_there_is_one() {
+    let control = Control::start();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let handshake = |stream: TcpStream, address| async move {
+        let peer = Peer {
+            address: Some(address),
+            certificate: Some(PeerCertificate {
+                id: node_id("n1"),
+                serial: None,
+                not_after: NOW + DAY,
+            }),
+        };
+        Ok((stream, peer))
+    };
+    let mesh = MeshSource {
+        epoch: "tcp".to_owned(),
+        generation: control.generation.subscribe(),
+        for_node: Box::new(|_| MeshSlice {
+            generation: 1,
+            json: padded(0).into(),
+        }),
+        is_placed: Box::new(|_, _| false),
+    };
+    let bounds = ServeBounds {
+        connections: 1,
+        ..ServeBounds::default()
+    };
+    let clock: Clock = Arc::new(|| at(NOW));
+    let authority = Arc::clone(&control.authority);
+    let server = ControlServer::new(authority, mesh, control.nodes.clone(), clock, bounds);
+    let counters = server.counters();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let served = tokio::spawn(server.serve(listener, handshake, async {
+        let _ = stopped.await;
+    }));
+    let connect =
+        move || async move { Client::over(TcpStream::connect(address).await.unwrap()).await };
+
+    let first = connect().await.unwrap();
+    let mut watch = first.watch_mesh(&own("n1")).await.unwrap();
+    watch.next().await.unwrap();
+    assert_eq!(counters.connections_waited.load(Relaxed), 0);
+    let second = tokio::spawn(connect());
+    while counters.connections_waited.load(Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(counters.connections.load(Relaxed), 1);
+    drop((watch, first));
+    let second = second.await.unwrap().unwrap();
+    let mut watch = second.watch_mesh(&own("n1")).await.unwrap();
+    watch.next().await.unwrap();
+    assert_eq!(counters.connections.load(Relaxed), 2);
+    assert_eq!(counters.connections_waited.load(Relaxed), 1);
+
+    drop((watch, second, stop));
+    served.await.unwrap().unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_has_ended_is_not_made_again_behind_the_callers_back() {
     let control = Control::start();

@@ -120,11 +120,16 @@ fn levels(encoder: &mut DescriptorEncoder<'_>, status: &ControlStatus, door: &Do
 }
 
 fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result {
-    let families: [(&str, &str, &AtomicU64); 9] = [
+    let families: [(&str, &str, &AtomicU64); 10] = [
         (
             "heddle_control_connections_total",
             "Connections that were served.",
             &counts.connections,
+        ),
+        (
+            "heddle_control_connections_waited_total",
+            "Connections that waited for another one to end, because as many were there as may be.",
+            &counts.connections_waited,
         ),
         (
             "heddle_control_handshakes_failed_total",

@@ -307,6 +307,20 @@ fn what_cannot_be_served_is_refused_at_the_start() {
         (output.status.code(), text(&output.stderr))
     };
     let start = |socket: &Path| start_with(socket, &manifests, "127.0.0.1:0");
+    // As few descriptors as would shut nodes out.
+    let few = |most: u32| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {most}; exec \"$0\" \"$@\"")]);
+        shell.args([env!("CARGO_BIN_EXE_heddle"), "control", as_str(&manifests)]);
+        shell.args(["--socket", as_str(&socket), "--state", as_str(&state)]);
+        shell.output().expect("it runs")
+    };
+    let output = few(135);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let expected = "135 open files are too few for a control plane: at least 136 are needed";
+    assert!(said.contains(expected) && !state.exists(), "{said}");
+
     // Whatever is wrong, no root is made that an operator would have to throw away.
     let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = held.local_addr().expect("an address").to_string();
