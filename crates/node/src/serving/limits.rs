@@ -75,10 +75,11 @@ pub(crate) fn shares(wanted: DescriptorDemand) -> anyhow::Result<Shares> {
     let Some(shares) = share(descriptors, wanted) else {
         anyhow::bail!(
             "{descriptors} open files are too few for {} listeners, {} commands, {} workers and \
-             {MIN_CLIENTS} clients: raise the limit (ulimit -n)",
+             {MIN_CLIENTS} clients: raise the limit to {} or more (ulimit -n)",
             wanted.listeners,
             wanted.commands,
-            wanted.workers.0
+            wanted.workers.0,
+            enough(descriptors, wanted)
         );
     };
     if shares.clients < wanted.clients {
@@ -99,6 +100,13 @@ pub(crate) fn shares(wanted: DescriptorDemand) -> anyhow::Result<Shares> {
         );
     }
     Ok(shares)
+}
+
+/// How many descriptors there must be to serve any client, when `too_few` are not enough.
+fn enough(too_few: u64, wanted: DescriptorDemand) -> u64 {
+    let more = too_few.saturating_add(1)..u64::MAX;
+    let mut enough = more.filter(|descriptors| share(*descriptors, wanted).is_some());
+    enough.next().unwrap_or(u64::MAX)
 }
 
 /// Workers get a quarter of what is left after the reserve at most, or as many as there are at least.
@@ -128,7 +136,7 @@ fn share(descriptors: u64, wanted: DescriptorDemand) -> Option<Shares> {
 #[cfg(test)]
 mod tests {
     use super::{
-        DescriptorDemand, MIN_CLIENTS, PER_CLIENT, PER_LISTENER, PER_WORKER, Shares, share,
+        DescriptorDemand, MIN_CLIENTS, PER_CLIENT, PER_LISTENER, PER_WORKER, Shares, enough, share,
     };
 
     fn wanted(listeners: usize, clients: usize, commands: usize) -> DescriptorDemand {
@@ -148,6 +156,14 @@ mod tests {
         assert_eq!(clients(4_096, wanted(107, 8_192, 9)), Some(1_686));
         assert_eq!(clients(4_096, wanted(107, 100, 9)), Some(100));
         assert_eq!(clients(72, wanted(107, 8_192, 0)), Some(MIN_CLIENTS));
+    }
+
+    #[test]
+    fn what_is_enough_is_the_fewest_that_serve() {
+        for wanted in [wanted(107, 8_192, 0), wanted(1, 1, 1), wanted(0, 8, 2_000)] {
+            let least = enough(10, wanted);
+            assert!(share(least, wanted).is_some() && share(least - 1, wanted).is_none());
+        }
     }
 
     #[test]
