@@ -257,6 +257,21 @@ impl Reader<'_> {
                 *self.findings.report.skipped.entry(name).or_default() += 1;
                 return;
             }
+            Verdict::Unenforced { name, group } => {
+                *self.findings.report.skipped.entry(name).or_default() += 1;
+                return self.findings.push(Problem {
+                    severity: Severity::Warning,
+                    origin: self.file.at(tree.line_of(&FieldPath::of("kind"))),
+                    object: Some(label_of(&kind, true, &tree)),
+                    field: String::new(),
+                    reason: format!("it is a policy of {group} and is not enforced"),
+                    remedy: format!(
+                        "write it as AuthorizationPolicy of {}/v1alpha1",
+                        heddle_model::GROUP
+                    ),
+                    cause: None,
+                });
+            }
             Verdict::Refuse {
                 meant,
                 field,
@@ -354,21 +369,24 @@ fn key(kind: Kind, tree: &Node) -> Key {
 
 /// `Kind namespace/name`, as far as it can be told before the object is read.
 fn label(kind: Kind, tree: &Node) -> String {
+    label_of(kind.as_str(), kind.is_namespaced(), tree)
+}
+
+fn label_of(kind: &str, is_namespaced: bool, tree: &Node) -> String {
     let field = |key| {
         tree.get("metadata")
             .and_then(|m| m.get(key))
             .and_then(Node::text)
     };
-    match (field("name"), kind.is_namespaced()) {
+    match (field("name"), is_namespaced) {
         (Some(name), true) => {
             format!(
-                "{} {}/{name}",
-                kind.as_str(),
+                "{kind} {}/{name}",
                 field("namespace").unwrap_or(DEFAULT_NAMESPACE)
             )
         }
-        (Some(name), false) => format!("{} {name}", kind.as_str()),
-        (None, _) => kind.as_str().to_owned(),
+        (Some(name), false) => format!("{kind} {name}"),
+        (None, _) => kind.to_owned(),
     }
 }
 

@@ -97,6 +97,11 @@ pub(crate) enum Verdict {
     Read(Kind),
     /// Not of use here; counted under this name.
     Skip(String),
+    /// The same, of a policy of another mesh, which its author may take to be in force here.
+    Unenforced {
+        name: String,
+        group: String,
+    },
     /// Its author means something else.
     Refuse {
         meant: Kind,
@@ -109,7 +114,7 @@ pub(crate) enum Verdict {
 /// Judges an object by its `apiVersion` and `kind`.
 ///
 /// A kind of another project is skipped. What looks like a slip is refused: skipping a misspelt
-/// HTTPRoute would leave its traffic unrouted without a word.
+/// HTTPRoute would leave its traffic unrouted without a word. A policy of another mesh is skipped with a warning.
 pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     if let Some((known, name, _, versions)) = KINDS
@@ -137,18 +142,32 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
             remedy: format!("write {}", versions_of(right_group, versions)),
         };
     }
-    let ours = group == heddle_model::GROUP;
+    let ours = is_heddles(group);
+    let meant_group = if ours { heddle_model::GROUP } else { group };
     let slip = KINDS
         .iter()
-        .filter(|(_, _, known_group, _)| *known_group == group)
+        .filter(|(_, _, known_group, _)| *known_group == meant_group)
         .filter(|(_, name, ..)| ours || suggest::distance(kind, name) <= 1)
         .min_by_key(|(_, name, ..)| suggest::distance(kind, name));
     match slip {
+        Some((meant, name, _, versions)) if group != meant_group => Verdict::Refuse {
+            meant: *meant,
+            field: "apiVersion",
+            reason: format!("there is no API group {group:?}"),
+            remedy: format!(
+                "did you mean {name}, {}?",
+                versions_of(meant_group, versions)
+            ),
+        },
         Some((meant, name, ..)) => Verdict::Refuse {
             meant: *meant,
             field: "kind",
             reason: format!("there is no kind {kind:?} in {api_version:?}"),
             remedy: format!("did you mean {name}?"),
+        },
+        None if POLICIES_OF_OTHERS.contains(&kind) => Verdict::Unenforced {
+            name: format!("{kind}.{group}"),
+            group: group.to_owned(),
         },
         None if KINDS.iter().any(|(_, name, ..)| *name == kind) => {
             Verdict::Skip(format!("{kind}.{group}"))
@@ -157,11 +176,26 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
     }
 }
 
+/// Kinds by which other meshes say which callers may call: those of Istio, Linkerd, Consul and Kuma.
+const POLICIES_OF_OTHERS: [&str; 4] = [
+    "AuthorizationPolicy",
+    "ServerAuthorization",
+    "ServiceIntentions",
+    "MeshTrafficPermission",
+];
+
+/// Whether a group is Heddle's, or made after it: there is but one.
+fn is_heddles(group: &str) -> bool {
+    let group = group.to_ascii_lowercase();
+    let before = group.strip_suffix(heddle_model::GROUP);
+    before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+}
+
 /// Whether a kind of that name can only be meant in the group `right`.
 ///
 /// Other projects have Services of their own (Knative). Kubernetes' own groups do not, and routes,
 /// grants and workloads are refused in every other group: their author would take them to be in force. Other
-/// meshes' AuthorizationPolicies are theirs to enforce, and the Gateway API has a TCPRoute too.
+/// meshes' AuthorizationPolicies are theirs to enforce, of which a warning tells, and the Gateway API has a TCPRoute too.
 fn is_misplaced(kind: Kind, group: &str, right: &str) -> bool {
     let is_kubernetes =
         !group.contains('.') || group.ends_with(".k8s.io") || group.ends_with(".x-k8s.io");
@@ -176,7 +210,7 @@ fn is_misplaced(kind: Kind, group: &str, right: &str) -> bool {
     if kind == Kind::TcpRoute && group == GATEWAY_GROUP {
         return false;
     }
-    is_kubernetes || is_meant || suggest::distance(group, right) <= 2
+    is_kubernetes || is_meant || is_heddles(group) || suggest::distance(group, right) <= 2
 }
 
 fn versions_of(group: &str, versions: &[&str]) -> String {

@@ -72,7 +72,7 @@ pub(crate) fn read_registered(
             remedy,
             ..
         } => return Err(problem(field, &reason, &remedy)),
-        Verdict::Read(_) | Verdict::Skip(_) => {
+        Verdict::Read(_) | Verdict::Skip(_) | Verdict::Unenforced { .. } => {
             return Err(problem("kind", "only LocalWorkloads register", WORKLOAD));
         }
     }

@@ -186,11 +186,6 @@ fn kinds_of_others_are_skipped_and_slips_are_not() {
             skipped("UDPRoute"),
         ),
         (
-            "security.istio.io/v1",
-            "AuthorizationPolicy",
-            skipped("AuthorizationPolicy.security.istio.io"),
-        ),
-        (
             "access.smi-spec.io/v1alpha3",
             "TrafficTarget",
             Verdict::Read(Kind::TrafficTarget),
@@ -205,6 +200,15 @@ fn kinds_of_others_are_skipped_and_slips_are_not() {
     }
     for (api_version, kind, field) in [
         ("v1", "Servcie", "kind"),
+        ("policy.heddle.dev/v1", "AuthorizationPolicy", "apiVersion"),
+        (
+            "security.heddle.dev/v1alpha1",
+            "AuthorizationPolicy",
+            "apiVersion",
+        ),
+        ("policy.heddle.dev/v1", "Anything", "apiVersion"),
+        ("policy.heddle.dev/v1alpha1", "Service", "apiVersion"),
+        ("Heddle.dev/v1alpha1", "Anything", "apiVersion"),
         ("gateway.networking.k8s.io/v1", "HttpRoute", "kind"),
         ("heddle.dev/v1alpha1", "LocalWorkloads", "kind"),
         ("heddle.dev/v1alpha1", "Anything", "kind"),
@@ -233,6 +237,35 @@ fn kinds_of_others_are_skipped_and_slips_are_not() {
             "{api_version} {kind}: {verdict:?}"
         );
     }
+}
+
+#[test]
+fn a_policy_of_another_mesh_is_a_warning() {
+    for (api_version, kind) in [
+        ("security.istio.io/v1", "AuthorizationPolicy"),
+        ("policy.linkerd.io/v1alpha1", "AuthorizationPolicy"),
+        ("policy.linkerd.io/v1beta1", "ServerAuthorization"),
+        ("theheddle.dev.example/v1", "AuthorizationPolicy"),
+    ] {
+        let (group, _) = api_version.split_once('/').unwrap();
+        let (objects, report) = read_text(&format!(
+            "apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: only-web, namespace: shop}}"
+        ));
+        assert!(objects.is_empty());
+        assert_eq!((report.errors(), report.problems.len()), (0, 1), "{kind}");
+        let said = report.problems[0].to_string();
+        assert!(
+            said.ends_with(&format!(
+                ":2: warning: {kind} shop/only-web: it is a policy of {group} and is not enforced \
+                 (write it as AuthorizationPolicy of heddle.dev/v1alpha1)"
+            )),
+            "{said}"
+        );
+        assert_eq!(report.skipped.get(&format!("{kind}.{group}")), Some(&1));
+    }
+    // What Kubernetes' own policies are for is another layer's.
+    let (_, report) = read_text("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy");
+    assert!(report.problems.is_empty());
 }
 
 #[test]
