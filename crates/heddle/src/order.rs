@@ -136,8 +136,11 @@ pub(crate) struct RootStatus {
     pub(crate) expires: u64,
     /// How many nodes there are that may hold a certificate and are not denied.
     pub(crate) nodes: usize,
-    /// Those that have not confirmed this generation.
+    /// Those that have not confirmed this generation, and that a rotation waits for; none while there is none.
     pub(crate) waits_for: Vec<String>,
+    /// While there is no rotation: those that have not confirmed this generation since the control plane started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unheard: Vec<String>,
     /// When the last certificate of the old root expires; only while the new one signs.
     pub(crate) old_until: Option<u64>,
     /// When the old root is dropped by itself: a little later.

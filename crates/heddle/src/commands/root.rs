@@ -221,20 +221,37 @@ fn waiting(status: &RootStatus) -> String {
     if waits.is_empty() {
         return "every node trusts both roots, switching".to_owned();
     }
-    let named: Vec<&str> = waits.iter().take(NAMED).map(String::as_str).collect();
-    let more = match waits.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     format!(
-        "{} of {} not confirmed the new root: {}{more}",
-        waits.len(),
-        match status.nodes {
-            1 => "1 node has".to_owned(),
-            nodes => format!("{nodes} nodes have"),
-        },
-        printable(&named.join(", "))
+        "{} not confirmed the new root: {}",
+        some_have(waits, status),
+        named(waits)
     )
+}
+
+/// Which nodes have confirmed nothing since the control plane started, while no rotation waits for them.
+fn unheard(status: &RootStatus) -> String {
+    format!(
+        "{} not confirmed what they trust since the control plane started: {}",
+        some_have(&status.unheard, status),
+        named(&status.unheard)
+    )
+}
+
+fn some_have(some: &[String], status: &RootStatus) -> String {
+    match status.nodes {
+        1 => format!("{} of 1 node has", some.len()),
+        nodes => format!("{} of {nodes} nodes have", some.len()),
+    }
+}
+
+/// The first of some nodes, and how many more there are.
+fn named(nodes: &[String]) -> String {
+    let named: Vec<&str> = nodes.iter().take(NAMED).map(String::as_str).collect();
+    let named = printable(&named.join(", ")).to_string();
+    match nodes.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 /// Where the root stands, in words.
@@ -251,10 +268,10 @@ pub(super) fn text(status: &RootStatus) -> String {
     let _infallible = match status.stage {
         RootStage::Steady => writeln!(
             out,
-            "no rotation under way; trusted by {}",
-            match status.waits_for.is_empty() {
-                true => count(status.nodes, "node"),
-                false => format!("all nodes but these: {}", waiting(status)),
+            "no rotation under way; {}",
+            match status.unheard.is_empty() {
+                true => format!("trusted by {}", count(status.nodes, "node")),
+                false => unheard(status),
             }
         ),
         RootStage::Begun => writeln!(

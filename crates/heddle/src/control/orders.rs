@@ -354,6 +354,12 @@ pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -
     let confirmed = |node: &_| nodes.confirmed(node).map(|confirmed| confirmed.bundle);
     let status = authority.rotation_of_members(confirmed, now);
     let digest = authority.root_sha256();
+    let unconfirmed = status.unconfirmed.iter().map(ToString::to_string).collect();
+    // What nodes have confirmed is not on the disk: after a start, those that are away have confirmed nothing.
+    let (waits_for, unheard) = match status.stage {
+        Stage::Steady => (Vec::new(), unconfirmed),
+        Stage::Begun | Stage::Switched => (unconfirmed, Vec::new()),
+    };
     RootStatus {
         stage: match status.stage {
             Stage::Steady => RootStage::Steady,
@@ -367,7 +373,8 @@ pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -
         site: authority.is_site(),
         expires: authority.expires(),
         nodes: status.nodes,
-        waits_for: status.unconfirmed.iter().map(ToString::to_string).collect(),
+        waits_for,
+        unheard,
         old_until: status.old_until,
         finish_from: status.finish_from,
         now: now.as_secs(),

@@ -177,7 +177,14 @@ fn a_rotation_is_one_order_and_force_goes_a_step_further() {
     let before = done(&fixture, &json!("root-status"));
     assert_eq!(before["stage"], "steady");
     fixture.leaf(&node_id("n1"));
+    // No rotation waits for the node, which has not come yet.
+    let steady = done(&fixture, &json!("root-status"));
+    assert_eq!(
+        (&steady["waits_for"], &steady["unheard"]),
+        (&json!([]), &json!(["n1"]))
+    );
     let begun = done(&fixture, &rotate(false));
+    assert_eq!(begun["unheard"], json!(null));
     assert_eq!(
         (&begun["stage"], &begun["waits_for"], &begun["sha256"]),
         (&json!("begun"), &json!(["n1"]), &before["sha256"])

@@ -11,6 +11,19 @@ async fn a_root_is_rotated_in_one_command() {
     let away = join(&folder, at, "n2").await;
     let stale = token(&folder, "n3");
     let before = json(&folder, "root status");
+    // Without a rotation none is waited for, whether nodes have come or not.
+    let said = told(&folder, "root status");
+    assert!(
+        said.contains(
+            "no rotation under way; 2 of 2 nodes have not confirmed what they trust since"
+        ) && !said.contains("new root"),
+        "{said}"
+    );
+    let (_, metrics) = get(control.metrics(), "x", "/metrics");
+    assert!(
+        metrics.contains("\nheddle_control_nodes_unconfirmed 0\n"),
+        "{metrics}"
+    );
     let client = node.client().await.expect("let in");
     let mut trust = client.watch_trust(0, 0).await.expect("a watch");
     let update = trust.next().await.expect("an update");
