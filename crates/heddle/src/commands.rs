@@ -32,8 +32,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
+use self::status::StatusAnswer;
 use crate::order::Order;
 use crate::output::OutputFormat;
+
+/// Where a heddle says what it is, and how it is doing.
+const STATUS: &str = "/status";
 
 /// Prints a command's result. That the reader went away (`heddle status | head`) is no failure.
 fn print(text: &str) -> Result<(), Failure> {
@@ -94,8 +98,30 @@ impl At {
         }
     }
 
-    /// What `path` of its admin interface answers. If only a control plane is there, the error says so.
+    /// What `path` of its admin interface answers. If only a control plane is there, the error says so; and if one was
+    /// asked and a node answers, that is an error.
     fn get(&self, path: &str) -> Result<String, Failure> {
+        let answer = self.get_of_any(path)?;
+        if !self.control {
+            return Ok(answer);
+        }
+        let status = match path {
+            STATUS => None,
+            _ => Some(self.get_of_any(STATUS)?),
+        };
+        let status = status::who(status.as_ref().unwrap_or(&answer));
+        match status.context("the answer is not understood: is it another version of heddle?")? {
+            StatusAnswer::Control(_) => Ok(answer),
+            StatusAnswer::Node(node) => Err(Failure::from(anyhow!(
+                "{} is the socket of a node (process {}), not of a control plane: ask it without --control, or name \
+                 the control plane's with --socket",
+                self.location().path.display(),
+                node.pid
+            ))),
+        }
+    }
+
+    fn get_of_any(&self, path: &str) -> Result<String, Failure> {
         let location = self.location();
         admin::get(&location, path).map_err(|error| {
             let other = Location::control(None);

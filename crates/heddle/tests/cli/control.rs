@@ -466,6 +466,30 @@ fn every_metric_is_listed() {
 }
 
 #[test]
+fn a_node_that_is_asked_as_a_control_plane_is_told_from_one() {
+    let folder = Folder::new();
+    let backend = "127.0.0.1:9".parse().expect("an address");
+    folder.write("a.yaml", &crate::harness::service("asked", "web", backend));
+    let node = Heddle::up(&folder, &[]);
+    for command in [
+        "status --control",
+        "status --control --output json",
+        "config dump --control",
+        "explain asked/web asked/web --control",
+    ] {
+        let output = operate(&folder, command);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {said}");
+        assert!(
+            said.contains("is the socket of a node") && said.contains("without --control"),
+            "{said}"
+        );
+        assert!(output.stdout.is_empty(), "{command}");
+    }
+    drop(node);
+}
+
+#[test]
 fn a_control_plane_is_found_where_it_usually_is() {
     let folder = mesh();
     let socket = folder.path("heddle-control.sock");
