@@ -23,6 +23,9 @@ use zeroize::Zeroizing;
 
 use super::random_text;
 
+#[cfg(test)]
+mod tests;
+
 /// What marks a file that is being written.
 const TEMPORARY: &str = ".tmp";
 /// Certificates are no secret, but no other user may replace them.
@@ -154,7 +157,7 @@ impl Folder {
     /// [`FolderError`] when it could not be written: then the old content is still there.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
         let temporary = format!(".{name}.{}{TEMPORARY}", random_text()?);
-        let written = self.write_new(&temporary, bytes).and_then(|()| {
+        let written = self.write_new(&temporary, name, bytes).and_then(|()| {
             renameat(&self.handle, &temporary, &self.handle, name)
                 .map_err(|e| self.failed(name, "rename the file", e))?;
             self.sync()
@@ -165,10 +168,11 @@ impl Folder {
         written
     }
 
-    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
+    /// Writes a new file under a temporary name; messages have the one that it is to get.
+    fn write_new(&self, temporary: &str, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let file = self
-            .open_file(name, flags)
+            .open_file(temporary, flags)
             .map_err(|e| self.failed(name, "make the file", e))?;
         let mut file = File::from(file);
         file.write_all(bytes)
