@@ -110,9 +110,7 @@ impl fmt::Display for Refusal {
                 f.write_str("no root that is trusted here signed its certificate")
             }
             Refusal::Expired => f.write_str("its certificate has expired"),
-            Refusal::NotYetValid => {
-                f.write_str("its certificate is not valid yet: compare the clocks")
-            }
+            Refusal::NotYetValid => f.write_str("its certificate is not valid yet"),
             Refusal::Denied => f.write_str("it is on the deny-list"),
             Refusal::BadCertificate(why) => write!(f, "its certificate is refused: {why}"),
             Refusal::Protocol => f.write_str("it knows no version of the protocol that we know"),

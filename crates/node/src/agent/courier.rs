@@ -18,7 +18,7 @@ use std::time::Duration;
 use heddle_model::{Backoff, Random};
 use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_transport::control::{ConnectError, Connector};
-use heddle_transport::{Clock, Leaf, Peer, Trust};
+use heddle_transport::{Clock, Leaf, Peer, Refusal, Trust};
 use heddle_xds::{
     Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate, TrustWatch,
 };
@@ -134,7 +134,17 @@ impl From<ConnectError> for Broken {
     fn from(error: ConnectError) -> Broken {
         let is_refusal = matches!(error, ConnectError::Refused(_));
         let why = match error {
-            ConnectError::Refused(refusal) => format!("the server is not believed: {refusal}"),
+            ConnectError::Refused(refusal) => {
+                let remedy = match refusal {
+                    Refusal::UnknownAuthority => {
+                        " (if the control plane was replaced: heddle token create NODE there, and start the node with \
+                         it)"
+                    }
+                    Refusal::NotYetValid | Refusal::Expired => " (compare the clocks)",
+                    _ => "",
+                };
+                format!("the server is not believed: {refusal}{remedy}")
+            }
             ConnectError::Io(error) => error.to_string(),
         };
         Broken { why, is_refusal }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use heddle_model::calendar::utc;
 use heddle_model::{NodeName, SpiffeId};
 use heddle_transport::control::{ConnectError, Connector};
 use heddle_transport::secrets::JoinToken;
@@ -166,7 +167,7 @@ pub(super) async fn join(
     let stream = dial(control).await.map_err(|error| for_now(&error))?;
     let shaken = timeout(HANDSHAKE_WAIT, connector.connect(stream)).await;
     let shaken = shaken.map_err(|_| for_now(&"the handshake took too long"))?;
-    let (stream, peer) = shaken.map_err(|error| unbelieved(error, control))?;
+    let (stream, peer) = shaken.map_err(|error| unbelieved(error, control, &connector, clock))?;
     let client = Client::over(stream)
         .await
         .map_err(|error| for_now(&error))?;
@@ -184,7 +185,12 @@ pub(super) async fn join(
 }
 
 /// Nothing was sent yet.
-fn unbelieved(error: ConnectError, control: &str) -> JoinFailure {
+fn unbelieved(
+    error: ConnectError,
+    control: &str,
+    connector: &Connector,
+    clock: &Clock,
+) -> JoinFailure {
     match error {
         ConnectError::Io(error) => JoinFailure::ForNow(error.to_string()),
         ConnectError::Refused(Refusal::UnknownAuthority) => JoinFailure::ForGood(format!(
@@ -192,8 +198,15 @@ fn unbelieved(error: ConnectError, control: &str) -> JoinFailure {
              (is it the control plane that made the token? after its root was replaced, make a new one)"
         )),
         ConnectError::Refused(refusal @ (Refusal::NotYetValid | Refusal::Expired)) => {
-            JoinFailure::ForGood(format!(
-                "{control} is not believed: {refusal} (compare the clocks)"
+            // Until a clock is set, which on a machine without a battery takes a moment.
+            let valid = connector.shown_validity();
+            let valid = valid.map(|(from, until)| {
+                format!("it is valid from {} until {}, ", utc(from), utc(until))
+            });
+            JoinFailure::ForNow(format!(
+                "{control} is not believed: {refusal} ({}this node's clock shows {}: compare the clocks)",
+                valid.unwrap_or_default(),
+                utc(clock.now())
             ))
         }
         ConnectError::Refused(refusal) => {

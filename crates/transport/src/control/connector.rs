@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -45,7 +45,12 @@ const MAX_SHOWN: usize = 5;
 pub struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    shown: Shown,
 }
+
+/// From when until when the certificate is valid that a server showed last, in seconds since 1970. It may be anybody's:
+/// for messages.
+type Shown = Arc<Mutex<Option<(u64, u64)>>>;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -63,11 +68,12 @@ impl Connector {
     /// # Errors
     /// When the library refuses a configuration, which only a fault of ours explains.
     pub fn joining(root_sha256: [u8; 32], clock: &Arc<Clock>) -> Result<Connector, Error> {
-        let config = config(Believed::Digest(root_sha256), clock)?.with_no_client_auth();
+        let shown = Shown::default();
+        let config = config(Believed::Digest(root_sha256), clock, &shown)?.with_no_client_auth();
         // It does not know its trust domain yet, and asks for no server by name: the control plane has one
         // certificate. The name of an address is not sent (RFC 6066 section 3).
         let name = ServerName::from(std::net::Ipv4Addr::UNSPECIFIED);
-        Ok(Connector::with(config, name))
+        Ok(Connector::with(config, name, shown))
     }
 
     /// For a node that has joined: shows its leaf, and believes the peers that `trust` allows.
@@ -78,19 +84,27 @@ impl Connector {
         let name = SpiffeId::control(trust.domain().clone()).server_name();
         let name = name.and_then(|name| ServerName::try_from(name).ok());
         let name = name.ok_or(Error::General("the trust domain is too long".to_owned()))?;
-        let shown = SingleCertAndKey::from(Arc::clone(&leaf.certified));
-        let config = config(Believed::Trust(Arc::clone(trust)), clock)?
-            .with_client_cert_resolver(Arc::new(shown));
-        Ok(Connector::with(config, name))
+        let own = SingleCertAndKey::from(Arc::clone(&leaf.certified));
+        let shown = Shown::default();
+        let config = config(Believed::Trust(Arc::clone(trust)), clock, &shown)?
+            .with_client_cert_resolver(Arc::new(own));
+        Ok(Connector::with(config, name, shown))
     }
 
-    fn with(mut config: ClientConfig, name: ServerName<'static>) -> Connector {
+    fn with(mut config: ClientConfig, name: ServerName<'static>, shown: Shown) -> Connector {
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = Resumption::disabled();
         Connector {
             config: Arc::new(config),
             name,
+            shown,
         }
+    }
+
+    /// From when until when the certificate is valid that the server showed last, believed or not, in seconds since
+    /// 1970.
+    pub fn shown_validity(&self) -> Option<(u64, u64)> {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shakes hands over a connection that was made; says who the control plane is by its certificate.
@@ -122,10 +136,12 @@ impl Connector {
 fn config(
     believed: Believed,
     clock: &Arc<Clock>,
+    shown: &Shown,
 ) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Error> {
     let provider = provider();
     let verifier = Arc::new(ControlVerifier {
         believed,
+        shown: Arc::clone(shown),
         clock: Arc::clone(clock),
         algorithms: provider.signature_verification_algorithms,
     });
@@ -149,6 +165,7 @@ enum Believed {
 #[derive(Debug)]
 struct ControlVerifier {
     believed: Believed,
+    shown: Shown,
     clock: Arc<Clock>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -160,6 +177,8 @@ impl ControlVerifier {
         rest: &[CertificateDer<'_>],
     ) -> Result<(), Refusal> {
         let shown = Peer::read(leaf)?;
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((shown.not_before, shown.not_after));
         if rest.len() >= MAX_SHOWN {
             let why = format!("{} certificates in one chain", rest.len() + 1);
             return Err(Refusal::BadCertificate(why));

@@ -184,6 +184,61 @@ fn a_node_waits_for_its_control_plane_to_join() {
     });
 }
 
+/// A clock may be set any moment, as a control plane may start any moment.
+#[test]
+fn a_node_waits_for_the_right_time_to_join() {
+    let (folder, _) = mesh(7);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let token = token(&folder, "n1");
+    let state = folder.path("n1");
+    fs::create_dir(&state).expect("a folder");
+    let private = |path: &std::path::Path, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(path, mode).expect("a mode");
+    };
+    private(&state, 0o700);
+    let floor = state.join("floor");
+    fs::write(&floor, "1900000000\n").expect("written");
+    private(&floor, 0o600);
+    let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&token)]);
+    let said = node.stderr_line("not joined yet");
+    assert!(
+        said.contains("its certificate has expired (it is valid from ")
+            && said.contains("this node's clock shows 2030-03-17T17:46:4")
+            && said.contains(": compare the clocks)"),
+        "{said}"
+    );
+    let (_, status) = check(&folder, "n1");
+    let problem = status["problems"][0].as_str().expect("a problem");
+    assert!(problem.contains("compare the clocks"), "{problem}");
+}
+
+/// A control plane whose state was lost makes another root: the node does not believe it until it is told to.
+#[test]
+fn a_node_of_a_control_plane_that_was_replaced_says_what_to_do() {
+    let (folder, _) = mesh(8);
+    let at = free_address();
+    let control = Heddle::control_at(&folder, at, &[]);
+    let node = join(&folder, "n1", at);
+    eventually("it has its identities", || is_well(&folder, "n1", 2));
+    control.signal(Signal::TERM);
+    assert_eq!(control.ended().code(), Some(0));
+    fs::rename(folder.path("state"), folder.path("lost")).expect("moved");
+    let _control = Heddle::control_at(&folder, at, &[]);
+    let remedy = "if the control plane was replaced: heddle token create NODE there";
+    node.stderr_line(remedy);
+    let (code, status) = check(&folder, "n1");
+    assert_eq!(code, Some(6));
+    assert!(status["problems"].to_string().contains(remedy), "{status}");
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+
+    let token = token(&folder, "n1");
+    let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&token)]);
+    node.stderr_line("it joins anew");
+    eventually("it is a node again", || is_well(&folder, "n1", 2));
+}
+
 #[test]
 fn state_that_is_damaged_is_named_and_never_replaced() {
     let (folder, _) = mesh(8);

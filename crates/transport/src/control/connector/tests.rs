@@ -224,5 +224,7 @@ async fn a_clock_that_is_behind_learns_the_time_from_who_is_trusted() {
         let shown = own.leaf(&control(), NOW + 60, NOW + DAY);
         let (found, _) = connect(&connector, &shown, &[&own.root], None).await;
         assert_eq!(found.map(|_| ()), Err(Refusal::NotYetValid));
+        // What was shown is there for the message.
+        assert_eq!(connector.shown_validity(), Some((NOW + 60, NOW + DAY)));
     }
 }
