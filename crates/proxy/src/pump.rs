@@ -14,7 +14,7 @@ mod reframe;
 use std::task::{Context, Poll, ready};
 
 use heddle_wire::buffer::{Chain, Pool};
-use heddle_wire::http1::{BodyTracker, Framing, Line, Reject};
+use heddle_wire::http1::{BodyTracker, Framing, Line, Nominated, Reject};
 
 use crate::env::Blocks;
 use crate::io::SideError;
@@ -46,6 +46,8 @@ pub(crate) struct Pump {
     owes_end: bool,
     /// What was approved is a chunk of ours, whose end is still to be written.
     chunk_is_open: bool,
+    /// Trailers that are about the source's connection, as the head has said.
+    nominated: Option<Box<Nominated>>,
 }
 
 /// Which trailers go on, by their names: those of which the function says so.
@@ -78,7 +80,13 @@ impl Pump {
             reframe: Reframe::Keep,
             owes_end: false,
             chunk_is_open: false,
+            nominated: None,
         }
+    }
+
+    /// Trailers with these names do not go on.
+    pub(crate) fn drops(&mut self, nominated: Option<Box<Nominated>>) {
+        self.nominated = nominated;
     }
 
     /// Whether the body's last byte has been read and written, as far as the pump knows; what is
@@ -143,6 +151,24 @@ impl Pump {
     ///
     /// Ready when the body is through and the sink's outbox is flushed.
     pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        blocks: &Blocks<'_>,
+        source: &mut Side,
+        sink: &mut Side,
+        keeps: &Keeps<'_>,
+        progress: &mut bool,
+    ) -> Poll<Result<(), PumpError>> {
+        let Some(nominated) = self.nominated.take() else {
+            return self.poll_moving(cx, blocks, source, sink, keeps, progress);
+        };
+        let keeps = |name: &[u8]| keeps(name) && !nominated.names(name);
+        let polled = self.poll_moving(cx, blocks, source, sink, &keeps, progress);
+        self.nominated = Some(nominated);
+        polled
+    }
+
+    fn poll_moving(
         &mut self,
         cx: &mut Context<'_>,
         blocks: &Blocks<'_>,

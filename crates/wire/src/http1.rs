@@ -72,7 +72,7 @@ pub use reject::{REJECTS, Reject};
 pub use request::{Method, RequestHead, Version};
 pub use response::ResponseHead;
 pub use target::TargetForm;
-pub use trailer::may_be_trailer;
+pub use trailer::{Nominated, may_be_trailer};
 pub use upgrade::{may_be_offered, protocols};
 
 /// Most fields that a head can have, whatever [`Limits::max_fields`] says.

@@ -270,10 +270,12 @@ impl Connection {
         encode_response(exchange, attempt, response, buf, edits, out);
         attempt.reuse_upstream &=
             response.keep_alive && (attempt.from_node || exchange.request.is_over_after(response));
+        let nominated = response.nominated_trailers(buf);
         upstream.side.inbox.consume(head_bytes);
         // As long as nothing is sent, an answer that turns out malformed can still be replaced.
         exchange.response.download = Pump::new(response.framing);
         let download = &mut exchange.response.download;
+        download.drops(nominated);
         match exchange.request.http10 {
             true => download.goes_plain(upstream.side.has_frames()),
             false => download.goes(upstream.side.has_frames(), self.client.has_frames()),

@@ -152,6 +152,34 @@ fn trailers_of_answers_are_dropped_alike() {
 }
 
 #[test]
+fn a_trailer_that_connection_names_goes_no_further() {
+    let (upstream, bed) = Bed::scripted();
+    let lines = "X-Hop: 1\r\nX-Sum: 1\r\nx_hop: 2\r\n";
+    // The names may stand in several fields, beside what else is said of the connection.
+    for connection in [
+        "Connection: X-Hop\r\n",
+        "Connection: TE, keep-alive\r\nTE: trailers\r\nConnection: Other, x-hop\r\n",
+    ] {
+        let seen = trailers(&mut bed.client(), &upstream, connection, lines);
+        assert_eq!(seen, "X-Sum: 1\r\n", "{connection:?}");
+        let mut client = bed.sending(GET);
+        let mut server = upstream.replying(format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n{connection}\r\n1\r\nx\r\n0\r\n{lines}\r\n"
+        ));
+        client.head();
+        assert_eq!(trailer_section(&mut client), "X-Sum: 1\r\n");
+        // What the next message on the connection says is its own.
+        client.send(GET);
+        server.head();
+        server.send(format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n{lines}\r\n"
+        ));
+        client.head();
+        assert_eq!(trailer_section(&mut client), lines);
+    }
+}
+
+#[test]
 fn a_header_that_a_policy_judges_does_not_come_as_a_trailer() {
     for action in [PolicyAction::Deny, PolicyAction::Allow] {
         let upstream = Upstream::new();

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use super::{Edits, Field, FieldKind, Reject, Span};
+use super::{Edits, Field, FieldKind, Nominated, Reject, Span};
 
 /// Where a body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -178,6 +178,19 @@ impl Facts {
     #[inline]
     pub(super) fn nominates_any(&self) -> bool {
         !self.nominated.is_empty()
+    }
+
+    /// What is remembered of those until the trailers come, if any can.
+    #[inline]
+    pub(super) fn nominated_trailers(
+        &self,
+        buf: &[u8],
+        framing: Framing,
+    ) -> Option<Box<Nominated>> {
+        match framing {
+            Framing::Chunked if self.nominates_any() => Nominated::of(buf, &self.nominated),
+            _ => None,
+        }
     }
 
     /// Whether `Connection` names this field.

@@ -5,7 +5,7 @@ use super::framing::{Facts, Framing};
 use super::parse::{self, Stop, Window, max_fields};
 use super::scan::{self, token_before, token_end};
 use super::target::{self, TargetForm};
-use super::{Edits, Limits, Reject, authority, diagnose};
+use super::{Edits, Limits, Nominated, Reject, authority, diagnose};
 
 /// Request methods (RFC 9110 section 9.3, RFC 5789). Unknown ones are forwarded like any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -252,6 +252,13 @@ impl RequestHead {
             kind if kind.is_hop_by_hop() => true,
             _ => self.facts.nominates(buf, field.name.of(buf)),
         }
+    }
+
+    /// Names of trailers that must not go further than this connection, since `Connection` names them.
+    #[must_use]
+    #[inline]
+    pub fn nominated_trailers(&self, buf: &[u8]) -> Option<Box<Nominated>> {
+        self.facts.nominated_trailers(buf, self.framing)
     }
 
     fn clear(&mut self) {

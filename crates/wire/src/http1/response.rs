@@ -4,7 +4,7 @@ use super::field::{Field, FieldKind, Span};
 use super::framing::{Facts, Framing};
 use super::parse::{self, Stop, Window, max_fields};
 use super::scan::{chunk, text_end};
-use super::{Edits, Limits, Method, Reject, Version, diagnose};
+use super::{Edits, Limits, Method, Nominated, Reject, Version, diagnose};
 
 /// A response head as offsets into the bytes that it was parsed from. Reused from head to head.
 #[derive(Debug, Default)]
@@ -174,6 +174,13 @@ impl ResponseHead {
         if !unframed {
             self.facts.write_anew(&self.fields, edits);
         }
+    }
+
+    /// Names of trailers that must not go further than this connection, since `Connection` names them.
+    #[must_use]
+    #[inline]
+    pub fn nominated_trailers(&self, buf: &[u8]) -> Option<Box<Nominated>> {
+        self.facts.nominated_trailers(buf, self.framing)
     }
 
     fn clear(&mut self) {

@@ -1,7 +1,7 @@
 //! Which fields may come after a body (RFC 9110 section 6.5.1).
 
-use super::FieldKind;
 use super::field::same_name;
+use super::{FieldKind, Span};
 
 /// What else a server reads a request by, or a client an answer, before the body is there: content,
 /// controls, authentication. The kinds that a proxy acts on are known by themselves.
@@ -48,9 +48,57 @@ pub fn may_be_trailer(name: &[u8]) -> bool {
         && !HEAD_ONLY.iter().any(|known| same_name(known, name))
 }
 
+/// Names that `Connection` has nominated in the head of a message, while its trailers are awaited: none of these goes on
+/// either (RFC 9110 section 7.6.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nominated {
+    /// With a comma behind each.
+    names: Box<[u8]>,
+}
+
+impl Nominated {
+    /// Those of the names that could come as trailers. `None` if there are none.
+    #[cold]
+    pub(super) fn of(buf: &[u8], names: &[Span]) -> Option<Box<Self>> {
+        let mut kept = Vec::new();
+        let names = names.iter().map(|span| span.of(buf));
+        for name in names.filter(|name| may_be_trailer(name)) {
+            kept.extend_from_slice(name);
+            kept.push(b',');
+        }
+        let names = kept.into_boxed_slice();
+        (!names.is_empty()).then(|| Box::new(Nominated { names }))
+    }
+
+    /// Whether a trailer of this name, in any [spelling](same_name), was nominated.
+    #[must_use]
+    pub fn names(&self, name: &[u8]) -> bool {
+        let mut names = self.names.split(|&byte| byte == b',');
+        names.any(|nominated| same_name(nominated, name))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::may_be_trailer;
+    use super::{Nominated, Span, may_be_trailer};
+
+    #[test]
+    fn what_connection_names_is_no_trailer_in_any_spelling() {
+        let buf = b"TE, X-Secret,X-Sum";
+        let names = [Span::new(0, 2), Span::new(4, 12), Span::new(13, 18)];
+        // Those that are never trailers need not be remembered.
+        assert_eq!(Nominated::of(buf, &names[..1]), None);
+        let nominated = Nominated::of(buf, &names).unwrap();
+        for (name, is_named) in [
+            ("X-Secret", true),
+            ("x_secret", true),
+            ("x-sum", true),
+            ("X-Su", false),
+            ("X-Sum2", false),
+        ] {
+            assert_eq!(nominated.names(name.as_bytes()), is_named, "{name}");
+        }
+    }
 
     #[test]
     fn what_decides_about_a_message_may_not_come_after_it() {

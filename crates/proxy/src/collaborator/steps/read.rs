@@ -15,6 +15,7 @@ pub(super) fn read(context: &mut StepContext<'_>) -> Step {
     request.http10 = head.version == Version::Http10;
     request.keep_alive = head.keep_alive;
     request.upload = Pump::new(head.framing);
+    request.upload.drops(head.nominated_trailers(buf));
     request.replay_bytes = 0;
     let client = &mut context.client;
     if context.worker.log.is_some() {

@@ -200,6 +200,26 @@ fn an_endpoint_that_is_away_is_said_so() {
     pair.calling.expect_rejected("upstream_connect_failed", 1.0);
 }
 
+#[test]
+fn a_trailer_that_connection_names_reaches_no_other_node() {
+    const BODY: &str = "1\r\nx\r\n0\r\nX-Hop: 1\r\nX-Sum: 1\r\n\r\n";
+    const KEPT: &[u8] = b"1\r\nx\r\n0\r\nx-sum: 1\r\n\r\n";
+    let head = "Transfer-Encoding: chunked\r\nConnection: X-Hop\r\n\r\n";
+    for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
+        let (upstream, pair) = Pair::scripted_with(&over(between_nodes), AppProtocol::Http);
+        let mut client = pair.sending(
+            "shop",
+            format!("POST / HTTP/1.1\r\nHost: echo\r\n{head}{BODY}"),
+        );
+        let mut server = upstream.accept();
+        server.head();
+        assert_eq!(server.exact(KEPT.len()).to_ascii_lowercase(), KEPT);
+        server.send(format!("HTTP/1.1 200 OK\r\n{head}{BODY}"));
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        assert_eq!(client.exact(KEPT.len()).to_ascii_lowercase(), KEPT);
+    }
+}
+
 /// What the calling node answers and logs of a request and a flow, when the other node is found at `address`.
 fn expect_away(settings: &Settings, address: SocketAddr, status: u16, reason: &str) {
     for protocol in [AppProtocol::Http, AppProtocol::Tcp] {
