@@ -152,7 +152,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
         }
     }
 
-    tracing::info!("stopping: a second signal stops at once");
+    tracing::info!("stopping: a second signal, half a second from now or later, stops at once");
     plane.drain();
     keeping.abort();
     // The receiver is gone when it has ended by itself.

@@ -30,7 +30,7 @@ pub const PROGRAM: &str = "heddle-node";
 /// Commands of LocalWorkloads come over the network here, and the control plane chooses
 /// them: they are run only with --run.
 ///
-/// Signals: SIGTERM or SIGINT drains and stops, a second one stops at once; SIGHUP opens the
+/// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP opens the
 /// access log anew.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -317,7 +317,7 @@ pub async fn serve(
         }
     }
 
-    tracing::info!("stopping: a second signal stops at once");
+    tracing::info!("stopping: a second signal, half a second from now or later, stops at once");
     let ending = node.drain();
     tokio::pin!(ending);
     loop {
@@ -340,6 +340,7 @@ pub async fn serve(
 
 /// Starting is over: what only it took is given back.
 fn settle() {
+    heddle_proxy::give_back_heap();
     match program_pages::give_back() {
         Ok(_) => tracing::debug!("pages of the program that starting took are given back"),
         Err(error) => tracing::debug!(%error, "pages of the program that starting took are kept"),

@@ -59,6 +59,7 @@ pub use entry::{Direct, Entry, Inbound};
 pub use env::{MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub use failure::{Blame, Failure, Reason, Retry};
 pub use heddle_transport::Protocol;
+pub use manager::give_back as give_back_heap;
 pub use peers::{Peer, PeerFailure, PeerStatus};
 pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};
 pub use settings::{

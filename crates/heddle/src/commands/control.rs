@@ -59,13 +59,13 @@ pub(crate) struct Args {
     /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15014]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Metrics>,
-    #[command(flatten)]
-    etcd: Etcd,
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     log: LogFlags,
+    #[command(flatten)]
+    etcd: Etcd,
 }
 
 /// Takes the name of a trust domain.

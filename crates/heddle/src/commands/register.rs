@@ -84,8 +84,6 @@ pub(crate) struct Args {
     /// Register a COMMAND without waiting until it takes connections
     #[arg(long, requires = "command")]
     at_once: bool,
-    #[command(flatten)]
-    etcd: Etcd,
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -94,6 +92,8 @@ pub(crate) struct Args {
     /// What to run, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+    #[command(flatten)]
+    etcd: Etcd,
 }
 
 /// Takes `key=value`.

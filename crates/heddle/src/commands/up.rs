@@ -17,7 +17,7 @@ use crate::{settings, up};
 /// change that is wrong is reported and the last good state stays. With --etcd, providers that register
 /// by themselves (`heddle register`) are endpoints beside the folder's.
 ///
-/// Signals: SIGTERM or SIGINT drains and stops, a second one stops at once; SIGHUP opens the
+/// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP opens the
 /// access log anew.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -36,8 +36,6 @@ pub(crate) struct Args {
     /// The folder of manifests
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    #[command(flatten)]
-    etcd: Etcd,
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -48,6 +46,8 @@ pub(crate) struct Args {
     no_run: bool,
     #[command(flatten)]
     log: LogFlags,
+    #[command(flatten)]
+    etcd: Etcd,
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {

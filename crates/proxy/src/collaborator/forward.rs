@@ -333,8 +333,7 @@ impl Connection {
 
     /// Whether other policies are in force than those that the request was judged by.
     fn has_other_policies(&self, exchange: &Exchange) -> bool {
-        let now = self.worker.bound();
-        !Arc::ptr_eq(&now.snapshot, &exchange.decision.bound.snapshot)
+        !self.worker.follows(&exchange.decision.bound.snapshot)
     }
 
     /// Whether the policies of now allow the request in `scratch.out`, too: it may have waited for an endpoint, or for

@@ -99,7 +99,7 @@ impl Resident {
 }
 
 /// Gives what the heap has freed back to the machine.
-pub(super) fn give_back() {
+pub fn give_back() {
     #[cfg(target_env = "gnu")]
     {
         #[allow(unsafe_code, reason = "the C library's heap has no other way")]

@@ -33,7 +33,7 @@ use crate::link::Links;
 use crate::parcel::Arrival;
 use crate::peers::{Peer, PeerStatus};
 use crate::place::{Place, Pods, Way};
-use crate::route::{Found, PortIndex};
+use crate::route::{Found, PortIndex, Snapshot};
 use crate::upstream::{Endpoint, Upstreams};
 
 pub(crate) use accept::Listener;
@@ -109,6 +109,11 @@ impl Worker {
     /// The configuration for a request that begins now.
     pub(crate) fn bound(&self) -> Rc<Bound> {
         Rc::clone(&self.bound.borrow())
+    }
+
+    /// Whether requests that begin now follow this one, too.
+    pub(crate) fn follows(&self, snapshot: &Arc<Snapshot>) -> bool {
+        Arc::ptr_eq(&self.bound.borrow().snapshot, snapshot)
     }
 
     /// The series of opaque connections from a source to a destination.
