@@ -86,10 +86,7 @@ impl Pump {
 
     /// Trailers with these names do not go on.
     pub(crate) fn drops(&mut self, nominated: Option<Box<Nominated>>) {
-        // Most messages have none, and a pump is made for each.
-        if nominated.is_some() {
-            self.nominated = nominated;
-        }
+        self.nominated = nominated;
     }
 
     /// Whether the body's last byte has been read and written, as far as the pump knows; what is
@@ -153,25 +150,7 @@ impl Pump {
     /// Moves what can be moved now. `progress` is set when a byte moved.
     ///
     /// Ready when the body is through and the sink's outbox is flushed.
-    #[inline]
     pub(crate) fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        blocks: &Blocks<'_>,
-        source: &mut Side,
-        sink: &mut Side,
-        keeps: &Keeps<'_>,
-        progress: &mut bool,
-    ) -> Poll<Result<(), PumpError>> {
-        match self.nominated.is_some() {
-            true => self.poll_dropping(cx, blocks, source, sink, keeps, progress),
-            false => self.poll_moving(cx, blocks, source, sink, keeps, progress),
-        }
-    }
-
-    /// The same for a message whose head has said that trailers of it are not to go on.
-    #[cold]
-    fn poll_dropping(
         &mut self,
         cx: &mut Context<'_>,
         blocks: &Blocks<'_>,
