@@ -15,6 +15,22 @@ async fn no_connection_outlives_its_certificate() {
 }
 
 /// The wall clock may be ahead of the timers: nothing is answered after the end all the same.
+/// A server of connections over TCP, where no node has a workload.
+fn over_tcp(control: &Control, bounds: ServeBounds) -> ControlServer {
+    let mesh = MeshSource {
+        epoch: "tcp".to_owned(),
+        generation: control.generation.subscribe(),
+        for_node: Box::new(|_| MeshSlice {
+            generation: 1,
+            json: padded(0).into(),
+        }),
+        is_placed: Box::new(|_, _| false),
+    };
+    let clock: Clock = Arc::new(|| at(NOW));
+    let authority = Arc::clone(&control.authority);
+    ControlServer::new(authority, mesh, control.nodes.clone(), clock, bounds)
+}
+
 #[tokio::test]
 async fn an_expired_certificate_gets_nothing() {
     let control = Control::start();
@@ -108,22 +124,11 @@ async fn connections_are_accepted_authenticated_and_served() {
         };
         Ok((stream, peer))
     };
-    let mesh = MeshSource {
-        epoch: "tcp".to_owned(),
-        generation: control.generation.subscribe(),
-        for_node: Box::new(|_| MeshSlice {
-            generation: 1,
-            json: padded(0).into(),
-        }),
-        is_placed: Box::new(|_, _| false),
-    };
     let bounds = ServeBounds {
         handshakes: 1,
         ..ServeBounds::default()
     };
-    let clock: Clock = Arc::new(|| at(NOW));
-    let authority = Arc::clone(&control.authority);
-    let server = ControlServer::new(authority, mesh, control.nodes.clone(), clock, bounds);
+    let server = over_tcp(&control, bounds);
     let counters = server.counters();
     let (stop, stopped) = oneshot::channel::<()>();
     let served = tokio::spawn(server.serve(listener, handshake, async {
@@ -175,22 +180,11 @@ async fn a_connection_that_waits_for_a_place_is_counted_and_served_when_there_is
         };
         Ok((stream, peer))
     };
-    let mesh = MeshSource {
-        epoch: "tcp".to_owned(),
-        generation: control.generation.subscribe(),
-        for_node: Box::new(|_| MeshSlice {
-            generation: 1,
-            json: padded(0).into(),
-        }),
-        is_placed: Box::new(|_, _| false),
-    };
     let bounds = ServeBounds {
         connections: 1,
         ..ServeBounds::default()
     };
-    let clock: Clock = Arc::new(|| at(NOW));
-    let authority = Arc::clone(&control.authority);
-    let server = ControlServer::new(authority, mesh, control.nodes.clone(), clock, bounds);
+    let server = over_tcp(&control, bounds);
     let counters = server.counters();
     let (stop, stopped) = oneshot::channel::<()>();
     let served = tokio::spawn(server.serve(listener, handshake, async {
