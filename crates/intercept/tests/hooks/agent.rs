@@ -19,7 +19,7 @@ const CGROUP: &str = "HEDDLE_TEST_CGROUP";
 #[derive(Serialize, Deserialize)]
 struct Wanted {
     family: Family,
-    is_stream: bool,
+    kind: u32,
     protocol: u32,
 }
 
@@ -65,10 +65,9 @@ impl Agent {
         kind: SocketType,
         protocol: u32,
     ) -> std::io::Result<OwnedFd> {
-        let is_stream = kind == SocketType::STREAM;
         let wanted = Wanted {
             family,
-            is_stream,
+            kind: kind.as_raw(),
             protocol,
         };
         send(&self.channel, &wanted, &[netns]).unwrap();
@@ -133,14 +132,23 @@ fn serves() {
 }
 
 fn make(wanted: &Wanted) -> std::io::Result<OwnedFd> {
-    let family = match wanted.family {
+    socket_of(
+        wanted.family,
+        SocketType::from_raw(wanted.kind),
+        wanted.protocol,
+    )
+}
+
+/// A raw socket of the test itself, in the namespace that its thread is in.
+pub(crate) fn raw(family: Family, protocol: u32) -> std::io::Result<OwnedFd> {
+    socket_of(family, SocketType::RAW, protocol)
+}
+
+fn socket_of(family: Family, kind: SocketType, protocol: u32) -> std::io::Result<OwnedFd> {
+    let family = match family {
         Family::V4 => AddressFamily::INET,
         Family::V6 => AddressFamily::INET6,
     };
-    let kind = match wanted.is_stream {
-        true => SocketType::STREAM,
-        false => SocketType::DGRAM,
-    };
-    let protocol = std::num::NonZeroU32::new(wanted.protocol).map(Protocol::from_raw);
+    let protocol = std::num::NonZeroU32::new(protocol).map(Protocol::from_raw);
     Ok(socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?)
 }

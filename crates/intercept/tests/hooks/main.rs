@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod agent;
+mod associations;
 mod capture;
 mod cost;
 mod datagrams;
