@@ -1,6 +1,7 @@
 //! Two nodes: what one of them cannot do alone.
 
 mod absent;
+mod by_hand;
 mod elsewhere;
 mod endings;
 mod heads;
@@ -8,6 +9,7 @@ mod http2;
 mod links;
 mod mixed;
 mod named;
+mod one_way;
 pub(crate) mod pair;
 mod refused;
 mod relay;

@@ -7,109 +7,16 @@ use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
 use heddle_proxy::{Peer, Protocol};
-use heddle_wire::link::{Code, LinkLimits, Opened, Serial, Session, Streams};
+use heddle_wire::link::Code;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
+use super::by_hand::Caller;
 use super::pair::Pair;
 use super::refused::{Intruder, intruder, preface};
 use super::shown::shows;
-use crate::support::{Client, GET, PATIENCE, Upstream, bounded, each_connection, get, serve};
+use crate::support::{Client, GET, PATIENCE, bounded, each_connection, get, serve};
 
 const OVER_SHARE: &str = "heddle_connections_over_share_total";
-
-/// The calling end of a link that a test has in hand.
-struct Caller {
-    intruder: Intruder,
-    session: Session,
-    told: Told,
-}
-
-/// What it was told.
-#[derive(Default)]
-struct Told {
-    away: Option<Code>,
-    ended: bool,
-}
-
-impl Streams for Told {
-    fn opened(&mut self, _: Serial, _: Opened, _: &[u8], _: Option<u32>) {}
-    fn head(&mut self, _: Serial, _: Code, _: &[u8]) {}
-    fn data(&mut self, _: Serial, _: &[u8]) {}
-    fn ended(&mut self, _: Serial) {
-        self.ended = true;
-    }
-    fn reset(&mut self, _: Serial, _: Code) {}
-    fn writable(&mut self, _: Serial) {}
-    fn over(&mut self, _: Serial) {}
-    fn lost(&mut self, _: Serial, _: bool) {}
-    fn going_away(&mut self, code: Code, _: Option<Serial>) {
-        self.away = Some(code);
-    }
-}
-
-impl Caller {
-    /// A link of the shop's, if the other node says anything.
-    fn of(pair: &Pair) -> Option<Caller> {
-        Caller::named(pair, "shop")
-    }
-
-    fn named(pair: &Pair, who: &str) -> Option<Caller> {
-        let mut caller = Caller {
-            intruder: intruder(pair, who, Protocol::Link),
-            session: Session::client(LinkLimits::INITIAL),
-            told: Told::default(),
-        };
-        caller.session.connected(0);
-        caller.send();
-        caller.hear();
-        caller.session.token().map(|_| caller)
-    }
-
-    /// A link of this caller's, on which it has asked for this.
-    fn asking(pair: &Pair, who: &str, destination: &[u8]) -> Caller {
-        let mut caller = Caller::named(pair, who).unwrap();
-        caller.ask(destination);
-        caller.send();
-        caller
-    }
-
-    /// A link of each of these, with a request that the endpoint has.
-    fn served(pair: &Pair, upstream: &Upstream, callers: &[&str]) -> Vec<(Caller, Client)> {
-        let here = preface(1, upstream.address, "echo");
-        let served = callers.iter().map(|who| {
-            let caller = Caller::asking(pair, who, &here);
-            (caller, upstream.accept())
-        });
-        served.collect()
-    }
-
-    fn send(&mut self) {
-        while self.session.wants_transmit() {
-            let mut out = Vec::new();
-            self.session.transmit(&mut out, 16_000, 0);
-            self.intruder.send(&out);
-        }
-    }
-
-    /// Waits for the next words.
-    fn hear(&mut self) {
-        self.intruder.hear();
-        let heard = std::mem::take(&mut self.intruder.heard);
-        let _broken = self.session.receive(&heard, 0, &mut self.told);
-    }
-
-    /// With what it is told to go, if it is.
-    fn farewell(&mut self) -> Option<Code> {
-        while self.told.away.is_none() && !self.intruder.closed {
-            self.hear();
-        }
-        self.told.away
-    }
-
-    fn ask(&mut self, destination: &[u8]) -> Option<Serial> {
-        self.session.open(0, destination, GET.as_bytes(), true).ok()
-    }
-}
 
 fn wait_for(pair: &Pair, links: usize) {
     pair.called.expect("heddle_links_active", &[], links as f64);
