@@ -22,7 +22,7 @@ demo: ## run a small bookstore mesh of two nodes here for a minute, as root in p
 	@cargo build --locked --profile fast --package heddle --package heddle-lab-program --package bookstore
 	@PATH="$(CARGO_TARGET_DIR)/fast:$$PATH" heddle-lab demo $(ARGS)
 
-test: ## everything that CI runs: format, lints, docs, tests, instruction counts, what a request costs, fuzz smoke, demo
+test: ## everything that CI runs: format, lints, docs, tests, instruction counts, what a request costs, demo
 	@$(SETUP) build test
 	@scripts/test.sh
 

@@ -34,6 +34,11 @@ run() { # run TARGET SECONDS
         echo "$1: FINDING after $(executions "$log") inputs, see above"
         return 1
     fi
+    if [ "$(executions "$log")" -eq 0 ]; then
+        tail -n 20 "$log"
+        echo "$1: no input was tried, see above"
+        return 1
+    fi
     echo "$1: $2 s, $(executions "$log") inputs, no finding"
 }
 features() { [ "$1" != certificate_request ] || echo --features=authority; }
@@ -47,7 +52,13 @@ case ${1:-} in
 esac
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    mapfile -t targets < <(cargo +nightly fuzz list)
+    # Not from a process substitution, whose failure is lost: with no targets nothing would be fuzzed, and nothing fail.
+    listed=$(cargo +nightly fuzz list)
+    mapfile -t targets <<<"$listed"
+    if [ -z "$listed" ]; then
+        echo "fuzz: cargo fuzz lists no targets" >&2
+        exit 1
+    fi
 fi
 
 failed=0

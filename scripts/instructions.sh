@@ -31,7 +31,13 @@ fi
 failed=0
 counts=$(mktemp)
 trap 'rm -f "$counts"' EXIT
-for operation in $("$program" --list); do
+# By itself, so that a list that fails ends the script, and not only the loop.
+operations=$("$program" --list)
+if [ -z "$operations" ]; then
+    echo "instructions: $program lists no operations" >&2
+    exit 1
+fi
+for operation in $operations; do
     once=$(count "$operation" "$times")
     twice=$(count "$operation" $((2 * times)))
     now=$(((twice - once + times / 2) / times))
@@ -43,6 +49,15 @@ for operation in $("$program" --list); do
         failed=1
     fi
 done
+# What is on record and not counted any more would never be missed.
+if [ -n "$compare" ]; then
+    for name in $(sed '/^#/d' "$record" | awk '{ print $2 }'); do
+        if ! grep -qx " *[0-9]* $name" "$counts"; then
+            echo "instructions: $name is on record, and not listed: scripts/instructions.sh --update"
+            failed=1
+        fi
+    done
+fi
 if [ "${1:-}" = --update ]; then
     {
         echo "# Instructions per operation; written by scripts/instructions.sh --update."

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_lab::lab::{self, Family, Lab, LabName, Plan, Programs};
+use heddle_skips::skipped;
 use tempfile::TempDir;
 
 #[path = "lab/operating.rs"]
@@ -84,11 +85,6 @@ impl Drop for Written {
             let _left = lab::down(&self.name);
         }
     }
-}
-
-/// Says it past the harness, which keeps what tests that pass have printed to itself.
-fn skipped(why: &str) {
-    let _closed = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
 fn programs() -> Programs {

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use heddle_intercept::request::PodState;
 use heddle_lab::lab::Family;
+use heddle_skips::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::in_a_pod::now_us;
 use crate::load::{Kind, Load, Outcome};
 use crate::programs::{Serving, text};
-use crate::stage::{Scene, Stage, pause, skipped, until};
+use crate::stage::{Scene, Stage, pause, until};
 
 /// How long a node may be without a proxy. A program that was not optimised is to be back in a second; beside
 /// a compiler it has been seen to take two.

@@ -6,13 +6,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use heddle_skips::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::deaths::{holder, proxy_of};
 use crate::in_a_pod::now_us;
 use crate::load::{Kind, Load, Outcome, failures};
 use crate::programs::Serving;
-use crate::stage::{Scene, Stage, pause, skipped, until};
+use crate::stage::{Scene, Stage, pause, until};
 
 /// How long after its restart a node may be without an answer. A program that was not optimised has as long as it takes
 /// beside a compiler.

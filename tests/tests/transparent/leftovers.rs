@@ -2,9 +2,11 @@
 
 use std::process::{Command, Stdio};
 
+use heddle_skips::skipped;
+
 use crate::deaths::kill_both;
 use crate::programs::text;
-use crate::stage::{Scene, Stage, skipped, until};
+use crate::stage::{Scene, Stage, until};
 
 /// Runs a program in a pod's network namespace; `None`: it is not there, or not content.
 pub(crate) fn inside(stage: &Stage, pod: &str, words: &[&str]) -> Option<String> {

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use heddle_skips::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::stage::{Stage, pause, skipped, until};
+use crate::stage::{Stage, pause, until};
 
 /// Where Debian puts what is not in every user's `PATH`.
 const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/lib/git-core", "/usr/lib/postgresql"];

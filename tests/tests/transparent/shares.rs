@@ -4,9 +4,11 @@ use std::fs::File;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use heddle_skips::skipped;
+
 use crate::leftovers::inside;
 use crate::load::{Kind, Load, failures};
-use crate::stage::{Scene, Stage, pause, skipped, until};
+use crate::stage::{Scene, Stage, pause, until};
 
 /// Connections that a flood tries to hold: more than all pods of a node may.
 const TRIED: usize = 9_000;

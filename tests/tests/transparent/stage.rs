@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use heddle_intercept::Exclude;
 use heddle_intercept::request::{self, PodState, Request};
 use heddle_lab::lab::{self, Family, Lab, LabName, Node, Note, Plan, Pod, Programs};
+use heddle_skips::skipped;
 use tempfile::TempDir;
 
 use crate::capture::Capture;
@@ -386,11 +387,6 @@ fn said(program: &Path, arguments: &[&str]) -> Result<String, String> {
         true => Ok(text(&output.stdout)),
         false => Err(text(&output.stderr)),
     }
-}
-
-/// Says why a test is not, past the harness, which keeps what tests that pass have printed to itself.
-pub(crate) fn skipped(why: &str) {
-    let _may_be_closed = writeln!(io::stderr(), "SKIPPED: {why}");
 }
 
 /// Waits until something is so.

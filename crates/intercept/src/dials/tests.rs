@@ -1,5 +1,4 @@
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
@@ -23,8 +22,7 @@ route add fd00::/64 dev silence";
 /// A namespace with such places. `None`: it cannot be had here, which is said.
 pub(crate) fn silence() -> Option<File> {
     if !rustix::process::geteuid().is_root() {
-        let why = "SKIPPED, nothing was proven: namespaces are made by root";
-        let _closed = writeln!(io::stderr(), "{why}");
+        heddle_skips::skipped("namespaces are made by root");
         return None;
     }
     let netns = File::from(namespace::create().unwrap());

@@ -1,5 +1,3 @@
-use std::io::Write;
-
 use super::*;
 
 fn found(missing: &[&str]) -> Vec<Finding> {
@@ -64,10 +62,7 @@ fn this_machine_is_looked_at_and_left_as_it_was() {
     assert!(!serde_json::to_string(&probe).unwrap().is_empty());
     assert_eq!(groups().unwrap_or(0), 0);
     if privileges().is_err() {
-        let _ = writeln!(
-            io::stderr(),
-            "SKIPPED: without root there is nothing to be found"
-        );
+        heddle_skips::skipped("without root there is nothing to be found");
         return;
     }
     let namespaces = probe

@@ -1,6 +1,5 @@
 //! What is remembered of connections until their listener has them.
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -107,8 +106,7 @@ pub(crate) fn may_have(descriptors: usize) -> bool {
     if limits.maximum.is_some_and(|most| most < wanted)
         || setrlimit(Resource::Nofile, raised).is_err()
     {
-        let why = format!("{wanted} descriptors are not to be had");
-        let _ = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
+        heddle_skips::skipped(&format!("{wanted} descriptors are not to be had"));
         return false;
     }
     true

@@ -1,7 +1,7 @@
 //! A node and its pods: namespaces, links between them, control groups, and a BPF file system of the test's own.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -54,8 +54,7 @@ pub(crate) fn on_stage(test: impl FnOnce(&Stage) + Send) {
     let cgroup2 = match possible() {
         Ok(cgroup2) => cgroup2,
         Err(why) => {
-            // Not by the macro, whose lines are hidden when a test passes.
-            let _ = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
+            heddle_skips::skipped(&why);
             return;
         }
     };

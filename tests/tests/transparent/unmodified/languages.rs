@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::{CLIENTS, stage};
 use crate::programs::{are_here, text};
-use crate::stage::skipped;
+use heddle_skips::skipped;
 
 /// One request with the client that every Java has, with HTTP/2 on its mind, as it is by default.
 const JAVA: &str = r#"

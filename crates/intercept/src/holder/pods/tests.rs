@@ -1,4 +1,3 @@
-use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
@@ -29,7 +28,7 @@ pub(in crate::holder) fn pods() -> Option<Pods> {
     match hooks {
         Ok(hooks) => Some(Pods::new(hooks, None, ranges()).unwrap()),
         Err(why) => {
-            let _closed = writeln!(io::stderr(), "SKIPPED, nothing was proven: {why}");
+            heddle_skips::skipped(&why);
             None
         }
     }

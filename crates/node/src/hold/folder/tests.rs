@@ -16,7 +16,7 @@ const USER: User = User {
 /// A folder as a node that was root has left it. `None`, said loudly, where the test cannot give it to a user.
 fn left_by_root() -> Option<(tempfile::TempDir, PathBuf)> {
     if !geteuid().is_root() {
-        eprintln!("SKIPPED: only root gives away what it has");
+        heddle_skips::skipped("only root gives away what it has");
         return None;
     }
     let above = tempfile::tempdir().unwrap();
