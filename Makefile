@@ -12,7 +12,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 RELEASE := $(CARGO_TARGET_DIR)/release
 SETUP := scripts/setup.sh
 
-.PHONY: help demo test check bench dist soak fuzz setup clean
+.PHONY: help demo test check bench results dist soak fuzz setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ bench: ## measure the proxy beside its peers, which it installs (ARGS=--quick: s
 	@$(SETUP) build
 	@cargo build --locked --release --package heddle --package heddle-lab-program
 	@PATH="$(RELEASE):$$PATH" heddle-lab bench $(or $(BENCH),proxy) $(ARGS)
+
+results: ## every figure that README and docs quote, in parts that are not measured twice: as root, three hours (ARGS="--only NAME", --again, --draft --quick; PUBLISHED=1: windows of 60 s)
+	@$(SETUP) build
+	@cargo build --locked --release --package heddle --package heddle-lab-program
+	@"$(RELEASE)/heddle-lab" bench results $(ARGS)
 
 dist: ## stripped static binaries with their checksums, in dist/
 	@$(SETUP) build

@@ -11,10 +11,11 @@ use anyhow::Context;
 use clap::Args;
 
 use super::child::words;
+use super::findings::Findings;
 use super::instructions;
 use super::machine::Machine;
 use super::proxy::main_cell;
-use super::runner::Subject;
+use super::runner::{Subject, write_json};
 use super::stage::{Stage, parse};
 use super::syscalls::Method;
 use super::systems::{ProxyKind, System, Traffic, Work};
@@ -28,6 +29,9 @@ pub struct CostOptions {
     /// Write FILE anew instead.
     #[arg(long, requires = "expect")]
     update: bool,
+    /// Write every figure to FILE as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     #[command(flatten)]
     subject: Subject,
     /// Set once the process has a network namespace of its own.
@@ -55,6 +59,13 @@ pub(super) fn run(options: &CostOptions) -> anyhow::Result<()> {
     );
     let program = options.subject.heddle()?;
     let figures = measure(&System::new("heddle", ProxyKind::Heddle, &program)?)?;
+    if options.json.is_some() {
+        let mut findings = Findings::new("cost", false, machine);
+        for figure in &figures {
+            findings.value(figure.name, Some(figure.value));
+        }
+        write_json(options.json.as_deref(), &findings)?;
+    }
     let Some(file) = &options.expect else {
         print!("{}", record(&figures));
         return Ok(());

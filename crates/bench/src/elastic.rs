@@ -43,7 +43,7 @@ pub(super) fn run(options: &Elastic) -> anyhow::Result<()> {
     let measured = measure(&stage, cycles_and_rounds, &mut runner.findings);
     let timeline = runner.end(measured)?;
     if let Some(file) = &options.svg {
-        timeline.draw(file)?;
+        timeline.draw(file, options.run.quick)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::machine::Machine;
+use super::statistics::Spread;
 
 /// What an experiment of Heddle alone has found: for a person in words, for scripts as JSON.
 #[derive(Serialize)]
@@ -15,6 +16,13 @@ pub(super) struct Findings {
     pub(super) rows: Vec<serde_json::Value>,
     ratios: BTreeMap<String, f64>,
     values: BTreeMap<String, f64>,
+    /// The rounds behind `ratios` and `values`, where there are several.
+    ratio_spreads: BTreeMap<String, Spread>,
+    value_spreads: BTreeMap<String, Spread>,
+    /// Rounds that were left out, and why: the figures are of the others.
+    problems: Vec<String>,
+    /// Why the whole does not count, if it does not.
+    invalid: Vec<String>,
     /// The same for a person, printed when everything is measured: progress goes to the terminal
     /// meanwhile.
     #[serde(skip)]
@@ -31,6 +39,10 @@ impl Findings {
             rows: Vec::new(),
             ratios: BTreeMap::new(),
             values: BTreeMap::new(),
+            ratio_spreads: BTreeMap::new(),
+            value_spreads: BTreeMap::new(),
+            problems: Vec::new(),
+            invalid: Vec::new(),
             text: String::new(),
         }
     }
@@ -42,9 +54,23 @@ impl Findings {
     }
 
     /// Notes a figure; what could not be measured is left out.
-    pub(super) fn value(&mut self, name: &'static str, value: Option<f64>) {
-        self.values
-            .extend(value.map(|value| (name.to_owned(), value)));
+    pub(super) fn value(&mut self, name: &'static str, value: impl Into<Measured>) {
+        let value = value.into();
+        note(name, value, &mut self.values, &mut self.value_spreads);
+    }
+
+    /// Says that a round is left out.
+    pub(super) fn problem(&mut self, problem: impl Into<String>) {
+        let problem = problem.into();
+        self.say(&problem);
+        self.problems.push(problem);
+    }
+
+    /// Says that the whole does not count: something was answered wrongly, or was not what it should have been.
+    pub(super) fn invalid(&mut self, why: impl Into<String>) {
+        let why = why.into();
+        self.say(format!("  INVALID: {why}"));
+        self.invalid.push(why);
     }
 
     /// Shows what was said.
@@ -61,9 +87,45 @@ impl Findings {
     }
 
     /// Notes a ratio, likewise.
-    pub(super) fn ratio(&mut self, name: impl Into<String>, ratio: Option<f64>) {
-        self.ratios.extend(ratio.map(|ratio| (name.into(), ratio)));
+    pub(super) fn ratio(&mut self, name: impl Into<String>, ratio: impl Into<Measured>) {
+        let (name, ratio) = (name.into(), ratio.into());
+        note(&name, ratio, &mut self.ratios, &mut self.ratio_spreads);
     }
+}
+
+/// A figure that may be missing, with the rounds behind it if there are several.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    figure: Option<f64>,
+    spread: Option<Spread>,
+}
+
+impl From<Option<f64>> for Measured {
+    fn from(figure: Option<f64>) -> Measured {
+        Measured {
+            figure,
+            spread: None,
+        }
+    }
+}
+
+impl From<Option<Spread>> for Measured {
+    fn from(spread: Option<Spread>) -> Measured {
+        Measured {
+            figure: spread.as_ref().map(|spread| spread.median),
+            spread: spread.filter(|spread| spread.rounds.len() > 1),
+        }
+    }
+}
+
+fn note(
+    name: &str,
+    measured: Measured,
+    figures: &mut BTreeMap<String, f64>,
+    spreads: &mut BTreeMap<String, Spread>,
+) {
+    figures.extend(measured.figure.map(|figure| (name.to_owned(), figure)));
+    spreads.extend(measured.spread.map(|spread| (name.to_owned(), spread)));
 }
 
 /// A figure with so many decimals, or that there is none.

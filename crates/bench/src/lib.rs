@@ -1,8 +1,8 @@
 //! Experiments that measure Heddle beside other proxies.
 //!
-//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `elastic`, `between`,
-//! `concurrency` and `node` are the experiments; the rest are their instruments. The load generator, the upstream and the
-//! confinement of every process are processes of this same program.
+//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `elastic`, `between`, `concurrency` and `node` are the experiments,
+//! `results` runs them all and writes down what they found; the rest are their instruments. The load generator, the
+//! upstream and the confinement of every process are processes of this same program.
 
 use clap::Subcommand;
 
@@ -41,6 +41,7 @@ mod plot;
 mod provider;
 mod proxy;
 mod report;
+mod results;
 mod runner;
 mod sheet;
 mod stage;
@@ -80,6 +81,8 @@ pub enum BenchCommand {
     NodeQps(node::NodeBenchOptions),
     /// What a request takes as connections become more, on one node and between two, likewise.
     NodeLatency(node::NodeBenchOptions),
+    /// All of these in full, into docs/results and the pages that quote them, as far as they are not on record.
+    Results(results::ResultsOptions),
 }
 
 /// Runs one experiment to its report.
@@ -101,5 +104,6 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::NodeCpu(options) => node::cpu(options),
         BenchCommand::NodeQps(options) => node::qps(options),
         BenchCommand::NodeLatency(options) => node::latency(options),
+        BenchCommand::Results(options) => results::run(options),
     }
 }

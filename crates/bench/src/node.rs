@@ -4,12 +4,12 @@
 //! the same requests between the same pods; their labs are up at the same time and are loaded one after
 //! another, in an order that rotates. `docs/benchmarks.md` explains every choice.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 
 use super::install;
+use super::plot;
 use super::runner::{Network, RunOptions, Runner, Subject};
 use chart::Panel;
 use kind::Kind;
@@ -119,12 +119,8 @@ impl NodeExperiment<'_> {
     fn conclude(self, measured: anyhow::Result<()>, panels: &[Panel]) -> anyhow::Result<()> {
         self.runner.end(measured)?;
         match &self.options.svg {
-            Some(file) => write(file, &chart::draw(panels)?),
+            Some(file) => plot::write(file, &chart::draw(panels)?, self.options.run.quick),
             None => Ok(()),
         }
     }
-}
-
-fn write(file: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }

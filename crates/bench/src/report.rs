@@ -141,6 +141,8 @@ pub(super) struct Report {
     pub(super) ratio_spreads: BTreeMap<String, Spread>,
     /// Medians by name, for a comparison of two reports.
     pub(super) values: BTreeMap<String, f64>,
+    /// The rounds behind `values`.
+    pub(super) value_spreads: BTreeMap<String, Spread>,
     pub(super) notes: Vec<String>,
     #[serde(skip)]
     pub(super) main: Cell,
@@ -159,7 +161,19 @@ impl Report {
         let rows = rows(systems, runs);
         notes.extend(disturbance(&rows));
         let ratio_spreads = ratios(systems, runs, main);
-        let values = values(&rows, main);
+        let value_spreads = values(&rows, main);
+        let offered = rows
+            .iter()
+            .find(|row| row.valid && row.cell == main && row.measure == Measure::FixedRate);
+        let mut values: BTreeMap<String, f64> = value_spreads
+            .iter()
+            .map(|(name, spread)| (name.clone(), spread.median))
+            .collect();
+        values.extend(
+            offered
+                .and_then(|row| row.offered_per_s)
+                .map(|rate| ("offered_per_s".to_owned(), rate)),
+        );
         Report {
             scenario: "proxy",
             quick,
@@ -175,6 +189,7 @@ impl Report {
                 .collect(),
             ratio_spreads,
             values,
+            value_spreads,
             notes,
             main,
         }
@@ -309,7 +324,7 @@ fn ratios(systems: &[System], runs: &[Run], main: Cell) -> BTreeMap<String, Spre
     found
 }
 
-fn values(rows: &[Row], main: Cell) -> BTreeMap<String, f64> {
+fn values(rows: &[Row], main: Cell) -> BTreeMap<String, Spread> {
     let mut values = BTreeMap::new();
     for row in rows.iter().filter(|row| row.valid) {
         let of_main = row.cell == main;
@@ -337,14 +352,8 @@ fn values(rows: &[Row], main: Cell) -> BTreeMap<String, f64> {
         };
         for (figure, name) in wanted {
             if let Some(spread) = row.figures.get(figure) {
-                values.insert(format!("{}_{name}", row.system), spread.median);
+                values.insert(format!("{}_{name}", row.system), spread.clone());
             }
-        }
-        if of_main && row.measure == Measure::FixedRate {
-            values.extend(
-                row.offered_per_s
-                    .map(|rate| ("offered_per_s".to_owned(), rate)),
-            );
         }
     }
     values

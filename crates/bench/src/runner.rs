@@ -10,6 +10,9 @@ use serde::Serialize;
 use super::findings::Findings;
 use super::machine::Machine;
 
+/// What a quick run says of itself, in words and in pictures.
+pub(super) const NOT_FOR_PUBLICATION: &str = "not for publication";
+
 /// What the user may say to every experiment.
 #[derive(Args, Clone)]
 pub(crate) struct RunOptions {
@@ -63,6 +66,9 @@ impl RunOptions {
             machine.cores >= 2,
             "this experiment needs two cores, one for the proxies alone"
         );
+        if self.quick {
+            println!("A quick run: {NOT_FOR_PUBLICATION}.");
+        }
         Ok(machine)
     }
 
@@ -121,7 +127,11 @@ impl Runner {
     }
 }
 
-fn write_json(file: Option<&Path>, found: &impl Serialize) -> anyhow::Result<()> {
+/// Writes what was found to a file, if there is one.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn write_json(file: Option<&Path>, found: &impl Serialize) -> anyhow::Result<()> {
     let Some(file) = file else { return Ok(()) };
     let text = serde_json::to_string_pretty(found)?;
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))

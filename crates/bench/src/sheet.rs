@@ -70,22 +70,18 @@ impl Sheet {
         Spread::of(&rounds.values().copied().collect::<Vec<_>>())
     }
 
-    pub(super) fn median(&self, name: &'static str, system: &str, cell: &str) -> Option<f64> {
-        self.spread(name, system, cell).map(|spread| spread.median)
-    }
-
     /// The quotient of two systems in a cell, taken in each round that both have, and of these the median.
     pub(super) fn ratio(
         &self,
         name: &'static str,
         (ours, theirs): (&str, &str),
         cell: &str,
-    ) -> Option<f64> {
+    ) -> Option<Spread> {
         let own = self.rounds(name, ours, cell)?;
         let others = self.rounds(name, theirs, cell)?;
         let ours: Vec<_> = own.values().copied().map(Some).collect();
         let theirs: Vec<_> = own.keys().map(|round| others.get(round).copied()).collect();
-        statistics::ratio(&ours, &theirs).map(|spread| spread.median)
+        statistics::ratio(&ours, &theirs)
     }
 
     /// A table with a row for each system in each cell that has one of these figures.
@@ -128,7 +124,7 @@ impl Sheet {
     /// Says which rounds do not count.
     pub(super) fn tell_problems(&self, findings: &mut Findings) {
         for problem in &self.problems {
-            findings.say(problem);
+            findings.problem(problem);
         }
     }
 }

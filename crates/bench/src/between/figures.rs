@@ -9,7 +9,7 @@ use super::sharing::Times;
 use super::{BetweenPlan, CALLERS, Transport};
 use crate::findings::{Findings, failures, shown};
 use crate::load::Outcome;
-use crate::statistics;
+use crate::statistics::{self, Spread};
 
 /// What one run found.
 #[derive(Debug, Clone, Serialize)]
@@ -100,10 +100,10 @@ impl BetweenRuns {
             let qps =
                 |all: &[BetweenRun]| all.iter().map(|found| Some(found.qps)).collect::<Vec<_>>();
             let ratio = statistics::ratio(&qps(links), &qps(http1));
-            findings.ratio(names.busy, median(links, BetweenRun::max_vs_min));
-            findings.ratio(names.busy_http1, median(http1, BetweenRun::max_vs_min));
-            findings.ratio(names.qps, ratio.map(|ratio| ratio.median));
-            findings.value(names.seconds, median(links, |found| found.shared_s));
+            findings.ratio(names.busy, spread(links, BetweenRun::max_vs_min));
+            findings.ratio(names.busy_http1, spread(http1, BetweenRun::max_vs_min));
+            findings.ratio(names.qps, ratio);
+            findings.value(names.seconds, spread(links, |found| found.shared_s));
             let unshared = links
                 .iter()
                 .filter(|found| found.shared_s.is_none())
@@ -140,8 +140,12 @@ impl BetweenRuns {
 }
 
 /// The median of those that have the figure.
+fn spread(all: &[BetweenRun], pick: impl Fn(&BetweenRun) -> Option<f64>) -> Option<Spread> {
+    Spread::of(&all.iter().filter_map(pick).collect::<Vec<_>>())
+}
+
 fn median(all: &[BetweenRun], pick: impl Fn(&BetweenRun) -> Option<f64>) -> Option<f64> {
-    statistics::median(&all.iter().filter_map(pick).collect::<Vec<_>>())
+    spread(all, pick).map(|spread| spread.median)
 }
 
 #[cfg(test)]

@@ -15,9 +15,10 @@ use heddle_telemetry::Registry;
 use serde_json::json;
 
 use super::stage::ElasticStage;
+use crate::account;
 use crate::findings::{Findings, failures, shown};
 use crate::load::Outcome;
-use crate::{account, statistics};
+use crate::statistics::{self, Spread};
 
 /// Idle connections, and how often each moves in a round.
 const CONNECTIONS: usize = 200;
@@ -111,7 +112,7 @@ fn cost(bed: &Bed, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
         "  {} µs of CPU for each move, both workers and the Manager together",
         shown(cpu, 1)
     ));
-    findings.value("move_cpu_us", cpu);
+    findings.value("move_cpu_us", Spread::of(&cpu_us));
     let row = json!({ "scenario": "moves", "cpu_us": cpu_us });
     findings.rows.push(row);
     Ok(())
@@ -148,9 +149,10 @@ fn notice(
     }
     let p999 = |all: &[Outcome]| {
         let all: Vec<f64> = all.iter().map(|o| o.p999_us / 1e3).collect();
-        statistics::median(&all)
+        Spread::of(&all)
     };
     let (still_ms, moving_ms) = (p999(&still), p999(&moving));
+    let median = |found: &Option<Spread>| found.as_ref().map(|spread| spread.median);
     let errors = || still.iter().chain(&moving).flat_map(|o| &o.errors);
     let failed: u64 = errors().map(|(_, count)| count).sum();
     findings.say(format!(
@@ -159,8 +161,8 @@ fn notice(
     ));
     findings.say(format!(
         "  p99.9 {} ms while they move, {} ms while they do not",
-        shown(moving_ms, 2),
-        shown(still_ms, 2)
+        shown(median(&moving_ms), 2),
+        shown(median(&still_ms), 2)
     ));
     findings.value("moving_p999_ms", moving_ms);
     findings.value("still_p999_ms", still_ms);

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::stage::ElasticStage;
 use crate::findings::{Findings, failures, shown};
 use crate::load::Outcome;
-use crate::statistics;
+use crate::statistics::{self, Spread};
 
 /// What Heddle may use, so that load generator and upstream have their share of two cores.
 const HELD_TO_CORES: f64 = 0.8;
@@ -48,7 +48,7 @@ pub(super) fn run(
     let group = match &stage.group {
         Ok(group) => group,
         Err(reason) => {
-            findings.say(format!("\nSkew was not measured: {reason}"));
+            findings.problem(format!("Skew was not measured: {reason}"));
             return Ok(());
         }
     };
@@ -129,8 +129,8 @@ pub(super) fn run(
         ));
     }
     let ratios: Vec<f64> = found["skewed, stealing"].iter().map(|(r, _)| *r).collect();
-    findings.ratio("busy_max_vs_min", statistics::median(&ratios));
-    findings.ratio("skew_p99_vs_even", p99.map(|p99| p99.median));
+    findings.ratio("busy_max_vs_min", Spread::of(&ratios));
+    findings.ratio("skew_p99_vs_even", p99);
     Ok(())
 }
 

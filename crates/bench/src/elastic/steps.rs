@@ -11,7 +11,7 @@ use serde_json::json;
 use super::stage::{self, ElasticStage};
 use super::timeline::{Timeline, WorkerSample};
 use crate::findings::{Findings, failures};
-use crate::statistics;
+use crate::statistics::{self, Spread};
 
 /// Seconds of each phase: quiet, then as fast as it goes.
 const QUIET_S: f64 = 4.5;
@@ -67,10 +67,10 @@ pub(super) fn run(
     findings.say(grew.sentence("a second worker came", "no second worker"));
     findings.say(retired.sentence("it had gone", "it did not go"));
     findings.value("steps_failed", Some(failed as f64));
-    findings.value("steps_grow_median_s", grew.median());
+    findings.value("steps_grow_median_s", Spread::of(&grew.known()));
     findings.value("steps_grow_worst_s", grew.worst());
     findings.value("steps_not_grown", Some(grew.missed() as f64));
-    findings.value("steps_retire_median_s", retired.median());
+    findings.value("steps_retire_median_s", Spread::of(&retired.known()));
     findings.value("steps_retire_worst_s", retired.worst());
     findings.value("steps_not_retired", Some(retired.missed() as f64));
     let Timeline { samples, phases } = &timeline;

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use plotters::prelude::*;
+
+use crate::plot;
 
 const SIZE: (u32, u32) = (1000, 320);
 const BUSY: RGBColor = RGBColor(236, 222, 208);
@@ -42,11 +44,11 @@ impl Timeline {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(super) fn draw(&self, file: &Path) -> anyhow::Result<()> {
+    pub(super) fn draw(&self, file: &Path, quick: bool) -> anyhow::Result<()> {
         let mut text = String::new();
         self.drawing(&mut text)
             .map_err(|error| anyhow!("cannot draw: {error}"))?;
-        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+        plot::write(file, &text, quick)
     }
 
     fn drawing(&self, into: &mut String) -> Result<(), Box<dyn std::error::Error>> {

@@ -23,3 +23,17 @@ fn what_was_not_measured_is_said_and_left_out() {
     assert_eq!(shown(Some(1.257), 2), "1.26");
     assert_eq!(shown(None, 2), "none");
 }
+
+#[test]
+fn a_figure_keeps_the_spread_of_its_rounds_where_there_are_several() {
+    let mut findings = Findings::new("test", false, Machine::default());
+    findings.value("several", Spread::of(&[1.0, 3.0, 2.0]));
+    findings.value("one", Spread::of(&[4.0]));
+    findings.ratio("missing", None::<Spread>);
+    let found = serde_json::to_value(&findings).unwrap();
+    assert_eq!(found["values"]["several"], 2.0);
+    assert_eq!(found["value_spreads"]["several"]["max"], 3.0);
+    assert_eq!(found["values"]["one"], 4.0);
+    assert!(found["value_spreads"].get("one").is_none());
+    assert!(found["ratios"].get("missing").is_none());
+}

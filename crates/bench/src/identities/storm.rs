@@ -15,7 +15,7 @@ use crate::handshakes::Shaken;
 use crate::load::Outcome;
 use crate::report::Cell;
 use crate::stage::Stage;
-use crate::statistics;
+use crate::statistics::{self, Spread};
 use crate::systems::{System, Traffic};
 
 /// Handshakes per second, by callers with a certificate of the mesh.
@@ -104,9 +104,9 @@ fn begin(far: SocketAddr, dir: &Path) -> anyhow::Result<Child> {
 }
 
 fn tell(all: &[Round], findings: &mut Findings) {
-    let median = |pick: &dyn Fn(&Round) -> f64| {
-        statistics::median(&all.iter().map(pick).collect::<Vec<_>>())
-    };
+    let spread =
+        |pick: &dyn Fn(&Round) -> f64| Spread::of(&all.iter().map(pick).collect::<Vec<_>>());
+    let median = |pick: &dyn Fn(&Round) -> f64| spread(pick).map(|spread| spread.median);
     let per_s = |round: &Round| round.shaken.handshakes as f64 / round.shaken.seconds;
     let count = |errors: &BTreeMap<String, u64>| errors.values().sum::<u64>();
     let of_load = || {
@@ -130,7 +130,7 @@ fn tell(all: &[Round], findings: &mut Findings) {
         shown(median(&|round| round.shaken.p99_us / 1e3), 1)
     ));
     if achieved.is_none_or(|achieved| achieved < f64::from(HANDSHAKES) * AT_LEAST) {
-        findings.say("  INVALID: there were fewer handshakes than there should have been");
+        findings.invalid("there were fewer handshakes than there should have been");
     }
     findings.say(format!(
         "  requests: p99 {} µs in the storm, {} µs without it, {}",
@@ -149,11 +149,11 @@ fn tell(all: &[Round], findings: &mut Findings) {
         .map(|round| count(&round.calm.errors) + count(&round.stormy.errors))
         .sum();
     let refused: u64 = all.iter().map(|round| count(&round.shaken.errors)).sum();
-    findings.ratio("storm_p99_vs_calm", ratio.map(|ratio| ratio.median));
+    findings.ratio("storm_p99_vs_calm", ratio);
     findings.value("storm_failed", Some(lost as f64));
-    findings.value("storm_handshakes_per_s", achieved);
+    findings.value("storm_handshakes_per_s", spread(&per_s));
     findings.value("storm_handshakes_failed", Some(refused as f64));
-    findings.value("storm_handshake_cpu_us", median(&cpu_us));
+    findings.value("storm_handshake_cpu_us", spread(&cpu_us));
     for round in all {
         findings.rows.push(json!({
             "scenario": "storm", "calm": round.calm, "stormy": round.stormy,

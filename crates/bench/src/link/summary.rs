@@ -172,7 +172,8 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
     sheet.tell_problems(findings);
     for (name, figure, [ours, theirs], kind, bar) in RATIOS {
         let ratio = sheet.ratio(figure, (ours.name(), theirs.name()), &kind.to_string());
-        if let (Some(found), Some(said)) = (ratio, bar.said()) {
+        let median = ratio.as_ref().map(|ratio| ratio.median);
+        if let (Some(found), Some(said)) = (median, bar.said()) {
             let verdict = if bar.is_reached(found) {
                 "reached"
             } else {
@@ -183,9 +184,9 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
         findings.ratio(name, ratio);
     }
     for (name, figure, way, kind) in VALUES {
-        findings.value(name, sheet.median(figure, way.name(), &kind.to_string()));
+        findings.value(name, sheet.spread(figure, way.name(), &kind.to_string()));
     }
-    let quiet = |way: Way| sheet.median("cpu_us", way.name(), &quiet_cell(CHANGING));
+    let quiet = |way: Way| sheet.spread("cpu_us", way.name(), &quiet_cell(CHANGING));
     findings.value("http1_mtls_quiet_cpu_us", quiet(Way::Http1Mtls));
     findings.value("link_mtls_quiet_cpu_us", quiet(Way::LinkMtls));
     findings.rows.extend(sheet.rows());

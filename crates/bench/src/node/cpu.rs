@@ -102,7 +102,7 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
     ] {
         for (index, theirs) in BESIDE {
             let ratio = figures.ratio(figure, (Kind::Node, theirs), &RATES);
-            findings.ratio(names[index], ratio.map(|ratio| ratio.median));
+            findings.ratio(names[index], ratio);
         }
     }
     for (name, kind) in [
@@ -110,6 +110,6 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
         ("cpu_pod_us", Kind::Pod),
         ("cpu_envoy_us", Kind::Envoy),
     ] {
-        findings.value(name, figures.median("proxy_us", kind, RATES[1]));
+        findings.value(name, figures.spread("proxy_us", kind, RATES[1]));
     }
 }

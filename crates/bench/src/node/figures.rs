@@ -134,7 +134,7 @@ impl Findings {
     /// Says which rounds do not count.
     pub(super) fn tell(&mut self, figures: &Figures) {
         for problem in &figures.problems {
-            self.say(problem);
+            self.problem(problem);
         }
     }
 }

@@ -129,7 +129,7 @@ fn report(experiment: &mut NodeExperiment, places: &[u32], figures: &Figures) {
         for (names, figure) in place.ratios.into_iter().zip([place.p50, place.p99]) {
             for (index, theirs) in BESIDE {
                 let ratio = figures.ratio(figure, (Kind::Node, theirs), places);
-                findings.ratio(names[index], ratio.map(|ratio| ratio.median));
+                findings.ratio(names[index], ratio);
             }
         }
     }

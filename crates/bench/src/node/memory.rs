@@ -148,7 +148,7 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures, estimated: Vec<Kin
     ];
     findings.say(figures.table("pods", &places, &columns));
     for kind in estimated {
-        findings.say(format!(
+        findings.problem(format!(
             "{kind} at {RATIO_AT} pods was not measured: a line through what was measured at fewer."
         ));
     }
@@ -159,17 +159,19 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures, estimated: Vec<Kin
         ("memory_node_vs_envoy_100", Kind::Envoy),
     ] {
         let ratio = figures.ratio("mib", (Kind::Node, theirs), &[RATIO_AT]);
-        findings.ratio(name, ratio.map(|ratio| ratio.median));
+        findings.ratio(name, ratio);
     }
-    let node = |at| figures.median("mib", Kind::Node, at);
-    findings.value("memory_node_mib_100", node(RATIO_AT));
+    findings.value(
+        "memory_node_mib_100",
+        figures.spread("mib", Kind::Node, RATIO_AT),
+    );
     findings.value(
         "memory_pod_mib_100",
-        figures.median("mib", Kind::Pod, RATIO_AT),
+        figures.spread("mib", Kind::Pod, RATIO_AT),
     );
     findings.value(
         "memory_envoy_mib_100",
-        figures.median("mib", Kind::Envoy, RATIO_AT),
+        figures.spread("mib", Kind::Envoy, RATIO_AT),
     );
     for (name, figure) in [
         ("memory_node_growth_mib_1_200", "mib"),

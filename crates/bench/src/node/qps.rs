@@ -115,7 +115,7 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
     for (index, theirs) in BESIDE.into_iter().chain(direct) {
         let name = names.get(index).copied().unwrap_or("qps_node_vs_direct");
         let ratio = figures.ratio("requests_per_s", (Kind::Node, theirs), &RATIO_AT);
-        findings.ratio(name, ratio.map(|ratio| ratio.median));
+        findings.ratio(name, ratio);
     }
     for (name, kind) in [
         ("qps_direct", Kind::Direct),
@@ -123,6 +123,6 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
         ("qps_pod", Kind::Pod),
         ("qps_envoy", Kind::Envoy),
     ] {
-        findings.value(name, figures.median("requests_per_s", kind, RATIO_AT[0]));
+        findings.value(name, figures.spread("requests_per_s", kind, RATIO_AT[0]));
     }
 }

@@ -62,3 +62,10 @@ fn one_system_or_none_can_be_drawn() {
         assert_eq!(text.contains("nginx"), bars);
     }
 }
+
+#[test]
+fn a_footnote_stands_within_the_picture() {
+    let picture = with_footnote("<svg width=\"1\">\n</svg>\n", "a < b");
+    assert!(picture.contains("a &lt; b</text>"), "{picture}");
+    assert!(picture.ends_with("</svg>\n"), "{picture}");
+}

@@ -14,12 +14,25 @@ fn sheet() -> Sheet {
 #[test]
 fn ratios_are_of_rounds_that_both_have() {
     let sheet = sheet();
-    let of = |cell| sheet.ratio("cpu", ("link", "http1"), cell);
+    let of = |cell| {
+        let ratio = sheet.ratio("cpu", ("link", "http1"), cell);
+        ratio.map(|ratio| ratio.median)
+    };
     assert_eq!(of("small"), Some(0.5));
     assert_eq!(of("large"), None, "measured in other rounds");
     assert_eq!(of("none"), None);
-    assert_eq!(sheet.median("cpu", "http1", "small"), Some(30.0));
-    assert_eq!(sheet.median("p99", "http1", "small"), None);
+    assert_eq!(
+        sheet
+            .spread("cpu", "http1", "small")
+            .map(|spread| spread.median),
+        Some(30.0)
+    );
+    assert_eq!(
+        sheet
+            .spread("p99", "http1", "small")
+            .map(|spread| spread.median),
+        None
+    );
 }
 
 #[test]

@@ -1,0 +1,349 @@
+//! The parts of the results: which experiments there are, and what a reader has to know about each.
+
+use crate::install::{self, Peers};
+use crate::systems::{ProxyKind, System};
+
+/// An experiment whose figures are published.
+pub(super) struct Part {
+    /// Its file, and what references to its figures begin with.
+    pub(super) name: &'static str,
+    /// How `heddle-lab bench` is told to run it.
+    pub(super) arguments: &'static [&'static str],
+    pub(super) title: &'static str,
+    /// How long it takes in full, as long as no earlier run says.
+    pub(super) minutes: u32,
+    pub(super) needs_root: bool,
+    /// Whether it takes `--quick`.
+    pub(super) has_quick: bool,
+    /// Whether `PUBLISHED=1` makes its windows as long as in the publication.
+    pub(super) has_published: bool,
+    pub(super) peers: &'static [ProxyKind],
+    /// What is in the figures, and what is not.
+    pub(super) counted: &'static str,
+    /// How the peers were set.
+    pub(super) settings: &'static str,
+    pub(super) picture: Picture,
+}
+
+/// Where the picture comes from.
+pub(super) enum Picture {
+    /// The experiment draws it.
+    Own,
+    /// Bars of figures by name.
+    Bars(&'static [Panel]),
+}
+
+/// A panel of bars: its title, and what stands below each bar with the figure that it shows.
+pub(super) type Panel = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// How long the part takes whose windows are as long as in the publication that it repeats.
+pub(super) const PUBLISHED_MINUTES: u64 = 210;
+
+const PROXIES: &[ProxyKind] = &[ProxyKind::Envoy, ProxyKind::Haproxy, ProxyKind::Nginx];
+const ENVOY: &[ProxyKind] = &[ProxyKind::Envoy];
+const ONE_WORKER: &str = "One worker or thread for each proxy, access logs off, statistics on, the same timeouts; \
+    the templates are in crates/bench/peers.";
+const ON_A_NODE: &str = "An Envoy in each pod with one worker, static configuration and mutual TLS between them, \
+    without filters for authorization and telemetry.";
+const ON_A_NODE_COUNTED: &str = "All proxies of the system. The control plane and the lab's own processes are not \
+    counted; nor is a holder, except where memory of a control group has it.";
+
+/// Every part, in the order in which they are measured.
+pub(super) const PARTS: [Part; 15] = [
+    Part {
+        name: "proxy",
+        arguments: &["proxy"],
+        title: "One proxied request",
+        minutes: 15,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: PROXIES,
+        counted: "CPU time of the proxy's process tree, with what the kernel does for it. Load generator and upstream \
+            are not in it.",
+        settings: ONE_WORKER,
+        picture: Picture::Own,
+    },
+    Part {
+        name: "opaque",
+        arguments: &["proxy", "--opaque"],
+        title: "Connections that no proxy parses",
+        minutes: 5,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: &[ProxyKind::Envoy, ProxyKind::Haproxy],
+        counted: "As for one proxied request.",
+        settings: "Envoy's tcp_proxy, HAProxy in mode tcp; otherwise as for one proxied request.",
+        picture: Picture::Own,
+    },
+    Part {
+        name: "cost",
+        arguments: &["cost"],
+        title: "What hardly depends on the machine",
+        minutes: 3,
+        needs_root: false,
+        has_quick: false,
+        has_published: false,
+        peers: &[],
+        counted: "User instructions, system calls and memory of Heddle's proxy alone, of a release build; by_link is \
+            the sum over both nodes.",
+        settings: "No peer is in it.",
+        picture: Picture::Bars(&[(
+            "user instructions of a request",
+            &[
+                ("one node", "user_instructions_per_request"),
+                ("with policy", "user_instructions_with_policy"),
+                ("by link", "user_instructions_by_link"),
+            ],
+        )]),
+    },
+    Part {
+        name: "mtls",
+        arguments: &["mtls"],
+        title: "A request between two nodes",
+        minutes: 10,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: ENVOY,
+        counted: "CPU time and memory of both proxies of a pair together. Heddle's control plane is not in it.",
+        settings: ONE_WORKER,
+        picture: Picture::Own,
+    },
+    Part {
+        name: "grpc",
+        arguments: &["grpc"],
+        title: "Calls of gRPC through the crate h2",
+        minutes: 10,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: &[ProxyKind::Envoy, ProxyKind::Haproxy],
+        counted: "CPU time of a forwarder made of the crate h2, beside the peers. Heddle itself is not in it.",
+        settings: "One worker, one route or backend, statistics and access logs off.",
+        picture: Picture::Own,
+    },
+    Part {
+        name: "link",
+        arguments: &["link"],
+        title: "What two nodes say to each other",
+        minutes: 30,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: ENVOY,
+        counted: "Bytes both ways, and CPU time of both proxies. TCP's own heads are not in the bytes; the control \
+            plane is not in the CPU time.",
+        settings: "A pair of Envoys with mutual TLS 1.3, one worker each.",
+        picture: Picture::Bars(&[
+            (
+                "bytes of an exchange below TLS",
+                &[
+                    ("HTTP/1.1", "http1_mtls_bytes"),
+                    ("link", "link_mtls_bytes"),
+                    ("Envoy HTTP/2", "envoy_http2_bytes"),
+                ],
+            ),
+            (
+                "CPU of both per request (µs)",
+                &[
+                    ("HTTP/1.1", "http1_mtls_cpu_us"),
+                    ("HTTP/2", "http2_mtls_cpu_us"),
+                    ("link", "link_mtls_cpu_us"),
+                    ("Envoy", "envoy_cpu_us"),
+                ],
+            ),
+        ]),
+    },
+    Part {
+        name: "identities",
+        arguments: &["identities"],
+        title: "Many identities",
+        minutes: 5,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: &[],
+        counted: "Resident memory of each node's proxy, and latency of the requests beside the handshakes.",
+        settings: "No peer is in it.",
+        picture: Picture::Bars(&[
+            (
+                "memory of 2,025 pairs (MiB)",
+                &[("the node that grew more", "identities_mib")],
+            ),
+            (
+                "p99 beside 500 handshakes/s, in that without",
+                &[("storm", "storm_p99_vs_calm")],
+            ),
+        ]),
+    },
+    Part {
+        name: "elastic",
+        arguments: &["elastic"],
+        title: "Workers that come and go",
+        minutes: 5,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: &[],
+        counted: "Times from the beginning of a phase of load, and CPU time of Workers and Manager for a move.",
+        settings: "No peer is in it.",
+        picture: Picture::Own,
+    },
+    Part {
+        name: "elastic-between-nodes",
+        arguments: &["elastic-between-nodes"],
+        title: "A second Worker of a node that others call",
+        minutes: 6,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: &[],
+        counted: "CPU time of the far node's Workers, and requests per second through both nodes.",
+        settings: "No peer is in it: links are held against HTTP/1.1 of the same Heddle.",
+        picture: Picture::Bars(&[
+            (
+                "busiest Worker in the least busy one",
+                &[
+                    ("links", "busy_max_vs_min"),
+                    ("HTTP/1.1", "http1_busy_max_vs_min"),
+                ],
+            ),
+            (
+                "requests/s over links in those over HTTP/1.1",
+                &[
+                    ("20 callers", "qps_two_workers_vs_http1"),
+                    ("1 caller", "qps_two_workers_vs_http1_one_caller"),
+                ],
+            ),
+        ]),
+    },
+    Part {
+        name: "concurrency",
+        arguments: &["concurrency"],
+        title: "Many requests at once, and unequal providers",
+        minutes: 40,
+        needs_root: false,
+        has_quick: true,
+        has_published: true,
+        peers: ENVOY,
+        counted: "Requests whose answer and hash are right, over all providers. Neither core is in use for more than \
+            60 %; registry and control plane share them, and are in no figure but that.",
+        settings: "Ratios to the best are against the best Envoy of the configurations that were screened for each \
+            setting.",
+        picture: Picture::Bars(&[
+            (
+                "requests/s at 512 connections, in the ceiling",
+                &[
+                    ("Heddle", "qps_vs_ceiling"),
+                    ("with room", "qps_vs_ceiling_room"),
+                ],
+            ),
+            (
+                "p99 at 512 connections, in that of the best Envoy",
+                &[
+                    ("as published", "p99_vs_envoy_best_512"),
+                    ("with room", "p99_vs_envoy_best_512_room"),
+                ],
+            ),
+        ]),
+    },
+    Part {
+        name: "node-memory",
+        arguments: &["node-memory"],
+        title: "Memory of all proxies of a node",
+        minutes: 15,
+        needs_root: true,
+        has_quick: true,
+        has_published: false,
+        peers: ENVOY,
+        counted: "What the proxies hold of their own, the pages of their program once, and what the kernel keeps for \
+            their control group.",
+        settings: ON_A_NODE,
+        picture: Picture::Own,
+    },
+    Part {
+        name: "node-cpu",
+        arguments: &["node-cpu"],
+        title: "CPU of all proxies of a node",
+        minutes: 8,
+        needs_root: true,
+        has_quick: true,
+        has_published: false,
+        peers: ENVOY,
+        counted: ON_A_NODE_COUNTED,
+        settings: ON_A_NODE,
+        picture: Picture::Own,
+    },
+    Part {
+        name: "node-qps",
+        arguments: &["node-qps"],
+        title: "What a pod carries with its share of a processor",
+        minutes: 6,
+        needs_root: true,
+        has_quick: true,
+        has_published: false,
+        peers: ENVOY,
+        counted: "Requests per second of one pod. A proxy in the pod lives on the pod's share; the node's proxy has \
+            processor time of its own, which is not charged to the pod.",
+        settings: ON_A_NODE,
+        picture: Picture::Own,
+    },
+    Part {
+        name: "node-latency",
+        arguments: &["node-latency"],
+        title: "Latency on one node and between two",
+        minutes: 12,
+        needs_root: true,
+        has_quick: true,
+        has_published: false,
+        peers: ENVOY,
+        counted: "The time from when a request was due until its answer was complete.",
+        settings: ON_A_NODE,
+        picture: Picture::Own,
+    },
+    Part {
+        name: "crash",
+        arguments: &["crash"],
+        title: "A proxy that is killed under load",
+        minutes: 3,
+        needs_root: true,
+        has_quick: true,
+        has_published: false,
+        peers: &[],
+        counted: "The time from SIGKILL until the next proxy has answered a request, and the requests that had no \
+            right answer.",
+        settings: "No peer is in it.",
+        picture: Picture::Bars(&[(
+            "until a request is answered again (ms)",
+            &[("median", "back_median_ms"), ("worst", "back_worst_ms")],
+        )]),
+    },
+];
+
+impl Part {
+    /// Names and versions of the peers.
+    ///
+    /// # Errors
+    /// One is missing and cannot be installed.
+    pub(super) fn versions(&self) -> anyhow::Result<Vec<(String, String)>> {
+        if self.peers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Peers {
+            envoy,
+            haproxy,
+            nginx,
+        } = install::peers()?;
+        let version = |kind: &ProxyKind| {
+            let (name, program) = match kind {
+                ProxyKind::Haproxy => ("HAProxy", &haproxy),
+                ProxyKind::Nginx => ("nginx", &nginx),
+                ProxyKind::Envoy | ProxyKind::Heddle | ProxyKind::H2 => ("Envoy", &envoy),
+            };
+            Ok((name.to_owned(), System::new(name, *kind, program)?.version))
+        };
+        self.peers.iter().map(version).collect()
+    }
+}

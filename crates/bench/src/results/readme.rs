@@ -1,0 +1,153 @@
+//! README's figures: a few of the results, between two markers.
+
+use anyhow::Context;
+
+use super::quotes::Records;
+use super::shown;
+
+const BEGINS: &str = "<!-- figures: rendered by make results, not by hand -->\n";
+const ENDS: &str = "<!-- end of figures -->";
+
+/// What is quoted: what it is, and its figures by part and name.
+const FIGURES: [(&str, &str, &[&str]); 10] = [
+    (
+        "CPU of a request at the same rate, in that of Envoy / HAProxy / nginx",
+        "proxy",
+        &["cpu_vs_envoy", "cpu_vs_haproxy", "cpu_vs_nginx"],
+    ),
+    (
+        "requests/s on half a core, in those of Envoy / HAProxy / nginx",
+        "proxy",
+        &["rps_vs_envoy", "rps_vs_haproxy", "rps_vs_nginx"],
+    ),
+    (
+        "CPU of a request between two nodes with mutual TLS, in that of two Envoys",
+        "mtls",
+        &["cpu_mtls_vs_envoy"],
+    ),
+    (
+        "bytes of an exchange between two nodes by a link, in those over HTTP/1.1",
+        "link",
+        &["bytes_vs_http1_changing"],
+    ),
+    (
+        "512 requests at once to unequal providers: requests/s in the ceiling, p99 in that of the best Envoy",
+        "concurrency",
+        &["qps_vs_ceiling", "p99_vs_envoy_best_512"],
+    ),
+    (
+        "the same where proxies know how much providers take at once",
+        "concurrency",
+        &["qps_vs_ceiling_room", "p99_vs_envoy_best_512_room"],
+    ),
+    (
+        "memory of all proxies of a node with 100 pods, in that of an Envoy for each pod",
+        "node-memory",
+        &["memory_node_vs_envoy_100"],
+    ),
+    (
+        "CPU of all proxies of a node for a request, likewise",
+        "node-cpu",
+        &["cpu_node_vs_envoy"],
+    ),
+    (
+        "p50 of a request on one node / between two nodes, likewise",
+        "node-latency",
+        &["latency_node_vs_envoy", "latency_far_node_vs_envoy"],
+    ),
+    (
+        "a proxy killed 20 times under load: worst time until it is back (ms), requests lost beyond those in flight",
+        "crash",
+        &["back_worst_ms", "lost"],
+    ),
+];
+
+/// The text between the markers.
+pub(super) fn section(records: &Records) -> String {
+    let mut text =
+        "| | Heddle: median [lowest–highest round] | commit |\n|---|---|---|\n".to_owned();
+    for (what, part, names) in FIGURES {
+        let record = records.get(part);
+        let figures = names.iter().map(|name| {
+            let figure = record.and_then(|record| record.figure(name));
+            figure.map_or(shown::NOT_YET.to_owned(), |figure| {
+                shown::with_spread(&figure)
+            })
+        });
+        let mut figures: Vec<String> = figures.collect();
+        if figures.iter().all(|figure| figure == shown::NOT_YET) {
+            figures.truncate(1);
+        }
+        let commit = record.map_or("–".to_owned(), |record| {
+            format!("{}, {}", shown::commit(record), record.origin.date)
+        });
+        text.push_str(&format!(
+            "| {what} | {} | {commit} |\n",
+            figures.join(" / ")
+        ));
+    }
+    text
+}
+
+/// README with that text between its markers.
+///
+/// # Errors
+/// It has none.
+pub(super) fn filled(readme: &str, records: &Records) -> anyhow::Result<String> {
+    let (before, after) = outside(readme)?;
+    Ok(format!("{before}{BEGINS}{}{ENDS}{after}", section(records)))
+}
+
+/// What stands before and behind the markers.
+///
+/// # Errors
+/// There are none.
+pub(super) fn outside(readme: &str) -> anyhow::Result<(&str, &str)> {
+    let (before, rest) = readme
+        .split_once(BEGINS)
+        .with_context(|| format!("README.md has no {}", BEGINS.trim()))?;
+    let (_, after) = rest
+        .split_once(ENDS)
+        .with_context(|| format!("README.md has no {ENDS}"))?;
+    Ok((before, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::results::parts::PARTS;
+    use crate::results::record::tests::record;
+
+    #[test]
+    fn what_is_measured_is_quoted_with_its_commit_and_the_rest_is_said_not_to_be() {
+        let report = json!({
+            "ratios": {"cpu_mtls_vs_envoy": 0.36},
+            "ratio_spreads": {"cpu_mtls_vs_envoy": {"median": 0.36, "min": 0.34, "max": 0.4, "rounds": 5}},
+        });
+        let records = Records::from([("mtls".to_owned(), record("mtls", report))]);
+        let readme = format!("before\n{BEGINS}old\n{ENDS}\nafter");
+        let filled = filled(&readme, &records).unwrap();
+        assert!(
+            filled.starts_with("before\n") && filled.ends_with("\nafter"),
+            "{filled}"
+        );
+        assert!(
+            filled.contains("| 0.36 [0.34–0.40] | c0ffee01, 2026-01-02 |"),
+            "{filled}"
+        );
+        assert_eq!(
+            filled.matches("| not measured yet | – |").count(),
+            FIGURES.len() - 1
+        );
+        assert!(super::filled("no markers", &records).is_err());
+    }
+
+    #[test]
+    fn every_part_that_is_quoted_exists() {
+        for (_, part, _) in FIGURES {
+            assert!(PARTS.iter().any(|known| known.name == part), "{part}");
+        }
+    }
+}
