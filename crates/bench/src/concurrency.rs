@@ -1,9 +1,9 @@
 //! `heddle-lab bench concurrency`: many requests at once, and providers of unequal size.
 //!
 //! ```text
-//! load generator ── 128, 256, 512 connections ──▶ consumer's proxy ══ mutual TLS ══▶ provider's proxy ──▶ provider, small
-//!                                                                  ══▶ provider's proxy ──▶ provider, medium
-//!                                                                  ══▶ provider's proxy ──▶ provider, large
+//! load generator ── 128, 256, 512 connections ──▶ consumer ──▶ consumer's proxy ══ mutual TLS ══▶ provider's proxy ──▶ provider, small
+//!                                                                               ══▶ provider's proxy ──▶ provider, medium
+//!                                                                               ══▶ provider's proxy ──▶ provider, large
 //! ```
 //!
 //! Each provider waits before it answers, so that what counts is how many requests are under way, where
@@ -12,19 +12,28 @@
 //! `docs/benchmarks.md` explains every choice.
 
 use clap::Args;
+use clap::builder::FalseyValueParser;
 
 use super::install;
 use super::runner::{Network, RunOptions, Subject};
 use super::systems::{ProxyKind, System};
 use plan::ConcurrencyPlan;
 use registry::Abilities;
+use runs::Experiment;
 
+pub use consumer::{Consumer, run as consume};
+
+mod consumer;
+mod envoy;
 mod figures;
 mod mesh;
 mod plan;
 mod provider;
+mod quota;
 mod registry;
+mod report;
 mod runs;
+mod setups;
 mod stage;
 
 /// What the user may say to `bench concurrency`.
@@ -34,6 +43,9 @@ pub struct Concurrency {
     run: RunOptions,
     #[command(flatten)]
     subject: Subject,
+    /// Ten runs of 60 s, as published, which take about three and a half hours; `--quick` wins over it.
+    #[arg(long, env = "PUBLISHED", value_parser = FalseyValueParser::new())]
+    published: bool,
     /// Only these systems: heddle, envoy (ratios need both).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
@@ -42,7 +54,8 @@ pub struct Concurrency {
 /// Measures and reports.
 ///
 /// # Errors
-/// When a peer is missing, something does not start, or a file cannot be written.
+/// When a peer is missing, something does not start, or a file cannot be written; when a request failed or had a
+/// wrong hash, after all is reported.
 pub(super) fn run(options: &Concurrency) -> anyhow::Result<()> {
     let peers = install::peers()?;
     let mut runner = options.run.begin("concurrency", Network::Own)?;
@@ -57,10 +70,19 @@ pub(super) fn run(options: &Concurrency) -> anyhow::Result<()> {
     anyhow::ensure!(!systems.is_empty(), "nothing to measure");
     let plan = if runner.quick {
         ConcurrencyPlan::quick()
+    } else if options.published {
+        ConcurrencyPlan::published()
     } else {
         ConcurrencyPlan::full()
     };
     let abilities = Abilities::of(&heddle)?;
-    let measured = runs::run(&plan, &systems, &abilities, &mut runner.findings);
-    runner.end(measured)
+    let experiment = Experiment {
+        plan: &plan,
+        systems: &systems,
+        abilities: &abilities,
+    };
+    let measured = runs::run(&experiment, &mut runner.findings);
+    let wrong = runner.end(measured)?;
+    anyhow::ensure!(wrong == 0, "{wrong} requests failed or had a wrong hash");
+    Ok(())
 }

@@ -6,6 +6,7 @@
 
 use clap::Subcommand;
 
+pub use concurrency::{Consumer, consume};
 pub use confine::{Confine, run as become_confined};
 pub use grpc::{GrpcForward, GrpcLoad, answer_calls, forward_calls, offer_calls};
 pub use handshakes::{Handshakes, run as shake_hands};

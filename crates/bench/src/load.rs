@@ -22,9 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use super::account;
 use connection::{Connection, Failure, Progress};
-use request::{Request, Shape};
 
-pub(super) use request::Head;
+pub(super) use request::{Head, Request, Shape};
 pub(super) use schedule::Schedule;
 pub(super) use tally::{Tally, WindowEdge, edge};
 
@@ -249,6 +248,7 @@ impl Generator {
             body_bytes: options.send_bytes,
             answer_bytes: options.body_bytes,
             changing: options.changing,
+            random_body: false,
             tail: options.path_end.clone(),
         };
         let mut connections = Vec::new();

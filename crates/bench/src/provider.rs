@@ -1,4 +1,4 @@
-//! A provider of a service: it hashes what it is asked, waits as for another service's answer, and takes no
+//! A provider of a service: it hashes the body that it is sent, waits as for another service's answer, and takes no
 //! more than so many requests at once.
 //!
 //! ```text
@@ -51,6 +51,9 @@ pub(super) struct Counts {
     pub(super) waited: u64,
     /// The most that were there at one time, worked on or waiting.
     pub(super) most: u64,
+    /// How long they were there, in microseconds, all added up: by the time that passed, how many were there
+    /// on average.
+    pub(super) there_us: u64,
 }
 
 impl Counts {
@@ -135,36 +138,55 @@ impl Shared {
     async fn answer(&self, request: &[u8]) -> anyhow::Result<String> {
         let (_, target) = http::request(request).context("a whole request")?;
         self.there.set(self.there.get() + 1);
+        let arrived = tokio::time::Instant::now();
         let waits = self.places.available_permits() == 0;
         let place = self.places.acquire().await?;
-        let hash = hash(request);
+        let hash = hash(body(request));
         tokio::time::sleep(wait(target)).await;
         drop(place);
         let mut counts = self.counts.get();
         counts.served += 1;
         counts.waited += u64::from(waits);
         counts.most = counts.most.max(self.there.get());
+        let there_us = arrived.elapsed().as_micros();
+        counts.there_us += u64::try_from(there_us).unwrap_or(u64::MAX);
         self.counts.set(counts);
         self.there.set(self.there.get() - 1);
-        Ok(answer(&format!("{hash:016x}")))
+        Ok(answer(&hash_text(hash)))
     }
 }
 
 /// How long a target asks it to wait: the number in its last path segment, in milliseconds.
 fn wait(target: &[u8]) -> Duration {
+    Duration::from_millis(wait_ms(target)).min(MAX_WAIT)
+}
+
+/// The number in the last path segment of a target; 0 where there is none.
+pub(super) fn wait_ms(target: &[u8]) -> u64 {
     let last = target.rsplit(|byte| *byte == b'/').next();
-    let ms = last.and_then(http::number).unwrap_or(0);
-    Duration::from_millis(ms).min(MAX_WAIT)
+    last.and_then(http::number).unwrap_or(0)
+}
+
+/// What follows the head of a whole request: the string that is hashed.
+fn body(request: &[u8]) -> &[u8] {
+    let head = memchr::memmem::find(request, b"\r\n\r\n");
+    head.map_or(&[], |end| &request[end + 4..])
+}
+
+/// A hash as answers carry it, in [`ANSWER_BYTES`] digits.
+pub(super) fn hash_text(hash: u64) -> String {
+    format!("{hash:016x}")
 }
 
 /// FNV-1a (Fowler, Noll, Vo; 64 bits): any hash would do.
-fn hash(bytes: &[u8]) -> u64 {
+pub(super) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-fn answer(body: &str) -> String {
+/// An answer with that body.
+pub(super) fn answer(body: &str) -> String {
     let length = body.len();
     format!(
         "HTTP/1.1 200 OK\r\nServer: lab\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n{body}"

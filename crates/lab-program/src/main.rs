@@ -40,6 +40,9 @@ enum HiddenPart {
     /// Provides a service that takes its time, and so many requests at once.
     #[command(hide = true)]
     Provider(bench::Provider),
+    /// Asks such a service for each request that it gets, and checks the answer.
+    #[command(hide = true)]
+    Consumer(bench::Consumer),
     /// Offers calls of gRPC to a proxy and prints what came of them.
     #[command(hide = true)]
     GrpcLoad(bench::GrpcLoad),
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Part(HiddenPart::Load(options)) => bench::offer_load(&options),
         Command::Part(HiddenPart::Upstream(options)) => bench::serve_upstream(&options),
         Command::Part(HiddenPart::Provider(options)) => bench::serve_provider(&options),
+        Command::Part(HiddenPart::Consumer(options)) => bench::consume(&options),
         Command::Part(HiddenPart::GrpcLoad(options)) => bench::offer_calls(&options),
         Command::Part(HiddenPart::GrpcUpstream) => bench::answer_calls(),
         Command::Part(HiddenPart::GrpcForward(options)) => bench::forward_calls(&options),

@@ -1,11 +1,13 @@
-//! From single runs to figures: the best and the worst left out, means of the rest, ceilings.
+//! From single runs to figures: the best and the worst left out, means of the rest, what is better than what.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::load::Outcome;
-use crate::statistics::{less_extremes, mean};
+use super::stage::RunOutcome;
+use crate::statistics::{less_extremes, mean, median};
 
-/// One run. Times are in milliseconds.
+/// One run, or what several come to. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct ConcurrencyRun {
     pub(super) qps: f64,
@@ -15,13 +17,22 @@ pub(super) struct ConcurrencyRun {
     pub(super) max_ms: f64,
     /// Requests that failed.
     pub(super) errors: u64,
-    /// The part of a core that proxies took, and that load generator and providers took.
+    /// Answers with another hash than that of the string that was sent; each is one of the errors too.
+    pub(super) wrong_hashes: u64,
+    /// The part of a core that proxies took, and that load generator, consumer and providers took.
     pub(super) proxy_cores: f64,
     pub(super) other_cores: f64,
+    /// Requests that each provider had on average, worked on or waiting.
+    pub(super) mean_at_each: [f64; 3],
+    /// The most that each had at one time.
+    pub(super) most_at_each: [u64; 3],
+    /// The part of the periods in which each provider used up its quota of processor time.
+    pub(super) throttled: [f64; 3],
 }
 
 impl ConcurrencyRun {
-    pub(super) fn of(outcome: &Outcome) -> ConcurrencyRun {
+    pub(super) fn of(found: &RunOutcome) -> ConcurrencyRun {
+        let outcome = &found.outcome;
         let cores = |names: &[&str]| {
             let used = names.iter().filter_map(|name| outcome.cpu.get(*name));
             used.map(|used| used.cpu_ns as f64).sum::<f64>() / 1e9 / outcome.seconds
@@ -33,8 +44,12 @@ impl ConcurrencyRun {
             p99_ms: outcome.p99_us / 1e3,
             max_ms: outcome.max_us / 1e3,
             errors: outcome.errors.values().sum(),
+            wrong_hashes: found.consumer.wrong_hashes,
             proxy_cores: cores(&["proxy"]),
-            other_cores: cores(&["client", "provider"]),
+            other_cores: cores(&["client", "consumer", "provider"]),
+            mean_at_each: found.mean_at_each,
+            most_at_each: found.providers.map(|counts| counts.most),
+            throttled: found.throttled,
         }
     }
 
@@ -42,92 +57,133 @@ impl ConcurrencyRun {
     pub(super) fn busiest_core(&self) -> f64 {
         self.proxy_cores.max(self.other_cores)
     }
+
+    /// Whether it had neither errors nor wrong hashes.
+    pub(super) fn is_right(&self) -> bool {
+        self.errors == 0 && self.wrong_hashes == 0
+    }
 }
 
-/// What several runs of a setting come to: the best and the worst by requests per second are left out, and
-/// the rest averaged, as published. Errors are those of all runs.
+/// The runs that count: all but the best and the worst by requests per second, as published.
+fn counted(runs: &[ConcurrencyRun]) -> Vec<&ConcurrencyRun> {
+    less_extremes(runs, |run| run.qps)
+}
+
+/// What several runs of a setting come to: the mean of those that count, of their maxima the median. Errors, and
+/// what was most, are those of all runs.
 pub(super) fn summary(runs: &[ConcurrencyRun]) -> Option<ConcurrencyRun> {
-    let left = less_extremes(runs, |run| run.qps);
-    let mean = |figure: fn(&ConcurrencyRun) -> f64| mean(left.iter().map(|run| figure(run)));
+    let counted = counted(runs);
+    let mean = |figure: fn(&ConcurrencyRun) -> f64| mean(counted.iter().map(|run| figure(run)));
+    let each = |figure: fn(&ConcurrencyRun) -> [f64; 3]| {
+        let at = |index: usize| counted.iter().map(|run| figure(run)[index]).sum::<f64>();
+        [0, 1, 2].map(|index| at(index) / counted.len() as f64)
+    };
+    let maxima: Vec<f64> = counted.iter().map(|run| run.max_ms).collect();
+    let most = |index: usize| runs.iter().map(|run| run.most_at_each[index]).max();
     Some(ConcurrencyRun {
         qps: mean(|run| run.qps)?,
         mean_ms: mean(|run| run.mean_ms)?,
         p50_ms: mean(|run| run.p50_ms)?,
         p99_ms: mean(|run| run.p99_ms)?,
-        max_ms: mean(|run| run.max_ms)?,
+        max_ms: median(&maxima)?,
         errors: runs.iter().map(|run| run.errors).sum(),
+        wrong_hashes: runs.iter().map(|run| run.wrong_hashes).sum(),
         proxy_cores: mean(|run| run.proxy_cores)?,
         other_cores: mean(|run| run.other_cores)?,
+        mean_at_each: each(|run| run.mean_at_each),
+        most_at_each: [0, 1, 2].map(|index| most(index).unwrap_or(0)),
+        throttled: each(|run| run.throttled),
     })
 }
 
-/// The most requests per second that there can be: so many under way, each for as long as a provider takes
-/// (Little's law).
-pub(super) fn ceiling(connections: u32, room: u32, service_ms: f64) -> f64 {
-    f64::from(connections.min(room)) / (service_ms / 1e3)
+/// How many connections each provider gets where there is no proxy: so many in all, in the proportions in which a
+/// run had requests at the providers; alike where it had none.
+pub(super) fn shared_out(connections: u32, mean_at_each: [f64; 3]) -> [u32; 3] {
+    let sum: f64 = mean_at_each.iter().sum();
+    let part = |at: f64| if sum > 0.0 { at / sum } else { 1.0 / 3.0 };
+    let exact = mean_at_each.map(|at| part(at) * f64::from(connections));
+    let mut shares = exact.map(|share| share.floor() as u32);
+    // The largest remainders get what rounding has left over.
+    let mut order = [0, 1, 2];
+    let rest = |index: usize| exact[index] - exact[index].floor();
+    order.sort_by(|one, other| rest(*other).total_cmp(&rest(*one)));
+    let left = connections - shares.iter().sum::<u32>();
+    for index in order.iter().cycle().take(left as usize) {
+        shares[*index] += 1;
+    }
+    shares
+}
+
+/// What one system's figure is beside another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    Better,
+    /// They differ by no more than their runs do.
+    Equal,
+    Worse,
+}
+
+impl Verdict {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Verdict::Better => "better",
+            Verdict::Equal => "equal",
+            Verdict::Worse => "worse",
+        }
+    }
+}
+
+/// A figure of one system in that of another.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Comparison {
+    pub(super) ratio: f64,
+    pub(super) verdict: Verdict,
+}
+
+/// Compares two systems in one setting by requests per second, p99 and maximum: by the names of the ratios.
+pub(super) fn compared(
+    ours: &[ConcurrencyRun],
+    theirs: &[ConcurrencyRun],
+) -> BTreeMap<&'static str, Comparison> {
+    let (Some(our), Some(their)) = (summary(ours), summary(theirs)) else {
+        return BTreeMap::new();
+    };
+    let compare = |figure: fn(&ConcurrencyRun) -> f64, more_is_better: bool| {
+        let difference = figure(&our) - figure(&their);
+        let spread = deviation(ours, figure) + deviation(theirs, figure);
+        let verdict = match (
+            difference.abs() <= spread,
+            (difference > 0.0) == more_is_better,
+        ) {
+            (true, _) => Verdict::Equal,
+            (false, true) => Verdict::Better,
+            (false, false) => Verdict::Worse,
+        };
+        Comparison {
+            ratio: figure(&our) / figure(&their),
+            verdict,
+        }
+    };
+    BTreeMap::from([
+        ("qps", compare(|run| run.qps, true)),
+        ("p99", compare(|run| run.p99_ms, false)),
+        ("max", compare(|run| run.max_ms, false)),
+    ])
+}
+
+/// How far a figure of the runs that count is from their mean: the standard deviation.
+pub(super) fn deviation(runs: &[ConcurrencyRun], figure: fn(&ConcurrencyRun) -> f64) -> f64 {
+    let counted = counted(runs);
+    let Some(middle) = mean(counted.iter().map(|run| figure(run))) else {
+        return 0.0;
+    };
+    let squares = counted.iter().map(|run| (figure(run) - middle).powi(2));
+    mean(squares).unwrap_or(0.0).sqrt()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
+pub(super) use tests::run;
 
-    use super::*;
-    use crate::account::Usage;
-
-    fn run(qps: f64, max_ms: f64, errors: u64) -> ConcurrencyRun {
-        ConcurrencyRun {
-            qps,
-            mean_ms: 1.0,
-            p50_ms: 1.0,
-            p99_ms: 2.0,
-            max_ms,
-            errors,
-            proxy_cores: 0.3,
-            other_cores: 0.2,
-        }
-    }
-
-    #[test]
-    fn the_best_and_the_worst_run_are_left_out_but_not_their_errors() {
-        let runs = [
-            run(100.0, 5.0, 0),
-            run(10.0, 900.0, 7),
-            run(120.0, 7.0, 1),
-            run(900.0, 1.0, 0),
-        ];
-        let found = summary(&runs).expect("runs");
-        assert_eq!((found.qps, found.max_ms, found.errors), (110.0, 6.0, 8));
-        assert_eq!(found.busiest_core(), 0.3);
-        assert_eq!(summary(&[]), None);
-    }
-
-    #[test]
-    fn a_ceiling_is_what_has_room_by_how_long_it_takes() {
-        assert_eq!(ceiling(512, 600, 50.0), 10_240.0);
-        assert_eq!(ceiling(512, 400, 100.0), 4_000.0);
-        assert_eq!(ceiling(128, 400, 100.0), 1_280.0);
-    }
-
-    #[test]
-    fn a_run_is_read_off_the_load_generator() {
-        let usage = |cpu_ns| Usage {
-            cpu_ns,
-            user_share: 0.5,
-        };
-        let outcome = Outcome {
-            seconds: 2.0,
-            requests: 1_000,
-            mean_us: 51_000.0,
-            errors: BTreeMap::from([("connection closed".to_owned(), 2)]),
-            cpu: BTreeMap::from([
-                ("proxy".to_owned(), usage(1_000_000_000)),
-                ("client".to_owned(), usage(200_000_000)),
-                ("provider".to_owned(), usage(600_000_000)),
-            ]),
-            ..Outcome::default()
-        };
-        let found = ConcurrencyRun::of(&outcome);
-        assert_eq!((found.qps, found.mean_ms, found.errors), (500.0, 51.0, 2));
-        assert_eq!((found.proxy_cores, found.other_cores), (0.5, 0.4));
-    }
-}
+#[cfg(test)]
+mod tests;

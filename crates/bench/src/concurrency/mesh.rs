@@ -1,41 +1,46 @@
 //! The systems: a proxy for the consumer, and one for each provider.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-
+use super::envoy;
 use super::plan::{Room, SIZES};
 use super::provider::{ProviderEndpoint, SERVICE};
 use super::registry::{Abilities, Registered};
+use super::setups::EnvoySetup;
 use crate::ask;
-use crate::authority::{Authority, identity};
-use crate::child::{Child, Confinement};
-use crate::nodes::{self, MeshProcesses, NEAR, Site, free_address};
-use crate::systems::{ProxyKind, READY_WITHIN, Running, System, render};
+use crate::authority::Authority;
+use crate::child::Confinement;
+use crate::nodes::{self, MeshProcesses, NEAR, Site};
+use crate::systems::{READY_WITHIN, Running, System};
 
 /// Who calls the Service.
-const CONSUMER: &str = "consumer";
+pub(super) const CONSUMER: &str = "consumer";
+
+/// What is loaded: all proxies of one program, in one configuration.
+#[derive(Clone)]
+pub(super) struct Contender<'a> {
+    pub(super) system: &'a System,
+    /// How Envoys are configured; none for Heddle, which has one configuration.
+    pub(super) setup: Option<EnvoySetup>,
+}
 
 /// Starts a system for these providers, and waits until a request comes through.
 ///
 /// # Errors
 /// When something does not start, or no request comes through in time.
 pub(super) fn start(
-    system: &System,
+    contender: &Contender,
     providers: &[ProviderEndpoint],
     room: &Room,
     place: &Confinement,
     abilities: &Abilities,
 ) -> anyhow::Result<Running> {
+    let system = contender.system;
     let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
     let root = Authority::new()?;
-    match system.kind {
-        ProxyKind::Heddle => {
+    match &contender.setup {
+        Some(setup) => envoy::start(system, setup, providers, place, &root, dir),
+        None => {
             let registered = abilities.register(&system.program, providers, room, dir.path())?;
             heddles(system, registered, place, &root, dir)
-        }
-        ProxyKind::Envoy => envoys(system, providers, room, place, &root, dir),
-        ProxyKind::Haproxy | ProxyKind::Nginx | ProxyKind::H2 => {
-            anyhow::bail!("{} is not measured here", system.name)
         }
     }
 }
@@ -89,91 +94,22 @@ fn target(status: &[u8]) -> Option<String> {
     Some(format!("{SERVICE}.lab@{}", found["address"].as_str()?))
 }
 
-fn envoys(
-    system: &System,
-    providers: &[ProviderEndpoint],
-    room: &Room,
-    place: &Confinement,
-    root: &Authority,
-    dir: tempfile::TempDir,
-) -> anyhow::Result<Running> {
-    root.write_root(dir.path())?;
-    for account in [CONSUMER, SERVICE] {
-        root.leaf(account)?.write(dir.path(), account)?;
-    }
-    let start = |name: &str, text: String| {
-        let config = dir.path().join(format!("{name}.yaml"));
-        fs::write(&config, text)?;
-        let mut command = vec![system.program.clone().into()];
-        command.extend(system.arguments(&config, dir.path()));
-        let log = dir.path().join(format!("{name}.log"));
-        let name = format!("{} {name}", system.name);
-        Child::start(&name, place, &command, &log, false)
-    };
-    let mut far = Vec::new();
-    let mut between = Vec::new();
-    for provider in providers {
-        let listen = free_address()?;
-        let text = envoy_of_provider(provider, room, listen, free_address()?, &dir)?;
-        far.push(start(provider.name, text)?);
-        between.push(ProviderEndpoint {
-            address: Ipv4Addr::LOCALHOST,
-            port: listen.port(),
-            ..provider.clone()
-        });
-    }
-    let listen = free_address()?;
-    let text = envoy_of_consumer(&between, room, listen, free_address()?, &dir)?;
-    let mut children = vec![start(CONSUMER, text)?];
-    let target = format!("{SERVICE}.lab@{listen}");
-    children[0].wait_until(READY_WITHIN, || comes_through(&target))?;
-    children.extend(far);
-    Ok(Running::of(children, vec![target], Vec::new(), dir))
-}
-
-fn envoy_of_consumer(
-    providers: &[ProviderEndpoint],
-    room: &Room,
-    listen: SocketAddr,
-    admin: SocketAddr,
-    dir: &tempfile::TempDir,
-) -> anyhow::Result<String> {
-    render(
-        include_str!("../../peers/envoy-consumer.yaml.j2"),
-        minijinja::context! {
-            providers,
-            told => room.told,
-            identity => identity(SERVICE)?.to_string(),
-            listen_port => listen.port(),
-            admin_port => admin.port(),
-            dir => dir.path().display().to_string(),
-        },
-    )
-}
-
-fn envoy_of_provider(
-    provider: &ProviderEndpoint,
-    room: &Room,
-    listen: SocketAddr,
-    admin: SocketAddr,
-    dir: &tempfile::TempDir,
-) -> anyhow::Result<String> {
-    render(
-        include_str!("../../peers/envoy-provider.yaml.j2"),
-        minijinja::context! {
-            provider,
-            told => room.told,
-            listen_port => listen.port(),
-            admin_port => admin.port(),
-            dir => dir.path().display().to_string(),
-        },
-    )
-}
-
 /// Whether a request is answered.
-fn comes_through(target: &str) -> Option<()> {
+pub(super) fn comes_through(target: &str) -> Option<()> {
     let answered = ask::status(target, "GET", "/api/v1/items/ready/0", "ready");
     matches!(answered, Ok(200)).then_some(())
+}
+
+/// The providers of a room, at addresses of tests.
+#[cfg(test)]
+pub(super) fn providers(room: &Room) -> Vec<ProviderEndpoint> {
+    let provider = |(index, size): (usize, &super::plan::Size)| ProviderEndpoint {
+        name: size.name,
+        address: std::net::Ipv4Addr::new(127, 3, 0, 1),
+        port: 9000 + index as u16,
+        room: room.at_once[index],
+    };
+    SIZES.iter().enumerate().map(provider).collect()
 }
 
 #[cfg(test)]
@@ -182,47 +118,21 @@ mod tests {
     use crate::concurrency::plan::ROOMS;
     use crate::concurrency::provider::manifest;
 
-    fn providers(room: &Room) -> Vec<ProviderEndpoint> {
-        let provider = |(index, size): (usize, &super::super::plan::Size)| ProviderEndpoint {
-            name: size.name,
-            address: Ipv4Addr::new(127, 3, 0, 1),
-            port: 9000 + index as u16,
-            room: room.at_once[index],
-        };
-        SIZES.iter().enumerate().map(provider).collect()
-    }
-
     #[test]
-    fn every_system_is_told_of_every_provider_and_of_room_where_it_is_limited() {
+    fn heddle_is_told_of_every_provider_and_of_room_where_it_is_limited() {
         for room in ROOMS {
             let providers = providers(&room);
             let heddle = manifest(&providers, room.told, false).expect("renders");
-            let dir = tempfile::tempdir().expect("a folder");
-            let address = SocketAddr::from(([127, 0, 0, 1], 8000));
-            let envoy = envoy_of_consumer(&providers, &room, address, address, &dir);
-            let envoy = envoy.expect("renders");
             for (provider, size) in providers.iter().zip(SIZES) {
                 assert!(
                     heddle.contains(&format!("nodeName: {}", size.name)),
                     "{heddle}"
                 );
                 assert!(heddle.contains(&format!("port: {}", provider.port)));
-                assert!(
-                    envoy.contains(&format!("port_value: {}", provider.port)),
-                    "{envoy}"
-                );
                 let limit = format!("heddle.dev/max-requests: \"{}\"", provider.room);
                 assert_eq!(heddle.contains(&limit), room.told);
-                let far = envoy_of_provider(provider, &room, address, address, &dir);
-                let far = far.expect("renders");
-                assert!(
-                    far.contains(&format!("port_value: {}", provider.port)),
-                    "{far}"
-                );
-                for text in [&heddle, &envoy, &far] {
-                    assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
-                }
             }
+            assert!(!heddle.contains("{{") && !heddle.contains("{%"), "{heddle}");
         }
     }
 

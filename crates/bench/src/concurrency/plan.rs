@@ -2,27 +2,27 @@
 
 use serde::Serialize;
 
-/// A provider: what it is called, and its part of a processor.
+/// A provider: what it is called, and how large it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) name: &'static str,
-    /// Weight of its control group, in that of the largest.
-    pub(super) share: f64,
+    /// How many times the smallest one's processor time it has.
+    pub(super) times: u32,
 }
 
 /// Small, medium and large: 1, 2 and 3 parts.
 pub(super) const SIZES: [Size; 3] = [
     Size {
         name: "small",
-        share: 1.0 / 3.0,
+        times: 1,
     },
     Size {
         name: "medium",
-        share: 2.0 / 3.0,
+        times: 2,
     },
     Size {
         name: "large",
-        share: 1.0,
+        times: 3,
     },
 ];
 
@@ -49,19 +49,17 @@ pub(super) const ROOMS: [Room; 2] = [
     },
 ];
 
-impl Room {
-    /// Requests that all providers take at once.
-    pub(super) fn sum(&self) -> u32 {
-        self.at_once.iter().sum()
-    }
-}
-
 /// What a provider waits before it answers, as published, in milliseconds.
 pub(super) const WAIT_MS: u64 = 50;
 /// What it may be lengthened to, in turn, until no process is short of processors.
-pub(super) const LENGTHENED: [u64; 4] = [1, 2, 3, 4];
-/// The part of either core that may be in use.
+pub(super) const LENGTHENED: [u64; 7] = [1, 2, 3, 4, 5, 6, 8];
+/// The part of either core that may be in use in any run.
 pub(super) const MOST_OF_A_CORE: f64 = 0.6;
+/// The part that may be in use when the wait is chosen: runs differ.
+pub(super) const CALIBRATED_FOR: f64 = 0.52;
+/// What the small provider's quota is, in what answering a third of all requests would take with the most
+/// connections. Below 1, so that it binds: a proxy that gives all providers alike waits for the small one.
+pub(super) const SMALL_QUOTA: f64 = 0.9;
 
 /// What is measured, and for how long. Times are in seconds.
 pub(super) struct ConcurrencyPlan {
@@ -69,18 +67,33 @@ pub(super) struct ConcurrencyPlan {
     pub(super) connections: &'static [u32],
     pub(super) warm_up_s: f64,
     pub(super) window_s: f64,
+    /// Of each configuration of Envoy in each setting.
+    pub(super) screening_s: f64,
     pub(super) calibration_s: f64,
+    /// Whether all is measured again with a longer wait when a core was too busy in a run.
+    pub(super) insists: bool,
 }
 
 impl ConcurrencyPlan {
-    /// About twenty minutes.
-    pub(super) fn full() -> ConcurrencyPlan {
+    /// Ten runs of 60 s, as published: about three and a half hours.
+    pub(super) fn published() -> ConcurrencyPlan {
         ConcurrencyPlan {
             runs: 10,
             connections: &[128, 256, 512],
             warm_up_s: 2.0,
-            window_s: 8.0,
+            window_s: 60.0,
+            screening_s: 20.0,
             calibration_s: 3.0,
+            insists: true,
+        }
+    }
+
+    /// Ten short runs: less than forty minutes.
+    pub(super) fn full() -> ConcurrencyPlan {
+        ConcurrencyPlan {
+            warm_up_s: 1.0,
+            window_s: 5.0,
+            ..ConcurrencyPlan::published()
         }
     }
 
@@ -88,9 +101,11 @@ impl ConcurrencyPlan {
     pub(super) fn quick() -> ConcurrencyPlan {
         ConcurrencyPlan {
             runs: 4,
-            warm_up_s: 1.0,
-            window_s: 2.5,
+            warm_up_s: 0.7,
+            window_s: 2.0,
+            screening_s: 1.5,
             calibration_s: 1.5,
+            insists: false,
             ..ConcurrencyPlan::full()
         }
     }
@@ -98,5 +113,36 @@ impl ConcurrencyPlan {
     /// The setting that the bars are about.
     pub(super) fn most_connections(&self) -> u32 {
         self.connections.iter().copied().max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_of_the_names_is_measured() {
+        let plans = [
+            ConcurrencyPlan::quick(),
+            ConcurrencyPlan::full(),
+            ConcurrencyPlan::published(),
+        ];
+        for plan in plans {
+            assert_eq!(plan.most_connections(), 512);
+            assert!(plan.runs > 2, "the best and the worst are left out");
+        }
+        let places = ROOMS.map(|room| room.at_once.iter().sum::<u32>());
+        assert_eq!(
+            places,
+            [600, 400],
+            "fewer than the most connections only with room"
+        );
+    }
+
+    #[test]
+    fn what_is_published_is_ten_runs_of_a_minute() {
+        let plan = ConcurrencyPlan::published();
+        assert_eq!((plan.runs, plan.window_s), (10, 60.0));
+        assert_eq!(SIZES.map(|size| size.times), [1, 2, 3]);
     }
 }

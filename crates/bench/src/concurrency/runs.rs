@@ -1,256 +1,245 @@
-//! The runs: each setting of each system in turn, over and over.
+//! The runs: the wait chosen, configurations of Envoy screened, then each setting of each system in turn, over
+//! and over.
 
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
-
-use super::figures::{ConcurrencyRun, ceiling, summary};
-use super::mesh;
-use super::plan::{ConcurrencyPlan, LENGTHENED, MOST_OF_A_CORE, ROOMS, Room, WAIT_MS};
+use super::figures::{ConcurrencyRun, shared_out};
+use super::mesh::{self, Contender};
+use super::plan::{
+    CALIBRATED_FOR, ConcurrencyPlan, LENGTHENED, MOST_OF_A_CORE, ROOMS, Room, SMALL_QUOTA, WAIT_MS,
+};
 use super::registry::Abilities;
+use super::report::{self, RoomReport, Screened};
+use super::setups::{EnvoySetup, best};
 use super::stage::{ConcurrencyStage, LoadProfile};
 use crate::findings::Findings;
-use crate::systems::{Running, System};
+use crate::systems::{ProxyKind, Running, System};
 
-/// Connections and system: the settings of a room.
-type Setting = (u32, usize);
-
-/// What was found of a setting.
-#[derive(Default)]
-struct SettingRuns {
-    runs: Vec<ConcurrencyRun>,
-    /// The most requests that each provider had at one time, worked on or waiting.
-    most: [u64; 3],
+/// What is the same in all of the experiment.
+pub(super) struct Experiment<'a> {
+    pub(super) plan: &'a ConcurrencyPlan,
+    pub(super) systems: &'a [System],
+    pub(super) abilities: &'a Abilities,
 }
 
-/// Runs the whole experiment.
+/// How long providers wait, and what processor time they have.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Scale {
+    pub(super) wait_ms: u64,
+    /// Of the busier core with the most connections, when the wait was chosen.
+    pub(super) busiest: f64,
+    /// What answering a request takes a provider, in microseconds of a processor.
+    pub(super) answer_us: f64,
+    /// Of the small provider, in cores.
+    pub(super) small_quota: f64,
+}
+
+/// Runs the whole experiment. Returns how many requests failed or had a wrong hash.
 ///
 /// # Errors
 /// When something does not start, or a run cannot be made.
-pub(super) fn run(
-    plan: &ConcurrencyPlan,
-    systems: &[System],
-    abilities: &Abilities,
-    findings: &mut Findings,
-) -> anyhow::Result<()> {
-    let versions = systems.iter().map(|s| format!("{} {}", s.name, s.version));
+pub(super) fn run(experiment: &Experiment, findings: &mut Findings) -> anyhow::Result<u64> {
+    let versions = experiment.systems.iter();
+    let versions = versions.map(|system| format!("{} {}", system.name, system.version));
     findings.say(versions.collect::<Vec<_>>().join(" · "));
-    abilities.said().iter().for_each(|line| findings.say(line));
-    let mut wait_ms = None;
-    for (number, room) in ROOMS.iter().enumerate() {
-        let stage = ConcurrencyStage::set(systems, room)?;
-        if let (0, Some(reason)) = (number, &stage.no_groups) {
-            findings.say(format!("Providers are all of one size: {reason}"));
+    let said = experiment.abilities.said();
+    said.iter().for_each(|line| findings.say(line));
+    let mut waits = &LENGTHENED[..];
+    loop {
+        let scale = experiment.calibrate(waits)?;
+        let longer = waits
+            .iter()
+            .position(|factor| WAIT_MS * factor > scale.wait_ms);
+        let mut rooms = Vec::new();
+        for room in &ROOMS {
+            rooms.push(experiment.measure_room(room, &scale)?);
         }
-        let running = start_all(&stage, systems, room, abilities)?;
-        let wait_ms = match wait_ms {
-            Some(known) => known,
-            None => *wait_ms.insert(lengthen(plan, &stage, &running, findings)?),
+        let busiest = rooms.iter().map(RoomReport::busiest_core);
+        let busiest = busiest.fold(0.0, f64::max);
+        match longer {
+            Some(longer) if busiest > MOST_OF_A_CORE && experiment.plan.insists => {
+                findings.say(format!(
+                    "With a wait of {} ms {:.0} % of a core was in use in one run: all of it again with a longer one",
+                    scale.wait_ms,
+                    busiest * 100.0
+                ));
+                waits = &waits[longer..];
+            }
+            _ => {
+                report::scale(&scale, busiest, findings);
+                return Ok(report::rooms(experiment.plan, &rooms, findings));
+            }
+        }
+    }
+}
+
+impl Experiment<'_> {
+    /// What can be loaded in a room: Heddle, and Envoy in each of its configurations.
+    fn candidates(&self, room: &Room) -> Vec<Contender<'_>> {
+        let of = |system| {
+            let setups = EnvoySetup::candidates(room).iter().copied();
+            let contender = move |setup| Contender { system, setup };
+            match system.kind {
+                ProxyKind::Envoy => setups.map(|setup| contender(Some(setup))).collect(),
+                _ => vec![contender(None)],
+            }
         };
-        let service_ms = stage.service_ms(wait_ms, plan.calibration_s)?;
-        let found = measure(plan, &stage, &running, room, wait_ms)?;
-        tell(plan, systems, room, service_ms, &found, findings);
+        self.systems.iter().flat_map(of).collect()
     }
-    Ok(())
-}
 
-fn start_all(
-    stage: &ConcurrencyStage,
-    systems: &[System],
-    room: &Room,
-    abilities: &Abilities,
-) -> anyhow::Result<Vec<Running>> {
-    let start = |(index, system): (usize, &System)| {
-        mesh::start(
-            system,
-            &stage.endpoints,
-            room,
-            stage.place(index),
-            abilities,
-        )
-    };
-    systems.iter().enumerate().map(start).collect()
-}
-
-/// The shortest wait at a provider with which no system is short of processors.
-fn lengthen(
-    plan: &ConcurrencyPlan,
-    stage: &ConcurrencyStage,
-    running: &[Running],
-    findings: &mut Findings,
-) -> anyhow::Result<u64> {
-    let mut found = (0, 1.0_f64);
-    for factor in LENGTHENED {
-        let wait_ms = WAIT_MS * factor;
-        let mut busiest = 0.0_f64;
-        for system in running {
-            let outcome = stage.load(
-                system,
-                plan.load(plan.most_connections(), wait_ms, plan.calibration_s),
-            )?;
-            busiest = busiest.max(ConcurrencyRun::of(&outcome).busiest_core());
-        }
-        found = (wait_ms, busiest);
-        if busiest < MOST_OF_A_CORE {
-            break;
-        }
+    fn start(
+        &self,
+        contender: &Contender,
+        stage: &ConcurrencyStage,
+        room: &Room,
+    ) -> anyhow::Result<Running> {
+        let systems = &mut self.systems.iter();
+        let index = systems.position(|system| system.name == contender.system.name);
+        let place = stage.place(index.unwrap_or(0));
+        mesh::start(contender, &stage.endpoints, room, place, self.abilities)
     }
-    let (wait_ms, busiest) = found;
-    findings.say(format!(
-        "Providers wait {wait_ms} ms ({WAIT_MS} as published, lengthened until no core is in use for more than \
-         {:.0} %: {:.0} % of the busier one with {} connections); connections as published",
-        MOST_OF_A_CORE * 100.0,
-        busiest * 100.0,
-        plan.most_connections()
-    ));
-    Ok(wait_ms)
-}
 
-/// Every run of a room.
-fn measure(
-    plan: &ConcurrencyPlan,
-    stage: &ConcurrencyStage,
-    running: &[Running],
-    room: &Room,
-    wait_ms: u64,
-) -> anyhow::Result<BTreeMap<Setting, SettingRuns>> {
-    let mut found: BTreeMap<Setting, SettingRuns> = BTreeMap::new();
-    for number in 0..plan.runs {
-        eprintln!("{}: run {} of {}", room.name, number + 1, plan.runs);
-        for &connections in plan.connections {
-            // The other way round each time: what drifts falls on all alike.
-            for turn in 0..running.len() {
-                let index = (turn + number) % running.len();
-                // What the last run has left behind at the providers is not this one's.
-                thread::park_timeout(Duration::from_millis(2 * wait_ms));
-                stage.counts()?;
-                let load = plan.load(connections, wait_ms, plan.window_s);
-                let outcome = stage.load(&running[index], load)?;
-                let of = found.entry((connections, index)).or_default();
-                of.runs.push(ConcurrencyRun::of(&outcome));
-                for (most, counts) in of.most.iter_mut().zip(stage.counts()?) {
-                    *most = counts.most.max(*most);
+    /// The shortest wait at a provider with which no system is short of processors, and the quotas that go with
+    /// it.
+    fn calibrate(&self, waits: &[u64]) -> anyhow::Result<Scale> {
+        let room = &ROOMS[0];
+        let stage = ConcurrencyStage::set(self.systems, room)?;
+        let most = self.plan.most_connections();
+        let mut waits = waits.iter().map(|factor| WAIT_MS * factor).peekable();
+        let mut scale = Scale::default();
+        for contender in self.candidates(room) {
+            eprintln!("calibration: {}", contender.name());
+            let running = self.start(&contender, &stage, room)?;
+            while let Some(wait_ms) = waits.peek().copied() {
+                let load = self.plan.load(most, wait_ms, self.plan.calibration_s);
+                let found = ConcurrencyRun::of(&stage.load(&running, load)?);
+                scale.wait_ms = wait_ms;
+                if found.busiest_core() <= CALIBRATED_FOR {
+                    scale.busiest = scale.busiest.max(found.busiest_core());
+                    break;
                 }
+                scale.busiest = 0.0;
+                waits.next();
             }
         }
+        let load = self.plan.load(most, scale.wait_ms, self.plan.calibration_s);
+        let direct = stage.load_directly(shared_out(most, [1.0; 3]), load)?;
+        scale.answer_us = direct.outcome.cpu_us("provider");
+        let third = f64::from(most) / (scale.wait_ms as f64 / 1e3) / 3.0;
+        scale.small_quota = SMALL_QUOTA * third * scale.answer_us / 1e6;
+        Ok(scale)
     }
-    Ok(found)
-}
 
-fn tell(
-    plan: &ConcurrencyPlan,
-    systems: &[System],
-    room: &Room,
-    service_ms: f64,
-    found: &BTreeMap<Setting, SettingRuns>,
-    findings: &mut Findings,
-) {
-    let at_once = room.at_once.map(|at_once| at_once.to_string()).join(", ");
-    findings.say(format!(
-        "\n{}: {at_once} at once; a request takes {service_ms:.1} ms without a proxy",
-        room.name
-    ));
-    findings.say(format!(
-        "  {:>11}  {:8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7}  {:>13}  {}",
-        "connections",
-        "system",
-        "QPS",
-        "ceiling",
-        "mean ms",
-        "p50",
-        "p99",
-        "max",
-        "errors",
-        "most at each",
-        "cores"
-    ));
-    for (&(connections, index), SettingRuns { runs, most }) in found {
-        let Some(run) = summary(runs) else { continue };
-        let ceiling = ceiling(connections, room.sum(), service_ms);
-        let there = most.map(|most| most.to_string()).join("/");
-        findings.say(format!(
-            "  {connections:>11}  {:8} {:>8.0} {:>8.2} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>7}  {there:>13}  {:.2} + {:.2}",
-            systems[index].name,
-            run.qps,
-            run.qps / ceiling,
-            run.mean_ms,
-            run.p50_ms,
-            run.p99_ms,
-            run.max_ms,
-            run.errors,
-            run.proxy_cores,
-            run.other_cores,
-        ));
-        findings.rows.push(json!({
-            "room": room,
-            "connections": connections,
-            "system": systems[index].name,
-            "service_ms": service_ms,
-            "ceiling_per_s": ceiling,
-            "most_at_each": most,
-            "found": run,
-            "runs": runs,
-        }));
+    fn measure_room(&self, room: &Room, scale: &Scale) -> anyhow::Result<RoomReport> {
+        let stage = ConcurrencyStage::set(self.systems, room)?;
+        let mut report = RoomReport {
+            quotas: stage.hold(scale.small_quota)?,
+            no_quotas: stage.no_groups.clone(),
+            ..RoomReport::of(*room)
+        };
+        report.screened = self.screen(&stage, room, scale.wait_ms)?;
+        for &connections in self.plan.connections {
+            let of = report.screened.iter();
+            let of: Vec<&Screened> = of.filter(|one| one.connections == connections).collect();
+            let runs: Vec<_> = of.iter().map(|one| one.run).collect();
+            let best = best(&runs).map(|index| of[index].setup);
+            report.best.extend(best.map(|best| (connections, best)));
+        }
+        self.measure(&stage, &mut report, scale.wait_ms)?;
+        Ok(report)
     }
-    let of = |name: &str| {
-        let index = systems.iter().position(|system| system.name == name)?;
-        summary(&found.get(&(plan.most_connections(), index))?.runs)
-    };
-    let (ours, theirs) = (of("heddle"), of("envoy"));
-    let names = RoomFigureNames::of(room);
-    let ratio = |figure: fn(&ConcurrencyRun) -> f64| Some(figure(&ours?) / figure(&theirs?));
-    findings.ratio(names.qps, ratio(|run| run.qps));
-    findings.ratio(names.p99, ratio(|run| run.p99_ms));
-    findings.ratio(names.max, ratio(|run| run.max_ms));
-    let ceiling = ceiling(plan.most_connections(), room.sum(), service_ms);
-    findings.ratio(names.ceiling, ours.map(|run| run.qps / ceiling));
-    findings.ratio(names.envoy_ceiling, theirs.map(|run| run.qps / ceiling));
-    findings.value(names.service, Some(service_ms));
-    let failed = |index: usize| {
-        let ours = found.iter().filter(|((_, of), _)| *of == index);
-        ours.flat_map(|(_, found)| &found.runs)
-            .map(|run| run.errors)
-            .sum::<u64>() as f64
-    };
-    let ours = systems.iter().position(|system| system.name == "heddle");
-    findings.value(names.failed, ours.map(failed));
+
+    /// Each configuration of Envoy for a while with each number of connections.
+    fn screen(
+        &self,
+        stage: &ConcurrencyStage,
+        room: &Room,
+        wait_ms: u64,
+    ) -> anyhow::Result<Vec<Screened>> {
+        let mut found = Vec::new();
+        for contender in self.candidates(room) {
+            let Some(setup) = contender.setup else {
+                continue;
+            };
+            eprintln!("{}: screening {}", room.name, contender.name());
+            let running = self.start(&contender, stage, room)?;
+            for &connections in self.plan.connections {
+                let load = self.plan.load(connections, wait_ms, self.plan.screening_s);
+                // One that fails too much ends its load generator: it is not the best.
+                let run = stage.load(&running, load);
+                found.push(Screened {
+                    connections,
+                    setup,
+                    failure: run.as_ref().err().map(|error| format!("{error:#}")),
+                    run: run.ok().map(|run| ConcurrencyRun::of(&run)),
+                });
+                rest(wait_ms);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Every run of a room: Heddle, the Envoy that is best with so many connections, and no proxy at all.
+    fn measure(
+        &self,
+        stage: &ConcurrencyStage,
+        report: &mut RoomReport,
+        wait_ms: u64,
+    ) -> anyhow::Result<()> {
+        let room = report.room;
+        let wanted = |contender: &Contender| {
+            let best = |setup| report.best.values().any(|best| *best == setup);
+            contender.setup.is_none_or(best)
+        };
+        let mut running = Vec::new();
+        for contender in self.candidates(&room).into_iter().filter(wanted) {
+            running.push((self.start(&contender, stage, &room)?, contender));
+        }
+        for number in 0..self.plan.runs {
+            eprintln!("{}: run {} of {}", room.name, number + 1, self.plan.runs);
+            for &connections in self.plan.connections {
+                let best = report.best.get(&connections).copied();
+                let here = running
+                    .iter()
+                    .filter(|(_, contender)| contender.setup.is_none() || contender.setup == best);
+                let here: Vec<_> = here.collect();
+                let load = self.plan.load(connections, wait_ms, self.plan.window_s);
+                let mut fastest: Option<ConcurrencyRun> = None;
+                // The other way round each time: what drifts falls on all alike.
+                for turn in 0..here.len() {
+                    let (running, contender) = here[(turn + number) % here.len()];
+                    let found = ConcurrencyRun::of(&stage.load(running, load)?);
+                    report.add(connections, &contender.system.name, found);
+                    if fastest.is_none_or(|fastest| found.qps > fastest.qps) {
+                        fastest = Some(found);
+                    }
+                    rest(wait_ms);
+                }
+                // The ceiling: as many at each provider as the fastest had there.
+                let at = fastest.map_or([1.0; 3], |fastest| fastest.mean_at_each);
+                let direct = stage.load_directly(shared_out(connections, at), load)?;
+                report.add(connections, report::CEILING, ConcurrencyRun::of(&direct));
+                rest(wait_ms);
+            }
+        }
+        Ok(())
+    }
 }
 
-/// What figures of a room are called: those with room bear its name.
-struct RoomFigureNames {
-    qps: &'static str,
-    p99: &'static str,
-    max: &'static str,
-    ceiling: &'static str,
-    envoy_ceiling: &'static str,
-    service: &'static str,
-    failed: &'static str,
+/// Waits until what the last run has left behind at the providers is answered.
+fn rest(wait_ms: u64) {
+    thread::park_timeout(Duration::from_millis(2 * wait_ms));
 }
 
-impl RoomFigureNames {
-    fn of(room: &Room) -> RoomFigureNames {
-        if room.told {
-            RoomFigureNames {
-                qps: "qps_vs_envoy_512_room",
-                p99: "p99_vs_envoy_512_room",
-                max: "max_vs_envoy_512_room",
-                ceiling: "qps_vs_ceiling_room",
-                envoy_ceiling: "envoy_qps_vs_ceiling_room",
-                service: "service_ms_room",
-                failed: "failed_room",
-            }
-        } else {
-            RoomFigureNames {
-                qps: "qps_vs_envoy_512",
-                p99: "p99_vs_envoy_512",
-                max: "max_vs_envoy_512",
-                ceiling: "qps_vs_ceiling",
-                envoy_ceiling: "envoy_qps_vs_ceiling",
-                service: "service_ms",
-                failed: "failed",
-            }
+impl Contender<'_> {
+    /// What a report calls it.
+    fn name(&self) -> String {
+        let system = &self.system.name;
+        match &self.setup {
+            Some(setup) => format!("{system}, {}", setup.name()),
+            None => system.clone(),
         }
     }
 }
@@ -266,21 +255,21 @@ impl ConcurrencyPlan {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::concurrency::plan::SIZES;
-
-    #[test]
-    fn the_setting_of_the_names_is_measured() {
-        for plan in [ConcurrencyPlan::quick(), ConcurrencyPlan::full()] {
-            assert_eq!(plan.most_connections(), 512);
-            assert!(plan.runs > 2, "the best and the worst are left out");
+impl RoomReport {
+    /// Nothing yet.
+    fn of(room: Room) -> RoomReport {
+        RoomReport {
+            room,
+            quotas: Vec::new(),
+            no_quotas: None,
+            screened: Vec::new(),
+            best: BTreeMap::new(),
+            runs: BTreeMap::new(),
         }
-        assert_eq!(
-            SIZES.map(|size| (size.share * 3.0).round()),
-            [1.0, 2.0, 3.0]
-        );
-        assert_eq!(ROOMS.map(|room| room.sum()), [600, 400]);
+    }
+
+    fn add(&mut self, connections: u32, system: &str, run: ConcurrencyRun) {
+        let setting = (connections, system.to_owned());
+        self.runs.entry(setting).or_default().push(run);
     }
 }

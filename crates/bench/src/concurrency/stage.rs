@@ -1,14 +1,18 @@
-//! The processes beside the proxies, and where all of them run: proxies on core 0, load generator and
+//! The processes beside the proxies, and where all of them run: proxies on core 0, load generator, consumer and
 //! providers on core 1, in control groups of their own.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::consumer::ConsumerCounts;
 use super::plan::{Room, SIZES};
 use super::provider::ProviderEndpoint;
+use super::quota::{self, Periods};
 use crate::cgroup::QuotaGroup;
 use crate::child::{Child, Confinement, words};
 use crate::load::Outcome;
@@ -28,6 +32,15 @@ pub(super) struct LoadProfile {
     pub(super) window_s: f64,
 }
 
+/// What a run has shown.
+pub(super) struct RunOutcome {
+    pub(super) outcome: Outcome,
+    pub(super) consumer: ConsumerCounts,
+    pub(super) providers: [Counts; 3],
+    pub(super) mean_at_each: [f64; 3],
+    pub(super) throttled: [f64; 3],
+}
+
 /// Providers that run, and groups for all processes. Fields end in this order: a group can only be removed
 /// once no process is inside.
 pub(super) struct ConcurrencyStage {
@@ -35,15 +48,18 @@ pub(super) struct ConcurrencyStage {
     pub(super) endpoints: Vec<ProviderEndpoint>,
     dir: tempfile::TempDir,
     client: Confinement,
+    consumer: Confinement,
     /// For each system, as far as that is allowed.
     places: Vec<Confinement>,
+    /// The groups of the providers, as far as that is allowed.
+    provider_groups: Vec<PathBuf>,
     /// Why no process is in a group, and providers are all of one size.
     pub(super) no_groups: Option<String>,
     _groups: Vec<QuotaGroup>,
 }
 
 impl ConcurrencyStage {
-    /// Makes the groups and starts the providers.
+    /// Makes the groups and starts the providers, which have no quota yet.
     ///
     /// # Errors
     /// When a provider does not start.
@@ -53,7 +69,7 @@ impl ConcurrencyStage {
             Ok(groups) => (groups, None),
             Err(error) => (Vec::new(), Some(format!("{error:#}"))),
         };
-        // In the order in which they are made: systems, the load generator, providers.
+        // In the order in which they are made: systems, the load generator, the consumer, providers.
         let place = |core, index: usize| Confinement {
             core: Some(core),
             groups: groups
@@ -62,20 +78,17 @@ impl ConcurrencyStage {
                 .into_iter()
                 .collect(),
         };
+        let first = systems.len() + 2;
         let (mut providers, mut endpoints) = (Vec::new(), Vec::new());
         for (index, (size, at_once)) in SIZES.iter().zip(room.at_once).enumerate() {
             let address = Ipv4Addr::new(127, 3, 0, 1 + index as u8);
-            let mut command = vec![std::env::current_exe()?.into_os_string()];
-            command.extend(words(["provider", "--listen", &format!("{address}:0")]));
-            command.extend(words(["--at-once", &at_once.to_string()]));
-            let log = dir.path().join(format!("{}.log", size.name));
-            let place = place(1, systems.len() + 1 + index);
+            let listen = format!("{address}:0");
+            let at_once_text = at_once.to_string();
+            let arguments = ["provider", "--listen", &listen, "--at-once", &at_once_text];
             let name = format!("the {} provider", size.name);
-            let mut child = Child::start(&name, &place, &command, &log, true)?;
-            let mut line = String::new();
-            BufReader::new(child.output()?).read_line(&mut line)?;
-            let port = line.trim().parse();
-            let port = port.with_context(|| format!("{name} did not start"))?;
+            let place = place(1, first + index);
+            let log = dir.path().join(format!("{}.log", size.name));
+            let (child, port) = serving(&name, &place, words(arguments), &log)?;
             providers.push(child);
             endpoints.push(ProviderEndpoint {
                 name: size.name,
@@ -89,7 +102,13 @@ impl ConcurrencyStage {
             endpoints,
             dir,
             client: place(1, systems.len()),
+            consumer: place(1, systems.len() + 1),
             places: (0..systems.len()).map(|index| place(0, index)).collect(),
+            provider_groups: groups
+                .iter()
+                .skip(first)
+                .map(|g| g.dir().to_owned())
+                .collect(),
             no_groups,
             _groups: groups,
         })
@@ -100,88 +119,135 @@ impl ConcurrencyStage {
         &self.places[index]
     }
 
+    /// Gives the small provider that part of a core, and the others as many times as much as they are larger.
+    /// Returns what each has; none where there are no groups.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn hold(&self, small_cores: f64) -> anyhow::Result<Vec<f64>> {
+        let held = |(group, size): (&PathBuf, &super::plan::Size)| {
+            quota::hold(group, small_cores * f64::from(size.times))
+        };
+        self.provider_groups.iter().zip(&SIZES).map(held).collect()
+    }
+
     /// Loads a system.
     ///
     /// # Errors
-    /// When the load generator gives up.
-    pub(super) fn load(&self, system: &Running, load: LoadProfile) -> anyhow::Result<Outcome> {
-        let mut more = words(
-            system
-                .targets
-                .iter()
-                .flat_map(|target| ["--target", target]),
-        );
-        more.extend(system.watched());
-        self.generate(more, load)
+    /// When a process gives up.
+    pub(super) fn load(&self, system: &Running, load: LoadProfile) -> anyhow::Result<RunOutcome> {
+        let targets = system.targets.iter();
+        let targets: Vec<_> = targets.map(|target| (target.clone(), 1)).collect();
+        self.generate(&targets, &system.watched(), load)
     }
 
-    /// What a request takes without any proxy, a connection for each provider: the mean, in milliseconds.
+    /// Loads the providers without any proxy, so many connections to each.
     ///
     /// # Errors
-    /// When the load generator gives up, or a provider fails.
-    pub(super) fn service_ms(&self, wait_ms: u64, seconds: f64) -> anyhow::Result<f64> {
-        let targets = self.endpoints.iter().flat_map(|endpoint| {
-            let target = format!("provider.lab@{}:{}", endpoint.address, endpoint.port);
-            words(["--target", &target])
-        });
-        let load = LoadProfile {
-            connections: SIZES.len() as u32,
-            wait_ms,
-            warm_up_s: 0.3,
-            window_s: seconds,
+    /// When a process gives up.
+    pub(super) fn load_directly(
+        &self,
+        shares: [u32; 3],
+        load: LoadProfile,
+    ) -> anyhow::Result<RunOutcome> {
+        let target = |(endpoint, share): (&ProviderEndpoint, u32)| {
+            let address = SocketAddr::from((endpoint.address, endpoint.port));
+            (format!("provider.lab@{address}"), share)
         };
-        let outcome = self.generate(targets.collect(), load)?;
-        outcome.check(None)?;
-        Ok(outcome.mean_us / 1e3)
+        let targets = self.endpoints.iter().zip(shares);
+        let targets: Vec<_> = targets.map(target).collect();
+        self.generate(&targets, &[], load)
     }
 
     fn generate(
         &self,
-        more: Vec<std::ffi::OsString>,
+        targets: &[(String, u32)],
+        watched: &[OsString],
         load: LoadProfile,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<RunOutcome> {
+        let shares: Vec<String> = targets.iter().map(|(_, share)| share.to_string()).collect();
+        let targets = targets.iter().flat_map(|(target, _)| ["--target", target]);
+        let mut consumer = words(["consumer", "--listen", "127.0.0.1:0"]);
+        consumer.extend(words(targets));
+        consumer.extend(words(["--shares", &shares.join(",")]));
+        let log = self.dir.path().join("consumer.log");
+        let (consumer, port) = serving("the consumer", &self.consumer, consumer, &log)?;
+        let consumer_address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+
         let mut command = vec![std::env::current_exe()?.into_os_string()];
-        command.extend(words(["load", "--head", "browser", "--changing"]));
-        command.extend(words(["--send-bytes", "128"]));
+        let target = format!("consumer.lab@{consumer_address}");
+        command.extend(words(["load", "--head", "browser", "--target", &target]));
         command.extend(words(["--body-bytes", &ANSWER_BYTES.to_string()]));
         command.extend(words(["--path-end", &load.wait_ms.to_string()]));
         command.extend(words(["--connections", &load.connections.to_string()]));
         command.extend(words(["--warm-up", &load.warm_up_s.to_string()]));
         command.extend(words(["--seconds", &load.window_s.to_string()]));
-        command.extend(more);
-        for provider in &self.providers {
-            command.extend(words(["--watch", &format!("provider={}", provider.pid())]));
+        command.extend_from_slice(watched);
+        let pids = self.providers.iter().map(|child| ("provider", child.pid()));
+        for (name, pid) in pids.chain([("consumer", consumer.pid())]) {
+            command.extend(words(["--watch", &format!("{name}={pid}")]));
         }
         let log = self.dir.path().join("load.log");
+        // What was counted before is not this run's.
+        self.counts()?;
+        let (began, periods) = (Instant::now(), self.periods()?);
         let child = Child::start("the load generator", &self.client, &command, &log, true)?;
         let within = Duration::from_secs_f64(load.warm_up_s + load.window_s) + LATE;
-        parse(&child.finish(within)?)
+        let outcome = parse(&child.finish(within)?)?;
+        let took_us = began.elapsed().as_micros() as f64;
+        let providers = self.counts()?;
+        let ended = self.periods()?;
+        let mut throttled = [0.0; 3];
+        for (part, (end, start)) in throttled.iter_mut().zip(ended.iter().zip(&periods)) {
+            *part = end.throttled_since(start);
+        }
+        Ok(RunOutcome {
+            outcome,
+            consumer: ConsumerCounts::ask(consumer_address)?,
+            mean_at_each: providers.map(|counts| counts.there_us as f64 / took_us),
+            providers,
+            throttled,
+        })
     }
 
     /// What each provider has counted since it was asked last.
-    ///
-    /// # Errors
-    /// When one does not answer.
-    pub(super) fn counts(&self) -> anyhow::Result<Vec<Counts>> {
-        let ask = |endpoint: &ProviderEndpoint| {
+    fn counts(&self) -> anyhow::Result<[Counts; 3]> {
+        let mut counts = [Counts::default(); 3];
+        for (counts, endpoint) in counts.iter_mut().zip(&self.endpoints) {
             let address = SocketAddr::from((endpoint.address, endpoint.port));
-            Counts::ask(address).with_context(|| format!("the {} provider", endpoint.name))
-        };
-        self.endpoints.iter().map(ask).collect()
+            *counts =
+                Counts::ask(address).with_context(|| format!("the {} provider", endpoint.name))?;
+        }
+        Ok(counts)
+    }
+
+    fn periods(&self) -> anyhow::Result<Vec<Periods>> {
+        let groups = self.provider_groups.iter();
+        groups.map(|group| Periods::of(group)).collect()
     }
 }
 
-/// One for each system, the load generator and each provider; theirs have the weights of their sizes.
+/// Starts a part of this program that prints its port once it listens.
+fn serving(
+    name: &str,
+    place: &Confinement,
+    arguments: Vec<OsString>,
+    log: &std::path::Path,
+) -> anyhow::Result<(Child, u16)> {
+    let mut command = vec![std::env::current_exe()?.into_os_string()];
+    command.extend(arguments);
+    let mut child = Child::start(name, place, &command, log, true)?;
+    let mut line = String::new();
+    BufReader::new(child.output()?).read_line(&mut line)?;
+    let port = line.trim().parse();
+    let port = port.with_context(|| format!("{name} did not start"))?;
+    Ok((child, port))
+}
+
+/// One for each system, the load generator, the consumer and each provider.
 fn groups(systems: &[System]) -> anyhow::Result<Vec<QuotaGroup>> {
-    let mut groups = Vec::new();
-    for system in systems {
-        groups.push(QuotaGroup::create(&system.name)?);
-    }
-    groups.push(QuotaGroup::create("load")?);
-    for size in SIZES {
-        let group = QuotaGroup::create(size.name)?;
-        group.share(size.share)?;
-        groups.push(group);
-    }
-    Ok(groups)
+    let names = systems.iter().map(|system| system.name.as_str());
+    let names = names.chain(["load", "consumer"]);
+    let names = names.chain(SIZES.map(|size| size.name));
+    names.map(QuotaGroup::create).collect()
 }

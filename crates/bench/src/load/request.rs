@@ -29,21 +29,23 @@ pub(crate) enum Head {
 
 /// What a request consists of.
 #[derive(Debug, Clone)]
-pub(super) struct Shape {
-    pub(super) head: Head,
+pub(crate) struct Shape {
+    pub(crate) head: Head,
     /// Bytes of body that are sent.
-    pub(super) body_bytes: u64,
+    pub(crate) body_bytes: u64,
     /// Bytes of body that are asked for.
-    pub(super) answer_bytes: u64,
+    pub(crate) answer_bytes: u64,
     /// Whether the slots change with every request.
-    pub(super) changing: bool,
+    pub(crate) changing: bool,
+    /// Whether the body is a slot too, instead of always the same.
+    pub(crate) random_body: bool,
     /// The end of the path, instead of the number of bytes that are asked for.
-    pub(super) tail: Option<String>,
+    pub(crate) tail: Option<String>,
 }
 
 /// A request, and the next ones.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     bytes: Vec<u8>,
     slots: Vec<Range<usize>>,
     random: Random,
@@ -52,12 +54,16 @@ pub(super) struct Request {
 
 impl Request {
     /// The requests of a connection with this number.
-    pub(super) fn new(shape: &Shape, authority: &str, number: u64) -> Request {
+    pub(crate) fn new(shape: &Shape, authority: &str, number: u64) -> Request {
         let mut bytes = text(shape, authority).into_bytes();
-        let slots = slots(&bytes);
+        let mut slots = slots(&bytes);
+        let head = bytes.len();
         if shape.head != Head::Plain {
             let body = usize::try_from(shape.body_bytes).unwrap_or(usize::MAX);
             bytes.extend(BODY.iter().cycle().take(body));
+        }
+        if shape.random_body {
+            slots.push(head..bytes.len());
         }
         let mut request = Request {
             bytes,
@@ -71,7 +77,7 @@ impl Request {
     }
 
     /// The bytes to send next.
-    pub(super) fn next(&mut self) -> &[u8] {
+    pub(crate) fn next(&mut self) -> &[u8] {
         if self.changing {
             self.fill();
         }

@@ -29,8 +29,8 @@ pub(crate) struct WindowEdge {
 impl Tally {
     pub(crate) fn new() -> anyhow::Result<Tally> {
         Ok(Tally {
-            // 1 µs to 60 s, two significant digits: under 1 % of error
-            latencies: Histogram::new_with_bounds(1, 60_000_000, 2)?,
+            // 1 µs to 60 s, three significant digits: under 0.1 % of error
+            latencies: Histogram::new_with_bounds(1, 60_000_000, 3)?,
             completed: 0,
             errors: BTreeMap::new(),
         })

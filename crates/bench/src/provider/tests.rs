@@ -21,11 +21,11 @@ fn provider(at_once: usize) -> SocketAddr {
     address
 }
 
-fn hash_of(address: SocketAddr, path: &str) -> String {
+fn hash_of(address: SocketAddr, path: &str, text: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).expect("connect");
     let request = format!("POST {path} HTTP/1.1\r\nHost: lab\r\nContent-Length: 4\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("write");
-    stream.write_all(b"text").expect("write");
+    stream.write_all(text.as_bytes()).expect("write");
     let mut bytes = Vec::new();
     loop {
         let mut chunk = [0; 1024];
@@ -61,7 +61,7 @@ fn more_than_it_has_places_for_wait_and_are_counted() {
     let began = Instant::now();
     let answers: Vec<String> = std::thread::scope(|scope| {
         let asked: Vec<_> = (0..6)
-            .map(|number| scope.spawn(move || hash_of(address, &format!("/{number}/250"))))
+            .map(|number| scope.spawn(move || hash_of(address, "/250", &format!("sum{number}"))))
             .collect();
         let answers = asked.into_iter().map(|one| one.join().expect("answered"));
         answers.collect()
@@ -69,10 +69,13 @@ fn more_than_it_has_places_for_wait_and_are_counted() {
     // Three after another in each place.
     assert!(began.elapsed() >= Duration::from_millis(750));
     assert!(answers.iter().all(|one| one.len() as u64 == ANSWER_BYTES));
+    assert_eq!(answers[0], hash_text(hash(b"sum0")), "of the body alone");
     assert_ne!(answers[0], answers[1]);
     let counts = Counts::ask(address).expect("counts");
     assert_eq!(counts.served, 6);
     assert!(counts.waited >= 1 && counts.most >= 3, "{counts:?}");
+    // Two of each: 250, 500 and 750 ms, less what they came one after another.
+    assert!(counts.there_us >= 2_500_000, "{counts:?}");
     let counts = Counts::ask(address).expect("counts");
     assert_eq!(counts, Counts::default(), "since it was asked last");
 }

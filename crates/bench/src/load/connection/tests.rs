@@ -12,6 +12,7 @@ fn awaiting() -> (Connection, Instant, TcpListener) {
         body_bytes: 0,
         answer_bytes: 4,
         changing: false,
+        random_body: false,
         tail: None,
     };
     let request = Request::new(&shape, "echo.lab", 0);

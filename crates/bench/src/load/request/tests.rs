@@ -6,6 +6,7 @@ fn shape(head: Head, body_bytes: u64, changing: bool) -> Shape {
         body_bytes,
         answer_bytes: body_bytes,
         changing,
+        random_body: false,
         tail: None,
     }
 }
@@ -97,4 +98,20 @@ fn a_path_may_end_otherwise() {
     };
     let lines = lines(&mut Request::new(&shape, "echo.lab", 0));
     assert!(lines[0].ends_with("/wait/50 HTTP/1.1"), "{}", lines[0]);
+}
+
+#[test]
+fn a_random_body_is_another_with_every_request_and_as_long() {
+    let shape = Shape {
+        random_body: true,
+        ..shape(Head::Browser, 128, true)
+    };
+    let mut request = Request::new(&shape, "echo.lab", 3);
+    let mut body = || {
+        let bytes = request.next();
+        bytes[bytes.len() - 128..].to_vec()
+    };
+    let (first, second) = (body(), body());
+    assert_ne!(first, second);
+    assert!(first.iter().chain(&second).all(u8::is_ascii_hexdigit));
 }
