@@ -73,6 +73,40 @@ pub(crate) fn join(folder: &Folder, name: &str, control: SocketAddr) -> Heddle {
     node
 }
 
+/// A control plane and two nodes, each of which has its identities: `web` on the first calls `cart` on the other.
+struct Joined {
+    folder: Folder,
+    namespace: String,
+    control: Heddle,
+    /// Where nodes find the control plane.
+    at: SocketAddr,
+    one: Heddle,
+    two: Heddle,
+}
+
+fn joined(number: u8) -> Joined {
+    joined_by(number, |folder| Heddle::control(folder, &[]))
+}
+
+/// The same with a control plane that the test starts, and says where it is.
+fn joined_by(number: u8, control: impl FnOnce(&Folder) -> (Heddle, SocketAddr)) -> Joined {
+    let (folder, namespace) = mesh(number);
+    let (control, at) = control(&folder);
+    let one = join(&folder, "n1", at);
+    let two = join(&folder, "n2", at);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    Joined {
+        folder,
+        namespace,
+        control,
+        at,
+        one,
+        two,
+    }
+}
+
 /// Asks a node how it is: exit code and answer.
 fn check(folder: &Folder, name: &str) -> (Option<i32>, Value) {
     let socket = folder.path(&format!("{name}.sock"));
@@ -131,13 +165,14 @@ fn now() -> u64 {
 
 #[test]
 fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
-    let (folder, namespace) = mesh(1);
-    let (_control, at) = Heddle::control(&folder, &[]);
-    let one = join(&folder, "n1", at);
-    let two = join(&folder, "n2", at);
-    eventually("both have their identities", || {
-        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
-    });
+    let Joined {
+        folder,
+        namespace,
+        one,
+        two,
+        control: _control,
+        ..
+    } = joined(1);
     one.stdout_line("SERVICE");
     two.stdout_line("SERVICE");
     let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
@@ -234,13 +269,14 @@ fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
 
 #[test]
 fn a_node_that_is_killed_is_named_with_what_the_kernel_says() {
-    let (folder, namespace) = mesh(15);
-    let (_control, at) = Heddle::control(&folder, &[]);
-    let one = join(&folder, "n1", at);
-    let two = join(&folder, "n2", at);
-    eventually("both have their identities", || {
-        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
-    });
+    let Joined {
+        folder: _folder,
+        namespace,
+        one,
+        two,
+        control: _control,
+        ..
+    } = joined(15);
     one.stdout_line("SERVICE");
     let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
     let address = one.address(&service, Some(&caller));
@@ -265,14 +301,19 @@ fn a_node_that_is_killed_is_named_with_what_the_kernel_says() {
 
 #[test]
 fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
-    let (folder, namespace) = mesh(2);
-    let at = free_address();
-    let control = Heddle::control_at(&folder, at, &[]);
-    let one = join(&folder, "n1", at);
-    let two = join(&folder, "n2", at);
-    eventually("both have their identities", || {
-        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    // The control plane will be found there again.
+    let listen = free_address();
+    let joined = joined_by(2, |folder| {
+        (Heddle::control_at(folder, listen, &[]), listen)
     });
+    let Joined {
+        folder,
+        namespace,
+        one,
+        two,
+        control,
+        at,
+    } = joined;
     let (service, caller) = (format!("{namespace}/cart"), format!("{namespace}/web"));
     let answers = |one: &Heddle| get(one.address(&service, Some(&caller)), "cart", "/").0 == 200;
     one.stdout_line("SERVICE");
@@ -317,13 +358,14 @@ fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
 /// The control plane comes back elsewhere, so that only the caller's node finds it.
 #[test]
 fn a_node_that_has_not_come_back_to_a_restarted_control_plane_is_reached() {
-    let (folder, namespace) = mesh(13);
-    let (control, at) = Heddle::control(&folder, &[]);
-    let one = join(&folder, "n1", at);
-    let _two = join(&folder, "n2", at);
-    eventually("both have their identities", || {
-        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
-    });
+    let Joined {
+        folder,
+        namespace,
+        one,
+        two: _two,
+        control,
+        ..
+    } = joined(13);
     one.stdout_line("SERVICE");
     for process in [one, control] {
         process.signal(Signal::TERM);
@@ -386,13 +428,14 @@ fn a_clock_below_the_floor_is_degraded_and_goes_on() {
 
 #[test]
 fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
-    let (folder, namespace) = mesh(10);
-    let (control, at) = Heddle::control(&folder, &[]);
-    let one = join(&folder, "n1", at);
-    let _two = join(&folder, "n2", at);
-    eventually("both have their identities", || {
-        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
-    });
+    let Joined {
+        folder,
+        namespace,
+        one,
+        two: _two,
+        control,
+        ..
+    } = joined(10);
     let socket = folder.socket();
     let operate = |words: &[&str]| {
         let done = heddle(&[words, &["--socket", as_str(&socket)]].concat());
@@ -491,15 +534,19 @@ fn a_node_that_missed_a_new_root_joins_anew() {
 /// lives for five minutes half is over.
 #[test]
 fn certificates_are_renewed_while_requests_go_on() {
-    let (folder, namespace) = mesh(11);
-    let config = folder.path("control.yaml");
-    fs::write(&config, "control: {leaf_life_s: 300}\n").expect("written");
-    let (_control, at) = Heddle::control(&folder, &["--config", as_str(&config)]);
-    let one = join(&folder, "n1", at);
-    let _two = join(&folder, "n2", at);
-    eventually("both have their identities", || {
-        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    let joined = joined_by(11, |folder| {
+        let config = folder.path("control.yaml");
+        fs::write(&config, "control: {leaf_life_s: 300}\n").expect("written");
+        Heddle::control(folder, &["--config", as_str(&config)])
     });
+    let Joined {
+        folder,
+        namespace,
+        one,
+        two: _two,
+        control: _control,
+        at,
+    } = joined;
     one.signal(Signal::TERM);
     assert_eq!(one.ended().code(), Some(0));
     let before = fs::read(folder.path("n1/node.leaf")).expect("a leaf");
