@@ -50,7 +50,7 @@ soak: ## slow proofs: 13,500 messages through every pair of what carries them, t
 	@cargo build --locked --release --package heddle --package heddle-lab-program
 	@cargo test --locked --release --package heddle-tests --test transparent -- --ignored --exact --nocapture holder_deaths::twenty_holders_killed_under_load
 
-fuzz: ## fuzz every parser (ARGS=SECONDS for each target)
+fuzz: ## fuzz every parser, by the nightly compiler (ARGS=SECONDS for each target)
 	@$(SETUP) build fuzz
 	@scripts/fuzz.sh $(ARGS)
 

@@ -15,7 +15,7 @@ bounds=(-max_len=4096 -timeout=10 -rss_limit_mb=2048)
 
 minimise() { # minimise TARGET
     mkdir -p "$found/$1" "corpus/$1"
-    cargo run --quiet --example seeds "$found"
+    cargo run --quiet --manifest-path ../Cargo.toml --package heddle-fuzz-checks --example seeds "$found"
     cp -n "corpus/$1"/* "$found/$1" 2>/dev/null || true
     rm -rf "corpus/$1"
     mkdir -p "corpus/$1"
@@ -41,7 +41,8 @@ run() { # run TARGET SECONDS
     fi
     echo "$1: $2 s, $(executions "$log") inputs, no finding"
 }
-features() { [ "$1" != certificate_request ] || echo --features=authority; }
+# What a target asks for in Cargo.toml.
+features() { awk -v name="$1" '/^name = /{ is = $3 == "\"" name "\"" } is && /^required-features/{ print "--features=mesh" }' Cargo.toml; }
 executions() { awk '/stat::number_of_executed_units/ { n = $2 } END { print n + 0 }' "$1"; }
 
 seconds=60

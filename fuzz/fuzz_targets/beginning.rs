@@ -1,22 +1,5 @@
-//! What the first bytes of a connection are does not change when more of them come, and whatever the
-//! parser takes for a request is seen as one.
 #![no_main]
 
-use heddle_wire::http1::{Beginning, Limits, RequestHead, beginning};
-use libfuzzer_sys::fuzz_target;
+use heddle_fuzz_checks::beginning::check;
 
-fuzz_target!(|data: &[u8]| {
-    let mut decided = None;
-    for length in 0..=data.len() {
-        let now = beginning(&data[..length]);
-        if let Some(before) = decided {
-            assert_eq!(now, before, "after {length} bytes");
-        } else if now != Beginning::Unclear {
-            decided = Some(now);
-        }
-    }
-    let mut head = RequestHead::new();
-    if let Ok(Some(_)) = head.parse(data, &Limits::default()) {
-        assert_eq!(beginning(data), Beginning::Request);
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check(data));

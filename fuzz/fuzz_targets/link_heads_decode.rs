@@ -1,34 +1,5 @@
-//! Whatever header blocks come, what a decoder holds is within its limits, and what it takes for a
-//! head is one to a reader that only splits at CR LF.
-//!
-//! The first byte chooses the limits. Blocks follow, each behind two bytes with its length. A session would be
-//! over after an error; here others go on, to come further.
 #![no_main]
 
-use heddle_fuzz::{assert_head, head_limits};
-use heddle_wire::link::heads::Decoder;
-use libfuzzer_sys::fuzz_target;
+use heddle_fuzz_checks::link_heads_decode::check;
 
-fuzz_target!(|data: &[u8]| {
-    let Some((&choice, mut rest)) = data.split_first() else {
-        return;
-    };
-    let limits = head_limits(choice);
-    let mut decoder = Decoder::new(&limits);
-    let mut head = Vec::new();
-    while let Some((&length, more)) = rest.split_first_chunk() {
-        let length = usize::from(u16::from_be_bytes(length) & 0x3ff);
-        let block;
-        (block, rest) = more.split_at(length.min(more.len()));
-        head.clear();
-        if let Ok(decoded) = decoder.decode(block, &mut head) {
-            assert!(decoded.destination.len() <= limits.all_bytes as usize + block.len());
-            assert!(head.len() <= limits.max_head_bytes as usize);
-            assert_head(&head);
-        } else {
-            assert!(head.is_empty());
-        }
-        assert!(decoder.bytes() <= limits.all_bytes);
-        assert!(decoder.templates() <= limits.templates.into());
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check(data));

@@ -1,54 +1,5 @@
-//! Whatever heads are sent, they come out byte for byte at their destinations, and both ends hold
-//! the same, within the limits.
-//!
-//! The first byte chooses the limits. Heads follow, up to an empty line each, behind a byte that
-//! says whose they are and where they go.
 #![no_main]
 
-use heddle_fuzz::head_limits;
-use heddle_wire::link::heads::{Decoder, Encoder};
-use libfuzzer_sys::fuzz_target;
+use heddle_fuzz_checks::link_heads_round_trip::check;
 
-const DESTINATIONS: [&[u8]; 4] = [b"", b"a", b"\0\xff", b"elsewhere"];
-
-fuzz_target!(|data: &[u8]| {
-    let Some((&choice, mut rest)) = data.split_first() else {
-        return;
-    };
-    let limits = head_limits(choice);
-    let mut encoder = Encoder::new(&limits);
-    let mut decoder = Decoder::new(&limits);
-    let (mut block, mut out) = (Vec::new(), Vec::new());
-    while let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") {
-        let (whose, head);
-        ((whose, head), rest) = {
-            let (head, rest) = rest.split_at(end + 4);
-            ((head[0], &head[1..]), rest)
-        };
-        if !is_head(head) || head.len() > limits.max_head_bytes as usize {
-            continue;
-        }
-        if whose & 0xf0 == 0xf0 {
-            encoder.age();
-        }
-        let destination = DESTINATIONS[usize::from(whose & 3)];
-        block.clear();
-        out.clear();
-        encoder.encode(u32::from(whose >> 2 & 1), destination, head, &mut block);
-        let decoded = decoder.decode(&block, &mut out).expect("what was encoded");
-        assert_eq!(decoded.destination, destination);
-        assert_eq!(out, head);
-        assert_eq!(encoder.bytes(), decoder.bytes());
-        assert_eq!(encoder.templates(), decoder.templates());
-        assert!(decoder.bytes() <= limits.all_bytes);
-        assert!(decoder.templates() <= limits.templates.into());
-    }
-});
-
-/// Whether a decoder takes it as it is.
-fn is_head(head: &[u8]) -> bool {
-    let limits = head_limits(0);
-    let block = [&[0x20, 0], head].concat();
-    let mut decoder = Decoder::new(&limits);
-    decoder.decode(&block, &mut Vec::new()).is_ok()
-}
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check(data));

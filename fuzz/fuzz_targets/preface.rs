@@ -1,17 +1,5 @@
-//! What is taken for a preface is written again as the same bytes, and more bytes after it change nothing.
 #![no_main]
 
-use heddle_wire::preface::{MAX_PREFACE_BYTES, Preface};
-use libfuzzer_sys::fuzz_target;
+use heddle_fuzz_checks::preface::check;
 
-fuzz_target!(|data: &[u8]| {
-    let Ok(Some((preface, length))) = Preface::parse(data) else {
-        return;
-    };
-    assert!(length <= MAX_PREFACE_BYTES);
-    let mut written = Vec::new();
-    assert!(preface.write_to(&mut written).is_ok());
-    assert_eq!(written, data[..length]);
-    assert_eq!(Preface::parse(&written), Ok(Some((preface, length))));
-    assert_eq!(Preface::parse(&data[..length]), Ok(Some((preface, length))));
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| check(data));

@@ -19,6 +19,9 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 pub use client::{ClientError, get, post};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use serve::serve_one;
 pub use serve::{serve_tcp, serve_unix};
 pub use socket::{AdminSocket, Location, SocketError};
 

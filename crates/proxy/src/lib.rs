@@ -59,6 +59,9 @@ pub use entry::{Direct, Entry, Inbound};
 pub use env::{MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub use failure::{Blame, Failure, Reason, Retry};
 pub use heddle_transport::Protocol;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use http2::fuzzing;
 pub use manager::give_back as give_back_heap;
 pub use peers::{Peer, PeerFailure, PeerStatus};
 pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};

@@ -486,8 +486,8 @@ impl Core {
     }
 
     /// What holds whatever happens.
-    #[cfg(test)]
-    fn check_invariants(&self) {
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(super) fn check_invariants(&self) {
         let mut room = Room::default();
         for (key, held) in &self.held {
             room.take(Share::of(&self.layout, key), held.bytes(key));

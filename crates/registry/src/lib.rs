@@ -13,6 +13,9 @@
 mod access;
 mod core;
 mod follow;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod keep;
 mod life;
 mod pause;

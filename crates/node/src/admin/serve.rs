@@ -79,6 +79,17 @@ pub async fn serve_tcp(listener: TcpListener, asks: Asks) {
     }
 }
 
+/// Serves one connection as the operator's socket does, or as the metrics listener. For fuzz targets only.
+#[cfg(feature = "fuzzing")]
+pub async fn serve_one(stream: impl AsyncRead + AsyncWrite + Unpin, is_operator: bool, asks: Asks) {
+    let surface = match is_operator {
+        true => Surface::Operator,
+        false => Surface::Network,
+    };
+    let room = Server::new(surface, asks.clone()).room;
+    connection(stream, surface, asks, Arc::new(Seat { id: 0, room })).await;
+}
+
 /// Who connects: what holds several places is told by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {

@@ -31,6 +31,8 @@ mod answer;
 mod call;
 mod connections;
 mod exchange;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod head;
 mod incoming;
 mod outgoing;

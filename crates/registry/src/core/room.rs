@@ -119,7 +119,7 @@ impl Room {
     }
 
     /// What holds whatever happens.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn check_invariants(&self) {
         let within = |taken: Amount, most: Amount| {
             assert!(taken.keys <= most.keys && taken.bytes <= most.bytes);

@@ -5,7 +5,7 @@ use heddle_wire::link::heads::HeadLimits;
 
 /// The name and value of each field line of `head`, read by splitting: lines at CR LF, fields at
 /// their first colon, values without the spaces and tabs around them.
-pub fn naive_fields(head: &[u8]) -> Vec<(&[u8], &[u8])> {
+pub(crate) fn naive_fields(head: &[u8]) -> Vec<(&[u8], &[u8])> {
     let text = head
         .strip_suffix(b"\r\n\r\n")
         .expect("a head ends with an empty line");
@@ -28,7 +28,7 @@ pub fn naive_fields(head: &[u8]) -> Vec<(&[u8], &[u8])> {
 }
 
 /// Lines ended by CR LF; no CR and no LF occurs otherwise.
-pub fn split_lines(text: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn split_lines(text: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
@@ -59,7 +59,7 @@ fn trim(value: &[u8]) -> &[u8] {
 }
 
 /// The same from a parsed head, after checking that the lines cover the head without a gap.
-pub fn parsed_fields<'a>(
+pub(crate) fn parsed_fields<'a>(
     buf: &'a [u8],
     fields: &[Field],
     length: usize,
@@ -83,7 +83,7 @@ pub fn parsed_fields<'a>(
 }
 
 /// Limits for header blocks: what a link has, or so little that it matters at once.
-pub fn head_limits(choice: u8) -> HeadLimits {
+pub(crate) fn head_limits(choice: u8) -> HeadLimits {
     match choice % 4 {
         0 => HeadLimits::DEFAULT,
         1 => HeadLimits {
@@ -104,7 +104,7 @@ pub fn head_limits(choice: u8) -> HeadLimits {
 }
 
 /// A head from a link: lines of text with their CR LF, one empty line, the last one.
-pub fn assert_head(head: &[u8]) {
+pub(crate) fn assert_head(head: &[u8]) {
     let text = head.strip_suffix(b"\r\n\r\n").expect("an empty line");
     assert!(text[0].is_ascii_graphic());
     for line in split_lines(text) {
