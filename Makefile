@@ -44,11 +44,9 @@ dist: ## stripped static binaries with their checksums, in dist/
 	@$(SETUP) build
 	@scripts/dist.sh
 
-soak: ## slow proofs: 13,500 messages through every pair of what carries them, ten gigabytes through a connection that moves a thousand times, links cut a thousand times, two thousand idle links, valid requests among 40,000 broken connections, floods of connections; as root a holder killed twenty times under load
+soak: ## every slow proof, one after the other: of scripts/soak.txt, some as root (ARGS=NAME: those with it in their name)
 	@$(SETUP) build
-	@cargo test --locked --release --package heddle-proxy --lib --test data_path --test links_memory --test floods -- --ignored --nocapture --test-threads 1
-	@cargo build --locked --release --package heddle --package heddle-lab-program
-	@cargo test --locked --release --package heddle-tests --test transparent -- --ignored --exact --nocapture holder_deaths::twenty_holders_killed_under_load
+	@scripts/soak.sh $(ARGS)
 
 fuzz: ## fuzz every parser, by the nightly compiler (ARGS=SECONDS for each target)
 	@$(SETUP) build fuzz

@@ -1,5 +1,6 @@
 //! The scripts of the gate fail where they should.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -75,4 +76,46 @@ fn a_skip_that_is_not_expected_fails() {
 #[test]
 fn that_nothing_was_tested_fails() {
     assert!(!tally("error: could not compile\n", "", None).0);
+}
+
+/// The names of ignored tests below a folder.
+fn ignored(folder: &Path, out: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            ignored(&path, out);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).expect("a source");
+            // At the beginning of a line: this one names the attribute, too.
+            let attributed = text
+                .split('\n')
+                .map(str::trim_start)
+                .collect::<Vec<_>>()
+                .join("\n");
+            for rest in attributed.split("\n#[ignore").skip(1) {
+                let name = rest.split_once("fn ").expect("a function").1;
+                let name = name.split(['(', '<']).next().unwrap_or_default();
+                out.insert(name.to_owned());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_ignored_test_is_soaked_or_said_to_be_no_proof() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = BTreeSet::new();
+    for folder in ["crates", "tests", "examples"] {
+        ignored(&tests.with_file_name(folder), &mut found);
+    }
+    let list = fs::read_to_string(tests.with_file_name("scripts/soak.txt")).expect("the list");
+    let lines = list
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let named = lines.map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let at = if words[0] == "-" { 1 } else { 2 };
+        words[at].to_owned()
+    });
+    assert_eq!(named.collect::<BTreeSet<_>>(), found);
 }
