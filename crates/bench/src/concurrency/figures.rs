@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::stage::RunOutcome;
-use crate::statistics::{less_extremes, mean, median};
+use crate::statistics::{Spread, less_extremes, mean, median};
 
 /// One run, or what several come to. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -135,11 +135,27 @@ impl Verdict {
 }
 
 /// A figure of one system in that of another.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Comparison {
     pub(super) ratio: f64,
     pub(super) verdict: Verdict,
+    /// The ratio of each run that was made side by side with one of the other system.
+    pub(super) rounds: Vec<f64>,
 }
+
+impl Comparison {
+    /// The ratio with the rounds behind it.
+    pub(super) fn spread(&self) -> Option<Spread> {
+        let spread = Spread::of(&self.rounds)?;
+        Some(Spread {
+            median: self.ratio,
+            ..spread
+        })
+    }
+}
+
+/// What is less than this part apart is equal, however well it repeats.
+const SAME: f64 = 0.01;
 
 /// Compares two systems in one setting by requests per second, p99 and maximum: by the names of the ratios.
 pub(super) fn compared(
@@ -152,6 +168,7 @@ pub(super) fn compared(
     let compare = |figure: fn(&ConcurrencyRun) -> f64, more_is_better: bool| {
         let difference = figure(&our) - figure(&their);
         let spread = deviation(ours, figure) + deviation(theirs, figure);
+        let spread = spread.max(SAME * figure(&their));
         let verdict = match (
             difference.abs() <= spread,
             (difference > 0.0) == more_is_better,
@@ -163,6 +180,11 @@ pub(super) fn compared(
         Comparison {
             ratio: figure(&our) / figure(&their),
             verdict,
+            rounds: ours
+                .iter()
+                .zip(theirs)
+                .map(|(our, their)| figure(our) / figure(their))
+                .collect(),
         }
     };
     BTreeMap::from([

@@ -101,7 +101,7 @@ impl ConcurrencyPlan {
     pub(super) fn quick() -> ConcurrencyPlan {
         ConcurrencyPlan {
             runs: 4,
-            warm_up_s: 0.7,
+            warm_up_s: 0.6,
             window_s: 2.0,
             screening_s: 1.5,
             calibration_s: 1.5,

@@ -9,6 +9,8 @@ use anyhow::Context;
 const PERIOD_US: u64 = 100_000;
 /// The kernel takes no smaller quota, in microseconds.
 const LEAST_US: u64 = 1_000;
+/// The same, in cores.
+pub(super) const LEAST: f64 = LEAST_US as f64 / PERIOD_US as f64;
 
 /// What the kernel has counted of a group with a quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub(super) struct Periods {
 /// # Errors
 /// When the kernel refuses.
 pub(super) fn hold(group: &Path, cores: f64) -> anyhow::Result<f64> {
-    let quota_us = ((cores * PERIOD_US as f64) as u64).max(LEAST_US);
+    let quota_us = ((cores * PERIOD_US as f64).round() as u64).max(LEAST_US);
     let write = |file: &str, text: String| {
         let path = group.join(file);
         fs::write(&path, &text)

@@ -97,11 +97,11 @@ pub(super) fn rooms(plan: &ConcurrencyPlan, rooms: &[RoomReport], findings: &mut
         named(plan, report, findings);
         wrong += failures(report, findings);
     }
-    findings.say(if wrong == 0 {
-        "\nEvery request was answered, every hash is right".to_owned()
+    if wrong == 0 {
+        findings.say("\nEvery request was answered, every hash is right");
     } else {
-        format!("\nFAILED: {wrong} requests failed or had a wrong hash; figures above do not count")
-    });
+        findings.invalid(format!("{wrong} requests failed or had a wrong hash"));
+    }
     wrong
 }
 
@@ -232,7 +232,7 @@ fn table(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
             report.runs_of(connections, ENVOY),
         );
         let said = ["qps", "p99", "max"].into_iter().filter_map(|name| {
-            let Comparison { ratio, verdict } = beside.get(name)?;
+            let Comparison { ratio, verdict, .. } = beside.get(name)?;
             Some(format!("{name} {ratio:.2}, {}", verdict.word()))
         });
         let said: Vec<String> = said.collect();
@@ -254,11 +254,13 @@ fn named(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
         let beside = compared(heddle, report.runs_of(connections, ENVOY));
         for (name, found) in beside {
             let name = format!("{name}_vs_envoy_best_{connections}{suffix}");
-            findings.ratio(name, Some(found.ratio));
+            findings.ratio(name, found.spread());
         }
-        let ceiling = summary(report.runs_of(connections, CEILING));
-        let of_ceiling =
-            |system: &str| Some(summary(report.runs_of(connections, system))?.qps / ceiling?.qps);
+        let ceiling = report.runs_of(connections, CEILING);
+        let of_ceiling = |system: &str| {
+            let found = compared(report.runs_of(connections, system), ceiling);
+            found.get("qps").and_then(Comparison::spread)
+        };
         let at = if connections == plan.most_connections() {
             String::new()
         } else {

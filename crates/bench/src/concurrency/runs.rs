@@ -17,6 +17,9 @@ use super::stage::{ConcurrencyStage, LoadProfile};
 use crate::findings::Findings;
 use crate::systems::{ProxyKind, Running, System};
 
+/// How long a system is loaded before anything counts, in seconds.
+const FILL_S: f64 = 3.0;
+
 /// What is the same in all of the experiment.
 pub(super) struct Experiment<'a> {
     pub(super) plan: &'a ConcurrencyPlan,
@@ -101,6 +104,25 @@ impl Experiment<'_> {
         mesh::start(contender, &stage.endpoints, room, place, self.abilities)
     }
 
+    /// Loads a system that has just been started, for nothing: it opens its connections between proxies, whose
+    /// handshakes take a core a second or two where each carries one request at a time.
+    fn fill(
+        &self,
+        running: &Running,
+        stage: &ConcurrencyStage,
+        wait_ms: u64,
+    ) -> anyhow::Result<()> {
+        let load = LoadProfile {
+            warm_up_s: 0.0,
+            ..self
+                .plan
+                .load(self.plan.most_connections(), wait_ms, FILL_S)
+        };
+        stage.load(running, load)?;
+        rest(wait_ms);
+        Ok(())
+    }
+
     /// The shortest wait at a provider with which no system is short of processors, and the quotas that go with
     /// it.
     fn calibrate(&self, waits: &[u64]) -> anyhow::Result<Scale> {
@@ -112,6 +134,7 @@ impl Experiment<'_> {
         for contender in self.candidates(room) {
             eprintln!("calibration: {}", contender.name());
             let running = self.start(&contender, &stage, room)?;
+            self.fill(&running, &stage, waits.peek().copied().unwrap_or(WAIT_MS))?;
             while let Some(wait_ms) = waits.peek().copied() {
                 let load = self.plan.load(most, wait_ms, self.plan.calibration_s);
                 let found = ConcurrencyRun::of(&stage.load(&running, load)?);
@@ -165,6 +188,8 @@ impl Experiment<'_> {
             };
             eprintln!("{}: screening {}", room.name, contender.name());
             let running = self.start(&contender, stage, room)?;
+            // One that fails too much says so below.
+            drop(self.fill(&running, stage, wait_ms));
             for &connections in self.plan.connections {
                 let load = self.plan.load(connections, wait_ms, self.plan.screening_s);
                 // One that fails too much ends its load generator: it is not the best.
@@ -195,7 +220,9 @@ impl Experiment<'_> {
         };
         let mut running = Vec::new();
         for contender in self.candidates(&room).into_iter().filter(wanted) {
-            running.push((self.start(&contender, stage, &room)?, contender));
+            let started = self.start(&contender, stage, &room)?;
+            self.fill(&started, stage, wait_ms)?;
+            running.push((started, contender));
         }
         for number in 0..self.plan.runs {
             eprintln!("{}: run {} of {}", room.name, number + 1, self.plan.runs);

@@ -120,11 +120,12 @@ impl ConcurrencyStage {
     }
 
     /// Gives the small provider that part of a core, and the others as many times as much as they are larger.
-    /// Returns what each has; none where there are no groups.
+    /// Returns what each has; none where there are no groups. The kernel has a least quota, and then all have more.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub(super) fn hold(&self, small_cores: f64) -> anyhow::Result<Vec<f64>> {
+        let small_cores = small_cores.max(quota::LEAST);
         let held = |(group, size): (&PathBuf, &super::plan::Size)| {
             quota::hold(group, small_cores * f64::from(size.times))
         };

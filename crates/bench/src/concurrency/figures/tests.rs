@@ -62,11 +62,13 @@ fn what_differs_by_no_more_than_its_runs_is_equal() {
     assert_eq!(found["qps"].verdict, Verdict::Equal);
     assert!((found["qps"].ratio - 102.0 / 100.5).abs() < 1e-9);
     assert_eq!(found["p99"].verdict, Verdict::Equal);
-    let half = Comparison {
-        ratio: 0.5,
-        verdict: Verdict::Better,
-    };
-    assert_eq!(found["max"], half);
+    assert_eq!(found["max"].verdict, Verdict::Better);
+    let spread = found["qps"].spread().expect("rounds");
+    assert_eq!((spread.rounds.len(), spread.max), (4, 90.0 / 80.0));
+    assert_eq!(spread.median, found["qps"].ratio);
+    let steady = runs([1000.0; 4], 5.0);
+    let a_little_more = compared(&runs([1001.0; 4], 5.0), &steady);
+    assert_eq!(a_little_more["qps"].verdict, Verdict::Equal);
     let slower = compared(&runs([50.0, 50.0, 50.0, 50.0], 10.0), &theirs);
     assert_eq!(slower["qps"].verdict, Verdict::Worse);
     assert!(compared(&ours, &[]).is_empty());
