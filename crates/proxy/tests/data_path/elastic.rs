@@ -54,31 +54,40 @@ fn a_connection_on_which_neither_side_has_spoken_moves_and_counts_once() {
     bed.expect("heddle_tcp_connections_total", &[], 1.0);
 }
 
-/// Waits go on where they were: who does nothing is not kept by being moved.
+/// Waits go on where they were: a connection on which nothing is said is not kept by being moved.
 #[test]
 fn a_wait_that_is_too_long_ends_however_often_the_connection_moves() {
-    const LIMIT: Duration = Duration::from_millis(400);
     for protocol in [AppProtocol::Http, AppProtocol::Tcp, AppProtocol::Undeclared] {
-        let upstream = Upstream::new();
-        let mesh = speaking(protocol, &[upstream.address]);
-        let mut settings = workers(2, 2);
-        settings.timeouts.client_idle = LIMIT;
-        settings.timeouts.tcp_idle = LIMIT;
-        let bed = Bed::with(settings, &mesh);
-        let began = turned(&bed);
-        let mut client = bed.client();
-        let before = bed.metric("heddle_connections_moved_total", &[]);
-        let ended = thread::spawn(move || client.rest());
-        while !ended.is_finished() {
-            assert!(began.elapsed() < PATIENCE, "{protocol:?} does not end");
-            bed.proxy.rotate();
-            thread::yield_now();
-        }
-        assert_eq!(ended.join().unwrap(), b"");
-        assert!(began.elapsed() >= LIMIT, "{protocol:?} ended too early");
-        let times = bed.metric("heddle_connections_moved_total", &[]) - before;
-        assert!(times > 3.0, "{protocol:?} moved {times} times");
+        // A machine with much to do may leave time for few moves: then the wait is longer.
+        let limits = [400, 2_000, 5_000].map(Duration::from_millis);
+        let mut moves = limits.iter().map(|limit| moves_in_a_wait(protocol, *limit));
+        assert!(moves.any(|times| times > 3.0), "{protocol:?} hardly moves");
     }
+}
+
+/// How often a connection moves while it waits in vain, for so long and then no more.
+fn moves_in_a_wait(protocol: AppProtocol, limit: Duration) -> f64 {
+    let upstream = Upstream::new();
+    let mesh = speaking(protocol, &[upstream.address]);
+    let mut settings = workers(2, 2);
+    settings.timeouts.client_idle = limit;
+    settings.timeouts.tcp_idle = limit;
+    let bed = Bed::with(settings, &mesh);
+    let began = turned(&bed);
+    let mut client = bed.client();
+    let before = bed.metric("heddle_connections_moved_total", &[]);
+    let ended = thread::spawn(move || client.rest());
+    while !ended.is_finished() {
+        assert!(
+            began.elapsed() < limit + PATIENCE,
+            "{protocol:?} does not end"
+        );
+        bed.proxy.rotate();
+        thread::yield_now();
+    }
+    assert_eq!(ended.join().unwrap(), b"");
+    assert!(began.elapsed() >= limit, "{protocol:?} ended too early");
+    bed.metric("heddle_connections_moved_total", &[]) - before
 }
 
 /// A time that every Worker has seen: what comes to one from now on comes later by its clock, too. A Worker
