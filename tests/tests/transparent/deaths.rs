@@ -18,10 +18,15 @@ use crate::load::{Kind, Load, Outcome};
 use crate::programs::{Serving, text};
 use crate::stage::{Scene, Stage, pause, until};
 
-/// How long a node may be without a proxy. A program that was not optimised is to be back in a second; beside
-/// a compiler it has been seen to take two.
+/// How long a node may be without a proxy, each time. A program that was not optimised is to be back in a second;
+/// beside a compiler it has been seen to take two.
 const BACK_WITHIN: Duration = match cfg!(debug_assertions) {
     true => Duration::from_secs(3),
+    false => Duration::from_secs(1),
+};
+/// The same, of the median of several times.
+const USUALLY_WITHIN: Duration = match cfg!(debug_assertions) {
+    true => Duration::from_secs(2),
     false => Duration::from_millis(300),
 };
 /// How soon a program whose dial was ended has tried again, beside a compiler.
@@ -141,11 +146,12 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_pods_meet_their_fate_until_then
         let back = good.map(Outcome::ended_us).min().expect("it is back");
         Duration::from_micros(back - at)
     });
-    let gaps: Vec<Duration> = gaps.collect();
+    let mut gaps: Vec<Duration> = gaps.collect();
     eprintln!("after a proxy was killed, strict pods were served again after {gaps:?}");
-    // Of several times, since others use the machine.
-    let best = gaps.iter().min().expect("some");
-    assert!(*best < BACK_WITHIN, "{gaps:?}");
+    gaps.sort_unstable();
+    let (median, longest) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
+    assert!(median < USUALLY_WITHIN, "{gaps:?}");
+    assert!(longest < BACK_WITHIN, "{gaps:?}");
     // … the strict pod was refused until then, at once: what was under way was cut off, what was new turned
     // away. Nothing of it was answered by any server …
     let all = refused.iter().chain(&dialled);
