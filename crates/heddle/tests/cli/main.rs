@@ -1,5 +1,6 @@
 //! The real binary, as its user meets it.
 
+mod clashes;
 mod commands;
 mod control;
 mod cut;

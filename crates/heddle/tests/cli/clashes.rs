@@ -1,0 +1,188 @@
+//! What cannot be together: values of the settings file, of the file and flags, flags, and workloads of two nodes.
+
+use crate::harness::{Folder, Heddle, as_str, heddle, text};
+
+const ETCD: &str = "registry:\n  etcd: ['http://127.0.0.1:1']\n";
+
+/// What `heddle up` says with this file and these flags, without the names of folders, and how it ends.
+fn up(file: &str, flags: &[&str]) -> (Option<i32>, String) {
+    let folder = Folder::new();
+    let config = folder.path("s.yaml");
+    std::fs::write(&config, file).expect("written");
+    let (manifests, socket) = (folder.manifests(), folder.socket());
+    let fixed = [
+        "up",
+        as_str(&manifests),
+        "--config",
+        as_str(&config),
+        "--socket",
+        as_str(&socket),
+        "--metrics",
+        "none",
+    ];
+    let output = heddle(&[&fixed, flags].concat());
+    let said = text(&output.stderr).replace(as_str(&config), "s.yaml");
+    (output.status.code(), said)
+}
+
+#[test]
+fn values_of_a_file_that_contradict_each_other_are_refused_with_line_and_remedy() {
+    for (more, expected) in [
+        (
+            "  user: a\n",
+            "s.yaml:2: registry.etcd: a user needs a file with the password: --etcd-password-file \
+             (registry.password_file) (see docs/registry.md)\n",
+        ),
+        (
+            "  password_file: p\n",
+            "s.yaml:2: registry.etcd: a password needs a user: --etcd-user (registry.user) (see docs/registry.md)\n",
+        ),
+        (
+            "  certificate: c.pem\n",
+            "s.yaml:2: registry.etcd: a certificate needs its key: name it with --etcd-key (registry.key) (see \
+             docs/registry.md)\n",
+        ),
+        (
+            "  key: k.pem\n",
+            "s.yaml:2: registry.etcd: a key needs its certificate: name it with --etcd-cert (registry.certificate) \
+             (see docs/registry.md)\n",
+        ),
+        (
+            "  ca: ca.pem\n",
+            "s.yaml:2: registry.etcd: certificates are of use with https:// endpoints only (see docs/registry.md)\n",
+        ),
+    ] {
+        let (code, said) = up(&format!("{ETCD}{more}"), &[]);
+        assert_eq!(said, format!("heddle: {expected}"));
+        assert_eq!(code, Some(3), "{said}");
+    }
+    let (code, said) = up(
+        "registry:\n  etcd: ['http://127.0.0.1:1', 'https://127.0.0.1:2']\n",
+        &[],
+    );
+    assert_eq!(
+        said,
+        "heddle: s.yaml:2: registry.etcd: some endpoints are https:// and some are not: write all of them alike (see \
+         docs/registry.md)\n"
+    );
+    assert_eq!(code, Some(3));
+}
+
+/// A flag has no line: it is named with the field that it stands for.
+#[test]
+fn a_flag_that_contradicts_the_file_is_refused_with_the_flag_that_is_missing() {
+    for (file, flags, expected) in [
+        (
+            ETCD,
+            &["--etcd-key", "k.pem"][..],
+            "a key needs its certificate: name it with --etcd-cert (registry.certificate)",
+        ),
+        (
+            ETCD,
+            &["--etcd", "https://127.0.0.1:1"],
+            "https:// endpoints need the certificate of who signed theirs: name its file with --etcd-ca (registry.ca)",
+        ),
+        (
+            ETCD,
+            &["--etcd-ca", "ca.pem"],
+            "certificates are of use with https:// endpoints only",
+        ),
+        (
+            "{}",
+            &["--etcd-user", "a"],
+            "a user needs a file with the password: --etcd-password-file (registry.password_file)",
+        ),
+        (
+            "{}",
+            &["--etcd-prefix", "/other/"],
+            "there is no registry to use it with: name one with --etcd (registry.etcd)",
+        ),
+    ] {
+        let (code, said) = up(file, flags);
+        assert!(said.contains(expected), "{flags:?}: {said}");
+        assert_eq!(code, Some(3), "{flags:?}: {said}");
+    }
+}
+
+#[test]
+fn flags_that_exclude_each_other_are_a_wrong_command_line_that_names_them() {
+    for (flags, expected) in [
+        (
+            &["status", "--brief", "--output", "json"][..],
+            ["--brief", "--output"],
+        ),
+        (
+            &["check", "--probe", "--socket", "s"],
+            ["--probe", "--socket"],
+        ),
+        (
+            &["explain", "a/b", "a/c", "--dir", "d", "--control"],
+            ["--dir", "--control"],
+        ),
+        (&["validate", "--for", "control"], ["DIR", "--for"]),
+        (
+            &[
+                "node",
+                "--name",
+                "a",
+                "--control",
+                "127.0.0.1:1",
+                "--listen",
+                "127.0.0.1:1",
+                "--pod",
+                "a/b",
+            ],
+            ["--intercept", "Usage"],
+        ),
+    ] {
+        let output = heddle(flags);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {said}");
+        for part in expected {
+            assert!(said.contains(part), "{flags:?}: no {part} in {said}");
+        }
+    }
+}
+
+/// Two workloads named `one` and `two`, each on a node of its own.
+fn on_two_nodes(second_address: &str) -> String {
+    let workload = |name: &str, node: &str, address: &str| {
+        format!(
+            "---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {{name: {name}, namespace: clash, labels: {{app: cart}}}}
+spec: {{nodeName: {node}, address: {address}, ports: [{{port: 8080}}]}}
+"
+        )
+    };
+    workload("one", "n1", "127.9.77.1") + &workload("two", "n2", second_address)
+}
+
+#[test]
+fn one_address_on_two_nodes_is_refused_with_both_named_and_the_last_good_mesh_stays() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &on_two_nodes("127.9.77.2"));
+    let (control, _) = Heddle::control(&folder, &[]);
+    let before = control.status()["mesh_generation"].clone();
+    assert!(before.is_u64(), "{before}");
+
+    folder.write("a.yaml", &on_two_nodes("127.9.77.1"));
+    let said = control.stderr_line("127.9.77.1 already");
+    for part in [
+        "a.yaml:10: error: LocalWorkload clash/two: spec.address: LocalWorkload clash/one has port 8080 of 127.9.77.1",
+        "a.yaml:5 (give one of them another port, or an address such as 127.9.77.2)",
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+    control.stderr_line("nodes keep the last good state");
+    let status = control.status();
+    assert_eq!(status["config"]["stale"], true);
+    assert_eq!(status["mesh_generation"], before);
+
+    let manifests = folder.manifests();
+    let output = heddle(&["validate", as_str(&manifests), "--for", "control"]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stdout);
+    assert!(said.contains("refused: 1 error in 2 objects"), "{said}");
+}
