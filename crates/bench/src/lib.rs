@@ -11,6 +11,7 @@ pub use confine::{Confine, run as become_confined};
 pub use grpc::{GrpcForward, GrpcLoad, answer_calls, forward_calls, offer_calls};
 pub use handshakes::{Handshakes, run as shake_hands};
 pub use load::{Load, run as offer_load};
+pub use persist::{Persist, run as persist};
 pub use provider::{Provider, run as serve_provider};
 pub use upstream::{Upstream, run as serve_upstream};
 
@@ -38,6 +39,7 @@ mod meter;
 mod mtls;
 mod node;
 mod nodes;
+mod persist;
 mod plot;
 mod provider;
 mod proxy;
@@ -82,6 +84,8 @@ pub enum BenchCommand {
     NodeQps(node::NodeBenchOptions),
     /// What a request takes as connections become more, on one node and between two, likewise.
     NodeLatency(node::NodeBenchOptions),
+    /// A node's proxy that is killed under load, 20 times: how soon the next one answers, and what is lost.
+    Crash(node::NodeBenchOptions),
     /// All of these in full, into docs/results and the pages that quote them, as far as they are not on record.
     Results(results::ResultsOptions),
 }
@@ -105,6 +109,7 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::NodeCpu(options) => node::cpu(options),
         BenchCommand::NodeQps(options) => node::qps(options),
         BenchCommand::NodeLatency(options) => node::latency(options),
+        BenchCommand::Crash(options) => node::crash(options),
         BenchCommand::Results(options) => results::run(options),
     }
 }

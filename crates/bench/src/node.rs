@@ -16,6 +16,7 @@ use kind::Kind;
 
 mod chart;
 mod cpu;
+mod crash;
 mod figures;
 mod group;
 mod kind;
@@ -27,6 +28,7 @@ mod scene;
 mod sidecar;
 
 pub(super) use cpu::run as cpu;
+pub(super) use crash::run as crash;
 pub(super) use latency::run as latency;
 pub(super) use memory::run as memory;
 pub(super) use qps::run as qps;

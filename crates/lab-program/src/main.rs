@@ -55,6 +55,9 @@ enum HiddenPart {
     /// Shakes hands with a node, over and over.
     #[command(hide = true)]
     Handshakes(bench::Handshakes),
+    /// Asks a service whatever happens, and prints what came of each request and when.
+    #[command(hide = true)]
+    Persist(bench::Persist),
     /// Asks a service the same thing again and again, and prints what it answers.
     #[command(hide = true)]
     Ask(demo::Ask),
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Part(HiddenPart::GrpcUpstream) => bench::answer_calls(),
         Command::Part(HiddenPart::GrpcForward(options)) => bench::forward_calls(&options),
         Command::Part(HiddenPart::Handshakes(options)) => bench::shake_hands(&options),
+        Command::Part(HiddenPart::Persist(options)) => bench::persist(&options),
         Command::Part(HiddenPart::Ask(options)) => demo::ask(&options),
         Command::Part(HiddenPart::Confine(options)) => bench::become_confined(&options),
     };

@@ -275,18 +275,28 @@ impl Scene {
         targets: &[String],
         arguments: &[&str],
     ) -> anyhow::Result<Child> {
-        let client = self.lab.pod(&format!("{NAMESPACE}/client"))?;
-        let mut command = client.command(&self.program)?;
-        command.arg("load").args(arguments);
+        let mut all = vec!["load"];
+        all.extend(arguments);
         for target in targets {
-            command.args(["--target", target]);
+            all.extend(["--target", target]);
         }
-        command
+        self.start_in_client(&all)
+    }
+
+    /// Starts a part of this program in the client's pod.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start_in_client(&self, arguments: &[&str]) -> anyhow::Result<Child> {
+        let client = self.lab.pod(&format!("{NAMESPACE}/client"))?;
+        client
+            .command(&self.program)?
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .context("the load generator")
+            .with_context(|| format!("{} in the client's pod", arguments[0]))
     }
 }
 

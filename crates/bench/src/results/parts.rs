@@ -315,10 +315,7 @@ pub(super) const PARTS: [Part; 15] = [
         counted: "The time from SIGKILL until the next proxy has answered a request, and the requests that had no \
             right answer.",
         settings: "No peer is in it.",
-        picture: Picture::Bars(&[(
-            "until a request is answered again (ms)",
-            &[("median", "back_median_ms"), ("worst", "back_worst_ms")],
-        )]),
+        picture: Picture::Own,
     },
 ];
 

@@ -1,0 +1,270 @@
+//! `heddle-lab bench crash`: a node's proxy that is killed under load, again and again.
+//!
+//! Clients in a pod ask a Service on the same node without a pause to speak of, half of them over a connection for each
+//! request. The holder of the node starts another proxy each time. What was in flight when a proxy ended is lost with it;
+//! what is asked after that has to wait, and to be answered.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::figures::Figures;
+use super::kind::Kind;
+use super::scene::{Scene, SceneShape};
+use super::{NodeBenchOptions, NodeExperiment};
+use crate::findings::failures;
+use crate::persist::{Asked, now_us};
+use crate::statistics::Spread;
+
+const CLIENTS: &str = "16";
+/// Of each client between an answer and its next request.
+const PAUSE_MS: &str = "10";
+/// From one kill to the next: not one death that takes long, but one after the other.
+const BETWEEN: Duration = Duration::from_secs(2);
+/// How long a killed process may take to end, and a holder to start the next one.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The bar: until a request is answered again.
+const BACK_WITHIN_MS: f64 = 300.0;
+
+/// A proxy that was killed. Times are microseconds of Unix time.
+#[derive(Debug, Clone, Copy)]
+struct Kill {
+    at_us: u64,
+    /// When the process had ended: what began before was in flight.
+    gone_us: u64,
+}
+
+/// What clients saw of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Seen {
+    /// Until a request was answered that began after the end of the proxy.
+    back_ms: Option<f64>,
+    /// Requests that failed and were in flight, and those that failed and began later.
+    in_flight: u64,
+    lost: u64,
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// Not root, something is missing, or a proxy is not replaced.
+pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+    let mut experiment = NodeExperiment::new(options, "crash", &[Kind::Node])?;
+    let count = experiment.rounds(5, 20);
+    let mut figures = Figures::default();
+    let measured = measure(&experiment, count);
+    let measured = measured.map(|(kills, asked)| {
+        tell_failures(&mut experiment, &asked);
+        report(
+            &mut experiment,
+            &seen(&kills, &asked),
+            asked.len(),
+            &mut figures,
+        );
+    });
+    let places: Vec<u32> = (1..).take(count).collect();
+    let title = "until a request is answered again (ms)";
+    let panel = figures.panel(title, "kill", "back_ms", &places);
+    experiment.conclude(measured, &[panel])
+}
+
+fn measure(experiment: &NodeExperiment, count: usize) -> anyhow::Result<(Vec<Kill>, Vec<Asked>)> {
+    let shape = SceneShape {
+        near: 1,
+        ..SceneShape::default()
+    };
+    let scene = Scene::up(Kind::Node, shape, &experiment.tools)?;
+    let holder = scene.proxies().first().context("no node")?.1;
+    let target = scene.target("near0")?;
+    let (host, to) = target.split_once('@').context("a target")?;
+    let seconds = (BETWEEN * u32::try_from(count + 1)?).as_secs().to_string();
+    let clients = scene.start_in_client(&[
+        "persist",
+        "--to",
+        to,
+        "--host",
+        host,
+        "--clients",
+        CLIENTS,
+        "--pause-ms",
+        PAUSE_MS,
+        "--seconds",
+        &seconds,
+    ])?;
+    // It prints at its end, and more than a pipe holds.
+    let output = thread::spawn(move || clients.wait_with_output());
+    let mut kills = Vec::new();
+    let mut next = Instant::now() + BETWEEN;
+    for number in 0..count {
+        thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        next += BETWEEN;
+        eprintln!("kill {} of {count}", number + 1);
+        kills.push(kill(holder)?);
+    }
+    let output = output.join().ok().context("the clients")??;
+    anyhow::ensure!(
+        output.status.success(),
+        "the clients: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok((kills, serde_json::from_slice(&output.stdout)?))
+}
+
+/// Kills the proxy of a holder, and waits until it has ended.
+fn kill(holder: u32) -> anyhow::Result<Kill> {
+    let children = format!("/proc/{holder}/task/{holder}/children");
+    let proxy = wait(|| {
+        fs::read_to_string(&children)
+            .ok()?
+            .split_whitespace()
+            .next()?
+            .parse()
+            .ok()
+    })
+    .context("the holder has no proxy")?;
+    let at_us = now_us();
+    kill_process(Pid::from_raw(proxy).context("a process")?, Signal::KILL)?;
+    let gone = || {
+        let stat = fs::read_to_string(format!("/proc/{proxy}/stat"));
+        stat.map_or(true, |stat| stat.contains(") Z ")).then(now_us)
+    };
+    let gone_us = wait(gone).context("the killed proxy does not end")?;
+    Ok(Kill { at_us, gone_us })
+}
+
+/// What comes of a look that is repeated; nothing, if nothing does.
+fn wait<T>(look: impl Fn() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        thread::park_timeout(Duration::from_micros(200));
+    }
+    None
+}
+
+/// What was seen of each kill until the next one.
+fn seen(kills: &[Kill], asked: &[Asked]) -> Vec<Seen> {
+    let seen = kills.iter().enumerate().map(|(index, kill)| {
+        let end = kills.get(index + 1).map_or(u64::MAX, |next| next.at_us);
+        let of_it = asked
+            .iter()
+            .filter(|one| (kill.at_us..end).contains(&one.ended_us));
+        let (in_flight, later): (Vec<&Asked>, Vec<&Asked>) =
+            of_it.partition(|one| one.began_us < kill.gone_us);
+        let failed = |all: &[&Asked]| all.iter().filter(|one| one.failed.is_some()).count() as u64;
+        let good = later.iter().filter(|one| one.failed.is_none());
+        let back = good.map(|one| one.ended_us).min();
+        Seen {
+            back_ms: back.map(|back| (back - kill.at_us) as f64 / 1e3),
+            in_flight: failed(&in_flight),
+            lost: failed(&later),
+        }
+    });
+    seen.collect()
+}
+
+/// Says what went wrong, by kind.
+fn tell_failures(experiment: &mut NodeExperiment, asked: &[Asked]) {
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for why in asked.iter().filter_map(|one| one.failed.as_ref()) {
+        *kinds.entry(why.clone()).or_default() += 1;
+    }
+    let told = format!("\nOf all requests {}", failures(&kinds));
+    experiment.runner.findings.say(told);
+}
+
+fn report(experiment: &mut NodeExperiment, seen: &[Seen], requests: usize, figures: &mut Figures) {
+    let findings = &mut experiment.runner.findings;
+    findings.say(format!(
+        "\nA node's proxy killed {} times, {} s apart, under load of {CLIENTS} clients, {requests} requests in all",
+        seen.len(),
+        BETWEEN.as_secs()
+    ));
+    for (at, one) in (1..).zip(seen) {
+        let Seen {
+            back_ms,
+            in_flight,
+            lost,
+        } = one;
+        match back_ms {
+            Some(back_ms) => figures.add("back_ms", Kind::Node, at, 0, *back_ms),
+            None => findings.invalid(format!("after kill {at} no request was answered")),
+        }
+        figures.add("in_flight", Kind::Node, at, 0, *in_flight as f64);
+        figures.add("lost", Kind::Node, at, 0, *lost as f64);
+    }
+    let places: Vec<u32> = (1..).take(seen.len()).collect();
+    let columns = [
+        ("back after ms", "back_ms", 0),
+        ("failed in flight", "in_flight", 0),
+        ("lost besides", "lost", 0),
+    ];
+    findings.say(figures.table("kill", &places, &columns));
+    findings.rows.extend(figures.rows("kill"));
+    let back: Vec<f64> = seen.iter().filter_map(|one| one.back_ms).collect();
+    let worst = back.iter().copied().reduce(f64::max);
+    let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
+    let lost = sum(|one| one.lost);
+    let is_back = back.len() == seen.len() && worst.is_some_and(|worst| worst <= BACK_WITHIN_MS);
+    let verdict = |reached: bool| if reached { "reached" } else { "MISSED" };
+    findings.say(format!(
+        "back within {BACK_WITHIN_MS:.0} ms each: {}; no request lost besides those in flight: {}",
+        verdict(is_back),
+        verdict(lost == 0.0)
+    ));
+    findings.value("back_median_ms", Spread::of(&back));
+    findings.value("back_worst_ms", worst);
+    findings.value("failed_in_flight", Some(sum(|one| one.in_flight)));
+    findings.value("lost", Some(lost));
+    findings.value("requests", Some(requests as f64));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_flight_may_fail_and_what_is_asked_later_may_not() {
+        let asked = |began_us, ended_us, is_good: bool| Asked {
+            began_us,
+            ended_us,
+            failed: (!is_good).then(|| "closed".to_owned()),
+        };
+        let kill = |at_us| Kill {
+            at_us,
+            gone_us: at_us + 1_000,
+        };
+        let all = [
+            asked(5_000, 9_000, true),
+            // In flight at the first kill: one was answered just in time.
+            asked(9_000, 10_200, true),
+            asked(9_500, 10_900, false),
+            asked(10_500, 11_500, false),
+            // Later: one fails, two wait.
+            asked(11_500, 12_000, false),
+            asked(12_000, 60_000, true),
+            asked(13_000, 50_000, true),
+            asked(110_500, 111_000, false),
+        ];
+        let found = seen(&[kill(10_000), kill(110_000)], &all);
+        let expected = [
+            Seen {
+                back_ms: Some(40.0),
+                in_flight: 2,
+                lost: 1,
+            },
+            Seen {
+                back_ms: None,
+                in_flight: 1,
+                lost: 0,
+            },
+        ];
+        assert_eq!(found, expected);
+    }
+}
