@@ -92,7 +92,7 @@ impl ConcurrencyPlan {
     pub(super) fn full() -> ConcurrencyPlan {
         ConcurrencyPlan {
             warm_up_s: 1.0,
-            window_s: 5.0,
+            window_s: 4.0,
             ..ConcurrencyPlan::published()
         }
     }
