@@ -100,6 +100,7 @@ fn a_second_signal_ends_it_at_once() {
     heddle.signal(Signal::TERM);
     heddle.stderr_line("stopping");
     heddle.signal(Signal::TERM);
+    // Longer than two signals may be apart to be one: nothing ends within this time.
     std::thread::park_timeout(Duration::from_millis(700));
     assert!(heddle.status()["draining"].as_bool().unwrap_or_default());
     heddle.signal(Signal::TERM);

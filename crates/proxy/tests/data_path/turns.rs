@@ -138,6 +138,7 @@ fn a_request_that_is_not_sent_twice_goes_by_no_connection_that_has_long_been_idl
     let (upstream, bed) = Bed::scripted();
     let mut client = bed.client();
     let _first = exchange_anew(&mut client, &upstream);
+    // The time is what the test is about: more than a second is long.
     std::thread::park_timeout(std::time::Duration::from_millis(1_500));
     client.send(post(1) + "x");
     let mut second = upstream.accept();

@@ -148,6 +148,7 @@ fn a_caller_that_has_no_room_for_another_link_goes_on_with_the_one_it_has() {
     pair.called.expect("heddle_links_total", &[], 1.0);
     pair.called.proxy.rotate();
     pair.called.expect("heddle_links_asked_total", &[], 1.0);
+    // No other link comes within this time, which is what the counts below say.
     thread::park_timeout(Duration::from_millis(200));
     stop.store(true, Ordering::Relaxed);
     for client in clients {

@@ -98,6 +98,7 @@ fn a_flow_waits_for_room_on_its_link_as_requests_do() {
     let mut requests = bed.fill();
     // … when bytes are to go there, too …
     let mut flow = Client::connect(bed.bytes).sending("hello");
+    // It waits in the proxy, which says so nowhere: nothing comes of it within this time.
     thread::park_timeout(Duration::from_millis(300));
     bed.relay.is_dead(false);
     // … then they do as soon as there is room, and so does everything else.
