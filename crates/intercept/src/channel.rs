@@ -177,7 +177,8 @@ pub fn receive<M: DeserializeOwned>(channel: impl AsFd) -> io::Result<Option<(M,
         return Ok(None);
     }
     let is_cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
-    if received.flags.intersects(is_cut) {
+    // The space for them is rounded up, and may have room for one more.
+    if received.flags.intersects(is_cut) || descriptors.len() > MAX_DESCRIPTORS {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let message = bytes.get(..received.bytes).unwrap_or_default();
