@@ -377,6 +377,7 @@ fn of_workload(
         weight: workload.weight,
         max_requests: None,
         workload: Some(workload.name.clone()),
+        remote_workload: None,
         account: Some(workload.service_account.clone()),
         node: workload.node.clone(),
     };

@@ -32,7 +32,7 @@ pub(crate) fn run(dir: PathBuf, settings: Settings) -> Result<Exit, Failure> {
 }
 
 async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit, Failure> {
-    let doors = Doors::open(&settings, None)?;
+    let doors = Doors::open(&settings, None, None)?;
     let mut source = Source::open(&dir, &settings).await?;
     let first = source.first_mesh(&dir).await?;
     let served = Served {

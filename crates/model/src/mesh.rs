@@ -131,8 +131,10 @@ impl Mesh {
                 .iter_mut()
                 .flat_map(|port| &mut port.endpoints)
             {
-                if endpoint.node.as_ref() != Some(node) {
-                    endpoint.workload = None;
+                if endpoint.node.as_ref() != Some(node)
+                    && let Some(workload) = endpoint.workload.take()
+                {
+                    endpoint.remote_workload = Some(workload);
                 }
             }
         }

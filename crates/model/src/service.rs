@@ -119,9 +119,20 @@ pub struct Endpoint {
     pub max_requests: Option<u32>,
     /// The workload behind it, when this process hosts it.
     pub workload: Option<WorkloadName>,
+    /// The workload behind it, when another node hosts it: what metrics and logs name.
+    #[serde(default)]
+    pub remote_workload: Option<WorkloadName>,
     /// Whose identity it must prove. `None`: it is outside the mesh, and proves none.
     pub account: Option<ServiceAccountName>,
     /// The node that it is on, through whose proxy it is reached. `None`: it is outside the mesh,
     /// or there is only one node.
     pub node: Option<NodeName>,
+}
+
+impl Endpoint {
+    /// The workload behind it, on whichever node, if it is one of the mesh.
+    #[must_use]
+    pub fn workload_name(&self) -> Option<&WorkloadName> {
+        self.workload.as_ref().or(self.remote_workload.as_ref())
+    }
 }

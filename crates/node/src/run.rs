@@ -117,7 +117,7 @@ async fn serve(
         }
         None => (None, None, None),
     };
-    let mut doors = Doors::open(&settings, admin)?;
+    let mut doors = Doors::open(&settings, Some(&options.name), admin)?;
     let pods = match options.held {
         Some(held) => Some(Held {
             channel: held::channel()?,

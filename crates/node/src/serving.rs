@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use heddle_intercept::{Cidr, Client, Event};
-use heddle_model::{Mesh, SpiffeId, WorkloadName};
+use heddle_model::{Mesh, NodeName, SpiffeId, WorkloadName};
 use heddle_proxy::Proxy;
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
@@ -120,11 +120,15 @@ pub struct Doors {
 }
 
 impl Doors {
-    /// Opens them, but for the admin socket where it is there already.
+    /// Opens them, but for the admin socket where it is there already. The access log names the node, if it has a name.
     ///
     /// # Errors
     /// When one of them cannot be.
-    pub fn open(settings: &Settings, claimed: Option<Claimed>) -> Result<Doors, Failure> {
+    pub fn open(
+        settings: &Settings,
+        node: Option<&NodeName>,
+        claimed: Option<Claimed>,
+    ) -> Result<Doors, Failure> {
         let signals = Signals::new().context("cannot handle signals")?;
         let claimed = match claimed {
             Some(claimed) => claimed,
@@ -136,7 +140,7 @@ impl Doors {
             _socket: socket,
             admin,
             metrics: start::metrics_listener(settings.admin.metrics)?,
-            log: start::access_log(settings)?,
+            log: start::access_log(settings, node)?,
         })
     }
 
@@ -244,7 +248,10 @@ pub async fn serve(
         identity,
         pods,
     } = served;
-    let registry = Arc::new(Registry::new());
+    let registry = Arc::new(Registry::with_bounds(heddle_telemetry::Bounds {
+        label_sets: settings.admin.metric_series.size(),
+        ..heddle_telemetry::Bounds::default()
+    }));
     let mut data_plane = settings.proxy.settings();
     let mesh = first
         .as_ref()

@@ -46,7 +46,14 @@ pub(crate) struct Guards {
     /// The same of workloads, for those of their ports that are no Service's.
     by_workload: HashMap<WorkloadName, Arc<Guard>, RandomState>,
     /// Of the workloads that call from here.
-    identities: HashMap<WorkloadName, SpiffeId, RandomState>,
+    identities: HashMap<WorkloadName, Identified, RandomState>,
+}
+
+/// The identity of a workload that calls from here, and as it is written.
+#[derive(Debug)]
+struct Identified {
+    id: SpiffeId,
+    text: Arc<str>,
 }
 
 /// What a connection to an endpoint is good for.
@@ -89,14 +96,11 @@ impl Guards {
         let identities = mesh.workloads.iter().map(|workload| {
             let account = workload.service_account.clone();
             let id = SpiffeId::workload(mesh.trust_domain.clone(), account);
-            (workload.name.clone(), id)
+            let text = id.to_string().into();
+            (workload.name.clone(), Identified { id, text })
         });
         Guards {
-            // No identity is asked for when nothing is guarded and there is no other node.
-            identities: match guards.is_empty() && mesh.nodes.is_empty() {
-                true => HashMap::default(),
-                false => identities.collect(),
-            },
+            identities: identities.collect(),
             by_endpoint,
             by_workload: guards,
         }
@@ -166,7 +170,15 @@ impl Guards {
     fn identity<'a>(&'a self, door: &'a Door) -> Option<&'a SpiffeId> {
         match door.inbound() {
             Some(inbound) => inbound.caller.as_ref(),
-            None => self.identities.get(door.entry.caller()?),
+            None => Some(&self.identities.get(door.entry.caller()?)?.id),
+        }
+    }
+
+    /// The identity of the caller that comes by a door, as it is written in metrics and logs.
+    pub(crate) fn principal<'a>(&'a self, door: &'a Door) -> Option<&'a Arc<str>> {
+        match &door.proven {
+            Some(proven) => Some(proven),
+            None => Some(&self.identities.get(door.entry.caller()?)?.text),
         }
     }
 

@@ -78,7 +78,7 @@ pub(crate) fn receive(worker: &Rc<Worker>, arrival: Arrival) {
 /// Begins to carry a connection.
 fn admit(worker: &Rc<Worker>, parcel: Parcel) {
     let Parcel { contents, permit } = parcel;
-    let key = worker.gate.account(&contents.door.source);
+    let key = worker.gate.account(&contents.door.owner);
     // Counted from now on, not from when its task first runs: a Worker with a connection that
     // waits for its turn is not empty.
     let active = ActiveConnection::new(worker);
@@ -91,7 +91,7 @@ fn admit(worker: &Rc<Worker>, parcel: Parcel) {
 
 /// Begins to carry a link from another node.
 fn admit_link(worker: Rc<Worker>, permit: Permit, called: InboundLink) {
-    let key = worker.gate.account(&called.door.source);
+    let key = worker.gate.account(&called.door.owner);
     let band = worker.gate.band();
     let driver = BandMember {
         band,
@@ -161,7 +161,7 @@ fn admit_stream(
     (stream, member): (Side, Option<BandMember>),
     peer: SocketAddr,
 ) {
-    let key = worker.gate.account(&door.source);
+    let key = worker.gate.account(&door.owner);
     let active = ActiveConnection::new(worker);
     worker.stats.connections_total.inc();
     let its = Rc::clone(worker);
@@ -353,7 +353,7 @@ impl From<Met> for Stage {
                 side,
                 peer,
             } => {
-                let key = worker.gate.account(&door.source);
+                let key = worker.gate.account(&door.owner);
                 enter(worker, door, key, *side, peer)
             }
             Met::Link(called) => Stage::Link(called),

@@ -32,6 +32,7 @@ use crate::parcel::Origin;
 use crate::parcel::{Contents, PackedUndecided, PackedUpstream, State};
 use crate::route::{PortIndex, Spoken};
 use crate::side::Side;
+use crate::traffic::FlowEnds;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream};
 use crate::worker::{Bound, Worker};
 
@@ -250,9 +251,11 @@ impl Undecided {
             upgraded: false,
             path: Vec::new(),
             route: None,
+            authority: Vec::new(),
+            is_told: false,
         };
-        let upstream = self.tried.map(|endpoint| endpoint.address);
-        origin.fail(worker, &self.door, reason, upstream, (0, 0));
+        let ends = FlowEnds::new(&self.door, self.peer, self.tried.as_deref());
+        origin.fail(worker, reason, ends, (0, 0));
         match self.door.inbound() {
             // Its node is waiting for an answer, and resets the client then.
             Some(inbound) if !self.told => {
@@ -357,6 +360,8 @@ impl Undecided {
             upgraded: false,
             path: Vec::new(),
             route: None,
+            authority: Vec::new(),
+            is_told: false,
         };
         Flow::join(self.worker, self.door, client, (upstream, lease), origin).begun()
     }
@@ -376,7 +381,7 @@ impl Undecided {
             upstream: PackedUpstream {
                 endpoint,
                 side,
-                caller: Arc::clone(&self.door.source),
+                caller: Arc::clone(&self.door.owner),
             },
         };
         let contents = Contents {

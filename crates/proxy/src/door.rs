@@ -1,8 +1,10 @@
 //! A listener as connections see it: what it means, and where they get their permits. It goes along with a connection that
 //! moves to another thread.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use heddle_intercept::PodId;
@@ -13,6 +15,9 @@ use crate::permits::{Permit, PermitRefusal, Permits, Share, ShareOwner, SharePer
 
 /// The source of what is not identified, in metrics and logs.
 const UNIDENTIFIED: &str = "unidentified";
+
+/// By which sources are told apart in numbers; keyed, since other nodes name some of them.
+static SOURCES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Where a listener's connections get their permits.
 #[derive(Debug)]
@@ -39,8 +44,15 @@ fn shares(entry: &Entry, permits: &Permits) -> Shares {
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) entry: Entry,
-    /// The source in metrics and logs.
+    /// On whose account its work is: the workload that calls from here, or the service account that another node has
+    /// proven.
+    pub(crate) owner: Arc<str>,
+    /// The source in metrics and logs: the workload that calls, as its node names it.
     pub(crate) source: Arc<str>,
+    /// Owner and source in a number.
+    pub(crate) source_id: u64,
+    /// The identity that another node has proven, as it is written.
+    pub(crate) proven: Option<Arc<str>>,
     /// The listener's own port.
     pub(crate) port: u16,
     /// The pod that the listener is in: one that is released is served to its end there, whatever pod its
@@ -70,21 +82,35 @@ impl Door {
         pod: Option<PodId>,
         (shares, share_permit): (Option<Shares>, Option<SharePermit>),
     ) -> Arc<Self> {
-        let source = match &entry {
-            Entry::Mesh => "mesh".into(),
-            Entry::Inbound(inbound) => match &inbound.caller {
-                Some(id) => id.service_account().map(ToString::to_string),
-                None => None,
+        let name = |name: Option<&dyn ToString>| -> Arc<str> {
+            name.map_or_else(|| UNIDENTIFIED.into(), |name| name.to_string().into())
+        };
+        let (owner, source, proven) = match &entry {
+            Entry::Mesh => {
+                let mesh: Arc<str> = "mesh".into();
+                (Arc::clone(&mesh), mesh, None)
             }
-            .map_or_else(|| UNIDENTIFIED.into(), Into::into),
-            entry => match entry.caller() {
-                Some(caller) => caller.to_string().into(),
-                None => UNIDENTIFIED.into(),
-            },
+            Entry::Inbound(inbound) => {
+                let id = inbound.caller.as_ref();
+                let account = id.and_then(|id| id.service_account());
+                let workload = inbound.workload.as_ref();
+                (
+                    name(account.map(|account| account as _)),
+                    name(workload.map(|workload| workload as _)),
+                    id.map(|id| id.to_string().into()),
+                )
+            }
+            entry => {
+                let caller = name(entry.caller().map(|caller| caller as _));
+                (Arc::clone(&caller), caller, None)
+            }
         };
         Arc::new(Door {
+            source_id: SOURCES.hash_one((&*owner, &*source)),
             entry,
+            owner,
             source,
+            proven,
             port,
             pod,
             shares,
@@ -121,7 +147,10 @@ impl Door {
     pub(crate) fn leading(&self, entry: Entry) -> Arc<Self> {
         Arc::new(Door {
             entry,
+            owner: Arc::clone(&self.owner),
             source: Arc::clone(&self.source),
+            source_id: self.source_id,
+            proven: self.proven.clone(),
             port: self.port,
             pod: self.pod,
             shares: None,

@@ -67,6 +67,8 @@ pub struct Inbound {
     pub(crate) account: ServiceAccountName,
     /// `None`: the other node does not know either.
     pub(crate) caller: Option<SpiffeId>,
+    /// The workload that calls, as its node says: of the namespace of the identity that is proven.
+    pub(crate) workload: Option<WorkloadName>,
     /// What the other node says that it carries.
     pub(crate) kind: Kind,
 }
@@ -82,10 +84,17 @@ impl Inbound {
         caller: &SpiffeId,
     ) -> Result<Self, String> {
         let service = ServiceName::new(preface.namespace, preface.service);
-        let caller = match &caller.subject {
-            Subject::Workload(_) => Some(caller.clone()),
+        let (caller, workload) = match &caller.subject {
+            Subject::Workload(account) => {
+                let namespace = account.namespace.as_str();
+                let name = preface
+                    .caller
+                    .map(|name| WorkloadName::new(namespace, name));
+                let name = name.transpose().map_err(|error| error.to_string())?;
+                (Some(caller.clone()), name)
+            }
             // A node speaks for callers that it does not know.
-            Subject::Node(_) => None,
+            Subject::Node(_) => (None, None),
             Subject::Control => return Err("the control plane calls no workload".to_owned()),
         };
         Ok(Inbound {
@@ -94,6 +103,7 @@ impl Inbound {
             endpoint: preface.endpoint,
             account: called.clone(),
             caller,
+            workload,
             kind: preface.kind,
         })
     }
@@ -132,5 +142,43 @@ impl Direct {
             What::Workload(workload) => Some(workload),
             What::Outside => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_model::{Mesh, NodeName};
+
+    use super::*;
+
+    fn inbound(caller: &SpiffeId, name: Option<&str>) -> Result<Inbound, String> {
+        let preface = Preface {
+            kind: Kind::Http,
+            endpoint: ([127, 0, 0, 1], 80).into(),
+            namespace: "shop",
+            service: "web",
+            port: 80,
+            caller: name,
+        };
+        let called = ServiceAccountName::new("shop", "web");
+        Inbound::of(&preface, &called.expect("a name"), caller)
+    }
+
+    #[test]
+    fn a_caller_is_named_within_the_namespace_of_what_it_has_proven_and_by_a_name() {
+        let domain = Mesh::default().trust_domain;
+        let account = ServiceAccountName::new("basket", "cart").expect("a name");
+        let caller = SpiffeId::workload(domain.clone(), account);
+        let named = inbound(&caller, Some("cart-1")).expect("it is one");
+        let workload = named.workload.expect("it is named");
+        assert_eq!(workload.to_string(), "basket/cart-1");
+        assert_eq!(inbound(&caller, None).expect("it is one").workload, None);
+        for name in ["", "Cart", "a/b", "a\nb", "a\"b", &"a".repeat(254)] {
+            assert!(inbound(&caller, Some(name)).is_err(), "{name:?}");
+        }
+        // A node that calls for what it does not know has no workload to name.
+        let node = SpiffeId::node(domain, NodeName::parse("edge-1").expect("a name"));
+        let named = inbound(&node, Some("cart-1")).expect("it is one");
+        assert_eq!((named.caller, named.workload), (None, None));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Code that fails says which [`Reason`]; this table says what a reason means. One place
 //! (`collaborator::respond`) turns it into a response, and the reason code is what the metric
-//! `heddle_requests_rejected_total`, the access log and the response field `heddle-reason`
+//! `heddle_requests_rejected_total` or `heddle_tcp_connections_failed_total`, the access log and the response field `heddle-reason`
 //! show.
 
 mod stream;

@@ -25,6 +25,7 @@ use crate::failure::Reason;
 use crate::parcel::Origin;
 use crate::route::Found;
 use crate::side::Side;
+use crate::traffic::FlowEnds;
 use crate::worker::{Bound, Worker};
 
 /// The destination of what was refused before it was known.
@@ -56,8 +57,14 @@ pub(crate) fn lead(
                 upgraded: false,
                 path: Vec::new(),
                 route: None,
+                authority: Vec::new(),
+                is_told: false,
             };
-            origin.fail(worker, &door, reason, address, (0, 0));
+            let ends = FlowEnds {
+                upstream: address,
+                ..FlowEnds::new(&door, peer, None)
+            };
+            origin.fail(worker, reason, ends, (0, 0));
             hint(worker, &door, reason, address);
             client.reset_on_close(true);
             None

@@ -52,6 +52,7 @@ mod side;
 mod sync;
 #[cfg(test)]
 mod testing;
+mod traffic;
 mod upstream;
 mod worker;
 

@@ -30,6 +30,7 @@ pub(crate) fn service(name: &str, endpoint: SocketAddr, node: Option<NodeName>) 
                 weight: 1,
                 max_requests: None,
                 workload: WorkloadName::new("test", name).ok(),
+                remote_workload: None,
                 account: Some(account(name)),
                 node,
             }],

@@ -39,6 +39,8 @@ const SAY_AGAIN_MS: Millis = 10_000;
 /// All endpoints that a Worker knows.
 pub(crate) struct Upstreams {
     by_place: RefCell<HashMap<Place, Rc<Endpoint>, RandomState>>,
+    /// Endpoints that were ever made: each has a number of its own.
+    made: Cell<u32>,
     bounds: Bounds,
     /// Workers that share the bounds.
     workers: Cell<usize>,
@@ -60,6 +62,7 @@ impl Upstreams {
     pub(crate) fn new(bounds: Bounds, idle_timeout_ms: Millis, stats: Arc<WorkerStats>) -> Self {
         Upstreams {
             by_place: RefCell::default(),
+            made: Cell::new(0),
             bounds,
             workers: Cell::new(1),
             idle_timeout_ms,
@@ -73,7 +76,9 @@ impl Upstreams {
         if let Some(known) = by_place.get(place) {
             return Rc::clone(known);
         }
-        let endpoint = Rc::new(Endpoint::new(place.clone()));
+        let id = self.made.get().wrapping_add(1);
+        self.made.set(id);
+        let endpoint = Rc::new(Endpoint::new(place.clone(), id));
         by_place.insert(place.clone(), Rc::clone(&endpoint));
         endpoint
     }

@@ -20,6 +20,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use record::Record;
+pub use record::{OPEN, Record};
 pub use sink::LogSink;
 pub use writer::{AccessLog, Target};

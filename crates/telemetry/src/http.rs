@@ -1,49 +1,42 @@
 //! What is counted for each kind of HTTP request.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use crate::histogram::BUCKETS;
-use crate::{Counter, Histogram};
+use crate::labels::{Label, TrafficLabels};
+use crate::status::Statuses;
+use crate::{Counter, Histogram, ReasonCounters};
 
 /// Which caller called which Service by which route: the labels of a series.
-///
-/// Every value comes from configuration, never from a request, and the number of label sets is
-/// bounded ([`crate::MAX_LABEL_SETS`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HttpLabels {
-    /// The caller, `namespace/workload`, or `unidentified`.
-    pub source: Arc<str>,
-    /// The Service that was called, `namespace/name`.
-    pub destination_service: Arc<str>,
+    /// The two ends.
+    pub traffic: TrafficLabels,
     /// The route that matched, `namespace/name`; empty when the Service has none.
     pub route: Arc<str>,
-}
-
-/// How the status classes are written in the label `status_class`, by index into
-/// [`HttpSeries::requests`].
-pub const STATUS_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
-
-/// Index into [`HttpSeries::requests`] for a response status; 0 (no response) for everything that
-/// is no HTTP status.
-#[inline]
-pub fn status_class(status: u16) -> usize {
-    match status / 100 {
-        class @ 1..=5 => usize::from(class),
-        _ => 0,
-    }
 }
 
 /// The numbers of one label set and one Worker. One writer.
 #[derive(Debug, Default)]
 pub struct HttpSeries {
-    /// Finished requests by status class; see [`status_class`].
-    pub requests: [Counter; 6],
+    /// Finished requests by status.
+    requests: Statuses,
     /// From the first byte of the request's head to the last byte of the response.
     pub duration: Histogram,
     /// Bytes of request bodies, as received from the client.
     pub request_bytes: Counter,
     /// Bytes of response bodies, as sent to the client.
     pub response_bytes: Counter,
+    /// Requests that the proxy answered itself or gave up, by reason; nothing as long as there is none.
+    rejected: OnceLock<ReasonCounters>,
+}
+
+impl HttpLabels {
+    pub(crate) fn list(&self) -> [Label<'_>; 7] {
+        let [a, b, c, d, e, f] = self.traffic.list();
+        [a, b, c, d, e, ("route", &self.route), f]
+    }
 }
 
 impl HttpSeries {
@@ -51,27 +44,44 @@ impl HttpSeries {
     /// bytes of both bodies. Only the owning thread may call this.
     #[inline]
     pub fn record(&self, status: u16, duration_us: u64, request_bytes: u64, response_bytes: u64) {
-        self.requests[status_class(status)].inc();
+        self.requests.inc(status);
         self.duration.record_us(duration_us);
         self.request_bytes.add(request_bytes);
         self.response_bytes.add(response_bytes);
+    }
+
+    /// Counts a request that was answered by the proxy itself, or given up, for the reason at `index` of `reasons`,
+    /// which must be the same list each time. Only the owning thread may call this.
+    pub fn reject(&self, reasons: &'static [&'static str], index: usize) {
+        let rejected = self.rejected.get_or_init(|| ReasonCounters::new(reasons));
+        rejected.inc(index);
+    }
+
+    /// Finished requests that had this status.
+    pub fn requests(&self, status: u16) -> u64 {
+        let mut counts = self.requests.iter();
+        let found = counts.find(|(known, _)| *known == status);
+        found.map_or(0, |(_, count)| count)
     }
 }
 
 /// The sum of several Workers' series.
 #[derive(Debug, Default)]
 pub(crate) struct HttpTotals {
-    pub(crate) requests: [u64; 6],
+    /// By status; 1 to 5 stand for all other statuses of a class.
+    pub(crate) requests: BTreeMap<u16, u64>,
     pub(crate) buckets: [u64; BUCKETS],
     pub(crate) sum_us: u64,
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
+    /// Only reasons for which one was rejected.
+    pub(crate) rejected: BTreeMap<&'static str, u64>,
 }
 
 impl HttpTotals {
     pub(crate) fn add(&mut self, series: &HttpSeries) {
-        for (total, counter) in self.requests.iter_mut().zip(&series.requests) {
-            *total += counter.get();
+        for (status, count) in series.requests.iter() {
+            *self.requests.entry(status).or_default() += count;
         }
         for (total, count) in self.buckets.iter_mut().zip(series.duration.buckets()) {
             *total += count;
@@ -79,5 +89,6 @@ impl HttpTotals {
         self.sum_us += series.duration.sum_us();
         self.request_bytes += series.request_bytes.get();
         self.response_bytes += series.response_bytes.get();
+        ReasonCounters::add_up(series.rejected.get(), &mut self.rejected);
     }
 }

@@ -1,18 +1,9 @@
 //! What is counted for connections whose bytes are passed on as they are.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use crate::{Counter, Gauge, ReasonCounters};
-
-/// Which caller is connected to which Service: the labels of a series. Every value comes from configuration.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TcpLabels {
-    /// The caller, `namespace/workload`, or `unidentified`.
-    pub source: Arc<str>,
-    /// The Service that was called, `namespace/name`.
-    pub destination_service: Arc<str>,
-}
 
 /// The numbers of one label set and one Worker. One writer.
 #[derive(Debug, Default)]
@@ -55,13 +46,6 @@ impl TcpTotals {
         self.connections_active += series.connections_active.get();
         self.received_bytes += series.received_bytes.get();
         self.sent_bytes += series.sent_bytes.get();
-        let failed = series
-            .failed
-            .get()
-            .into_iter()
-            .flat_map(ReasonCounters::iter);
-        for (reason, count) in failed.filter(|(_, count)| *count > 0) {
-            *self.failed.entry(reason).or_default() += count;
-        }
+        ReasonCounters::add_up(series.failed.get(), &mut self.failed);
     }
 }

@@ -1,5 +1,6 @@
 //! What a Worker counts beside requests.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Counter, Gauge};
@@ -25,8 +26,6 @@ pub struct WorkerStats {
     pub connections_moved: Counter,
     /// Requests between the first byte of their head and the last byte of their response.
     pub requests_active: Gauge,
-    /// Requests that we answered ourselves or gave up, by reason.
-    pub requests_rejected: ReasonCounters,
     /// Connections to endpoints, open now.
     pub upstream_connections_active: Gauge,
     /// Connections to endpoints that wait in a pool.
@@ -81,11 +80,7 @@ pub struct WorkerStats {
 }
 
 impl WorkerStats {
-    pub(crate) fn new(
-        id: usize,
-        reasons: &'static [&'static str],
-        refusals: &'static [&'static str],
-    ) -> Self {
+    pub(crate) fn new(id: usize, refusals: &'static [&'static str]) -> Self {
         WorkerStats {
             id,
             listeners: Gauge::default(),
@@ -96,7 +91,6 @@ impl WorkerStats {
             connections_abandoned: Counter::default(),
             connections_moved: Counter::default(),
             requests_active: Gauge::default(),
-            requests_rejected: ReasonCounters::new(reasons),
             upstream_connections_active: Gauge::default(),
             upstream_connections_idle: Gauge::default(),
             upstream_connections_total: Counter::default(),
@@ -250,6 +244,14 @@ impl ReasonCounters {
     pub fn inc(&self, index: usize) {
         if let Some(counter) = self.counts.get(index) {
             counter.inc();
+        }
+    }
+
+    /// Adds what was counted, if anything was, to sums by reason; any thread.
+    pub(crate) fn add_up(counted: Option<&Self>, sums: &mut BTreeMap<&'static str, u64>) {
+        let counted = counted.into_iter().flat_map(ReasonCounters::iter);
+        for (reason, count) in counted.filter(|(_, count)| *count > 0) {
+            *sums.entry(reason).or_default() += count;
         }
     }
 

@@ -1,15 +1,15 @@
 //! The first bytes of a connection between two nodes: which endpoint it is for.
 //!
 //! ```text
-//!   0      1      2        4                    20       22      24        25 …        …
-//!   ┌──────┬──────┬────────┬────────────────────┬────────┬───────┬─────────┬───────────┬──────┬──────┐
-//!   │ kind │ 0    │ length │ endpoint's address │ its    │ port  │ length  │ namespace │ len. │ name │
-//!   │      │      │        │ (IPv6, or mapped)  │ port   │ of the Service  │           │      │      │
-//!   └──────┴──────┴────────┴────────────────────┴────────┴───────┴─────────┴───────────┴──────┴──────┘
+//!   0      1      2        4                    20       22      24        25 …        …             …
+//!   ┌──────┬──────┬────────┬────────────────────┬────────┬───────┬─────────┬───────────┬──────┬──────┬──────┬────────┐
+//!   │ kind │flags │ length │ endpoint's address │ its    │ port  │ length  │ namespace │ len. │ name │ len. │ caller │
+//!   │      │      │        │ (IPv6, or mapped)  │ port   │ of the Service  │           │      │      │      │        │
+//!   └──────┴──────┴────────┴────────────────────┴────────┴───────┴─────────┴───────────┴──────┴──────┴──────┴────────┘
 //! ```
 //!
-//! Numbers are big-endian; `length` counts what follows it. The identity that is called stands in the TLS
-//! server name, the version of all this in ALPN. A connection that carries bytes ([`Kind::Bytes`]) is
+//! Numbers are big-endian; `length` counts what follows it. Bit 0 of the flags says that the caller's name is
+//! there, the other bits are 0. The identities of both sides stand in TLS, the version of all this in ALPN. A connection that carries bytes ([`Kind::Bytes`]) is
 //! answered with one byte ([`Status`]) before anything else, so that the caller knows whether the
 //! endpoint is there. One that carries HTTP is answered in HTTP.
 
@@ -20,10 +20,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 mod tests;
 
 /// Longest preface, in bytes.
-pub const MAX_PREFACE_BYTES: usize = HEAD + FIXED + 2 * (1 + MAX_NAME);
+pub const MAX_PREFACE_BYTES: usize = HEAD + FIXED + 3 * (1 + MAX_NAME);
 
-/// Kind, a zero, length.
+/// Kind, flags, length.
 const HEAD: usize = 4;
+/// The flag of a preface that names the caller.
+const NAMES_CALLER: u8 = 1;
 /// Address, its port, the Service's port.
 const FIXED: usize = 16 + 2 + 2;
 /// Longest namespace or name (RFC 1123 as Kubernetes uses it), in bytes.
@@ -51,6 +53,9 @@ pub struct Preface<'a> {
     pub service: &'a str,
     /// Its port.
     pub port: u16,
+    /// The name of the workload that calls, in the namespace of the identity that calls. The calling node says so for
+    /// metrics and logs, and proves only the identity.
+    pub caller: Option<&'a str>,
 }
 
 /// The answer to a connection that carries bytes.
@@ -88,9 +93,11 @@ impl<'a> Preface<'a> {
         let Some((head, rest)) = bytes.split_at_checked(HEAD) else {
             return Ok(None);
         };
-        if head[1] != 0 {
-            return Err(Malformed("its second byte is not 0"));
-        }
+        let names_caller = match head[1] {
+            0 => false,
+            NAMES_CALLER => true,
+            _ => return Err(Malformed("its flags are unknown")),
+        };
         let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
         if !(FIXED + 4..=MAX_PREFACE_BYTES - HEAD).contains(&length) {
             return Err(Malformed("its length is out of bounds"));
@@ -105,10 +112,14 @@ impl<'a> Preface<'a> {
             port: body.number()?,
             namespace: body.name()?,
             service: body.name()?,
+            caller: match names_caller {
+                true => Some(body.name()?),
+                false => None,
+            },
         };
         match body.0 {
             [] => Ok(Some((preface, HEAD + length))),
-            _ => Err(Malformed("something follows the name")),
+            _ => Err(Malformed("something follows the names")),
         }
     }
 
@@ -117,18 +128,26 @@ impl<'a> Preface<'a> {
     /// # Errors
     /// [`Malformed`] when a name is empty or too long; then nothing is added.
     pub fn write_to(&self, out: &mut Vec<u8>) -> Result<(), Malformed> {
-        for name in [self.namespace, self.service] {
+        let names = || {
+            [self.namespace, self.service]
+                .into_iter()
+                .chain(self.caller)
+        };
+        for name in names() {
             if !(1..=MAX_NAME).contains(&name.len()) {
                 return Err(Malformed("a name is empty or too long"));
             }
         }
-        let length = FIXED + 2 + self.namespace.len() + self.service.len();
+        let length = FIXED + names().map(|name| 1 + name.len()).sum::<usize>();
         out.extend_from_slice(&[
             match self.kind {
                 Kind::Http => 1,
                 Kind::Bytes => 2,
             },
-            0,
+            match self.caller {
+                Some(_) => NAMES_CALLER,
+                None => 0,
+            },
         ]);
         // Names are bounded, and so their sum.
         out.extend_from_slice(&(length as u16).to_be_bytes());
@@ -139,7 +158,7 @@ impl<'a> Preface<'a> {
         out.extend_from_slice(&address.octets());
         out.extend_from_slice(&self.endpoint.port().to_be_bytes());
         out.extend_from_slice(&self.port.to_be_bytes());
-        for name in [self.namespace, self.service] {
+        for name in names() {
             out.push(name.len() as u8);
             out.extend_from_slice(name.as_bytes());
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Samples by their name and labels, as they are written.
+/// Samples by their name and labels, as they are written but for the reporter: what a proxy shows under both counts once.
 #[derive(Debug)]
 pub(crate) struct Counters(BTreeMap<String, u64>);
 
@@ -22,9 +22,16 @@ impl Counters {
         let samples = text.lines().filter(|line| line.starts_with("heddle_"));
         let samples = samples.filter_map(|line| {
             let (name, value) = line.rsplit_once(' ')?;
-            Some((name.to_owned(), value.parse().ok()?))
+            let name = name.replace("reporter=\"source\",", "");
+            let name = name.replace("reporter=\"destination\",", "");
+            Some((name, value.parse::<u64>().ok()?))
         });
-        Counters(samples.collect())
+        let mut counters = BTreeMap::new();
+        for (name, value) in samples {
+            let known: &mut u64 = counters.entry(name).or_default();
+            *known = value.max(*known);
+        }
+        Counters(counters)
     }
 
     /// The sum of all samples whose name and labels begin so and hold that.
@@ -48,8 +55,9 @@ impl Counters {
     }
 
     pub(crate) fn carried(&self, from: &str, to: &str) -> Carried {
-        let of = format!("{{source=\"shop/{from}\",destination_service=\"shop/{to}\"");
-        let sum = |name: &str| self.sum(&format!("{name}{of}"), "");
+        let begins = format!("{{source=\"shop/{from}\",");
+        let holds = format!(",destination_service=\"shop/{to}\",");
+        let sum = |name: &str| self.sum(&format!("{name}{begins}"), &holds);
         Carried {
             exchanges: sum("heddle_http_requests_total") + sum("heddle_tcp_connections_total"),
             received: sum("heddle_tcp_received_bytes_total"),

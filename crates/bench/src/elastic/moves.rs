@@ -185,6 +185,7 @@ fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {
             weight: 1,
             max_requests: None,
             workload: None,
+            remote_workload: None,
             account: None,
             node: None,
         }],

@@ -90,6 +90,7 @@ pub(super) fn of_port(
                 weight: workload.weight,
                 max_requests: context.rooms.get(&workload.name).copied(),
                 workload: Some(workload.name.clone()),
+                remote_workload: None,
                 account: Some(workload.service_account.clone()),
                 node: workload.node.clone(),
             },
@@ -121,6 +122,7 @@ fn of_slices(
                         .and_then(|workload| context.rooms.get(&workload.name).copied())
                         .or(slice.max_requests),
                     workload: owner.map(|workload| workload.name.clone()),
+                    remote_workload: None,
                     account: owner.map(|workload| workload.service_account.clone()),
                     node: owner.and_then(|workload| workload.node.clone()),
                 },

@@ -94,12 +94,12 @@ fn levels(encoder: &mut DescriptorEncoder<'_>, status: &ControlStatus, door: &Do
             status.root.generation,
         ),
         (
-            "heddle_control_issuer_expires_seconds",
+            "heddle_control_issuer_expiry_timestamp_seconds",
             "When the root or intermediate expires that signs, in seconds since 1970.",
             status.root.expires,
         ),
         (
-            "heddle_control_certificate_expires_seconds",
+            "heddle_control_certificate_expiry_timestamp_seconds",
             "When the control plane's own certificate expires, in seconds since 1970.",
             door.not_after(),
         ),

@@ -31,11 +31,13 @@ fn a_request_is_carried_counted_and_logged() {
         let (status, metrics) = get(heddle.metrics(), "x", "/metrics");
         assert_eq!(status, 200);
         let counted = |source: &str, count: u32| {
-            let sample = format!(
-                "heddle_http_requests_total{{source=\"{source}\",destination_service=\"carried/web\",\
-                 route=\"\",status_class=\"2xx\"}} {count}\n"
-            );
-            metrics.contains(&sample)
+            let begins =
+                format!("heddle_http_requests_total{{reporter=\"source\",source=\"{source}\",");
+            let ends = format!("tls=\"none\",status=\"200\"}} {count}");
+            let service = "destination_service=\"carried/web\"";
+            metrics.lines().any(|line| {
+                line.starts_with(&begins) && line.contains(service) && line.ends_with(&ends)
+            })
         };
         counted("unidentified", 1) && counted("carried/web", 2)
     });

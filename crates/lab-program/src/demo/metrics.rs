@@ -92,10 +92,12 @@ impl MetricsReading {
         calls_here: impl Fn(&str) -> bool,
     ) {
         for sample in page.lines().filter_map(Sample::parse) {
-            let is_made_here = || calls_here(sample.label("source"));
+            // What stays on a node is shown under both reporters; what leaves it, by each of its nodes under one.
+            let is_of_source = sample.label("reporter") == "source";
+            let is_made_here = || is_of_source && calls_here(sample.label("source"));
             match sample.name {
                 "heddle_http_requests_total" => {
-                    if !matches!(sample.label("status_class"), "2xx" | "3xx") {
+                    if is_of_source && sample.has_failed() {
                         let caller = (node, sample.label("source").to_owned());
                         *self.failed.entry(caller).or_default() += sample.count();
                     }
@@ -111,7 +113,9 @@ impl MetricsReading {
                     let generation = self.generation.entry(node).or_insert(u64::MAX);
                     *generation = sample.count().min(*generation);
                 }
-                REJECTED => self.add_refused(node, REJECTED, &sample),
+                REJECTED if sample.label("reporter") == "destination" => {
+                    self.add_refused(node, REJECTED, &sample);
+                }
                 HANDSHAKES_REFUSED => self.add_refused(node, HANDSHAKES_REFUSED, &sample),
                 _ => {}
             }
@@ -147,7 +151,7 @@ impl MetricsReading {
     fn add_requests(&mut self, node: &'static str, sample: &Sample<'_>) {
         let traffic = self.traffic.entry(sample.edge(node)).or_default();
         traffic.requests += sample.count();
-        if !matches!(sample.label("status_class"), "2xx" | "3xx") {
+        if sample.has_failed() {
             traffic.failed += sample.count();
         }
     }
@@ -155,7 +159,11 @@ impl MetricsReading {
     fn add_bucket(&mut self, node: &'static str, sample: &Sample<'_>) {
         if let Ok(bound) = sample.label("le").parse() {
             let traffic = self.traffic.entry(sample.edge(node)).or_default();
-            traffic.buckets.push((bound, sample.count()));
+            // One for each workload behind the Service.
+            match traffic.buckets.iter_mut().find(|known| known.0 == bound) {
+                Some((_, count)) => *count += sample.count(),
+                None => traffic.buckets.push((bound, sample.count())),
+            }
         }
     }
 }
@@ -253,6 +261,11 @@ impl<'page> Sample<'page> {
 
     fn count(&self) -> u64 {
         self.value as u64
+    }
+
+    /// Whether it counts answers that are neither a success nor a redirect.
+    fn has_failed(&self) -> bool {
+        !self.label("status").starts_with(['2', '3'])
     }
 
     fn edge(&self, node: &'static str) -> Edge {

@@ -54,6 +54,7 @@ fn mesh() -> Mesh {
                     weight: 1,
                     max_requests: None,
                     workload: Some(workload.clone()),
+                    remote_workload: None,
                     account: Some(ServiceAccountName::parse("a/default").unwrap()),
                     node: None,
                 }],

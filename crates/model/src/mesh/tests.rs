@@ -50,6 +50,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
         weight: 1,
         max_requests: None,
         workload: Some(workload.name.clone()),
+        remote_workload: None,
         account: Some(workload.service_account.clone()),
         node: workload.node.clone(),
     };
@@ -95,6 +96,8 @@ fn a_node_gets_its_own_workloads_and_all_endpoints() {
     assert_eq!(own.policies, whole.policies[1..]);
     let endpoints = &own.services[0].ports[0].endpoints;
     assert_eq!(endpoints[0].workload, None);
+    let named = Some(&whole.workloads[0].name);
+    assert_eq!(endpoints[0].remote_workload.as_ref(), named);
     assert!(endpoints[0].account.is_some() && endpoints[0].node.is_some());
     assert_eq!(endpoints[1], whole.services[0].ports[0].endpoints[1]);
     let other = whole.for_node(&NodeName::parse("n2").unwrap());

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use heddle_model::{Mesh, WorkloadName};
+use heddle_model::{Mesh, NodeName, WorkloadName};
 use heddle_telemetry::{AccessLog, Target};
 use rustix::process::geteuid;
 use tokio::net::{TcpListener, UnixListener};
@@ -59,7 +59,10 @@ pub fn metrics_listener(metrics: Metrics) -> Result<Option<(TcpListener, SocketA
     Ok(Some((listener, address)))
 }
 
-pub(super) fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failure> {
+pub(super) fn access_log(
+    settings: &Settings,
+    node: Option<&NodeName>,
+) -> Result<Option<AccessLog>, Failure> {
     let Some(path) = &settings.access_log.path else {
         return Ok(None);
     };
@@ -68,7 +71,7 @@ pub(super) fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failu
     } else {
         Target::File(path.clone())
     };
-    let log = AccessLog::open(target).map_err(|error| {
+    let log = AccessLog::open(target, node.map_or("", NodeName::as_str)).map_err(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::PermissionDenied => format!(
                 " (as user {}: give it the file, or the folder to make it in, with chown, and let it through the \

@@ -58,13 +58,26 @@ pub struct MeshSettings {
 }
 
 /// Who may ask the process what it does.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
     /// The Unix socket; by default in `$XDG_RUNTIME_DIR`, else in `/tmp/heddle-<uid>`.
     pub socket: Option<PathBuf>,
     /// Where `/metrics` and `/ready` are served over TCP.
     pub metrics: Metrics,
+    /// How many label sets of requests, and of connections, are told apart.
+    pub metric_series: Within<100, 1_000_000>,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        let default = heddle_telemetry::Bounds::default();
+        Admin {
+            socket: None,
+            metrics: Metrics::default(),
+            metric_series: Within::nearest(default.label_sets as u64),
+        }
+    }
 }
 
 /// The process's own log, on standard error.

@@ -30,6 +30,8 @@ pub(super) struct Exchange {
     pub(super) response: ClientResponse,
     /// Attempts that were begun.
     pub(super) attempts: u32,
+    /// The endpoint that was chosen last, whether or not it might be asked.
+    pub(super) chosen: Option<Rc<Endpoint>>,
     /// The endpoint of the last of them.
     pub(super) tried: Option<Rc<Endpoint>>,
     /// How an attempt failed that an endpoint may have carried out.
@@ -95,6 +97,7 @@ impl Exchange {
                 refused_there: None,
             },
             attempts: 0,
+            chosen: None,
             tried: None,
             may_be_done: None,
         }

@@ -7,8 +7,9 @@ use heddle_telemetry::{HttpLabels, Record};
 use super::Connection;
 use super::exchange::Exchange;
 use crate::entry::Entry;
-use crate::failure::Failure;
-use crate::worker::SeriesKey;
+use crate::failure::{Failure, Reason};
+use crate::traffic::Traffic;
+use crate::worker::RequestKey;
 
 /// The destination of requests that named no Service of the mesh.
 const UNKNOWN: &str = "unknown";
@@ -17,11 +18,7 @@ impl Connection {
     /// The request is over, well or with `failure`. Takes the exchange, so that none is counted twice.
     #[expect(clippy::needless_pass_by_value, reason = "what was finished is gone")]
     pub(super) fn finish(&mut self, exchange: Exchange, failure: Option<Failure>) {
-        let stats = &self.worker.stats;
-        stats.requests_active.dec();
-        if let Some(failure) = failure {
-            stats.requests_rejected.inc(failure.reason.index());
-        }
+        self.worker.stats.requests_active.dec();
         // The clock was read when this piece of work began; what it did since then was to send.
         let clock = &self.worker.clock;
         let duration_us = clock.now_us().saturating_sub(exchange.request.started_us);
@@ -29,35 +26,43 @@ impl Connection {
             exchange.request.upload.bytes(),
             exchange.response.download.bytes(),
         );
-        let snapshot = &exchange.decision.bound.snapshot;
+        let bound = &exchange.decision.bound;
+        let snapshot = &bound.snapshot;
         // What could not be understood was meant for the Service whose listener it came to.
         let port = exchange.decision.port;
         let port = port.or_else(|| snapshot.port_of(&self.door.entry));
-        let key = SeriesKey {
-            source: self.key.0,
+        let traffic = Traffic {
+            door: &self.door,
+            endpoint: exchange.chosen.as_deref(),
+        };
+        let key = RequestKey {
+            traffic: traffic.key(),
             port: port.map_or(u32::MAX, |port| port.number()),
             rule: exchange.decision.rule,
         };
-        exchange
-            .decision
-            .bound
-            .series(key, &self.worker.registry, || HttpLabels {
-                source: Arc::clone(&self.door.source),
-                destination_service: port.map_or_else(
-                    || UNKNOWN.into(),
-                    |port| Arc::clone(&snapshot.port(port).label),
-                ),
+        let status = exchange.response.status.unwrap_or(0);
+        let service = || {
+            port.map_or_else(
+                || UNKNOWN.into(),
+                |port| Arc::clone(&snapshot.port(port).label),
+            )
+        };
+        let ask = || {
+            let labels = HttpLabels {
+                traffic: traffic.labels(&snapshot.guards, &service()),
                 route: exchange
                     .decision
                     .rule()
                     .map_or_else(|| "".into(), |rule| Arc::clone(&rule.label)),
-            })
-            .record(
-                exchange.response.status.unwrap_or(0),
-                duration_us,
-                request_bytes,
-                response_bytes,
-            );
+            };
+            self.worker.registry.http_series(labels)
+        };
+        bound.series.with(key, ask, |series| {
+            series.record(status, duration_us, request_bytes, response_bytes);
+            if let Some(failure) = failure {
+                series.reject(Reason::CODES, failure.reason.index());
+            }
+        });
 
         let Some(log) = &self.worker.log else { return };
         let there = exchange.response.refused_there.map(Failure::from);
@@ -67,19 +72,32 @@ impl Connection {
             (None, None) => "",
         };
         let failure = failure.or(there);
-        let gone = match (&self.door.entry, port) {
-            (Entry::Service { service, .. }, None) => service.to_string(),
-            (Entry::Inbound(inbound), None) => inbound.service.to_string(),
-            _ => String::new(),
+        let called: Arc<str> = match (&self.door.entry, port) {
+            (Entry::Service { service, .. }, None) => service.to_string().into(),
+            (Entry::Inbound(inbound), None) => inbound.service.to_string().into(),
+            (_, None) => "".into(),
+            (_, Some(port)) => Arc::clone(&snapshot.port(port).label),
         };
+        let principal = snapshot.guards.principal(&self.door);
+        let workload = traffic.workload(&called);
         log.borrow_mut().record(&Record {
             unix_ms: self.worker.clock.unix_ms(exchange.request.started_us),
+            reporter: traffic.reporter(),
             source: &self.door.source,
-            destination_service: port.map_or(&*gone, |port| &snapshot.port(port).label),
+            source_principal: principal.map_or("", |principal| principal),
+            client: self.address,
+            destination_service: &called,
+            destination_workload: workload.as_deref().unwrap_or_default(),
+            tls: traffic.tls(),
             route: exchange.decision.rule().map_or("", |rule| &rule.label),
+            protocol: match exchange.request.http10 {
+                true => "http/1.0",
+                false => "http/1.1",
+            },
+            authority: &self.shown.authority,
             method: &self.shown.method,
             path: &self.shown.path,
-            status: exchange.response.status.unwrap_or(0),
+            status,
             reason: failure.map_or("ok", |failure| failure.code()),
             blame,
             duration_us,

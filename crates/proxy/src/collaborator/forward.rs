@@ -83,6 +83,7 @@ impl Connection {
             // In a box: it would take room in every connection.
             None => Box::pin(self.wait_for_room(exchange)).await?,
         };
+        exchange.chosen = Some(Rc::clone(lease.endpoint()));
         self.authorize(exchange, lease.endpoint().address)?;
         if lease.endpoint().place.via().is_some() {
             fits_nodes(self.worker.scratch.borrow().out.head())?;
@@ -219,7 +220,7 @@ impl Connection {
         let caller = exchange.decision.bound.snapshot.guards.account(&self.door);
         let permit = worker.upstreams.reserve(endpoint);
         let permit = permit.ok_or(Reason::UpstreamOverflow)?;
-        let far = endpoint.far(via);
+        let far = endpoint.far(via, self.door.entry.caller());
         if worker.settings.between_nodes == Protocol::Http2 {
             let head = &worker.scratch.borrow().out;
             let reached = (far, &endpoint.reached);
@@ -227,7 +228,7 @@ impl Connection {
             return Ok(side.map(|side| Upstream::of_link(side.into(), permit)));
         }
         let links = &worker.links;
-        let side = links.stream(far, caller, Kind::Http, self.key.0)?;
+        let side = links.stream(far, caller, Kind::Http, self.key.serial())?;
         Ok(Some(Upstream::of_link(side.into(), permit)))
     }
 
@@ -451,11 +452,13 @@ impl Connection {
             lease: attempt.lease,
             origin: Origin {
                 destination: Arc::clone(&exchange.decision.bound.snapshot.port(port).label),
+                authority: self.shown.authority.clone(),
                 began: self.worker.clock.now(),
                 attempts: exchange.attempts,
                 upgraded: true,
                 path: self.shown.path.clone(),
                 route: exchange.decision.rule().map(|rule| Arc::clone(&rule.label)),
+                is_told: false,
             },
         })))
     }

@@ -125,18 +125,21 @@ pub(crate) struct Connection {
 struct LoggedRequestLine {
     method: Vec<u8>,
     path: Vec<u8>,
+    authority: Vec<u8>,
 }
 
 impl LoggedRequestLine {
-    fn keep(&mut self, method: &[u8], path: &[u8]) {
+    fn keep(&mut self, method: &[u8], path: &[u8], authority: &[u8]) {
         self.clear();
         self.method.extend_from_slice(method);
         self.path.extend_from_slice(path);
+        self.authority.extend_from_slice(authority);
     }
 
     fn clear(&mut self) {
         self.method.clear();
         self.path.clear();
+        self.authority.clear();
     }
 }
 
@@ -285,7 +288,7 @@ impl Connection {
         let upstream = last.and_then(|endpoint| {
             let asking = self.asking(&bound.snapshot.guards, endpoint, true);
             let worker = &self.worker;
-            (worker.upstreams).let_go(endpoint, &asking, &worker.clock, &self.door.source)
+            (worker.upstreams).let_go(endpoint, &asking, &worker.clock, &self.door.owner)
         });
         let Ok(client) = self.client.pack() else {
             // Only a runtime that has ended does not let go of a socket.

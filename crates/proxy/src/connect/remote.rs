@@ -56,6 +56,7 @@ pub(super) async fn join(
         namespace: via.service.namespace.as_str(),
         service: via.service.name.as_str(),
         port: via.port,
+        caller: call.door.entry.caller().map(|caller| caller.name.as_str()),
     }
     .write_to(&mut preface);
     // Names of the mesh are never too long.
@@ -92,7 +93,12 @@ pub(super) async fn join_stream(
     let bound = worker.bound();
     let caller = bound.snapshot.guards.account(call.door);
     let links = &worker.links;
-    let stream = links.stream(endpoint.far(via), caller, call.kind, 0)?;
+    let stream = links.stream(
+        endpoint.far(via, call.door.entry.caller()),
+        caller,
+        call.kind,
+        0,
+    )?;
     let mut side = Side::from(stream);
     hear(worker, alarm, (endpoint, call.door), &mut side).await?;
     Ok(side)

@@ -16,6 +16,7 @@
 //!              └── woken ◀─┘
 //! ```
 
+mod accounts;
 mod band;
 mod signal;
 
@@ -28,19 +29,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 
+use accounts::Accounts;
+pub(crate) use accounts::WorkKey;
 pub(crate) use band::{Band, BandMember, Part, Spent};
 use foldhash::fast::RandomState;
 use signal::{LOCAL, Local, NEXT_ID, Remote, Signal, Work};
 use slab::Slab;
-
-/// Whose account a piece of work is on: a row of the gate's cost table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WorkKey(pub(crate) u32);
-
-impl WorkKey {
-    /// Accept loops, the mailbox: work on no caller's account.
-    pub(crate) const OWN: WorkKey = WorkKey(0);
-}
 
 /// Which task of a gate: no other task ever has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,20 +93,10 @@ pub(crate) struct Gate {
     generation: Cell<u64>,
     /// The task that runs.
     current: Cell<Option<TaskId>>,
-    /// Time spent on each account, in nanoseconds; row 0 is [`WorkKey::OWN`].
-    costs: RefCell<Vec<Cost>>,
-    /// The rows by owner.
-    accounts: RefCell<HashMap<Arc<str>, WorkKey, RandomState>>,
+    accounts: RefCell<Accounts>,
     /// What was spent by tasks of a band that have ended, in nanoseconds, fading.
     bands: RefCell<HashMap<Band, u64, RandomState>>,
     last_band: Cell<u64>,
-}
-
-/// What one account has used.
-#[derive(Debug)]
-struct Cost {
-    owner: Arc<str>,
-    spent_ns: u64,
 }
 
 impl Gate {
@@ -131,49 +115,37 @@ impl Gate {
             tasks: RefCell::new(Slab::new()),
             generation: Cell::new(0),
             current: Cell::new(None),
-            accounts: RefCell::default(),
+            accounts: RefCell::new(Accounts::new()),
             bands: RefCell::default(),
             last_band: Cell::new(0),
-            costs: RefCell::new(vec![Cost {
-                owner: "heddle".into(),
-                spent_ns: 0,
-            }]),
         }
     }
 
-    /// The account of `owner`, opened at first sight. There are as many as there are callers in
-    /// the configuration.
+    /// The account of `owner`, opened at first sight.
     pub(crate) fn account(&self, owner: &Arc<str>) -> WorkKey {
-        let mut accounts = self.accounts.borrow_mut();
-        if let Some(key) = accounts.get(owner) {
-            return *key;
-        }
-        let mut costs = self.costs.borrow_mut();
-        let key = WorkKey(u32::try_from(costs.len()).unwrap_or(0));
-        costs.push(Cost {
-            owner: Arc::clone(owner),
-            spent_ns: 0,
-        });
-        accounts.insert(Arc::clone(owner), key);
-        key
+        self.accounts.borrow_mut().open(owner)
     }
 
-    /// The caller for which an account was opened.
-    pub(crate) fn owner(&self, key: WorkKey) -> Arc<str> {
-        let costs = self.costs.borrow();
-        // Only this gate makes keys, and no row is ever dropped.
-        Arc::clone(&costs[key.0 as usize].owner)
+    /// The caller for which an account was opened, unless it was closed.
+    pub(crate) fn owner(&self, key: WorkKey) -> Option<Arc<str>> {
+        self.accounts.borrow().owner(key).cloned()
     }
 
     /// How much of this Worker's time each owner has used, in nanoseconds, in place of what `out` held.
     pub(crate) fn costs(&self, out: &mut Vec<(Arc<str>, u64)>) {
-        let costs = self.costs.borrow();
+        let accounts = self.accounts.borrow();
         out.clear();
-        out.extend(
-            costs
-                .iter()
-                .map(|cost| (Arc::clone(&cost.owner), cost.spent_ns)),
-        );
+        out.extend(accounts.costs().map(|(owner, ns)| (Arc::clone(owner), ns)));
+        out.shrink_to(2 * out.len());
+    }
+
+    /// Closes accounts of callers that have not called for a while, where there are many.
+    pub(crate) fn forget_accounts(&self) {
+        let mut accounts = self.accounts.borrow_mut();
+        if accounts.are_many() {
+            let tasks = self.tasks.borrow();
+            accounts.forget_unused(tasks.iter().map(|(_, task)| task.signal.work.key));
+        }
     }
 
     /// Adds a task; it runs for the first time when the root next takes work.
@@ -320,9 +292,7 @@ impl Gate {
     }
 
     fn charge(&self, work: Work, spent_ns: u64) {
-        if let Some(cost) = self.costs.borrow_mut().get_mut(work.key.0 as usize) {
-            cost.spent_ns += spent_ns;
-        }
+        self.accounts.borrow_mut().charge(work.key, spent_ns);
         if let Some(task) = self.tasks.borrow_mut().get_mut(work.slot as usize) {
             task.spent_ns += spent_ns;
         }

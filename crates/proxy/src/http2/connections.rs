@@ -1,6 +1,6 @@
 //! A Worker's connections to other nodes: which there are, when one is opened, when one is given up.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use h2::client::SendRequest;
-use heddle_model::ServiceAccountName;
+use heddle_model::{ServiceAccountName, WorkloadName};
 use heddle_wire::preface::Kind;
 use http::header::HeaderValue;
 
@@ -108,7 +108,7 @@ impl Connections {
         head: &[u8],
     ) -> Result<Option<Box<Http2Exchange>>, Reason> {
         let destination = reached.destination(far)?;
-        let Some(request) = head::request(head, destination) else {
+        let Some(request) = head::request(head, &destination) else {
             return Ok(None);
         };
         let calling = match reached.find(caller) {
@@ -183,20 +183,28 @@ impl Connections {
 /// What is kept of an endpoint behind another node's proxy, so that a request costs no look-up.
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
-    destination: OnceCell<HeaderValue>,
+    /// By caller.
+    destinations: RefCell<Vec<(Option<WorkloadName>, HeaderValue)>>,
     by_caller: RefCell<Vec<(Option<ServiceAccountName>, Weak<Calling>)>>,
 }
 
 impl Reached {
     /// The value of [`head::DESTINATION`]: what begins a connection of its own, in hexadecimal digits.
-    fn destination(&self, far: Far<'_>) -> Result<&HeaderValue, Reason> {
-        if let Some(known) = self.destination.get() {
-            return Ok(known);
+    fn destination(&self, far: Far<'_>) -> Result<HeaderValue, Reason> {
+        let mut destinations = self.destinations.borrow_mut();
+        let mut known = destinations.iter();
+        if let Some((_, known)) = known.find(|(caller, _)| caller.as_ref() == far.caller) {
+            return Ok(known.clone());
         }
         let preface = far.destination(Kind::Http)?;
         let value = HeaderValue::from_maybe_shared(Bytes::from(hex(&preface)));
         let value = value.map_err(|_| Reason::ServiceGone)?;
-        Ok(self.destination.get_or_init(|| value))
+        if destinations.len() >= MAX_CALLERS {
+            // Of so many callers most are gone.
+            destinations.clear();
+        }
+        destinations.push((far.caller.cloned(), value.clone()));
+        Ok(value)
     }
 
     /// The connection by which it was reached last in a caller's name, if that may be used.

@@ -1,26 +1,33 @@
 //! What is kept of an endpoint behind another node's proxy, so that a stream to it costs no look-up.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use heddle_model::ServiceAccountName;
+use heddle_model::{ServiceAccountName, WorkloadName};
 use heddle_wire::preface::{Kind, Preface};
 
 use super::Link;
 use crate::failure::Reason;
 use crate::place::Via;
 
-/// Callers of an endpoint whose links are remembered.
+/// Callers of an endpoint whose links, and whose names for it, are remembered.
 const MAX_CALLERS: usize = 64;
 
-/// The destination's name on links, for each kind, and the links by which it was reached last.
+/// The destination's name on links, for each caller and kind, and the links by which it was reached last.
 #[derive(Debug, Default)]
 pub(crate) struct Linked {
-    http: OnceCell<Rc<[u8]>>,
-    bytes: OnceCell<Rc<[u8]>>,
+    destinations: RefCell<Vec<Named>>,
     by_caller: RefCell<Vec<(Option<ServiceAccountName>, Weak<Link>)>>,
+}
+
+/// What a stream of a caller to the endpoint begins with.
+#[derive(Debug)]
+struct Named {
+    caller: Option<WorkloadName>,
+    kind: Kind,
+    destination: Rc<[u8]>,
 }
 
 /// An endpoint behind another node's proxy.
@@ -28,6 +35,8 @@ pub(crate) struct Linked {
 pub(crate) struct Far<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) via: &'a Arc<Via>,
+    /// The workload that calls it, which the other node is told.
+    pub(crate) caller: Option<&'a WorkloadName>,
     pub(crate) linked: &'a Linked,
 }
 
@@ -40,14 +49,14 @@ impl Far<'_> {
         let Far {
             address,
             via,
+            caller,
             linked,
         } = *self;
-        let kept = match kind {
-            Kind::Http => &linked.http,
-            Kind::Bytes => &linked.bytes,
-        };
-        if let Some(destination) = kept.get() {
-            return Ok(Rc::clone(destination));
+        let mut kept = linked.destinations.borrow_mut();
+        let mut known = kept.iter();
+        let known = known.find(|named| named.kind == kind && named.caller.as_ref() == caller);
+        if let Some(known) = known {
+            return Ok(Rc::clone(&known.destination));
         }
         let mut bytes = Vec::new();
         let written = Preface {
@@ -56,10 +65,21 @@ impl Far<'_> {
             namespace: via.service.namespace.as_str(),
             service: via.service.name.as_str(),
             port: via.port,
+            caller: caller.map(|caller| caller.name.as_str()),
         }
         .write_to(&mut bytes);
         written.map_err(|_| Reason::ServiceGone)?;
-        Ok(Rc::clone(kept.get_or_init(|| bytes.into())))
+        let destination: Rc<[u8]> = bytes.into();
+        if kept.len() >= MAX_CALLERS {
+            // Of so many callers most are gone.
+            kept.clear();
+        }
+        kept.push(Named {
+            caller: caller.cloned(),
+            kind,
+            destination: Rc::clone(&destination),
+        });
+        Ok(destination)
     }
 }
 

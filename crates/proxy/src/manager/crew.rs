@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 
 use super::meter::Meter;
 use super::steal::{Loads, Taking};
-use crate::Reason;
 use crate::door::Door;
 use crate::intake::Intake;
 use crate::intake::Sessions;
@@ -147,7 +146,7 @@ impl Crew {
                 stats.begin_again();
                 stats
             }
-            None => self.registry.worker(Reason::CODES, &Refusal::CODES),
+            None => self.registry.worker(&Refusal::CODES),
         };
         let cpus = &self.settings.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[stats.id % cpus.len()]);

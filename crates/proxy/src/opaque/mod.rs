@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use heddle_telemetry::{Record, TcpSeries};
+use heddle_telemetry::{OPEN, Record, TcpSeries};
 use heddle_wire::http1::Framing;
 
 use crate::authorize::Live;
@@ -38,12 +38,17 @@ use crate::intake::Intake;
 use crate::parcel::Origin;
 use crate::pump::{Pump, PumpError};
 use crate::side::Side;
+use crate::traffic::{FlowEnds, Traffic};
 use crate::upstream::{Lease, Upstream};
 use crate::worker::Worker;
 
 /// A reset is noticed by reading. A flow that does not read from one side, because the other takes
 /// nothing or because that side has said everything, looks this often whether it is still there.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A flow that has been open for so long has a line in the access log before it is over: one that lasts for days would
+/// not be there else.
+const LONG: Duration = Duration::from_secs(5);
 
 /// A client's connection joined to an endpoint's.
 pub(crate) struct Flow {
@@ -69,39 +74,50 @@ impl Origin {
     pub(crate) fn fail(
         &self,
         worker: &Worker,
-        door: &Door,
         reason: Reason,
-        upstream: Option<SocketAddr>,
+        ends: FlowEnds<'_>,
         carried: (u64, u64),
     ) {
-        worker.stats.requests_rejected.inc(reason.index());
-        let series = worker.tcp_series(&door.source, &self.destination);
+        let series = worker.tcp_series(ends.traffic, &self.destination);
         series.fail(Reason::CODES, reason.index());
-        self.log(worker, door, Some(reason), upstream, carried);
+        self.log(worker, State::Failed(reason), ends, carried);
     }
 
-    /// Logs a connection that is over, for `ok` or another reason.
-    fn log(
-        &self,
-        worker: &Worker,
-        door: &Door,
-        reason: Option<Reason>,
-        upstream: Option<SocketAddr>,
-        carried: (u64, u64),
-    ) {
+    /// Logs a connection, how it stands with it and what it has carried.
+    fn log(&self, worker: &Worker, state: State, ends: FlowEnds<'_>, carried: (u64, u64)) {
         let Some(log) = &worker.log else { return };
         let clock = &worker.clock;
         let duration = clock.now().saturating_duration_since(self.began);
+        let FlowEnds {
+            traffic,
+            client,
+            upstream,
+        } = ends;
+        let snapshot = worker.snapshot();
+        let principal = snapshot.guards.principal(traffic.door);
+        let workload = traffic.workload(&self.destination);
+        let (reason, blame) = match state {
+            State::Open => (OPEN, ""),
+            State::Over => ("ok", ""),
+            State::Failed(reason) => (reason.code(), Failure::from(reason).blame().as_str()),
+        };
         log.borrow_mut().record(&Record {
             unix_ms: clock.unix_ms(clock.us(self.began)),
-            source: &door.source,
+            reporter: traffic.reporter(),
+            source: &traffic.door.source,
+            source_principal: principal.map_or("", |principal| principal),
+            client,
+            destination_workload: workload.as_deref().unwrap_or_default(),
+            tls: traffic.tls(),
+            protocol: "tcp",
+            authority: &self.authority,
             destination_service: &self.destination,
             route: self.route.as_deref().unwrap_or_default(),
             method: b"",
             path: &self.path,
             status: 0,
-            reason: reason.map_or("ok", Reason::code),
-            blame: reason.map_or("", |reason| Failure::from(reason).blame().as_str()),
+            reason,
+            blame,
             duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
             upstream,
             request_bytes: carried.0,
@@ -109,6 +125,15 @@ impl Origin {
             attempts: self.attempts,
         });
     }
+}
+
+/// How it stands with a connection.
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// It is open, and has been for a while.
+    Open,
+    Over,
+    Failed(Reason),
 }
 
 /// Bytes from one side to the other.
@@ -187,7 +212,11 @@ impl Flow {
         (upstream, lease): (Upstream, Lease),
         origin: Origin,
     ) -> Self {
-        let series = worker.tcp_series(&door.source, &origin.destination);
+        let traffic = Traffic {
+            door: &door,
+            endpoint: Some(lease.endpoint()),
+        };
+        let series = worker.tcp_series(traffic, &origin.destination);
         series.connections_active.inc();
         let alarm = worker.alarms.alarm_of(&door, &client);
         alarm.rests_on(&upstream.side);
@@ -230,14 +259,11 @@ impl Flow {
                 for side in [&self.client, &self.upstream.side] {
                     side.reset_on_close(false);
                 }
-                let (worker, door) = (&self.worker, &self.door);
-                self.origin
-                    .log(worker, door, None, self.address(), self.carried);
+                self.log(State::Over);
             }
             FlowEnd::Failed(reason) => {
-                let (worker, door) = (&self.worker, &self.door);
                 self.origin
-                    .fail(worker, door, reason, self.address(), self.carried);
+                    .fail(&self.worker, reason, self.ends(), self.carried);
             }
         }
         Outcome::Over
@@ -275,6 +301,9 @@ impl Flow {
         let rang = self.alarm.rang();
         if rang && let Some(reason) = self.look() {
             return Poll::Ready(FlowEnd::Failed(reason));
+        }
+        if rang {
+            self.tell();
         }
         let ended = (self.up.ended, self.down.ended);
         let blocks = self.worker.stream_blocks();
@@ -316,9 +345,28 @@ impl Flow {
         self.carried.1 += down;
     }
 
-    /// Where it leads.
-    fn address(&self) -> Option<SocketAddr> {
-        Some(self.lease.endpoint().address)
+    fn ends(&self) -> FlowEnds<'_> {
+        FlowEnds::new(&self.door, self.peer, Some(self.lease.endpoint()))
+    }
+
+    fn log(&self, state: State) {
+        self.origin
+            .log(&self.worker, state, self.ends(), self.carried);
+    }
+
+    /// When the log is to have a line that it is open.
+    fn told_due(&self) -> Option<Millis> {
+        let is_wanted = self.worker.log.is_some() && !self.origin.is_told;
+        is_wanted.then(|| self.worker.due(self.origin.began, LONG))
+    }
+
+    /// Logs that it is open, when it has been for long.
+    fn tell(&mut self) {
+        let now = self.worker.clock.now_ms();
+        if self.told_due().is_some_and(|due| now >= due) {
+            self.origin.is_told = true;
+            self.log(State::Open);
+        }
     }
 
     fn idle_due(&self) -> Millis {
@@ -329,10 +377,11 @@ impl Flow {
     /// When the alarm is to ring if nothing moves until then.
     fn next_look(&self) -> Millis {
         let deaf = self.up.is_deaf(&self.upstream.side) || self.down.is_deaf(&self.client);
-        match deaf {
+        let due = match deaf {
             true => self.worker.after(LOOK).min(self.idle_due()),
             false => self.idle_due(),
-        }
+        };
+        self.told_due().map_or(due, |told| told.min(due))
     }
 
     /// Why there is no going on, when the alarm rang. What a side that is gone had said before is not

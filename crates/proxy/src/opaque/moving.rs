@@ -16,6 +16,7 @@ use crate::intake::Intake;
 use crate::io::Packed;
 use crate::parcel::{Contents, Half, Moving, State};
 use crate::side::Side;
+use crate::traffic::FlowEnds;
 use crate::upstream::Lease;
 use crate::worker::Worker;
 
@@ -71,15 +72,15 @@ impl Moving {
     ) -> io::Result<Flow> {
         let both = client.unpack();
         let both = both.and_then(|client| Ok((client, self.upstream.unpack()?)));
+        let endpoint = worker.upstreams.endpoint(&self.endpoint);
         let (client, side) = both.inspect_err(|_| {
-            let upstream = Some(self.endpoint.address);
+            let ends = FlowEnds::new(&door, peer, Some(&endpoint));
             self.origin
-                .fail(worker, &door, Reason::Descriptors, upstream, self.carried);
+                .fail(worker, Reason::Descriptors, ends, self.carried);
         })?;
         let (mut client, mut side) = (Side::from(client), Side::from(side));
         side.outbox = Chain::detached(&self.up.in_hand);
         client.outbox = Chain::detached(&self.down.in_hand);
-        let endpoint = worker.upstreams.endpoint(&self.endpoint);
         let upstream = worker.upstreams.adopt(&endpoint, side);
         let lease = Lease::with(endpoint, self.permit);
         let both = (upstream, lease);

@@ -23,6 +23,10 @@ pub(crate) struct Origin {
     /// Path and route of the request that was upgraded, as the log shows them.
     pub(crate) path: Vec<u8>,
     pub(crate) route: Option<Arc<str>>,
+    /// The host that it named.
+    pub(crate) authority: Vec<u8>,
+    /// The log has a line that it is open.
+    pub(crate) is_told: bool,
 }
 
 /// An opaque connection: what goes along with the client's socket.
@@ -80,6 +84,8 @@ impl Moving {
                 upgraded: false,
                 path: Vec::new(),
                 route: None,
+                authority: Vec::new(),
+                is_told: false,
             },
             carried: (0, 0),
         }

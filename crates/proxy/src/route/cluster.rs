@@ -24,6 +24,8 @@ pub(crate) struct Cluster {
     pub(crate) rooms: Option<Arc<Rooms>>,
     /// Those of workloads of this node, sorted by address.
     hosted: Vec<Hosted>,
+    /// The workload behind each endpoint, on whichever node, as metrics and logs name it.
+    workloads: Vec<Option<Arc<str>>>,
 }
 
 /// How a hash leads to an endpoint.
@@ -67,7 +69,9 @@ impl Cluster {
                 account: endpoint.account.clone()?,
             })
         });
+        let workload = |endpoint: &&Endpoint| Some(endpoint.workload_name()?.to_string().into());
         Cluster {
+            workloads: reached.iter().map(workload).collect(),
             balancer: service.balancer,
             schedule: Schedule::new(&weights),
             hashed,
@@ -87,6 +91,11 @@ impl Cluster {
     /// Whether any workload of this node is an endpoint.
     pub(super) fn has_hosted(&self) -> bool {
         !self.hosted.is_empty()
+    }
+
+    /// The workload behind the endpoint at an index, as metrics and logs name it.
+    pub(crate) fn workload(&self, index: usize) -> Option<&Arc<str>> {
+        self.workloads.get(index)?.as_ref()
     }
 
     /// Where the endpoint of that address stands among the endpoints.

@@ -1,11 +1,11 @@
 //! One endpoint: what a Worker knows of it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use heddle_model::ServiceAccountName;
+use heddle_model::{ServiceAccountName, WorkloadName};
 
 use super::idle::Idle;
 use crate::balance::Ewma;
@@ -29,8 +29,12 @@ pub(crate) struct Endpoint {
     pub(crate) place: Place,
     /// Its own address, even where its node is dialled instead.
     pub(crate) address: SocketAddr,
-    /// The address as the access log shows it.
+    /// The address as the log of events shows it.
     pub(crate) label: Box<str>,
+    /// The workload behind it, in metrics and in the access log.
+    workload: RefCell<Option<Arc<str>>>,
+    /// No other endpoint of the Worker has or had the same.
+    pub(crate) id: u32,
     /// Requests under way.
     pub(super) active: Cell<u32>,
     /// How long it takes to answer, where that is measured.
@@ -59,10 +63,12 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: Place, id: u32) -> Self {
         let address = place.address;
         Endpoint {
             label: address.to_string().into(),
+            workload: RefCell::default(),
+            id,
             address,
             place,
             active: Cell::new(0),
@@ -82,13 +88,31 @@ impl Endpoint {
         }
     }
 
-    /// What finds it on another node, through which it is reached.
-    pub(crate) fn far<'a>(&'a self, via: &'a Arc<Via>) -> Far<'a> {
+    /// What finds it on another node, through which it is reached for that workload.
+    pub(crate) fn far<'a>(
+        &'a self,
+        via: &'a Arc<Via>,
+        caller: Option<&'a WorkloadName>,
+    ) -> Far<'a> {
         Far {
             address: self.address,
             via,
+            caller,
             linked: &self.linked,
         }
+    }
+
+    /// This workload is behind it, as the configuration of now says.
+    pub(crate) fn stands_for(&self, workload: Option<&Arc<str>>) {
+        let mut known = self.workload.borrow_mut();
+        if known.as_ref() != workload {
+            *known = workload.cloned();
+        }
+    }
+
+    /// The workload behind it, if it is one of the mesh.
+    pub(crate) fn workload(&self) -> Ref<'_, Option<Arc<str>>> {
+        self.workload.borrow()
     }
 
     /// For how long it is passed over from `now` on, in milliseconds, since it could not be connected to.

@@ -113,13 +113,17 @@ impl Upstreams {
     }
 
     /// Takes every idle connection out of this Worker, whose accounts have these names.
-    pub(crate) fn let_all_go(&self, name: impl Fn(WorkKey) -> Arc<str>) -> Vec<PackedUpstream> {
+    pub(crate) fn let_all_go(
+        &self,
+        name: impl Fn(WorkKey) -> Option<Arc<str>>,
+    ) -> Vec<PackedUpstream> {
         let by_place = self.by_place.borrow();
         let of = |endpoint: &Rc<Endpoint>| {
             let all = endpoint.idle.take();
             let packed = all.into_iter().filter_map(|idle| {
                 self.stats.upstream_connections_idle.dec();
-                pack(endpoint, idle.side, name(idle.caller))
+                // Of a caller that was forgotten meanwhile: no other is to have it.
+                pack(endpoint, idle.side, name(idle.caller)?)
             });
             packed.collect::<Vec<_>>()
         };

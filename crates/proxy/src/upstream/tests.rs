@@ -7,7 +7,6 @@ use tokio::net::TcpStream;
 use super::*;
 use crate::clock::Clock;
 use crate::env::WorkKey;
-use crate::failure::Reason;
 use crate::place::Place;
 use crate::side::Side;
 
@@ -16,7 +15,7 @@ use crate::side::Side;
 async fn kept(bounds: Bounds, workers: usize) -> (usize, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let stats = Registry::new().worker(Reason::CODES, &[]);
+    let stats = Registry::new().worker(&[]);
     let upstreams = Upstreams::new(bounds, 0, Arc::clone(&stats));
     upstreams.share(workers);
     let endpoint = upstreams.endpoint(&Place::here(address));
@@ -56,7 +55,7 @@ async fn workers_share_what_an_endpoint_may_have() {
 
 #[tokio::test]
 async fn no_endpoint_takes_all_the_room_for_idle_connections() {
-    let stats = Registry::new().worker(Reason::CODES, &[]);
+    let stats = Registry::new().worker(&[]);
     // Room for four.
     let bounds = Bounds {
         connections: 16,
@@ -89,7 +88,7 @@ struct KeptSide {
 
 impl KeptSide {
     fn new(idle_per_endpoint: usize) -> KeptSide {
-        let stats = Registry::new().worker(Reason::CODES, &[]);
+        let stats = Registry::new().worker(&[]);
         let bounds = Bounds {
             idle_per_endpoint,
             ..Bounds::default()
@@ -111,7 +110,7 @@ impl KeptSide {
         let stream = TcpStream::connect(address).await.unwrap();
         let port = stream.local_addr().unwrap().port();
         let upstream = (self.upstreams).opened(&self.endpoint, place, Side::new(stream));
-        let caller = WorkKey(caller);
+        let caller = WorkKey::of(caller);
         self.upstreams
             .give_back(&self.endpoint, upstream, caller, 0);
         port
@@ -120,7 +119,7 @@ impl KeptSide {
     /// Takes one for a caller. Returns its own port.
     fn take(&self, caller: u32) -> Option<u16> {
         let asking = Asking {
-            key: WorkKey(caller),
+            key: WorkKey::of(caller),
             account: None,
             may_repeat: true,
         };

@@ -2,29 +2,27 @@
 //! what is counted for its routes is at hand.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use heddle_model::Balancer;
-use heddle_telemetry::{HttpLabels, HttpSeries, Registry};
 
 use crate::balance::{self, Budget, Choice, Load, Picker, Random};
 use crate::clock::Millis;
 use crate::place::Pods;
 use crate::place::{Place, Way};
 use crate::rooms::Room;
-use crate::route::{PortEntry, PortIndex, RuleIndex, Snapshot};
+use crate::route::{PortEntry, PortIndex, Snapshot};
 use crate::upstream::{Endpoint, Upstreams};
+use crate::worker::series::RequestSeries;
 
 /// A snapshot and what one Worker keeps beside it.
 pub(crate) struct Bound {
     pub(crate) snapshot: Arc<Snapshot>,
     /// By port, in the order of the snapshot.
     clusters: Vec<BoundCluster>,
-    series: RefCell<HashMap<SeriesKey, Arc<HttpSeries>, RandomState>>,
+    pub(crate) series: RequestSeries,
 }
 
 struct BoundCluster {
@@ -37,7 +35,7 @@ struct BoundCluster {
 
 /// The endpoints of a port, as a Worker reaches them.
 fn endpoints(port: &PortEntry, pods: &Pods, upstreams: &Upstreams) -> Rc<[Rc<Endpoint>]> {
-    let bind = |place: &Place| {
+    let bind = |(index, place): (usize, &Place)| {
         let workload = port.workload_at(place.address);
         let endpoint = match workload.and_then(|workload| pods.of(workload)) {
             Some(pod) => upstreams.endpoint(&Place {
@@ -47,20 +45,11 @@ fn endpoints(port: &PortEntry, pods: &Pods, upstreams: &Upstreams) -> Rc<[Rc<End
             None => upstreams.endpoint(place),
         };
         endpoint.is_configured();
+        endpoint.stands_for(port.cluster.workload(index));
         endpoint
     };
-    port.cluster.endpoints.iter().map(bind).collect()
-}
-
-/// Which series a request belongs to, in numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct SeriesKey {
-    /// The listener's source, as the gate numbers accounts.
-    pub(crate) source: u32,
-    /// The port that was called; `u32::MAX` when there is none.
-    pub(crate) port: u32,
-    /// The rule that matched.
-    pub(crate) rule: Option<RuleIndex>,
+    let places = port.cluster.endpoints.iter();
+    places.enumerate().map(bind).collect()
 }
 
 impl Bound {
@@ -76,7 +65,7 @@ impl Bound {
         Bound {
             snapshot,
             clusters,
-            series: RefCell::default(),
+            series: RequestSeries::default(),
         }
     }
 
@@ -96,7 +85,7 @@ impl Bound {
             snapshot: Arc::clone(&self.snapshot),
             clusters: clusters.collect(),
             // A task that goes on with the old one makes its own.
-            series: RefCell::new(self.series.take()),
+            series: self.series.take(),
         }
     }
 
@@ -187,20 +176,5 @@ impl Bound {
     pub(crate) fn at(&self, port: PortIndex, address: SocketAddr) -> Option<&Rc<Endpoint>> {
         let position = self.snapshot.port(port).cluster.position(address)?;
         self.clusters.get(port.get())?.endpoints.get(position)
-    }
-
-    /// The series of a key, made from `labels` when the key is met for the first time.
-    pub(crate) fn series(
-        &self,
-        key: SeriesKey,
-        registry: &Registry,
-        labels: impl FnOnce() -> HttpLabels,
-    ) -> Arc<HttpSeries> {
-        let mut series = self.series.borrow_mut();
-        Arc::clone(
-            series
-                .entry(key)
-                .or_insert_with(|| registry.http_series(labels())),
-        )
     }
 }

@@ -8,22 +8,23 @@ mod command;
 mod give;
 mod looks;
 mod scratch;
+mod series;
 mod shown;
 mod thread;
 mod timer;
 mod unproven;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use foldhash::fast::RandomState;
 use heddle_intercept::{PodId, Sockets};
 use heddle_model::WorkloadName;
-use heddle_telemetry::{LogSink, Registry, Seldom, TcpLabels, TcpSeries};
+use heddle_telemetry::{LogSink, Registry, Seldom, TcpSeries};
 
+use crate::clock::Millis;
 use crate::door::Door;
 use crate::entry::{Direct, Entry, What};
 use crate::env::Env;
@@ -34,21 +35,21 @@ use crate::parcel::Arrival;
 use crate::peers::{Peer, PeerStatus};
 use crate::place::{Place, Pods, Way};
 use crate::route::{Found, PortIndex, Snapshot};
+use crate::traffic::Traffic;
 use crate::upstream::{Endpoint, Upstreams};
 
 pub(crate) use accept::Listener;
-pub(crate) use bound::{Bound, SeriesKey};
+pub(crate) use bound::Bound;
 pub(crate) use command::Command;
 pub(crate) use looks::Looks;
 pub(crate) use scratch::Scratch;
+pub(crate) use series::RequestKey;
+use series::{FlowKey, FlowSeries};
 pub(crate) use thread::{Plan, WorkerHandle, spawn};
 pub(crate) use unproven::Unproven;
 
 /// Clients that are looked at after one that was gone when its turn came.
 const WARY: u32 = 256;
-
-/// A source and a destination, as metrics name them.
-type FromTo = (Arc<str>, Arc<str>);
 
 /// How a Worker begins to carry what comes to it.
 pub(crate) type Receive = fn(&Rc<Worker>, Arrival);
@@ -74,8 +75,12 @@ pub(crate) struct Worker {
     pub(crate) registry: Arc<Registry>,
     /// `None` while no access log is wanted.
     pub(crate) log: Option<RefCell<LogSink>>,
-    /// What is counted of opaque connections, by source and destination.
-    tcp: RefCell<HashMap<FromTo, Arc<TcpSeries>, RandomState>>,
+    /// What is counted of opaque connections.
+    tcp: FlowSeries,
+    /// When series that are not written any more are looked for.
+    series_due: Cell<Millis>,
+    /// A series that was not written for so long is let go.
+    series_unused: Millis,
     /// What was said of connections that could not be accepted.
     pub(crate) cannot_accept: RefCell<Seldom>,
     /// Whether it was said that there are as many clients as may be.
@@ -116,18 +121,38 @@ impl Worker {
         Arc::ptr_eq(&self.bound.borrow().snapshot, snapshot)
     }
 
-    /// The series of opaque connections from a source to a destination.
-    pub(crate) fn tcp_series(&self, source: &Arc<str>, destination: &Arc<str>) -> Arc<TcpSeries> {
-        let mut tcp = self.tcp.borrow_mut();
-        let series = tcp
-            .entry((Arc::clone(source), Arc::clone(destination)))
-            .or_insert_with(|| {
-                self.registry.tcp_series(TcpLabels {
-                    source: Arc::clone(source),
-                    destination_service: Arc::clone(destination),
-                })
-            });
-        Arc::clone(series)
+    /// The series of flows of that traffic to a destination.
+    pub(crate) fn tcp_series(
+        &self,
+        traffic: Traffic<'_>,
+        destination: &Arc<str>,
+    ) -> Arc<TcpSeries> {
+        let key = FlowKey {
+            traffic: traffic.key(),
+            destination: Arc::clone(destination),
+        };
+        let ask = || {
+            let guards = &self.snapshot().guards;
+            (self.registry).tcp_series(traffic.labels(guards, destination))
+        };
+        self.tcp.with(key, ask, Arc::clone)
+    }
+
+    /// Lets go of series that are not written any more, when it is time. The registry forgets them after a while.
+    fn forget_series(&self, now: Millis) {
+        if now < self.series_due.get() {
+            return;
+        }
+        self.series_due.set(now.saturating_add(self.series_unused));
+        self.gate.forget_accounts();
+        self.tcp.forget_unused();
+        self.bound().series.forget_unused();
+    }
+
+    /// When that is to be done, if any are held.
+    fn series_due(&self) -> Option<Millis> {
+        let is_empty = self.tcp.is_empty() && self.bound.borrow().series.is_empty();
+        (!is_empty).then(|| self.series_due.get())
     }
 
     /// The endpoint that another node has chosen, or the client itself.

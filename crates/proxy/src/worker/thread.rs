@@ -34,6 +34,7 @@ use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::settings::Settings;
 use crate::upstream::Upstreams;
+use crate::worker::series::FlowSeries;
 
 /// Pieces of work between two looks at the sockets.
 const BUDGET: usize = 128;
@@ -162,6 +163,9 @@ impl Worker {
         let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
         let upstreams = Upstreams::new(bounds, idle_ms, Arc::clone(&stats));
         let log = log.map(|log| RefCell::new(log.sink(Arc::clone(&stats))));
+        // Several looks fit into the time after which the registry forgets what it was given back.
+        let series_unused = registry.bounds().unused / 10;
+        let series_unused = u64::try_from(series_unused.as_millis()).unwrap_or(u64::MAX);
         let env = Rc::new(Env::new(EnvParts {
             settings,
             stats,
@@ -188,7 +192,9 @@ impl Worker {
             scratch: RefCell::new(Scratch::new()),
             registry,
             log,
-            tcp: RefCell::default(),
+            tcp: FlowSeries::default(),
+            series_due: Cell::new(0),
+            series_unused,
             cannot_accept: RefCell::default(),
             full: RefCell::default(),
             said_of_ports: RefCell::default(),
@@ -212,8 +218,8 @@ impl Worker {
         if self.stats.upstream_requests_waiting.get() > 0 {
             self.gate.wake_all();
         }
-        // Series that are in use are kept by the tasks that use them.
-        self.tcp.borrow_mut().clear();
+        // Series that are in use are kept by the tasks that use them. Those of an identity may have another now.
+        self.tcp.clear();
         self.upstreams.forget_unused();
     }
 
@@ -253,6 +259,7 @@ impl Worker {
         self.upstreams.sweep(now, self.clock.now());
         self.upstreams.forget_unused();
         self.trim_blocks();
+        self.forget_series(now);
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         self.gate.costs(&mut shown.costs);
         self.show_peers(&mut shown.peers);
@@ -319,6 +326,8 @@ impl Worker {
                 .as_ref()
                 .is_some_and(|log| log.borrow().has_lines());
         let sweep = alarms.or_else(|| left.then_some(now + TIDY_MS));
+        let series = self.series_due();
+        let sweep = sweep.into_iter().chain(series).min();
         sweep
             .map(|ms| self.clock.instant(ms))
             .into_iter()

@@ -68,6 +68,7 @@ pub(crate) fn mesh(endpoint: SocketAddr) -> Mesh {
             weight: 1,
             max_requests: None,
             workload: Some(WorkloadName::parse("test/echo").unwrap()),
+            remote_workload: None,
             account: Some(ServiceAccountName::parse("test/echo").unwrap()),
             node: None,
         }],

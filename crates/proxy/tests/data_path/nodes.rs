@@ -2,6 +2,7 @@
 
 mod absent;
 mod by_hand;
+mod counted;
 mod elsewhere;
 mod endings;
 mod heads;

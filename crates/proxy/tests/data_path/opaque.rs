@@ -197,11 +197,35 @@ fn an_endpoint_that_refuses_resets_the_connection_and_is_named() {
         }
         client.expect_reset();
         let line = failed(&bed, &log, "upstream_connect_failed");
-        let named = format!(r#""upstream":"{address}","request_bytes":0,"response_bytes":0,"#);
+        let named = format!(r#""upstream":"{address}","#);
         assert!(line.contains(&named), "{line}");
+        assert!(
+            line.contains(r#""request_bytes":0,"response_bytes":0,"#),
+            "{line}"
+        );
         assert!(line.contains(r#""attempts":3"#), "{line}");
         assert!(line.contains(r#""blame":"upstream""#), "{line}");
     }
+}
+
+#[test]
+fn a_connection_that_stays_open_has_a_line_before_it_is_over() {
+    let (upstream, bed, log) = logged(Settings::default(), AppProtocol::Tcp);
+    let (mut client, mut server) = (bed.client(), upstream.accept());
+    client.send("hello");
+    assert_eq!(server.exact(5), b"hello");
+    // Nothing moves meanwhile.
+    let line = log.line();
+    let open = [
+        r#""reason":"open","blame":"""#,
+        r#""request_bytes":5,"response_bytes":0"#,
+        r#""protocol":"tcp""#,
+        r#""node":"here""#,
+    ];
+    assert!(open.iter().all(|part| line.contains(part)), "{line}");
+    drop(server);
+    drop(client);
+    log.expect(&[r#""reason":"ok""#, r#""request_bytes":5"#]);
 }
 
 #[test]
@@ -276,7 +300,7 @@ fn http_on_an_undeclared_port_is_http_however_it_arrives() {
     server.send("HTTP/1.1 204 No Content\r\n\r\n");
     assert_eq!(client.response().status(), 204);
     assert!(upstream.is_quiet());
-    bed.expect("heddle_http_requests_total", &["2xx"], 2.0);
+    bed.expect("heddle_http_requests_total", &["status=\"2"], 2.0);
     bed.expect("heddle_tcp_connections_total", &[], 0.0);
 }
 
@@ -406,7 +430,7 @@ async fn a_drain_that_cuts_an_opaque_connection_says_so() {
     let drained = bed.proxy.drain(Duration::from_millis(50)).await;
     assert_eq!(drained.cut, 1);
     log.expect(&[r#""reason":"draining","blame":"heddle""#]);
-    let rejected = "heddle_requests_rejected_total";
+    let rejected = "heddle_tcp_connections_failed_total";
     assert_eq!(count(&registry, rejected, &["draining"]), 1.0);
     assert_eq!(count(&registry, rejected, &["tcp_idle_timeout"]), 0.0);
 }

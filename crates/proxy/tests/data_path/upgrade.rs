@@ -33,7 +33,7 @@ fn a_websocket_is_passed_through() {
     client.send(b"\x81\x02hi");
     assert_eq!(server.exact(4), b"\x81\x02hi");
 
-    bed.expect("heddle_http_requests_total", &["1xx"], 1.0);
+    bed.expect("heddle_http_requests_total", &["status=\"1"], 1.0);
     bed.expect("heddle_tcp_connections_active", &[], 1.0);
     drop(client);
     assert_eq!(server.rest(), b"");

@@ -96,6 +96,7 @@ fn mesh() -> Mesh {
         weight: 1,
         max_requests: None,
         workload: None,
+        remote_workload: None,
         account: None,
         node: None,
     };

@@ -14,6 +14,7 @@ const FULL: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct LogSink {
     stats: Arc<WorkerStats>,
+    node: Arc<str>,
     clock: Clock,
     /// The buffer that is written to; `None` while all of them are with the writer.
     current: Option<Vec<u8>>,
@@ -26,7 +27,7 @@ pub struct LogSink {
 }
 
 impl LogSink {
-    pub(super) fn new(stats: Arc<WorkerStats>, full: SyncSender<Message>) -> Self {
+    pub(super) fn new(stats: Arc<WorkerStats>, node: Arc<str>, full: SyncSender<Message>) -> Self {
         let (give_back, empty) = std::sync::mpsc::sync_channel(BUFFERS);
         for _ in 1..BUFFERS {
             let returned = give_back.try_send(Vec::with_capacity(FULL + MAX_LINE));
@@ -35,6 +36,7 @@ impl LogSink {
         let current = Some(Vec::with_capacity(FULL + MAX_LINE));
         LogSink {
             stats,
+            node,
             clock: Clock::new(),
             current,
             lines: 0,
@@ -54,7 +56,7 @@ impl LogSink {
             self.stats.access_log_dropped.inc();
             return;
         };
-        record.write(buffer, &mut self.clock);
+        record.write(buffer, &mut self.clock, &self.node);
         self.lines += 1;
         if buffer.len() >= FULL {
             self.flush();

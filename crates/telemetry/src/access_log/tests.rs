@@ -7,14 +7,21 @@ use std::time::Duration;
 use super::clock::Clock;
 use super::record::MAX_LINE;
 use super::{AccessLog, Record, Target};
-use crate::Registry;
+use crate::{Registry, Reporter, Tls};
 
 const LONG: Duration = Duration::from_secs(20);
 
 fn record(path: &[u8]) -> Record<'_> {
     Record {
         unix_ms: 1_767_225_600_042,
+        reporter: Reporter::Source,
         source: "shop/web",
+        source_principal: "spiffe://cluster.local/ns/shop/sa/web",
+        client: SocketAddr::from(([10, 0, 0, 7], 40_000)),
+        destination_workload: "shop/reviews-1",
+        tls: Tls::Mutual,
+        protocol: "http/1.1",
+        authority: b"reviews:9080",
         destination_service: "shop/reviews",
         route: "shop/split",
         method: b"GET",
@@ -33,12 +40,15 @@ fn record(path: &[u8]) -> Record<'_> {
 #[test]
 fn a_line_has_every_field_and_no_query() {
     let mut line = Vec::new();
-    record(b"/reviews/0?token=secret").write(&mut line, &mut Clock::new());
+    record(b"/reviews/0?token=secret").write(&mut line, &mut Clock::new(), "edge-1");
     let expected = concat!(
-        r#"{"time":"2026-01-01T00:00:00.042Z","source":"shop/web","#,
-        r#""destination_service":"shop/reviews","route":"shop/split","method":"GET","#,
+        r#"{"time":"2026-01-01T00:00:00.042Z","node":"edge-1","reporter":"source","#,
+        r#""source":"shop/web","source_principal":"spiffe://cluster.local/ns/shop/sa/web","#,
+        r#""client":"10.0.0.7:40000","destination_service":"shop/reviews","#,
+        r#""destination_workload":"shop/reviews-1","upstream":"127.0.0.1:9080","tls":"mutual","#,
+        r#""route":"shop/split","protocol":"http/1.1","authority":"reviews:9080","method":"GET","#,
         r#""path":"/reviews/0","status":200,"reason":"ok","blame":"","duration_us":420,"#,
-        r#""upstream":"127.0.0.1:9080","request_bytes":0,"response_bytes":128,"attempts":1}"#,
+        r#""request_bytes":0,"response_bytes":128,"attempts":1}"#,
         "\n"
     );
     assert_eq!(String::from_utf8_lossy(&line), expected);
@@ -48,9 +58,19 @@ fn a_line_has_every_field_and_no_query() {
 fn the_worst_record_stays_within_the_longest_line() {
     let hostile = vec![0xff; 100_000];
     let name = "\u{1}".repeat(10_000);
+    let widest = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535"
+        .parse()
+        .expect("an address");
     let worst = Record {
         unix_ms: u64::MAX,
+        reporter: Reporter::Destination,
         source: &name,
+        source_principal: &name,
+        client: widest,
+        destination_workload: &name,
+        tls: Tls::Mutual,
+        protocol: &name,
+        authority: &hostile,
         destination_service: &name,
         route: &name,
         method: &hostile,
@@ -59,17 +79,13 @@ fn the_worst_record_stays_within_the_longest_line() {
         reason: &name,
         blame: &name,
         duration_us: u64::MAX,
-        upstream: Some(
-            "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535"
-                .parse()
-                .expect("an address"),
-        ),
+        upstream: Some(widest),
         request_bytes: u64::MAX,
         response_bytes: u64::MAX,
         attempts: u32::MAX,
     };
     let mut line = Vec::new();
-    worst.write(&mut line, &mut Clock::new());
+    worst.write(&mut line, &mut Clock::new(), &name);
     assert!(line.len() <= MAX_LINE, "{} bytes", line.len());
     let parsed: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
     assert_eq!(parsed["attempts"], u32::MAX);
@@ -99,9 +115,9 @@ fn a_stuck_disk_costs_lines_and_nothing_else() {
     let (turn, turns) = sync_channel(64);
     let (written, chunks) = sync_channel(64);
     let out = Box::new(Gated { turns, written });
-    let log = AccessLog::start(out, Target::Stdout).expect("a thread");
+    let log = AccessLog::start(out, Target::Stdout, "edge-1").expect("a thread");
     let registry = Registry::new();
-    let stats = registry.worker(&[], &[]);
+    let stats = registry.worker(&[]);
     let mut sink = log.sink(stats.clone());
 
     let total = 1_000;
@@ -163,13 +179,13 @@ impl Write for Small {
 #[test]
 fn a_full_disk_costs_lines_that_are_counted_and_no_line_after_them() {
     let mut line = Vec::new();
-    record(b"/").write(&mut line, &mut Clock::new());
+    record(b"/").write(&mut line, &mut Clock::new(), "edge-1");
     let disk = Small::default();
     // Two lines and a half.
     disk.with(|disk| disk.room = line.len() * 5 / 2);
-    let log = AccessLog::start(Box::new(disk.clone()), Target::Stdout).expect("a thread");
+    let log = AccessLog::start(Box::new(disk.clone()), Target::Stdout, "edge-1").expect("a thread");
     let registry = Registry::new();
-    let mut sink = log.sink(registry.worker(&[], &[]));
+    let mut sink = log.sink(registry.worker(&[]));
     let mut write = |lines: usize| {
         for _ in 0..lines {
             sink.record(&record(b"/"));
@@ -212,9 +228,9 @@ fn a_renamed_file_is_left_behind_on_request() {
         dir.path().join("access.log"),
         dir.path().join("access.log.1"),
     );
-    let log = AccessLog::open(Target::File(path.clone())).expect("a log");
+    let log = AccessLog::open(Target::File(path.clone()), "edge-1").expect("a log");
     let registry = Registry::new();
-    let mut sink = log.sink(registry.worker(&[], &[]));
+    let mut sink = log.sink(registry.worker(&[]));
 
     assert!(!sink.has_lines());
     sink.record(&record(b"/before"));
@@ -236,5 +252,5 @@ fn a_renamed_file_is_left_behind_on_request() {
 #[test]
 fn a_path_that_cannot_be_opened_is_an_error() {
     let target = Target::File("/proc/no/such/folder/access.log".into());
-    assert!(AccessLog::open(target).is_err());
+    assert!(AccessLog::open(target, "").is_err());
 }

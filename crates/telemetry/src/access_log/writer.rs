@@ -31,24 +31,29 @@ pub enum Target {
 /// the last sink.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
+    node: Arc<str>,
     queue: SyncSender<Message>,
     reopen: Arc<AtomicBool>,
 }
 
 impl AccessLog {
-    /// Opens the target and starts the writer.
+    /// Opens the target and starts the writer. Every line names the `node`; an empty name is none.
     ///
     /// # Errors
     /// When the file cannot be opened or the thread cannot be started.
-    pub fn open(target: Target) -> io::Result<AccessLog> {
+    pub fn open(target: Target, node: &str) -> io::Result<AccessLog> {
         let out: Box<dyn Write + Send> = match &target {
             Target::Stdout => Box::new(io::stdout()),
             Target::File(path) => Box::new(append(path)?),
         };
-        Self::start(out, target)
+        Self::start(out, target, node)
     }
 
-    pub(super) fn start(out: Box<dyn Write + Send>, target: Target) -> io::Result<AccessLog> {
+    pub(super) fn start(
+        out: Box<dyn Write + Send>,
+        target: Target,
+        node: &str,
+    ) -> io::Result<AccessLog> {
         let (queue, messages) = sync_channel(QUEUE);
         let reopen = Arc::new(AtomicBool::new(false));
         let writer = Writer {
@@ -62,12 +67,16 @@ impl AccessLog {
             .name("access-log".into())
             .stack_size(STACK_BYTES)
             .spawn(move || writer.run(&messages))?;
-        Ok(AccessLog { queue, reopen })
+        Ok(AccessLog {
+            node: node.into(),
+            queue,
+            reopen,
+        })
     }
 
     /// The end for one Worker, whose dropped lines are counted in `stats`.
     pub fn sink(&self, stats: Arc<WorkerStats>) -> LogSink {
-        LogSink::new(stats, self.queue.clone())
+        LogSink::new(stats, Arc::clone(&self.node), self.queue.clone())
     }
 
     /// Asks the writer to open the file anew, after it was renamed by log rotation. Returns at

@@ -2,8 +2,10 @@
 
 mod families;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
@@ -14,10 +16,11 @@ use self::families::{
 };
 use super::Registry;
 use crate::exposition::{self, DescriptorEncoder, counter, counters, gauge, gauges};
-use crate::http::{HttpTotals, STATUS_CLASSES};
+use crate::http::HttpTotals;
+use crate::status;
 use crate::tcp::TcpTotals;
 use crate::worker::NodeProtocol;
-use crate::{Counter, HttpLabels, ManagerStats, TcpLabels, WorkerStats, histogram};
+use crate::{Counter, HttpLabels, ManagerStats, TrafficLabels, WorkerStats, histogram};
 
 /// What a registry has counted, summed over Workers; their own numbers are read when it is written.
 ///
@@ -25,30 +28,43 @@ use crate::{Counter, HttpLabels, ManagerStats, TcpLabels, WorkerStats, histogram
 /// compared line by line.
 #[derive(Debug)]
 pub struct Snapshot {
-    http: Vec<(HttpLabels, HttpTotals)>,
-    tcp: Vec<(TcpLabels, TcpTotals)>,
+    /// None of them is of a proxy that is both: what that has counted is here twice.
+    http: BTreeMap<HttpLabels, HttpTotals>,
+    tcp: BTreeMap<TrafficLabels, TcpTotals>,
     overflows: u64,
     workers: Vec<Arc<WorkerStats>>,
     manager: Option<Arc<ManagerStats>>,
 }
 
 impl Registry {
-    /// All that is counted here, to be written. Holds the lock while it sums.
+    /// All that is counted here, to be written. Holds the lock while it sums. Label sets that have been unused for long
+    /// enough are dropped first.
     pub fn snapshot(&self) -> Snapshot {
+        self.forget_unused(Instant::now());
         let inner = self.lock();
-        let http = inner.http.iter().map(|(labels, all)| {
-            let mut totals = HttpTotals::default();
-            all.iter().for_each(|series| totals.add(series));
-            (labels.clone(), totals)
-        });
-        let tcp = inner.tcp.iter().map(|(labels, all)| {
-            let mut totals = TcpTotals::default();
-            all.iter().for_each(|series| totals.add(series));
-            (labels.clone(), totals)
-        });
+        let mut http: BTreeMap<HttpLabels, HttpTotals> = BTreeMap::new();
+        for (labels, kept) in &inner.http {
+            for &reporter in labels.traffic.reporter.shown() {
+                let mut labels = labels.clone();
+                labels.traffic.reporter = reporter;
+                let totals = http.entry(labels).or_default();
+                kept.iter().for_each(|series| totals.add(series));
+            }
+        }
+        let mut tcp: BTreeMap<TrafficLabels, TcpTotals> = BTreeMap::new();
+        for (labels, kept) in &inner.tcp {
+            for &reporter in labels.reporter.shown() {
+                let labels = TrafficLabels {
+                    reporter,
+                    ..labels.clone()
+                };
+                let totals = tcp.entry(labels).or_default();
+                kept.iter().for_each(|series| totals.add(series));
+            }
+        }
         Snapshot {
-            http: http.collect(),
-            tcp: tcp.collect(),
+            http,
+            tcp,
             overflows: inner.overflows,
             workers: inner.workers.clone(),
             manager: inner.manager.clone(),
@@ -60,23 +76,6 @@ impl Registry {
         let snapshot = self.snapshot();
         out.push_str(&exposition::render(move |encoder| snapshot.encode(encoder)));
     }
-}
-
-type Label<'l> = (&'static str, &'l str);
-
-fn labels(of: &HttpLabels) -> [Label<'_>; 3] {
-    [
-        ("source", &of.source),
-        ("destination_service", &of.destination_service),
-        ("route", &of.route),
-    ]
-}
-
-fn tcp_labels(of: &TcpLabels) -> [Label<'_>; 2] {
-    [
-        ("source", &of.source),
-        ("destination_service", &of.destination_service),
-    ]
 }
 
 impl Snapshot {
@@ -100,16 +99,27 @@ impl Snapshot {
     }
 
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let samples = self.http.iter().flat_map(|(of, totals)| {
-            let [source, destination, route] = labels(of);
-            let classes = STATUS_CLASSES.iter().zip(totals.requests);
-            classes.map(move |(class, count)| {
-                let class = ("status_class", *class);
-                ([source, destination, route, class], count)
-            })
+        let mut samples = Vec::new();
+        for (of, totals) in &self.http {
+            let counts = totals.requests.iter();
+            samples.extend(
+                counts.map(|(status, count)| (of.list(), status::written(*status), *count)),
+            );
+        }
+        let samples = samples.iter().map(|(of, status, count)| {
+            let [a, b, c, d, e, f, g] = *of;
+            ([a, b, c, d, e, f, g, ("status", status.as_str())], *count)
         });
         let help = "Finished HTTP requests.";
-        counters(encoder, "heddle_http_requests_total", help, samples)
+        counters(encoder, "heddle_http_requests_total", help, samples)?;
+        let rejected = self.http.iter().flat_map(|(of, totals)| {
+            let [a, b, c, d, e, f, g] = of.list();
+            let rejected = totals.rejected.iter();
+            rejected
+                .map(move |(reason, count)| ([a, b, c, d, e, f, g, ("reason", *reason)], *count))
+        });
+        let help = "HTTP requests that the proxy answered itself or gave up.";
+        counters(encoder, "heddle_requests_rejected_total", help, rejected)
     }
 
     fn durations(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -124,7 +134,7 @@ impl Snapshot {
             // Exact up to 2^53 µs, which is 285 years.
             let sum = totals.sum_us as f64 / 1e6;
             family
-                .encode_family(&labels(of))?
+                .encode_family(&of.list())?
                 .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
         }
         Ok(())
@@ -133,7 +143,7 @@ impl Snapshot {
     fn bytes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for (name, help, pick) in BYTES {
             let samples = self.http.iter();
-            let samples = samples.map(|(of, totals)| (labels(of), pick(totals)));
+            let samples = samples.map(|(of, totals)| (of.list(), pick(totals)));
             counters(encoder, name, help, samples)?;
         }
         Ok(())
@@ -142,20 +152,20 @@ impl Snapshot {
     fn opaque(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         for (name, help, pick) in TCP {
             let samples = self.tcp.iter();
-            let samples = samples.map(|(of, totals)| (tcp_labels(of), pick(totals)));
+            let samples = samples.map(|(of, totals)| (of.list(), pick(totals)));
             counters(encoder, name, help, samples)?;
         }
         let name = "heddle_tcp_connections_active";
         let help = "Connections passed on as bytes, open now.";
         let active = self.tcp.iter();
-        let active = active.map(|(of, totals)| (tcp_labels(of), totals.connections_active));
+        let active = active.map(|(of, totals)| (of.list(), totals.connections_active));
         gauges(encoder, name, help, active)?;
         let name = "heddle_tcp_connections_failed_total";
         let help = "Connections passed on as bytes, or to be, that failed.";
         let failed = self.tcp.iter().flat_map(|(of, totals)| {
-            let [source, destination] = tcp_labels(of);
+            let [a, b, c, d, e, f] = of.list();
             let failed = totals.failed.iter();
-            failed.map(move |(reason, count)| ([source, destination, ("reason", *reason)], *count))
+            failed.map(move |(reason, count)| ([a, b, c, d, e, f, ("reason", *reason)], *count))
         });
         counters(encoder, name, help, failed)
     }

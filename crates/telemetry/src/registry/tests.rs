@@ -1,15 +1,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::{LOOK_EVERY, MAX_COLLAPSED, MAX_LABEL_SETS, Registry};
-use crate::{HttpLabels, NodeProtocol, TcpLabels};
+use super::{Bounds, LOOK_EVERY, Registry};
+use crate::{HttpLabels, NodeProtocol, Reporter, Tls, TrafficLabels};
+
+fn traffic(reporter: Reporter, source: &str, destination: &str) -> TrafficLabels {
+    TrafficLabels {
+        reporter,
+        source: source.into(),
+        source_principal: "spiffe://td/ns/a/sa/b".into(),
+        destination_service: destination.into(),
+        destination_workload: "ns/pod".into(),
+        tls: Tls::Mutual,
+    }
+}
 
 fn labels(source: &str, destination: &str, route: &str) -> HttpLabels {
     HttpLabels {
-        source: source.into(),
-        destination_service: destination.into(),
+        traffic: traffic(Reporter::Source, source, destination),
         route: route.into(),
     }
+}
+
+/// The labels of samples as they are written, whatever the reporter.
+fn written(reporter: &str, source: &str, destination: &str, route: Option<&str>) -> String {
+    let route = route.map_or_else(String::new, |route| format!(r#",route="{route}""#));
+    format!(
+        r#"reporter="{reporter}",source="{source}",source_principal="spiffe://td/ns/a/sa/b",destination_service="{destination}",destination_workload="ns/pod"{route},tls="mutual""#
+    )
 }
 
 fn rendered(registry: &Registry) -> Exposition {
@@ -29,14 +48,11 @@ fn two_workers_are_one_sum() {
     second.record(0, 300, 0, 0);
 
     let metrics = rendered(&registry);
-    let of = r#"source="shop/web",destination_service="shop/reviews",route="shop/split""#;
+    let of = written("source", "shop/web", "shop/reviews", Some("shop/split"));
     let value = |name: &str, more: &str| metrics.value(&format!("{name}{{{of}{more}}}"));
+    assert_eq!(value("heddle_http_requests_total", r#",status="200""#), "2");
     assert_eq!(
-        value("heddle_http_requests_total", r#",status_class="2xx""#),
-        "2"
-    );
-    assert_eq!(
-        value("heddle_http_requests_total", r#",status_class="none""#),
+        value("heddle_http_requests_total", r#",status="none""#),
         "1"
     );
     assert_eq!(value("heddle_http_request_bytes_total", ""), "11");
@@ -67,14 +83,54 @@ fn a_dropped_series_keeps_its_counts_and_is_used_again() {
     let second = registry.http_series(labels("a", "b", "c"));
     assert_eq!(Arc::as_ptr(&second), address);
     second.record(200, 1, 0, 0);
-    let sample = r#"heddle_http_requests_total{source="a",destination_service="b",route="c",status_class="2xx"}"#;
-    assert_eq!(rendered(&registry).value(sample), "2");
+    let of = written("source", "a", "b", Some("c"));
+    let sample = format!(r#"heddle_http_requests_total{{{of},status="200"}}"#);
+    assert_eq!(rendered(&registry).value(&sample), "2");
+}
+
+#[test]
+fn a_request_that_stays_on_its_node_is_shown_under_both_reporters_and_counted_once() {
+    let registry = Registry::new();
+    let of = |reporter| HttpLabels {
+        traffic: traffic(reporter, "a", "b"),
+        route: "c".into(),
+    };
+    registry
+        .http_series(of(Reporter::Both))
+        .record(200, 1, 0, 0);
+    registry
+        .http_series(of(Reporter::Source))
+        .record(200, 1, 0, 0);
+    let tcp = registry.tcp_series(traffic(Reporter::Both, "a", "b"));
+    tcp.connections_total.inc();
+    let metrics = rendered(&registry);
+    let requests = |reporter| {
+        let of = written(reporter, "a", "b", Some("c"));
+        metrics
+            .value(&format!(
+                r#"heddle_http_requests_total{{{of},status="200"}}"#
+            ))
+            .to_owned()
+    };
+    assert_eq!(requests("source"), "2");
+    assert_eq!(requests("destination"), "1");
+    for reporter in ["source", "destination"] {
+        let of = written(reporter, "a", "b", None);
+        let sample = format!("heddle_tcp_connections_total{{{of}}}");
+        assert_eq!(metrics.value(&sample), "1");
+    }
+    assert!(metrics.0.keys().all(|sample| !sample.contains("both")));
 }
 
 #[test]
 fn label_sets_are_bounded_and_the_rest_is_other() {
-    let registry = Registry::new();
-    let many = MAX_LABEL_SETS + 2 * MAX_COLLAPSED;
+    const MAX: usize = 1_000;
+    const COLLAPSED: usize = MAX / 10;
+    let registry = Registry::with_bounds(Bounds {
+        label_sets: MAX,
+        ..Bounds::default()
+    });
+    let many = MAX + 2 * COLLAPSED;
     let held: Vec<_> = (0..many)
         .map(|n| registry.http_series(labels("a", &format!("ns/{n}"), "c")))
         .collect();
@@ -82,11 +138,11 @@ fn label_sets_are_bounded_and_the_rest_is_other() {
     let metrics = rendered(&registry);
     assert_eq!(
         metrics.value("heddle_metrics_overflow_total"),
-        (2 * MAX_COLLAPSED).to_string()
+        (2 * COLLAPSED).to_string()
     );
-    let sample = r#"heddle_http_requests_total{source="other",destination_service="other",route="other",status_class="2xx"}"#;
-    assert_eq!(metrics.value(sample), MAX_COLLAPSED.to_string());
-    assert!(registry.lock().http.len() <= MAX_LABEL_SETS + MAX_COLLAPSED + 1);
+    let sample = r#"heddle_http_requests_total{reporter="source",source="other",source_principal="other",destination_service="other",destination_workload="other",route="other",tls="mutual",status="200"}"#;
+    assert_eq!(metrics.value(sample), COLLAPSED.to_string());
+    assert!(registry.lock().http.len() <= MAX + COLLAPSED + 1);
 
     // What no Worker writes any more makes room for new labels, if not at the first try.
     drop(held);
@@ -98,27 +154,56 @@ fn label_sets_are_bounded_and_the_rest_is_other() {
             .contains_key(&labels("new", "ns/new", "c"))
     };
     assert!((0..LOOK_EVERY).find(has_room).is_some());
-    let sample = r#"heddle_http_requests_total{source="new",destination_service="ns/new",route="c",status_class="2xx"}"#;
-    assert_eq!(rendered(&registry).value(sample), "0");
+}
+
+#[test]
+fn series_of_callers_that_are_gone_are_shown_for_a_while_and_then_forgotten() {
+    const CALLERS: usize = 10_000;
+    let bounds = Bounds {
+        label_sets: CALLERS + 1,
+        unused: Duration::from_secs(60),
+    };
+    let registry = Registry::with_bounds(bounds);
+    let of = |n| traffic(Reporter::Both, &format!("a/caller-{n}"), "b");
+    let stays = registry.tcp_series(traffic(Reporter::Both, "a/stays", "b"));
+    for n in 0..CALLERS {
+        registry.tcp_series(of(n)).connections_total.inc();
+        registry.http_series(labels(&format!("a/{n}"), "b", "c"));
+    }
+    let sizes = || {
+        let inner = registry.lock();
+        (inner.tcp.len(), inner.http.len())
+    };
+    let began = Instant::now();
+    registry.forget_unused(began);
+    let after = |seconds| registry.forget_unused(began + Duration::from_secs(seconds));
+    after(59);
+    assert_eq!(sizes(), (CALLERS + 1, CALLERS));
+    // One that comes back goes on with its count.
+    let back = registry.tcp_series(of(7));
+    assert_eq!(back.connections_total.get(), 1);
+    after(60);
+    assert_eq!(sizes(), (2, 0), "what has a writer stays");
+    drop((stays, back));
+    after(61);
+    after(120);
+    assert_eq!(sizes(), (2, 0), "its time began when that was seen");
+    after(121);
+    assert_eq!(sizes(), (0, 0));
 }
 
 #[test]
 fn failed_connections_are_one_sum_and_shown_only_where_there_are_any() {
     const REASONS: &[&str] = &["no-endpoint", "reset"];
     let registry = Registry::new();
-    let series = || {
-        registry.tcp_series(TcpLabels {
-            source: "shop/web".into(),
-            destination_service: "shop/db".into(),
-        })
-    };
+    let series = || registry.tcp_series(traffic(Reporter::Source, "shop/web", "shop/db"));
     let (first, second) = (series(), series());
     first.fail(REASONS, 1);
     first.fail(REASONS, 99);
     second.fail(REASONS, 1);
     let metrics = rendered(&registry);
     let sample = |reason| {
-        let of = r#"source="shop/web",destination_service="shop/db""#;
+        let of = written("source", "shop/web", "shop/db", None);
         format!(r#"heddle_tcp_connections_failed_total{{{of},reason="{reason}"}}"#)
     };
     assert_eq!(metrics.value(&sample("reset")), "2");
@@ -126,14 +211,28 @@ fn failed_connections_are_one_sum_and_shown_only_where_there_are_any() {
 }
 
 #[test]
-fn workers_and_their_reasons_are_told_apart() {
+fn rejected_requests_are_counted_with_their_ends_and_reason() {
+    const REASONS: &[&str] = &["no-endpoint", "bad-request"];
+    let registry = Registry::new();
+    let series = registry.http_series(labels("a", "b", "c"));
+    series.reject(REASONS, 1);
+    series.reject(REASONS, 99);
+    let of = written("source", "a", "b", Some("c"));
+    let sample = |reason| format!(r#"heddle_requests_rejected_total{{{of},reason="{reason}"}}"#);
+    let metrics = rendered(&registry);
+    assert_eq!(metrics.value(&sample("bad-request")), "1");
+    assert!(!metrics.0.contains_key(&sample("no-endpoint")));
+}
+
+#[test]
+fn workers_are_told_apart() {
     let registry = Registry::new();
     let stats = [
-        registry.worker(&["no-endpoint", "bad-request"], &[]),
-        registry.worker(&["no-endpoint"], &[]),
+        registry.worker(&["refused", "late"]),
+        registry.worker(&["refused"]),
     ];
-    stats[0].requests_rejected.inc(1);
-    stats[0].requests_rejected.inc(99);
+    stats[0].handshakes_refused.inc(1);
+    stats[0].handshakes_refused.inc(99);
     stats[0].connections_active.inc();
     stats[1].connections_active.add(4);
     stats[1].connections_active.dec();
@@ -148,11 +247,11 @@ fn workers_and_their_reasons_are_told_apart() {
     assert_eq!([bytes(0, "sent"), bytes(0, "received")], ["0", "0"]);
     assert_eq!([bytes(1, "sent"), bytes(1, "received")], ["450", "300"]);
     assert_eq!(
-        metrics.value(r#"heddle_requests_rejected_total{worker="0",reason="bad-request"}"#),
+        metrics.value(r#"heddle_handshakes_refused_total{worker="0",reason="late"}"#),
         "1"
     );
     assert_eq!(
-        metrics.value(r#"heddle_requests_rejected_total{worker="1",reason="no-endpoint"}"#),
+        metrics.value(r#"heddle_handshakes_refused_total{worker="1",reason="refused"}"#),
         "0"
     );
     assert_eq!(
@@ -172,7 +271,7 @@ fn workers_and_their_reasons_are_told_apart() {
 #[test]
 fn a_worker_that_has_ended_keeps_its_counts_and_shows_no_level() {
     let registry = Registry::new();
-    let (stats, manager) = (registry.worker(&[], &[]), registry.manager());
+    let (stats, manager) = (registry.worker(&[]), registry.manager());
     stats.connections_refused.inc();
     stats.config_generation.set(7);
     manager.connections_refused.add(2);
@@ -197,7 +296,7 @@ fn a_sum_of_a_year_is_exact_to_a_microsecond() {
     registry
         .http_series(labels("a", "b", "c"))
         .record(200, year_us, 0, 0);
-    let of = r#"source="a",destination_service="b",route="c""#;
+    let of = written("source", "a", "b", Some("c"));
     let metrics = rendered(&registry);
     let sum = metrics.value(&format!("heddle_http_request_duration_seconds_sum{{{of}}}"));
     assert_eq!(sum, "31536000.000001");

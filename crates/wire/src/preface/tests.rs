@@ -9,6 +9,7 @@ fn preface() -> Preface<'static> {
         namespace: "shop",
         service: "web",
         port: 80,
+        caller: None,
     }
 }
 
@@ -27,6 +28,17 @@ fn the_bytes_are_these() {
         b"\x04shop\x03web",
     ];
     assert_eq!(written(&preface()), expected.concat());
+    let named = Preface {
+        caller: Some("basket"),
+        ..preface()
+    };
+    let expected = [
+        &[1, 1, 0, 36][..],
+        &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 2],
+        &[0x1f, 0x90, 0, 80],
+        b"\x04shop\x03web\x06basket",
+    ];
+    assert_eq!(written(&named), expected.concat());
 }
 
 #[test]
@@ -42,7 +54,8 @@ fn what_is_malformed_is_refused_as_soon_as_it_is_certain() {
         ("a kind to come", with(0, 3)),
         ("HTTP", b"GET / HTTP/1.1\r\n".to_vec()),
         ("TLS within TLS", vec![0x16, 3, 1]),
-        ("not zero", with(1, 1)),
+        ("a flag to come", with(1, 2)),
+        ("a caller that is not there", with(1, 1)),
         ("too short a length", with(3, 23)),
         ("too long a length", with(2, 3)),
         ("one byte less than there is", with(3, 28)),
@@ -84,6 +97,7 @@ proptest! {
         ports in any::<(u16, u16)>(),
         namespace in "[a-z0-9.-]{1,253}",
         service in "[a-z0-9.-]{1,253}",
+        caller in proptest::option::of("[a-z0-9.-]{1,253}"),
         more in any::<Vec<u8>>(),
     ) {
         let preface = Preface {
@@ -92,6 +106,7 @@ proptest! {
             namespace: &namespace,
             service: &service,
             port: ports.1,
+            caller: caller.as_deref(),
         };
         let mut bytes = written(&preface);
         let length = bytes.len();

@@ -4,15 +4,16 @@ use super::{Edge, HANDSHAKES_REFUSED, History, MetricsReading, REJECTED, Sample}
 
 const PAGE: &str = r#"# HELP heddle_http_requests Finished HTTP requests.
 # TYPE heddle_http_requests counter
-heddle_http_requests_total{source="ns/a",destination_service="ns/b",route="",status_class="2xx"} 90
-heddle_http_requests_total{source="ns/a",destination_service="ns/b",route="",status_class="5xx"} 10
-heddle_http_request_duration_seconds_bucket{le="0.001",source="ns/a",destination_service="ns/b",route=""} 50
-heddle_http_request_duration_seconds_bucket{le="0.003",source="ns/a",destination_service="ns/b",route=""} 90
-heddle_http_request_duration_seconds_bucket{le="+Inf",source="ns/a",destination_service="ns/b",route=""} 100
+heddle_http_requests_total{reporter="source",source="ns/a",destination_service="ns/b",route="",status="200"} 90
+heddle_http_requests_total{reporter="source",source="ns/a",destination_service="ns/b",route="",status="503"} 10
+heddle_http_request_duration_seconds_bucket{le="0.001",reporter="source",source="ns/a",destination_service="ns/b",route=""} 50
+heddle_http_request_duration_seconds_bucket{le="0.003",reporter="source",source="ns/a",destination_service="ns/b",route=""} 90
+heddle_http_request_duration_seconds_bucket{le="+Inf",reporter="source",source="ns/a",destination_service="ns/b",route=""} 100
 heddle_worker_config_generation{worker="0"} 7
 heddle_worker_config_generation{worker="1"} 8
-heddle_requests_rejected_total{worker="0",reason="policy_denied"} 3
-heddle_requests_rejected_total{worker="1",reason="policy_denied"} 2
+heddle_requests_rejected_total{reporter="source",source="ns/a",reason="policy_denied"} 5
+heddle_requests_rejected_total{reporter="destination",source="ns/a",reason="policy_denied"} 3
+heddle_requests_rejected_total{reporter="destination",source="ns/c",reason="policy_denied"} 2
 heddle_handshakes_refused_total{worker="0",reason="anonymous"} 1
 some_other_metric 3
 # EOF
@@ -75,7 +76,7 @@ fn a_window_holds_the_last_seconds_only() {
     let start = Instant::now();
     let page = |count: u64| {
         read(&format!(
-            "heddle_http_requests_total{{source=\"ns/a\",status_class=\"2xx\"}} {count}"
+            "heddle_http_requests_total{{reporter=\"source\",source=\"ns/a\",status=\"200\"}} {count}"
         ))
     };
     let mut history = History::default();

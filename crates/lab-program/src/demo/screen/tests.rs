@@ -7,9 +7,9 @@ use crate::demo::metrics::{History, MetricsReading};
 fn each_edge_that_is_used_has_a_line_and_the_split_a_bar() {
     let sample = |source: &str, service: &str, route: &str, count: u64| {
         format!(
-            "heddle_http_requests_total{{source=\"bookstore/{source}\",\
+            "heddle_http_requests_total{{reporter=\"source\",source=\"bookstore/{source}\",\
              destination_service=\"bookstore/{service}\",route=\"{route}\",\
-             status_class=\"2xx\"}} {count}\n"
+             status=\"200\"}} {count}\n"
         )
     };
     let page = |count: u64| {

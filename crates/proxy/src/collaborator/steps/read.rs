@@ -19,9 +19,11 @@ pub(super) fn read(context: &mut StepContext<'_>) -> Step {
     request.replay_bytes = 0;
     let client = &mut context.client;
     if context.worker.log.is_some() {
+        let authority = head.target_authority.or(head.host);
+        let authority = authority.map_or(&b""[..], |authority| authority.of(buf));
         client
             .shown
-            .keep(head.method_span.of(buf), head.path.of(buf));
+            .keep(head.method_span.of(buf), head.path.of(buf), authority);
     }
     client.offer.clear();
     offer(head, buf, client.offer)?;

@@ -18,6 +18,7 @@ fn service(endpoints: &[(u8, Option<u32>)], balancing: Balancing) -> Service {
         weight: 1,
         max_requests,
         workload: None,
+        remote_workload: None,
         account: None,
         node: None,
     };

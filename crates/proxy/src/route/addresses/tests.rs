@@ -12,6 +12,7 @@ fn endpoint(address: &str, place: Option<&str>) -> Endpoint {
         weight: 1,
         max_requests: None,
         workload: None,
+        remote_workload: None,
         account: place.map(|_| account),
         node: place.map(|node| NodeName::parse(node).unwrap()),
     }

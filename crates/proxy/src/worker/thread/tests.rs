@@ -8,7 +8,6 @@ use rustix::net::sockopt::set_socket_linger;
 use super::*;
 use crate::door::Door;
 use crate::entry::Entry;
-use crate::failure::Reason;
 use crate::intake::Sessions;
 use crate::io::Packed;
 use crate::parcel::Moving;
@@ -57,7 +56,7 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
 #[tokio::test]
 async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
     let registry = Arc::new(Registry::new());
-    let stats = registry.worker(Reason::CODES, &[]);
+    let stats = registry.worker(&[]);
     let permits = Permits::new(2, None, None);
     let plan = Plan {
         settings: Settings::default(),
@@ -89,7 +88,7 @@ async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
     let mut text = String::new();
     registry.render(&mut text);
     let rejected = text.lines().find(|line| {
-        line.starts_with("heddle_requests_rejected_total") && line.contains("draining")
+        line.starts_with("heddle_tcp_connections_failed_total") && line.contains("draining")
     });
     assert!(
         rejected.is_some_and(|line| line.ends_with(" 2")),

@@ -64,6 +64,7 @@ fn an_endpoints_own_address_is_exactly_that_endpoint() {
         endpoints.push(Endpoint {
             address: other.address,
             workload: None,
+            remote_workload: None,
             account: None,
             ..endpoints[0].clone()
         });

@@ -93,6 +93,7 @@ pub(super) fn preface(kind: u8, endpoint: SocketAddr, name: &str) -> Vec<u8> {
         namespace: "test",
         service: name,
         port: 80,
+        caller: Some("shop"),
     }
     .write_to(&mut bytes);
     written.unwrap();

@@ -97,7 +97,7 @@ fn a_connection_ends_with_the_certificates_that_it_was_made_with() {
     assert_eq!(server.exact(4), b"more");
     // Whichever node looks first.
     let rejected =
-        |side: &Side| side.metric("heddle_requests_rejected_total", &["identity_revoked"]);
+        |side: &Side| side.metric("heddle_tcp_connections_failed_total", &["identity_revoked"]);
     assert!(rejected(&pair.calling) + rejected(&pair.called) >= 1.0);
 }
 

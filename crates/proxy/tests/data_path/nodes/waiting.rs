@@ -120,7 +120,6 @@ fn a_flow_for_which_there_is_no_room_in_time_says_so() {
     let calling = &bed.pair.calling;
     let reason = ["reason=\"link_full\""];
     calling.expect("heddle_tcp_connections_failed_total", &reason, 1.0);
-    calling.expect("heddle_requests_rejected_total", &reason, 1.0);
     // That says nothing about the endpoint, and others go on.
     calling.expect("heddle_upstream_connect_failures_total", &[], 0.0);
     bed.relay.is_dead(false);

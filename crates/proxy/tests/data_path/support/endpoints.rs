@@ -100,7 +100,7 @@ pub(crate) fn each_connection(serve: impl Fn(TcpStream) + Send + Sync + 'static)
     accept_all(TcpListener::bind("127.0.0.1:0").unwrap(), serve)
 }
 
-fn accept_all(
+pub(crate) fn accept_all(
     listener: TcpListener,
     serve: impl Fn(TcpStream) + Send + Sync + 'static,
 ) -> SocketAddr {

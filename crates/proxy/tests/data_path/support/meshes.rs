@@ -27,6 +27,7 @@ pub(crate) fn service(name: &str, endpoints: &[SocketAddr]) -> Service {
                     weight: 1,
                     max_requests: None,
                     workload: None,
+                    remote_workload: None,
                     account: None,
                     node: None,
                 })

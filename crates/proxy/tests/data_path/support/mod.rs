@@ -16,7 +16,7 @@ use heddle_proxy::{Bounds, Elasticity, Protocol, Settings, Timeouts};
 
 pub(crate) use bed::Bed;
 pub(crate) use client::{Client, Response, field};
-pub(crate) use endpoints::{Upstream, each_connection, mirror, serve, serve_at};
+pub(crate) use endpoints::{Upstream, accept_all, each_connection, mirror, serve, serve_at};
 pub(crate) use meshes::{echo_entry, mesh, service, speaking};
 pub(crate) use rules::{forward, plain, prefix, rule, to, to_echo};
 pub(crate) use seen::{Log, count, expect, expect_rejected};

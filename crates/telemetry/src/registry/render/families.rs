@@ -190,18 +190,11 @@ pub(super) const GAUGES: &Families<WorkerStats, i64> = &[
 /// Where a Worker's counters by reason are found.
 type Pick = fn(&WorkerStats) -> &ReasonCounters;
 
-pub(super) const REASONS: &[(&str, &str, Pick)] = &[
-    (
-        "heddle_handshakes_refused_total",
-        "Handshakes with other nodes in which one side was not believed.",
-        |w| &w.handshakes_refused,
-    ),
-    (
-        "heddle_requests_rejected_total",
-        "Requests that the proxy answered itself or gave up.",
-        |w| &w.requests_rejected,
-    ),
-];
+pub(super) const REASONS: &[(&str, &str, Pick)] = &[(
+    "heddle_handshakes_refused_total",
+    "Handshakes with other nodes in which one side was not believed.",
+    |w| &w.handshakes_refused,
+)];
 
 pub(super) const MANAGER_GAUGES: &Families<ManagerStats, i64> = &[
     (

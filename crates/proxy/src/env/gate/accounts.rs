@@ -1,0 +1,179 @@
+//! On whose account work is, and how much each has used.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+/// Whose account a piece of work is on. No other account of the Worker has or had the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WorkKey {
+    row: u32,
+    serial: u32,
+}
+
+impl WorkKey {
+    /// Accept loops, the mailbox: work on no caller's account.
+    pub(crate) const OWN: WorkKey = WorkKey { row: 0, serial: 0 };
+
+    /// A number that no other account has or had.
+    pub(crate) fn serial(self) -> u32 {
+        self.serial
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(serial: u32) -> WorkKey {
+        WorkKey { row: 0, serial }
+    }
+}
+
+/// So many accounts are kept, used or not: their callers are of the configuration, and will mostly call again.
+const KEPT: usize = 256;
+
+/// The accounts of a gate. Row 0 is [`WorkKey::OWN`].
+#[derive(Debug)]
+pub(super) struct Accounts {
+    rows: Vec<Option<Row>>,
+    by_owner: HashMap<Arc<str>, WorkKey, RandomState>,
+    /// Rows that are free.
+    free: Vec<u32>,
+    /// Accounts that were ever opened.
+    opened: u32,
+}
+
+#[derive(Debug)]
+struct Row {
+    owner: Arc<str>,
+    serial: u32,
+    spent_ns: u64,
+    /// What it had spent when it was looked at last.
+    looked_at_ns: u64,
+}
+
+impl Accounts {
+    pub(super) fn new() -> Self {
+        Accounts {
+            rows: vec![Some(Row {
+                owner: "heddle".into(),
+                serial: 0,
+                spent_ns: 0,
+                looked_at_ns: 0,
+            })],
+            by_owner: HashMap::default(),
+            free: Vec::new(),
+            opened: 0,
+        }
+    }
+
+    /// The account of `owner`, opened at first sight.
+    pub(super) fn open(&mut self, owner: &Arc<str>) -> WorkKey {
+        if let Some(key) = self.by_owner.get(owner) {
+            return *key;
+        }
+        self.opened = self.opened.wrapping_add(1);
+        let serial = self.opened;
+        let opened = Some(Row {
+            owner: Arc::clone(owner),
+            serial,
+            spent_ns: 0,
+            looked_at_ns: 0,
+        });
+        let row = match self.free.pop() {
+            Some(row) => {
+                self.rows[row as usize] = opened;
+                row
+            }
+            None => {
+                self.rows.push(opened);
+                // There are far fewer than 2^32: each has a connection, or had one a while ago.
+                u32::try_from(self.rows.len() - 1).unwrap_or(0)
+            }
+        };
+        let key = WorkKey { row, serial };
+        self.by_owner.insert(Arc::clone(owner), key);
+        key
+    }
+
+    /// The caller for which an account was opened, as long as it is there.
+    pub(super) fn owner(&self, key: WorkKey) -> Option<&Arc<str>> {
+        let row = self.rows.get(key.row as usize)?.as_ref()?;
+        (row.serial == key.serial).then_some(&row.owner)
+    }
+
+    #[inline]
+    pub(super) fn charge(&mut self, key: WorkKey, spent_ns: u64) {
+        if let Some(Some(row)) = self.rows.get_mut(key.row as usize) {
+            row.spent_ns += spent_ns;
+        }
+    }
+
+    /// Each account with what it has used, in nanoseconds.
+    pub(super) fn costs(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        let rows = self.rows.iter().flatten();
+        rows.map(|row| (&row.owner, row.spent_ns))
+    }
+
+    /// Whether there are so many that [`Accounts::forget_unused`] is worth a look at all tasks.
+    pub(super) fn are_many(&self) -> bool {
+        self.by_owner.len() > KEPT
+    }
+
+    /// Closes accounts on which no task is, and that have spent nothing since the last look.
+    pub(super) fn forget_unused(&mut self, in_use: impl Iterator<Item = WorkKey>) {
+        let mut used = vec![false; self.rows.len()];
+        for key in in_use.chain([WorkKey::OWN]) {
+            if let Some(used) = used.get_mut(key.row as usize) {
+                *used = true;
+            }
+        }
+        for (row, used) in (0..).zip(used) {
+            let at = &mut self.rows[row as usize];
+            let Some(known) = at else { continue };
+            let is_idle = known.spent_ns == known.looked_at_ns;
+            known.looked_at_ns = known.spent_ns;
+            if !used && is_idle {
+                self.by_owner.remove(&known.owner);
+                *at = None;
+                self.free.push(row);
+            }
+        }
+        while self.rows.last().is_some_and(Option::is_none) {
+            self.rows.pop();
+        }
+        let rows = self.rows.len();
+        self.free.retain(|row| (*row as usize) < rows);
+        self.rows.shrink_to(2 * rows);
+        self.free.shrink_to(2 * self.free.len());
+        self.by_owner.shrink_to(2 * self.by_owner.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_of_callers_that_are_gone_are_closed_and_their_keys_never_given_again() {
+        let mut accounts = Accounts::new();
+        let keys: Vec<WorkKey> = (0..1_000)
+            .map(|n| accounts.open(&format!("caller-{n}").into()))
+            .collect();
+        assert!(accounts.are_many());
+        keys.iter().for_each(|key| accounts.charge(*key, 1));
+        let in_use = keys[500];
+        accounts.forget_unused([in_use].into_iter());
+        assert!(accounts.owner(keys[0]).is_some(), "it has just worked");
+        accounts.charge(keys[7], 1);
+        accounts.forget_unused([in_use].into_iter());
+        let left: Vec<&str> = accounts.costs().map(|(owner, _)| &**owner).collect();
+        assert_eq!(left, ["heddle", "caller-7", "caller-500"]);
+        // A row is another's, a key is not.
+        let new: Vec<WorkKey> = (0..1_000)
+            .map(|n| accounts.open(&format!("new-{n}").into()))
+            .collect();
+        assert!(new.iter().all(|key| !keys.contains(key)));
+        assert_eq!(accounts.owner(keys[0]), None);
+        assert_eq!(accounts.rows.len(), 1_003, "rows are used again");
+        assert_eq!(accounts.open(&"caller-500".into()), in_use);
+    }
+}

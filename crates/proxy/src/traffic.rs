@@ -1,0 +1,113 @@
+//! The two ends of a request or a flow, as metrics and the access log tell them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use heddle_telemetry::{Reporter, Tls, TrafficLabels};
+
+use crate::authorize::Guards;
+use crate::door::Door;
+use crate::entry::{Direct, Entry, What};
+use crate::place::Way;
+use crate::upstream::Endpoint;
+
+/// Who calls, and which endpoint was chosen, if one was.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traffic<'a> {
+    pub(crate) door: &'a Door,
+    pub(crate) endpoint: Option<&'a Endpoint>,
+}
+
+/// What tells the labels of one kind of traffic from others', in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TrafficKey {
+    source: u64,
+    endpoint: u32,
+    reporter: Reporter,
+    tls: Tls,
+}
+
+impl Traffic<'_> {
+    pub(crate) fn key(&self) -> TrafficKey {
+        TrafficKey {
+            source: self.door.source_id,
+            endpoint: self
+                .endpoint
+                .filter(|endpoint| endpoint.workload().is_some())
+                .map_or(0, |endpoint| endpoint.id),
+            reporter: self.reporter(),
+            tls: self.tls(),
+        }
+    }
+
+    /// The labels for a call of this Service, as the configuration of now says.
+    pub(crate) fn labels(&self, guards: &Guards, service: &Arc<str>) -> TrafficLabels {
+        TrafficLabels {
+            reporter: self.reporter(),
+            source: Arc::clone(&self.door.source),
+            source_principal: guards
+                .principal(self.door)
+                .map_or_else(|| "".into(), Arc::clone),
+            destination_service: Arc::clone(service),
+            destination_workload: self.workload(service).unwrap_or_else(|| "".into()),
+            tls: self.tls(),
+        }
+    }
+
+    /// The workload behind the endpoint, in a call of this Service.
+    pub(crate) fn workload(&self, service: &Arc<str>) -> Option<Arc<str>> {
+        match &self.door.entry {
+            // What is no Service's port is called by the name of its workload.
+            Entry::Direct(Direct {
+                what: What::Workload(_),
+                ..
+            }) => Some(Arc::clone(service)),
+            _ => self.endpoint?.workload().clone(),
+        }
+    }
+
+    pub(crate) fn reporter(&self) -> Reporter {
+        match &self.door.entry {
+            Entry::Inbound(_) | Entry::Arriving { .. } => Reporter::Destination,
+            Entry::Direct(direct) if direct.caller.is_none() => Reporter::Destination,
+            Entry::Direct(direct) if direct.workload().is_some() => Reporter::Both,
+            _ => match self.endpoint {
+                Some(endpoint) if endpoint.place.via().is_some() => Reporter::Source,
+                Some(endpoint) if endpoint.workload().is_some() => Reporter::Both,
+                // Nothing was chosen, or it is not of the mesh.
+                _ => Reporter::Source,
+            },
+        }
+    }
+
+    /// How it goes between nodes.
+    pub(crate) fn tls(&self) -> Tls {
+        let is_through = self
+            .endpoint
+            .is_some_and(|endpoint| matches!(endpoint.place.way, Way::Through(_)));
+        match &self.door.entry {
+            Entry::Inbound(_) => Tls::Mutual,
+            _ if is_through => Tls::Mutual,
+            _ => Tls::None,
+        }
+    }
+}
+
+/// What the log says of a flow beside its traffic: its client, and the address that it was going to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlowEnds<'a> {
+    pub(crate) traffic: Traffic<'a>,
+    pub(crate) client: SocketAddr,
+    pub(crate) upstream: Option<SocketAddr>,
+}
+
+impl<'a> FlowEnds<'a> {
+    /// Those of a flow to an endpoint, if one was tried.
+    pub(crate) fn new(door: &'a Door, client: SocketAddr, endpoint: Option<&'a Endpoint>) -> Self {
+        FlowEnds {
+            traffic: Traffic { door, endpoint },
+            client,
+            upstream: endpoint.map(|endpoint| endpoint.address),
+        }
+    }
+}

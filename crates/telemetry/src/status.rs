@@ -1,0 +1,92 @@
+//! Requests by status.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::Counter;
+
+/// So many statuses of a series are told apart. An application may answer with any of 500: of what comes after these,
+/// only the class is known.
+const EXACT: usize = 12;
+/// No answer, and the five classes.
+const CLASSES: usize = 6;
+
+/// Requests of one series by status, the first [`EXACT`] of them by the number itself. One writer.
+#[derive(Debug, Default)]
+pub(crate) struct Statuses {
+    /// In the order in which they came; 0 where none has come. The most usual one mostly is the first.
+    codes: [AtomicU16; EXACT],
+    counts: [Counter; EXACT],
+    /// No answer, and the rest by class.
+    classes: [Counter; CLASSES],
+}
+
+impl Statuses {
+    /// Counts an answer with `status`; whatever is no status of HTTP counts as none. Only the owning thread may call this.
+    #[inline]
+    pub(crate) fn inc(&self, status: u16) {
+        if !(100..600).contains(&status) {
+            return self.classes[0].inc();
+        }
+        for (code, count) in self.codes.iter().zip(&self.counts) {
+            let known = code.load(Ordering::Relaxed);
+            if known == status {
+                return count.inc();
+            }
+            if known == 0 {
+                count.inc();
+                // A reader that sees the code sees the count.
+                return code.store(status, Ordering::Release);
+            }
+        }
+        self.classes[usize::from(status / 100)].inc();
+    }
+
+    /// Each status that came with its count: 0 for no answer, 1 to 5 for others of a class. Any thread.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
+        let exact = self.codes.iter().zip(&self.counts);
+        let exact = exact.map(|(code, count)| (code.load(Ordering::Acquire), count.get()));
+        let exact = exact.filter(|(code, _)| *code != 0);
+        let classes = (0..).zip(self.classes.iter().map(Counter::get));
+        exact.chain(classes.filter(|(_, count)| *count > 0))
+    }
+}
+
+/// How a status is written: its number, its class, or `none` where there was no answer.
+pub(crate) fn written(status: u16) -> String {
+    match status {
+        0 => "none".to_owned(),
+        class @ 1..=5 => format!("{class}xx"),
+        status => status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(statuses: impl IntoIterator<Item = u16>) -> Vec<(String, u64)> {
+        let counts = Statuses::default();
+        statuses.into_iter().for_each(|status| counts.inc(status));
+        counts
+            .iter()
+            .map(|(status, count)| (written(status), count))
+            .collect()
+    }
+
+    #[test]
+    fn each_status_is_counted_by_its_number() {
+        let counts = counted([200, 503, 200, 404, 0, 99, 600, u16::MAX]);
+        let expected = [("200", 2), ("503", 1), ("404", 1), ("none", 4)];
+        let expected: Vec<(String, u64)> = expected.map(|(s, n)| (s.to_owned(), n)).into();
+        assert_eq!(counts, expected);
+    }
+
+    #[test]
+    fn an_application_that_answers_with_every_status_has_some_by_their_class() {
+        let counts = counted(100..600);
+        assert_eq!(counts.len(), EXACT + 5);
+        assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 500);
+        assert_eq!(counts[EXACT], ("1xx".to_owned(), 100 - EXACT as u64));
+        assert_eq!(counts[EXACT + 4], ("5xx".to_owned(), 100));
+    }
+}
