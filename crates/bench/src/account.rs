@@ -42,8 +42,10 @@ pub(super) struct Memory {
     pub(super) rss_kib: u64,
     /// Sum of the proportional sets: shared pages are divided among those who share them.
     pub(super) pss_kib: u64,
-    /// Sum of the pages that are no file's: what the processes have written.
+    /// Sum of the pages that no other process has, those of files included: what would be free without the processes.
     pub(super) private_kib: u64,
+    /// Sum of the pages that are no file's: what the processes have written, whichever else run the program.
+    pub(super) anonymous_kib: u64,
 }
 
 impl AddAssign for Usage {
@@ -64,6 +66,7 @@ impl AddAssign for Memory {
         self.rss_kib += other.rss_kib;
         self.pss_kib += other.pss_kib;
         self.private_kib += other.private_kib;
+        self.anonymous_kib += other.anonymous_kib;
     }
 }
 
@@ -174,14 +177,29 @@ pub(super) fn by_thread(pid: u32, start: &Reading, end: &Reading) -> Vec<(String
 /// # Errors
 /// When the process is gone.
 pub(super) fn memory(pid: u32) -> anyhow::Result<Memory> {
-    let mut sum = Memory::default();
-    for pid in tree(pid) {
-        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
-            .with_context(|| format!("process {pid} is gone"))?;
-        let one = parse_smaps_rollup(&text).context("smaps_rollup")?;
-        sum += one;
-    }
-    Ok(sum)
+    tree(pid).into_iter().map(memory_alone).sum()
+}
+
+/// Nanoseconds that a process has used so far, without its descendants.
+///
+/// # Errors
+/// When the process is gone.
+pub(super) fn cpu_ns_alone(pid: u32) -> anyhow::Result<u64> {
+    let read = |tid| fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok();
+    let used = threads(pid).into_iter().filter_map(read);
+    let used: Vec<u64> = used.filter_map(|text| parse_schedstat(&text)).collect();
+    anyhow::ensure!(!used.is_empty(), "process {pid} is gone");
+    Ok(used.iter().sum())
+}
+
+/// Memory of a process without its descendants.
+///
+/// # Errors
+/// When the process is gone.
+pub(super) fn memory_alone(pid: u32) -> anyhow::Result<Memory> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+        .with_context(|| format!("process {pid} is gone"))?;
+    parse_smaps_rollup(&text).context("smaps_rollup")
 }
 
 fn parse_schedstat(text: &str) -> Option<u64> {
@@ -197,14 +215,15 @@ fn parse_stat(text: &str) -> Option<(u64, u64)> {
 }
 
 fn parse_smaps_rollup(text: &str) -> Option<Memory> {
-    let kib = |name: &str| {
+    let kib = |name: &str| -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_ascii_whitespace().next()?.parse().ok()
     };
     Some(Memory {
         rss_kib: kib("Rss:")?,
         pss_kib: kib("Pss:")?,
-        private_kib: kib("Anonymous:")?,
+        private_kib: kib("Private_Clean:")? + kib("Private_Dirty:")?,
+        anonymous_kib: kib("Anonymous:")?,
     })
 }
 

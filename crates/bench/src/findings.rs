@@ -54,9 +54,14 @@ impl Findings {
     }
 
     /// Notes a figure; what could not be measured is left out.
-    pub(super) fn value(&mut self, name: &'static str, value: impl Into<Measured>) {
+    pub(super) fn value(&mut self, name: impl AsRef<str>, value: impl Into<Measured>) {
         let value = value.into();
-        note(name, value, &mut self.values, &mut self.value_spreads);
+        note(
+            name.as_ref(),
+            value,
+            &mut self.values,
+            &mut self.value_spreads,
+        );
     }
 
     /// Says that a round is left out.

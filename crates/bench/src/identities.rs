@@ -1,7 +1,7 @@
 //! `heddle-lab bench identities`: what identities cost two nodes.
 //!
 //! Two scenarios. *Memory*: 45 service accounts on one node call 45 on the other, so that 2,025 pairs of
-//! identities have a mutual TLS connection each; how much more each node holds then. *Storm*: callers
+//! identities have a link each, over a mutual TLS connection; how much more each node holds then. *Storm*: callers
 //! that do nothing but shake hands come to one node, 500 a second; what those notice that were
 //! there before. `docs/benchmarks.md` explains every choice.
 

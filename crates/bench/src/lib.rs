@@ -26,6 +26,7 @@ mod confine;
 mod cost;
 mod elastic;
 mod findings;
+mod fixed_rate;
 mod grpc;
 mod handshakes;
 mod http;

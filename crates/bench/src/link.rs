@@ -35,7 +35,7 @@ pub struct Link {
     /// Another Heddle whose links are measured beside, such as an older build.
     #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
     peers: Vec<(String, PathBuf)>,
-    /// Only these ways: http1-plain, http1-mtls, http2-mtls, link-mtls, envoy (ratios need both sides).
+    /// Only these ways: http1-plain, http1-mtls, http2-mtls, link-mtls, envoy-http1, envoy-http2 (ratios need both sides).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
 }

@@ -185,6 +185,12 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// Processors that a process has used, on average.
+    pub(super) fn cores(&self, name: &str) -> f64 {
+        let used = self.cpu.get(name).map_or(0, |used| used.cpu_ns);
+        used as f64 / 1e9 / self.seconds
+    }
+
     /// Requests answered each second.
     pub(super) fn per_s(&self) -> f64 {
         self.requests as f64 / self.seconds

@@ -15,6 +15,7 @@ use chart::Panel;
 use kind::Kind;
 
 mod chart;
+mod cost;
 mod cpu;
 mod crash;
 mod figures;

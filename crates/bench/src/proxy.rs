@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::install::{self, Peers};
 use super::machine::Machine;
-use super::report::{Cell, Report, Run};
+use super::report::{Cell, ENVOY_PAIRS, Report, Run};
 use super::runner::{Network, RunOptions, Subject};
 use super::systems::{ProxyKind, System, Traffic};
 use super::{plot, table};
@@ -170,7 +170,14 @@ fn systems(options: &Comparison, traffic: Traffic, peers: &Peers) -> anyhow::Res
     for (name, path) in &options.peers {
         systems.push(System::new(name, ProxyKind::Heddle, path)?);
     }
-    systems.push(System::new("envoy", ProxyKind::Envoy, &peers.envoy)?);
+    if traffic == Traffic::MutualTls {
+        // Which of the two is better depends on the figure and on the machine: both are measured.
+        let [http1, http2] = ENVOY_PAIRS;
+        systems.push(System::new(http1, ProxyKind::Envoy, &peers.envoy)?);
+        systems.push(System::new(http2, ProxyKind::Envoy, &peers.envoy)?.over_http2());
+    } else {
+        systems.push(System::new("envoy", ProxyKind::Envoy, &peers.envoy)?);
+    }
     systems.push(System::new("haproxy", ProxyKind::Haproxy, &peers.haproxy)?);
     systems.push(System::new("nginx", ProxyKind::Nginx, &peers.nginx)?);
     let mut names: Vec<&str> = systems.iter().map(|system| system.name.as_str()).collect();

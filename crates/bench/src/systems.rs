@@ -52,6 +52,8 @@ pub(super) struct System {
     pub(super) version: String,
     /// A settings file, for a Heddle.
     pub(super) settings: Option<PathBuf>,
+    /// Whether a pair of Envoys speaks HTTP/2 between them. Heddle's settings say it for Heddle.
+    pub(super) http2: bool,
 }
 
 /// What proxies carry, and how.
@@ -79,7 +81,7 @@ pub(super) struct Work {
     pub(super) policy: bool,
     /// Whether the endpoints are no workloads of the mesh.
     pub(super) elsewhere: bool,
-    /// Whether a pair of Envoys speaks HTTP/2 between them. Heddle's settings say it for Heddle.
+    /// Whether HTTP/2 is spoken between two Envoys: [`System::http2`] of those that get this work.
     pub(super) http2: bool,
 }
 
@@ -204,7 +206,16 @@ impl System {
             program: program.to_owned(),
             version: version(&text).unwrap_or("unknown").to_owned(),
             settings: None,
+            http2: false,
         })
+    }
+
+    /// The same Envoy, whose pair speaks HTTP/2.
+    pub(super) fn over_http2(self) -> System {
+        System {
+            http2: true,
+            ..self
+        }
     }
 
     /// The same Heddle with a settings file.

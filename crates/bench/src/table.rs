@@ -60,6 +60,8 @@ fn sections() -> Vec<(&'static str, Measure, Vec<Cells>)> {
         ("CPU µs/request", |row| plain(row, "cpu_us_per_request", 2)),
         ("p50 µs", |row| plain(row, "p50_us", 0)),
         ("p99 µs", |row| plain(row, "p99_us", 0)),
+        ("RSS MiB", |row| plain(row, "rss_mib", 1)),
+        ("private MiB", |row| plain(row, "private_mib", 1)),
         ("busy: proxy", |row| percent(row, "proxy_cores")),
         ("client", |row| percent(row, "client_cores")),
         ("upstream", |row| percent(row, "upstream_cores")),
@@ -85,7 +87,7 @@ fn sections() -> Vec<(&'static str, Measure, Vec<Cells>)> {
             throughput.clone(),
         ),
         (
-            "As fast as it goes, a whole core (calibration)",
+            "As fast as it goes, a whole core (client or upstream may be the limit)",
             Measure::WholeCore,
             throughput,
         ),

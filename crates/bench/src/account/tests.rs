@@ -15,13 +15,14 @@ fn schedstat_starts_with_the_time_on_cpu() {
 
 #[test]
 fn a_rollup_yields_all_sums() {
-    let text = "55d0-7ffe ---p 0 00:00 0  [rollup]\nRss:  1234 kB\nPss:  567 kB\nPss_Dirty: 1 kB\nPrivate_Clean: 8 kB\nAnonymous: 9 kB\n";
+    let text = "55d0-7ffe ---p 0 00:00 0  [rollup]\nRss:  1234 kB\nPss:  567 kB\nPss_Dirty: 1 kB\nPrivate_Clean: 8 kB\nPrivate_Dirty: 20 kB\nAnonymous: 9 kB\n";
     assert_eq!(
         parse_smaps_rollup(text),
         Some(Memory {
             rss_kib: 1234,
             pss_kib: 567,
-            private_kib: 9
+            private_kib: 28,
+            anonymous_kib: 9,
         })
     );
     assert_eq!(parse_smaps_rollup("Rss: 1 kB\n"), None);

@@ -80,7 +80,7 @@ pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyh
 /// Starts the callers. They share the core of the load generator, which the kernel prefers.
 fn begin(far: SocketAddr, dir: &Path) -> anyhow::Result<Child> {
     let name = identity("far")?.server_name().context("too long a name")?;
-    let protocol = std::str::from_utf8(heddle_transport::Protocol::Http1.alpn())?;
+    let protocol = std::str::from_utf8(heddle_transport::Protocol::default().alpn())?;
     let mut command = vec![std::env::current_exe()?.into_os_string()];
     command.extend(words(["handshakes", "--to", &far.to_string()]));
     command.extend(words(["--name", &name, "--protocol", protocol]));

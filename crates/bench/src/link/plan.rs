@@ -60,7 +60,7 @@ pub(super) struct LinkPlan {
 }
 
 impl LinkPlan {
-    /// About half an hour with all five ways.
+    /// About half an hour with all six ways.
     pub(super) fn full() -> LinkPlan {
         let browser =
             [128, 0, 4096].map(|bytes| [false, true].map(|c| kind(Head::Browser, bytes, c)));

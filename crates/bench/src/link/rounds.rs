@@ -7,6 +7,7 @@ use super::plan::{LinkPlan, RequestKind};
 use super::way::{Way, Ways};
 use crate::child::{Child, words};
 use crate::findings::Findings;
+use crate::fixed_rate::{self, Carried};
 use crate::load::{Head, Outcome};
 use crate::report::Cell;
 use crate::sheet::Sheet;
@@ -15,7 +16,7 @@ use crate::systems::{Running, Traffic, Work};
 
 /// Half a core for both proxies: little enough that they saturate before load generator and upstream.
 const HELD_TO_CORES: f64 = 0.5;
-/// The part of the slowest pair's best that all are offered.
+/// The part of the slowest pair's best that all are offered at most.
 const OFFERED_SHARE: f64 = 0.7;
 /// Connections of a busy pair.
 const BUSY: u32 = 64;
@@ -101,7 +102,6 @@ impl Rounds<'_> {
     fn start_all(&self) -> anyhow::Result<Vec<Running>> {
         let mesh = Work {
             methods: &["GET", "POST"],
-            http2: true,
             ..self.stage.work(1, 1)
         };
         let start = |(index, way): (usize, &Way)| {
@@ -121,18 +121,46 @@ impl Rounds<'_> {
     fn calibrate(&mut self, running: &[Running]) -> anyhow::Result<Vec<f64>> {
         let mut rates = Vec::new();
         for &kind in &self.plan.kinds {
-            let mut slowest = f64::INFINITY;
+            let mut all = Vec::new();
             for (index, pair) in running.iter().enumerate() {
-                let found = self.load(pair, Offer::busy(kind), self.plan.calibration_s);
+                let offer = Offer::busy(kind);
+                let found = self.load(pair, offer, self.plan.calibration_s);
+                let held = self.held(index, pair, kind, self.plan.calibration_s)?;
                 match found {
-                    Ok(outcome) => slowest = slowest.min(outcome.per_s()),
+                    Ok(outcome) => {
+                        all.push(Carried::of(&outcome, held.and_then(Result::ok).as_ref()));
+                    }
                     Err(error) => self.problem(index, kind, 0, &error),
                 }
             }
-            anyhow::ensure!(slowest.is_finite(), "no pair carried {kind}");
-            rates.push((slowest * OFFERED_SHARE).max(1.0));
+            let Some(rate) = fixed_rate::guess(&all, OFFERED_SHARE) else {
+                anyhow::bail!("no pair carried {kind}");
+            };
+            rates.push(self.settled(running, kind, rate)?);
         }
         Ok(rates)
+    }
+
+    /// That rate, lowered until no pair is close to its limit.
+    fn settled(&self, running: &[Running], kind: RequestKind, rate: f64) -> anyhow::Result<f64> {
+        let mut busy: Vec<&Running> = running.iter().collect();
+        fixed_rate::settle(rate, |rate| {
+            let mut most: f64 = 0.0;
+            for pair in std::mem::take(&mut busy) {
+                let offer = Offer {
+                    rate: Some(rate),
+                    ..Offer::busy(kind)
+                };
+                let seconds = self.plan.calibration_s;
+                let found = self.offered(pair, offer, seconds);
+                let used = found.map_or(0.0, |outcome| outcome.cores("proxy"));
+                if !fixed_rate::is_enough(used) {
+                    busy.push(pair);
+                }
+                most = most.max(used);
+            }
+            Ok(most)
+        })
     }
 
     fn fixed_rate(
@@ -147,7 +175,12 @@ impl Rounds<'_> {
             rate: Some(rate),
             ..Offer::busy(kind)
         };
-        match self.load(pair, offer, self.plan.window_s) {
+        let found = self.load(pair, offer, self.plan.window_s);
+        let found = found.and_then(|outcome| match fixed_rate::at_its_limit(&outcome) {
+            Some(why) => Err(anyhow::anyhow!(why)),
+            None => Ok(outcome),
+        });
+        match found {
             Ok(outcome) => self.add_times(round, index, &kind.to_string(), &outcome),
             Err(error) => self.problem(index, kind, round, &error),
         }
@@ -160,12 +193,9 @@ impl Rounds<'_> {
         pair: &Running,
         kind: RequestKind,
     ) -> anyhow::Result<()> {
-        let Ok(groups) = &self.stage.groups else {
+        let Some(found) = self.held(index, pair, kind, self.plan.window_s)? else {
             return Ok(());
         };
-        groups[index].hold(Some(HELD_TO_CORES))?;
-        let found = self.load(pair, Offer::busy(kind), self.plan.window_s);
-        groups[index].hold(None)?;
         match found {
             Ok(outcome) => {
                 self.add("qps", index, &kind.to_string(), round, outcome.per_s());
@@ -173,6 +203,23 @@ impl Rounds<'_> {
             Err(error) => self.problem(index, kind, round, &error),
         }
         Ok(())
+    }
+
+    /// Loads a pair as fast as it goes with half a core. `None`: without a group there is no quota.
+    fn held(
+        &self,
+        index: usize,
+        pair: &Running,
+        kind: RequestKind,
+        seconds: f64,
+    ) -> anyhow::Result<Option<anyhow::Result<Outcome>>> {
+        let Ok(groups) = &self.stage.groups else {
+            return Ok(None);
+        };
+        groups[index].hold(Some(HELD_TO_CORES))?;
+        let found = self.load(pair, Offer::busy(kind), seconds);
+        groups[index].hold(None)?;
+        Ok(Some(found))
     }
 
     /// Bytes of every kind of requests on a busy pair, and of the main kinds on one that says little.
@@ -246,12 +293,16 @@ impl Rounds<'_> {
 
     /// Loads a pair for a window of so many seconds.
     fn load(&self, pair: &Running, offer: Offer, seconds: f64) -> anyhow::Result<Outcome> {
-        let more = offer.words();
-        let outcome = self
-            .stage
-            .load_with(pair, offer.cell(), &more, offer.rate, seconds)?;
+        let outcome = self.offered(pair, offer, seconds)?;
         outcome.check(offer.rate)?;
         Ok(outcome)
+    }
+
+    /// The same, whatever of it was carried.
+    fn offered(&self, pair: &Running, offer: Offer, seconds: f64) -> anyhow::Result<Outcome> {
+        let more = offer.words();
+        self.stage
+            .load_with(pair, offer.cell(), &more, offer.rate, seconds)
     }
 
     /// Loads a pair with so many requests.
@@ -276,6 +327,7 @@ impl Rounds<'_> {
     fn add_times(&mut self, round: usize, index: usize, cell: &str, outcome: &Outcome) {
         for (name, figure) in [
             ("cpu_us", outcome.cpu_us("proxy")),
+            ("core_percent", outcome.cores("proxy") * 100.0),
             ("offered_per_s", outcome.per_s()),
             ("p50_us", outcome.p50_us),
             ("p99_us", outcome.p99_us),

@@ -5,6 +5,7 @@ use super::rounds::quiet_cell;
 use super::way::{Way, name_of_other};
 use crate::findings::Findings;
 use crate::sheet::Sheet;
+use crate::statistics::Spread;
 
 /// What a ratio should be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,88 +16,97 @@ enum Bar {
     None,
 }
 
-/// A ratio: its name, the figure, whose in whose, of which requests, and its bar.
-type Ratio = (&'static str, &'static str, [Way; 2], RequestKind, Bar);
+/// Ways of which any may be meant.
+type Ways = &'static [Way];
+
+/// A ratio: its name, the figure, whose in whose, of which requests, and its bar. Less is better in each that has
+/// several ways on a side: of these, the one counts that makes it the largest.
+type Ratio = (&'static str, &'static str, [Ways; 2], RequestKind, Bar);
+
+const LINK: Ways = &[Way::LinkMtls];
+const HTTP1: Ways = &[Way::Http1Mtls];
+const HTTP2: Ways = &[Way::Http2Mtls];
+/// The better of them is the peer.
+const ENVOYS: Ways = &[Way::EnvoyHttp1, Way::EnvoyHttp2];
 
 const RATIOS: [Ratio; 16] = {
     use Bar::{AtLeast, AtMost, None};
-    use Way::{Envoy, Http1Mtls, Http2Mtls, LinkMtls};
     const OVERHEAD: &str = "overhead_bytes";
     [
         (
             "bytes_vs_http1",
             "bytes",
-            [LinkMtls, Http1Mtls],
+            [LINK, HTTP1],
             CONSTANT,
             AtMost(0.35),
         ),
         (
             "bytes_vs_http1_changing",
             "bytes",
-            [LinkMtls, Http1Mtls],
+            [LINK, HTTP1],
             CHANGING,
             AtMost(0.5),
         ),
         (
             "overhead_bytes_vs_http2",
             OVERHEAD,
-            [LinkMtls, Http2Mtls],
+            [LINK, HTTP2],
             CHANGING,
             AtMost(0.8),
         ),
         (
             "overhead_bytes_vs_http2_constant",
             OVERHEAD,
-            [LinkMtls, Http2Mtls],
+            [LINK, HTTP2],
             CONSTANT,
             AtMost(0.55),
         ),
         (
             "overhead_bytes_vs_envoy_http2",
             OVERHEAD,
-            [LinkMtls, Envoy],
+            [LINK, &[Way::EnvoyHttp2]],
             CHANGING,
             None,
         ),
         (
             "overhead_bytes_vs_envoy_http2_constant",
             OVERHEAD,
-            [LinkMtls, Envoy],
+            [LINK, &[Way::EnvoyHttp2]],
             CONSTANT,
             None,
         ),
         (
             "qps_vs_http1_mtls",
             "qps",
-            [LinkMtls, Http1Mtls],
+            [LINK, HTTP1],
             CHANGING,
             AtLeast(1.15),
         ),
         (
             "qps_vs_http1_mtls_constant",
             "qps",
-            [LinkMtls, Http1Mtls],
+            [LINK, HTTP1],
             CONSTANT,
             None,
         ),
         (
             "qps_vs_http2_mtls",
             "qps",
-            [LinkMtls, Http2Mtls],
+            [LINK, HTTP2],
             CHANGING,
             AtLeast(1.25),
         ),
         (
             "qps_vs_http2_mtls_constant",
             "qps",
-            [LinkMtls, Http2Mtls],
+            [LINK, HTTP2],
             CONSTANT,
             None,
         ),
         (
             "cpu_link_vs_envoy",
             "cpu_us",
-            [LinkMtls, Envoy],
+            [LINK, ENVOYS],
             CHANGING,
             AtMost(0.385),
         ),
@@ -104,35 +114,23 @@ const RATIOS: [Ratio; 16] = {
         (
             "cpu_link_vs_envoy_saturated",
             "qps",
-            [Envoy, LinkMtls],
+            [ENVOYS, LINK],
             CHANGING,
             AtMost(0.385),
         ),
-        (
-            "cpu_link_vs_http1",
-            "cpu_us",
-            [LinkMtls, Http1Mtls],
-            CHANGING,
-            None,
-        ),
+        ("cpu_link_vs_http1", "cpu_us", [LINK, HTTP1], CHANGING, None),
         (
             "cpu_http1_vs_envoy",
             "cpu_us",
-            [Http1Mtls, Envoy],
+            [HTTP1, ENVOYS],
             CHANGING,
             None,
         ),
-        (
-            "p99_link_vs_http1",
-            "p99_us",
-            [LinkMtls, Http1Mtls],
-            CHANGING,
-            None,
-        ),
+        ("p99_link_vs_http1", "p99_us", [LINK, HTTP1], CHANGING, None),
         (
             "p99_link_vs_envoy",
             "p99_us",
-            [LinkMtls, Envoy],
+            [LINK, ENVOYS],
             CHANGING,
             None,
         ),
@@ -140,15 +138,16 @@ const RATIOS: [Ratio; 16] = {
 };
 
 /// Medians by name: of which way, which requests.
-const VALUES: [(&str, &str, Way, RequestKind); 8] = [
+const VALUES: [(&str, &str, Way, RequestKind); 9] = [
     ("http1_mtls_bytes", "bytes", Way::Http1Mtls, CONSTANT),
     ("link_mtls_bytes", "bytes", Way::LinkMtls, CONSTANT),
     ("link_mtls_bytes_changing", "bytes", Way::LinkMtls, CHANGING),
-    ("envoy_http2_bytes", "bytes", Way::Envoy, CONSTANT),
+    ("envoy_http2_bytes", "bytes", Way::EnvoyHttp2, CONSTANT),
     ("http1_mtls_cpu_us", "cpu_us", Way::Http1Mtls, CHANGING),
     ("link_mtls_cpu_us", "cpu_us", Way::LinkMtls, CHANGING),
     ("http2_mtls_cpu_us", "cpu_us", Way::Http2Mtls, CHANGING),
-    ("envoy_cpu_us", "cpu_us", Way::Envoy, CHANGING),
+    ("envoy_http1_cpu_us", "cpu_us", Way::EnvoyHttp1, CHANGING),
+    ("envoy_http2_cpu_us", "cpu_us", Way::EnvoyHttp2, CHANGING),
 ];
 
 /// Says what was found.
@@ -164,6 +163,7 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
     findings.say(sheet.table(&[
         ("requests/s", "offered_per_s", 0),
         ("CPU µs/request, both", "cpu_us", 1),
+        ("% of their core", "core_percent", 0),
         ("p50 µs", "p50_us", 0),
         ("p99 µs", "p99_us", 0),
     ]));
@@ -171,7 +171,8 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
     findings.say(sheet.table(&[("requests/s", "qps", 0)]));
     sheet.tell_problems(findings);
     for (name, figure, [ours, theirs], kind, bar) in RATIOS {
-        let ratio = sheet.ratio(figure, (ours.name(), theirs.name()), &kind.to_string());
+        let each = quotients(sheet, figure, [ours, theirs], kind);
+        let ratio = largest(each.iter().map(|(_, ratio)| ratio)).cloned();
         let median = ratio.as_ref().map(|ratio| ratio.median);
         if let (Some(found), Some(said)) = (median, bar.said()) {
             let verdict = if bar.is_reached(found) {
@@ -182,14 +183,47 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
             findings.say(format!("{name:34} {found:5.2}, to be {said}: {verdict}"));
         }
         findings.ratio(name, ratio);
+        if ours.len().max(theirs.len()) > 1 {
+            for (envoy, ratio) in each {
+                let between = envoy.name().replacen("envoy-", "", 1);
+                findings.ratio(format!("{name}_{between}"), Some(ratio));
+            }
+        }
     }
     for (name, figure, way, kind) in VALUES {
         findings.value(name, sheet.spread(figure, way.name(), &kind.to_string()));
     }
+    let envoys = ENVOYS.iter();
+    let envoys = envoys.filter_map(|way| sheet.spread("cpu_us", way.name(), &CHANGING.to_string()));
+    let better = envoys.min_by(|one, other| one.median.total_cmp(&other.median));
+    findings.value("envoy_cpu_us", better);
     let quiet = |way: Way| sheet.spread("cpu_us", way.name(), &quiet_cell(CHANGING));
     findings.value("http1_mtls_quiet_cpu_us", quiet(Way::Http1Mtls));
     findings.value("link_mtls_quiet_cpu_us", quiet(Way::LinkMtls));
     findings.rows.extend(sheet.rows());
+}
+
+/// The quotients of each of ours in each of theirs that were measured, with the way that makes the difference.
+fn quotients(
+    sheet: &Sheet,
+    figure: &'static str,
+    [ours, theirs]: [Ways; 2],
+    kind: RequestKind,
+) -> Vec<(Way, Spread)> {
+    let pairs = ours
+        .iter()
+        .flat_map(|one| theirs.iter().map(move |other| (*one, *other)));
+    let quotient = |(one, other): (Way, Way)| {
+        let ratio = sheet.ratio(figure, (one.name(), other.name()), &kind.to_string())?;
+        let differs = if ours.len() > 1 { one } else { other };
+        Some((differs, ratio))
+    };
+    pairs.filter_map(quotient).collect()
+}
+
+/// The one that is the least favourable to what is compared, where less is better.
+fn largest<'s>(ratios: impl Iterator<Item = &'s Spread>) -> Option<&'s Spread> {
+    ratios.max_by(|one, other| one.median.total_cmp(&other.median))
 }
 
 /// Says what links cost beside those of another Heddle.
@@ -244,6 +278,28 @@ mod tests {
         );
         let names: BTreeSet<&str> = VALUES.iter().map(|value| value.0).collect();
         assert_eq!(names.len(), VALUES.len());
+    }
+
+    #[test]
+    fn of_two_pairs_of_envoys_the_better_one_counts_and_both_are_known() {
+        let mut sheet = Sheet::default();
+        let cell = CHANGING.to_string();
+        for (way, cpu_us, qps) in [
+            (Way::LinkMtls, 40.0, 10_000.0),
+            (Way::EnvoyHttp1, 100.0, 5_000.0),
+            (Way::EnvoyHttp2, 160.0, 4_000.0),
+        ] {
+            sheet.add("cpu_us", way.name(), &cell, 0, cpu_us);
+            sheet.add("qps", way.name(), &cell, 0, qps);
+        }
+        let found = |figure, sides| {
+            let each = quotients(&sheet, figure, sides, CHANGING);
+            let names: Vec<&str> = each.iter().map(|(way, _)| way.name()).collect();
+            assert_eq!(names, ["envoy-http1", "envoy-http2"]);
+            largest(each.iter().map(|(_, ratio)| ratio)).map(|ratio| ratio.median)
+        };
+        assert_eq!(found("cpu_us", [LINK, ENVOYS]), Some(0.4));
+        assert_eq!(found("qps", [ENVOYS, LINK]), Some(0.5));
     }
 
     #[test]

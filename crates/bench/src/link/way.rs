@@ -10,6 +10,7 @@ use anyhow::Context;
 use crate::authority::Authority;
 use crate::child::Confinement;
 use crate::findings::Findings;
+use crate::report::ENVOY_PAIRS;
 use crate::systems::{ProxyKind, Running, System, Work};
 
 /// How a request gets from the near proxy to the far one.
@@ -23,17 +24,20 @@ pub(super) enum Way {
     Http2Mtls,
     /// The link protocol.
     LinkMtls,
-    /// Two Envoys with HTTP/2 between them.
-    Envoy,
+    /// Two Envoys with HTTP/1.1 over mutual TLS between them: a connection for each exchange under way.
+    EnvoyHttp1,
+    /// The same with HTTP/2.
+    EnvoyHttp2,
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 5] = [
+    pub(super) const ALL: [Way; 6] = [
         Way::Http1Plain,
         Way::Http1Mtls,
         Way::Http2Mtls,
         Way::LinkMtls,
-        Way::Envoy,
+        Way::EnvoyHttp1,
+        Way::EnvoyHttp2,
     ];
 
     /// What tables and ratios call it.
@@ -43,14 +47,15 @@ impl Way {
             Way::Http1Mtls => "http1-mtls",
             Way::Http2Mtls => "http2-mtls",
             Way::LinkMtls => "link-mtls",
-            Way::Envoy => "envoy",
+            Way::EnvoyHttp1 => ENVOY_PAIRS[0],
+            Way::EnvoyHttp2 => ENVOY_PAIRS[1],
         }
     }
 
     /// What the settings of the nodes say, where they have a say.
     fn between_nodes(self) -> Option<&'static str> {
         match self {
-            Way::Http1Plain | Way::Envoy => None,
+            Way::Http1Plain | Way::EnvoyHttp1 | Way::EnvoyHttp2 => None,
             Way::Http1Mtls => Some("http1"),
             Way::Http2Mtls => Some("http2"),
             Way::LinkMtls => Some("link"),
@@ -104,7 +109,7 @@ impl Ways {
         let system = &self.systems[index];
         match self.ways[index] {
             Way::Http1Plain => system.start_row(work, place),
-            Way::Http1Mtls | Way::Http2Mtls | Way::LinkMtls | Way::Envoy => {
+            Way::Http1Mtls | Way::Http2Mtls | Way::LinkMtls | Way::EnvoyHttp1 | Way::EnvoyHttp2 => {
                 system.start_pair(work, place, &Authority::new()?)
             }
         }
@@ -139,10 +144,11 @@ pub(super) fn find(
             continue;
         }
         let (kind, program) = match way {
-            Way::Envoy => (ProxyKind::Envoy, programs.envoy),
+            Way::EnvoyHttp1 | Way::EnvoyHttp2 => (ProxyKind::Envoy, programs.envoy),
             _ => (ProxyKind::Heddle, programs.heddle),
         };
         let mut system = System::new(way.name(), kind, program)?;
+        system.http2 = way == Way::EnvoyHttp2;
         if let Some(between_nodes) = way.between_nodes() {
             let file = dir.path().join(format!("{}.yaml", way.name()));
             fs::write(&file, settings(between_nodes))?;

@@ -1,5 +1,6 @@
 //! `heddle-lab bench node-cpu`: processor time of all proxies as requests become more.
 
+use super::cost;
 use super::figures::Figures;
 use super::kind::Kind;
 use super::rounds::{self, BESIDE};
@@ -22,14 +23,14 @@ const TITLES: [&str; 2] = [
 pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-cpu", &Kind::ALL)?;
     let mut figures = Figures::default();
-    let measured = measure(&experiment, &mut figures);
+    let measured = measure(&mut experiment, &mut figures);
     report(&mut experiment, &figures);
     let panel = |(title, name)| figures.panel(title, "requests/s", name, &RATES);
     let panels = [(TITLES[0], "proxy_us"), (TITLES[1], "path_us")].map(panel);
     experiment.conclude(measured, &panels)
 }
 
-fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result<()> {
+fn measure(experiment: &mut NodeExperiment, figures: &mut Figures) -> anyhow::Result<()> {
     let shape = SceneShape {
         near: 1,
         ..SceneShape::default()
@@ -43,7 +44,13 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
         &RATES,
         figures,
         |scene, rate, round, figures| one(scene, (rate, round), seconds, figures),
-    )
+    )?;
+    let node = scenes.iter().find(|scene| scene.kind == Kind::Node);
+    if let Some(scene) = node {
+        let seconds = if experiment.runner.quick { 2 } else { 5 };
+        cost::run(scene, RATES[1], seconds, &mut experiment.runner.findings)?;
+    }
+    Ok(())
 }
 
 fn one(

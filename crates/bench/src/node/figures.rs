@@ -1,6 +1,6 @@
 //! What was found: of which system, where along the axis, in which round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -45,6 +45,13 @@ impl Figures {
 
     pub(super) fn median(&self, name: &'static str, kind: Kind, at: u32) -> Option<f64> {
         self.spread(name, kind, at).map(|spread| spread.median)
+    }
+
+    /// The places at which any system has that figure.
+    pub(super) fn places(&self, name: &'static str) -> Vec<u32> {
+        let keys = self.found.keys().filter(|(found, ..)| *found == name);
+        let places: BTreeSet<u32> = keys.map(|(_, _, at)| *at).collect();
+        places.into_iter().collect()
     }
 
     /// The median over rounds and places of the quotient of two systems, each taken where both were measured

@@ -3,8 +3,11 @@
 //! Every pod but one is a server with a Service, a service account and one connection that the client keeps open
 //! to it; each has answered before anything is read. One lab at a time.
 
+use std::fs;
 use std::thread;
 use std::time::Duration;
+
+use anyhow::Context;
 
 use super::figures::Figures;
 use super::kind::Kind;
@@ -14,9 +17,12 @@ use held::Held;
 
 mod held;
 
+const ROUNDS: usize = 3;
 /// Servers on the node.
 const FULL: [u32; 5] = [1, 10, 50, 100, 200];
 const QUICK: [u32; 4] = [1, 10, 100, 200];
+/// How much of the memory that is free proxies may take.
+const FREE_SHARE: f64 = 0.8;
 /// The count of the ratios.
 const RATIO_AT: u32 = 100;
 const TITLE: &str = "memory of all proxies of a node (MiB)";
@@ -29,27 +35,12 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-memory", &Kind::CARRIED)?;
     let mut figures = Figures::default();
     let measured = measure(&experiment, &mut figures);
-    let places = if options.run.quick {
-        &QUICK[..]
-    } else {
-        &FULL[..]
-    };
-    let drawn = estimate(&mut figures);
-    report(&mut experiment, &figures, drawn);
-    let panel = figures.panel(TITLE, "pods on the node", "mib", &all_places(places));
+    let places = figures.places("mib");
+    let drawn = estimate(&mut figures, &places);
+    let places = figures.places("mib");
+    report(&mut experiment, &figures, &places, drawn);
+    let panel = figures.panel(TITLE, "pods on the node", "mib", &places);
     experiment.conclude(measured, &[panel])
-}
-
-/// Every place that any system was measured at.
-fn all_places(places: &[u32]) -> Vec<u32> {
-    let mut all: Vec<u32> = places
-        .iter()
-        .copied()
-        .chain(counts(Kind::Envoy, false))
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
 }
 
 /// How many pods are tried: a proxy for each of two hundred pods says nothing that one for each of a hundred does
@@ -58,21 +49,31 @@ fn counts(kind: Kind, quick: bool) -> Vec<u32> {
     let all = if quick { &QUICK[..] } else { &FULL[..] };
     match (kind, quick) {
         (Kind::Envoy, true) => vec![1, 10],
-        (Kind::Envoy, false) | (Kind::Pod, true) => vec![1, 10, 25],
+        (Kind::Pod, true) => vec![1, 10, 25],
+        (Kind::Envoy, false) => vec![1, 10, 25, 100],
         (Kind::Pod, false) => vec![1, 10, 25, 50, 100],
         (Kind::Direct | Kind::Node, _) => all.to_vec(),
     }
 }
 
 fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result<()> {
-    for round in 0..experiment.rounds(1, 3) {
+    for round in 0..experiment.rounds(1, ROUNDS) {
         for kind in &experiment.kinds {
-            for at in counts(*kind, experiment.runner.quick) {
+            for wanted in counts(*kind, experiment.runner.quick) {
+                let at = that_fit(figures, *kind, wanted, available_mib()?);
                 eprintln!("round {}: {kind}, {at} pods", round + 1);
-                match hold(experiment, *kind, at) {
+                let shape = SceneShape {
+                    near: at,
+                    ..SceneShape::default()
+                };
+                match hold(experiment, *kind, shape) {
                     Ok((idle, used)) => {
                         used.note(figures, (*kind, at, round));
                         figures.add("idle_mib", *kind, at, round, idle.mib());
+                        if *kind != Kind::Envoy {
+                            // A Heddle knows every Service in any case.
+                            figures.add("configured_mib", *kind, at, round, idle.mib());
+                        }
                     }
                     // More proxies than this machine starts in time; what was measured with fewer stands.
                     Err(error) if at > 1 => figures.problem(*kind, round, &error),
@@ -81,16 +82,68 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
             }
         }
     }
+    configured(experiment, figures)
+}
+
+/// Envoys that know every Service, once, as many as were measured otherwise.
+fn configured(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result<()> {
+    let Some(at) = most_real(figures, Kind::Envoy) else {
+        return Ok(());
+    };
+    eprintln!("envoy, {at} pods, each knows every Service");
+    let shape = SceneShape {
+        near: at,
+        sidecars_know_all: true,
+        ..SceneShape::default()
+    };
+    match hold(experiment, Kind::Envoy, shape) {
+        Ok((idle, _)) => figures.add("configured_mib", Kind::Envoy, at, 0, idle.mib()),
+        Err(error) => figures.problem(Kind::Envoy, 0, &error),
+    }
     Ok(())
+}
+
+/// The largest count of which a system's proxies were started.
+fn most_real(figures: &Figures, kind: Kind) -> Option<u32> {
+    let places = figures.places("processes").into_iter();
+    places
+        .filter(|at| figures.median("processes", kind, *at).is_some())
+        .max()
+}
+
+/// So many of the pods that are wanted as have room in what is free, by what each has taken with fewer.
+fn that_fit(figures: &Figures, kind: Kind, wanted: u32, free_mib: f64) -> u32 {
+    let measured = most_real(figures, kind).filter(|at| *at < wanted);
+    let Some((at, mib)) = measured.and_then(|at| Some((at, figures.median("mib", kind, at)?)))
+    else {
+        return wanted;
+    };
+    let each_mib = mib / f64::from(at);
+    let fit = (free_mib * FREE_SHARE / each_mib) as u32;
+    wanted.min(fit.max(at))
+}
+
+/// What the kernel says could be had without anything being swapped.
+fn available_mib() -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+    let kib = parse_available(&text).context("MemAvailable")?;
+    Ok(kib as f64 / 1024.0)
+}
+
+fn parse_available(meminfo: &str) -> Option<u64> {
+    let mut lines = meminfo.lines();
+    let found = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    found.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// What is held in a lab with so many servers, each of which has answered: without a client's connection, and with
 /// one to each.
-fn hold(experiment: &NodeExperiment, kind: Kind, servers: u32) -> anyhow::Result<(Held, Held)> {
-    let shape = SceneShape {
-        near: servers,
-        ..SceneShape::default()
-    };
+fn hold(
+    experiment: &NodeExperiment,
+    kind: Kind,
+    shape: SceneShape,
+) -> anyhow::Result<(Held, Held)> {
+    let servers = shape.near;
     let scene = Scene::up(kind, shape, &experiment.tools)?;
     let targets = (0..servers).map(|index| scene.target(&format!("near{index}")));
     let targets = targets.collect::<anyhow::Result<Vec<_>>>()?;
@@ -109,16 +162,16 @@ fn hold(experiment: &NodeExperiment, kind: Kind, servers: u32) -> anyhow::Result
 }
 
 /// Where a proxy for each pod was not measured at the count of the ratios, a line through what was. Returns the
-/// systems of which that is true.
-fn estimate(figures: &mut Figures) -> Vec<Kind> {
+/// systems of which that is true, with the most that were real.
+fn estimate(figures: &mut Figures, places: &[u32]) -> Vec<(Kind, u32)> {
     let mut estimated = Vec::new();
     for kind in [Kind::Pod, Kind::Envoy] {
         if figures.median("mib", kind, RATIO_AT).is_some() {
             continue;
         }
-        let counts = counts(kind, false).into_iter();
-        let points: Vec<(u32, f64)> = counts
-            .filter_map(|at| Some((at, figures.median("mib", kind, at)?)))
+        let points: Vec<(u32, f64)> = places
+            .iter()
+            .filter_map(|at| Some((*at, figures.median("mib", kind, *at)?)))
             .collect();
         if let (Some(first), Some(last)) = (points.first(), points.last())
             && first.0 < last.0
@@ -126,39 +179,63 @@ fn estimate(figures: &mut Figures) -> Vec<Kind> {
             let each = (last.1 - first.1) / f64::from(last.0 - first.0);
             let there = last.1 + each * f64::from(RATIO_AT - last.0);
             figures.add("mib", kind, RATIO_AT, 0, there);
-            estimated.push(kind);
+            estimated.push((kind, last.0));
         }
     }
     estimated
 }
 
-fn report(experiment: &mut NodeExperiment, figures: &Figures, estimated: Vec<Kind>) {
-    let places = all_places(&FULL);
+fn report(
+    experiment: &mut NodeExperiment,
+    figures: &Figures,
+    places: &[u32],
+    estimated: Vec<(Kind, u32)>,
+) {
     let findings = &mut experiment.runner.findings;
     findings
         .say("\nMemory of all proxies of a node: idle, and with a connection to each server (MiB)");
     let columns = [
         ("all, idle", "idle_mib", 1),
+        ("idle, know all", "configured_mib", 1),
         ("all, in use", "mib", 1),
+        ("of it private", "private_mib", 1),
         ("own", "own_mib", 1),
         ("program, once", "program_mib", 1),
         ("kernel", "kernel_mib", 1),
         ("of it BPF", "bpf_mib", 2),
         ("processes", "processes", 0),
     ];
-    findings.say(figures.table("pods", &places, &columns));
-    for kind in estimated {
+    findings.say(figures.table("pods", places, &columns));
+    for (kind, real) in estimated {
         findings.problem(format!(
-            "{kind} at {RATIO_AT} pods was not measured: a line through what was measured at fewer."
+            "{kind} at {RATIO_AT} pods was not measured: a line through what was measured up to {real} real ones."
         ));
     }
+    let real = most_real(figures, Kind::Envoy);
+    if let Some(real) = real {
+        findings.say(format!("  Up to {real} Envoys were real."));
+    }
+    findings.value("memory_envoy_real", real.map(f64::from));
     findings.tell(figures);
     findings.rows.extend(figures.rows("pods"));
-    for (name, theirs) in [
-        ("memory_node_vs_pod_100", Kind::Pod),
-        ("memory_node_vs_envoy_100", Kind::Envoy),
+    for (name, figure, theirs) in [
+        ("memory_node_vs_pod_100", "mib", Kind::Pod),
+        ("memory_node_vs_envoy_100", "mib", Kind::Envoy),
+        ("memory_idle_node_vs_pod_100", "idle_mib", Kind::Pod),
+        ("memory_idle_node_vs_envoy_100", "idle_mib", Kind::Envoy),
+        (
+            "memory_configured_node_vs_envoy_100",
+            "configured_mib",
+            Kind::Envoy,
+        ),
+        ("memory_private_node_vs_pod_100", "private_mib", Kind::Pod),
+        (
+            "memory_private_node_vs_envoy_100",
+            "private_mib",
+            Kind::Envoy,
+        ),
     ] {
-        let ratio = figures.ratio("mib", (Kind::Node, theirs), &[RATIO_AT]);
+        let ratio = figures.ratio(figure, (Kind::Node, theirs), &[RATIO_AT]);
         findings.ratio(name, ratio);
     }
     findings.value(
@@ -193,8 +270,24 @@ mod tests {
         figures.add("mib", Kind::Envoy, 1, 0, 50.0);
         figures.add("mib", Kind::Envoy, 10, 0, 230.0);
         figures.add("mib", Kind::Pod, 100, 0, 700.0);
-        assert_eq!(estimate(&mut figures), [Kind::Envoy]);
+        let places = figures.places("mib");
+        assert_eq!(places, [1, 10, 100]);
+        assert_eq!(estimate(&mut figures, &places), [(Kind::Envoy, 10)]);
         assert_eq!(figures.median("mib", Kind::Envoy, 100), Some(2030.0));
         assert_eq!(figures.median("mib", Kind::Pod, 100), Some(700.0));
+    }
+
+    #[test]
+    fn as_many_envoys_are_started_as_have_room() {
+        let mut figures = Figures::default();
+        assert_eq!(that_fit(&figures, Kind::Envoy, 25, 10.0), 25);
+        figures.add("mib", Kind::Envoy, 25, 0, 500.0);
+        figures.add("processes", Kind::Envoy, 25, 0, 25.0);
+        assert_eq!(that_fit(&figures, Kind::Envoy, 100, 4_000.0), 100);
+        assert_eq!(that_fit(&figures, Kind::Envoy, 100, 1_500.0), 60);
+        assert_eq!(that_fit(&figures, Kind::Envoy, 100, 100.0), 25);
+        assert_eq!(most_real(&figures, Kind::Envoy), Some(25));
+        let text = "MemTotal: 9 kB\nMemAvailable:   2048 kB\n";
+        assert_eq!(parse_available(text), Some(2048));
     }
 }

@@ -8,6 +8,8 @@ use super::rounds::{self, BESIDE};
 use super::scene::{PROXY, Scene, SceneShape};
 use super::{NodeBenchOptions, NodeExperiment};
 
+/// The pod that is held to its share.
+const SERVER: &str = "near0";
 /// What the pod has, in thousandths of a processor: little enough that the machine has time left for all
 /// other processes.
 const SHARES: [u32; 2] = [150, 300];
@@ -47,14 +49,11 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
         // Envoys start in their pods' groups; Heddle's are told from their pods by the group that they are in,
         // but that is another hierarchy.
         if scene.kind == Kind::Pod {
-            let own = scene
-                .proxies()
-                .into_iter()
-                .filter(|(pod, _)| pod == "near0");
+            let own = scene.proxies().into_iter().filter(|(pod, _)| pod == SERVER);
             let tree = own.flat_map(|(_, pid)| crate::account::tree(pid));
             let tree: Vec<u32> = tree.collect();
-            anyhow::ensure!(!tree.is_empty(), "near0 has no proxy of its own");
-            scene.pod_group("near0", "one").take_in(&tree)?;
+            anyhow::ensure!(!tree.is_empty(), "{SERVER} has no proxy of its own");
+            scene.pod_group(SERVER, "one").take_in(&tree)?;
         }
     }
     let seconds = if experiment.runner.quick { "2" } else { "4" };
@@ -74,17 +73,26 @@ fn one(
     seconds: &str,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    let pod = scene.pod_group("near0", "one");
+    let pod = scene.pod_group(SERVER, "one");
     pod.hold(f64::from(share) / 1000.0)?;
     let arguments = ["--connections", CONNECTIONS, "--body-bytes", "1024"];
-    let outcome = scene.measure("near0", &[&arguments[..], &["--seconds", seconds]].concat())?;
+    let outcome = scene.measure(SERVER, &[&arguments[..], &["--seconds", seconds]].concat())?;
     outcome.check(None)?;
     let mut add = |name, value| figures.add(name, scene.kind, share, round, value);
     add("requests_per_s", outcome.requests as f64 / outcome.seconds);
     if scene.kind != Kind::Direct {
         add("proxy_us", rounds::cpu_us(&outcome, PROXY));
     }
-    add("upstream_us", rounds::cpu_us(&outcome, "upstream"));
+    let server_us = rounds::cpu_us(&outcome, "upstream");
+    add("upstream_us", server_us);
+    let serving_us = match scene.kind {
+        Kind::Direct => 0.0,
+        // It serves no other pod here: all of it is charged, what it does in the client's name included.
+        Kind::Node => rounds::cpu_us(&outcome, PROXY),
+        Kind::Pod | Kind::Envoy => rounds::cpu_us(&outcome, &format!("{PROXY}{SERVER}")),
+    };
+    add("serving_us", serving_us);
+    add("per_cpu_s", per_cpu_s(server_us + serving_us));
     // A machine without time left would be the limit, and not the pod's share.
     let cores = outcome.cores.len().max(1) as f64;
     add(
@@ -93,6 +101,11 @@ fn one(
     );
     add("p50_us", outcome.p50_us);
     Ok(())
+}
+
+/// Requests for each second of processor time, where one takes so much.
+fn per_cpu_s(each_us: f64) -> f64 {
+    1e6 / each_us
 }
 
 fn report(experiment: &mut NodeExperiment, figures: &Figures) {
@@ -104,6 +117,8 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
         ("requests/s", "requests_per_s", 0),
         ("all proxies, µs each", "proxy_us", 1),
         ("server, µs each", "upstream_us", 1),
+        ("its proxy, µs each", "serving_us", 1),
+        ("per CPU second of both", "per_cpu_s", 0),
         ("machine busy %", "busy_percent", 0),
         ("p50 µs", "p50_us", 0),
     ];
@@ -116,6 +131,8 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
         let name = names.get(index).copied().unwrap_or("qps_node_vs_direct");
         let ratio = figures.ratio("requests_per_s", (Kind::Node, theirs), &RATIO_AT);
         findings.ratio(name, ratio);
+        let charged = figures.ratio("per_cpu_s", (Kind::Node, theirs), &RATIO_AT);
+        findings.ratio(name.replacen("qps_", "qps_per_cpu_", 1), charged);
     }
     for (name, kind) in [
         ("qps_direct", Kind::Direct),
@@ -124,5 +141,23 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
         ("qps_envoy", Kind::Envoy),
     ] {
         findings.value(name, figures.spread("requests_per_s", kind, RATIO_AT[0]));
+    }
+    for (name, kind) in [
+        ("qps_per_cpu_direct", Kind::Direct),
+        ("qps_per_cpu_node", Kind::Node),
+        ("qps_per_cpu_pod", Kind::Pod),
+        ("qps_per_cpu_envoy", Kind::Envoy),
+    ] {
+        findings.value(name, figures.spread("per_cpu_s", kind, RATIO_AT[0]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_of_processor_time_is_divided_by_what_a_request_takes() {
+        assert_eq!(per_cpu_s(125.0 + 75.0), 5_000.0);
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct SceneShape {
     pub(super) far: u32,
     /// What an answer costs a server, in microseconds of its processor.
     pub(super) work_us: u64,
+    /// Whether a server's Envoy knows every Service, as Heddle does, and not only its own.
+    pub(super) sidecars_know_all: bool,
 }
 
 /// A lab of one system. Fields end in this order.
@@ -121,14 +123,14 @@ impl Scene {
             _folder: folder,
         };
         if kind == Kind::Envoy {
-            scene.start_sidecars(tools)?;
+            scene.start_sidecars(tools, shape.sidecars_know_all)?;
         }
         scene.wait_until_all_answer(shape)?;
         Ok(scene)
     }
 
-    fn start_sidecars(&mut self, tools: &Tools) -> anyhow::Result<()> {
-        let mesh = SidecarMesh::new(tools, &self.lab)?;
+    fn start_sidecars(&mut self, tools: &Tools, know_all: bool) -> anyhow::Result<()> {
+        let mesh = SidecarMesh::new(tools, &self.lab, know_all)?;
         let group = self.group("node-one/proxies");
         for pod in self.lab.pods() {
             let sidecar = mesh.start(&pod)?;
@@ -211,9 +213,17 @@ impl Scene {
     /// # Errors
     /// There is no such server.
     pub(super) fn server(&self, name: &str) -> anyhow::Result<u32> {
-        let what = format!("the program of pod {NAMESPACE}/{name}");
+        self.process(&format!("the program of pod {NAMESPACE}/{name}"))
+    }
+
+    /// A process of the lab by what the lab calls it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn process(&self, what: &str) -> anyhow::Result<u32> {
         let note = self.lab.processes().into_iter().find(|n| n.what == what);
-        Ok(u32::try_from(note.context("no such server")?.pid)?)
+        let note = note.with_context(|| format!("the lab has no {what}"))?;
+        Ok(u32::try_from(note.pid)?)
     }
 
     /// Has the client load a server, and reads the accounts of that and of every proxy meanwhile: `proxy.POD`, or
@@ -354,6 +364,7 @@ mod tests {
             near: 2,
             far: 1,
             work_us: 7,
+            sidecars_know_all: false,
         };
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join("mesh")).expect("a folder");

@@ -24,6 +24,8 @@ pub(super) struct SidecarMesh<'m> {
     authority: Authority,
     folder: PathBuf,
     services: Vec<SidecarService>,
+    /// Whether a server's Envoy knows every Service, as a mesh has it by default.
+    know_all: bool,
 }
 
 /// A server, as the others' Envoys know it.
@@ -59,7 +61,11 @@ impl SidecarMesh<'_> {
     ///
     /// # Errors
     /// Envoy or nft is missing, or a file cannot be written.
-    pub(super) fn new<'m>(tools: &'m Tools, lab: &Lab) -> anyhow::Result<SidecarMesh<'m>> {
+    pub(super) fn new<'m>(
+        tools: &'m Tools,
+        lab: &Lab,
+        know_all: bool,
+    ) -> anyhow::Result<SidecarMesh<'m>> {
         let folder = lab.folder().join("envoy");
         fs::create_dir(&folder)?;
         let authority = Authority::new()?;
@@ -81,11 +87,12 @@ impl SidecarMesh<'_> {
             services: service.collect::<anyhow::Result<_>>()?,
             authority,
             folder,
+            know_all,
         })
     }
 
-    /// Starts one in a pod. A client's knows every Service, a server's its own only: what a server's would
-    /// spend on others is not held against it.
+    /// Starts one in a pod. A client's knows every Service, a server's its own only, unless all are to know all: what
+    /// a server's would spend on others is not held against it.
     ///
     /// # Errors
     /// It cannot be started, or nft refuses.
@@ -93,7 +100,7 @@ impl SidecarMesh<'_> {
         let name = pod.plan().workload.name.to_string();
         self.authority.leaf(&name)?.write(&self.folder, &name)?;
         let is_server = pod.plan().command.is_some();
-        let known = |service: &&SidecarService| !is_server || service.name == name;
+        let known = |service: &&SidecarService| self.know_all || !is_server || service.name == name;
         let services: Vec<&SidecarService> = self.services.iter().filter(known).collect();
         let config = self.folder.join(format!("{name}.yaml"));
         let text = render(

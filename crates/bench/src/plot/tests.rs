@@ -18,6 +18,7 @@ fn report(systems: &[(&str, ProxyKind)], runs: &[Run]) -> Report {
         program: PathBuf::new(),
         version: String::new(),
         settings: None,
+        http2: false,
     };
     let systems: Vec<System> = systems.iter().map(system).collect();
     Report::new(Machine::default(), &systems, runs, MAIN, true, Vec::new())

@@ -7,6 +7,7 @@ use super::plan::ProxyPlan;
 use super::proof;
 use crate::account::Memory;
 use crate::child::words;
+use crate::fixed_rate::{self, Carried};
 use crate::instructions;
 use crate::load::Outcome;
 use crate::report::{Cell, Measure, Run};
@@ -116,23 +117,45 @@ impl Experiment<'_> {
         drop(wire);
         let mut rates = Vec::new();
         for &cell in &self.plan.cells {
-            let mut slowest = f64::INFINITY;
+            let mut all = Vec::new();
             for (index, proxy) in running.iter().enumerate() {
                 self.say(index, "its best");
                 let outcome = self.stage.load(proxy, cell, None, self.plan.calibration_s);
+                let held = self.held(index, proxy, cell, self.plan.calibration_s)?;
                 if let Ok(outcome) = &outcome {
-                    slowest = slowest.min(outcome.requests as f64 / outcome.seconds);
+                    all.push(Carried::of(outcome, held.and_then(Result::ok).as_ref()));
                 }
+                self.progress.inc(1);
                 self.record(Label::new(0, index, Measure::WholeCore, cell), outcome);
             }
-            anyhow::ensure!(
-                slowest.is_finite(),
-                "no system carried {cell}: {:?}",
-                self.problems()
-            );
-            rates.push((slowest * self.plan.offered_share).max(1.0));
+            let Some(rate) = fixed_rate::guess(&all, self.plan.offered_share) else {
+                anyhow::bail!("no system carried {cell}: {:?}", self.problems());
+            };
+            rates.push(self.settled(&running, cell, rate)?);
         }
         Ok(rates)
+    }
+
+    /// That rate, lowered until no proxy is close to its limit.
+    fn settled(&mut self, running: &[Running], cell: Cell, rate: f64) -> anyhow::Result<f64> {
+        let mut busy: Vec<usize> = (0..running.len()).collect();
+        self.progress.inc(running.len() as u64);
+        fixed_rate::settle(rate, |rate| {
+            let mut most: f64 = 0.0;
+            let tried = std::mem::take(&mut busy);
+            for index in tried {
+                self.say(index, "a rate for all");
+                let seconds = self.plan.calibration_s;
+                // What goes wrong here goes wrong in the rounds too, which say it.
+                let found = self.stage.load(&running[index], cell, Some(rate), seconds);
+                let used = found.map_or(0.0, |outcome| outcome.cores("proxy"));
+                if !fixed_rate::is_enough(used) {
+                    busy.push(index);
+                }
+                most = most.max(used);
+            }
+            Ok(most)
+        })
     }
 
     fn round(&mut self, round: usize, rates: &[f64]) -> anyhow::Result<()> {
@@ -214,17 +237,31 @@ impl Experiment<'_> {
     fn half_a_core(&mut self, round: usize, index: usize, proxy: &Running) -> anyhow::Result<()> {
         self.say(index, "half a core");
         let cell = self.plan.main();
+        let seconds = self.plan.main_window_s / 2.0;
+        match self.held(index, proxy, cell, seconds)? {
+            Some(outcome) => {
+                self.record(Label::new(round, index, Measure::HalfCore, cell), outcome);
+            }
+            None => self.progress.inc(1),
+        }
+        Ok(())
+    }
+
+    /// Loads one as fast as it goes with half a core. `None`: without a group there is no quota.
+    fn held(
+        &self,
+        index: usize,
+        proxy: &Running,
+        cell: Cell,
+        seconds: f64,
+    ) -> anyhow::Result<Option<anyhow::Result<Outcome>>> {
         let Ok(groups) = &self.stage.groups else {
-            self.progress.inc(1);
-            return Ok(());
+            return Ok(None);
         };
         groups[index].hold(Some(HELD_TO_CORES))?;
-        let outcome = self
-            .stage
-            .load(proxy, cell, None, self.plan.main_window_s / 2.0);
+        let outcome = self.stage.load(proxy, cell, None, seconds);
         groups[index].hold(None)?;
-        self.record(Label::new(round, index, Measure::HalfCore, cell), outcome);
-        Ok(())
+        Ok(Some(outcome))
     }
 
     fn system_calls(&mut self, label: Label, proxy: &Running) {
@@ -324,6 +361,9 @@ impl Experiment<'_> {
     fn record(&mut self, label: Label, outcome: anyhow::Result<Outcome>) {
         let run = self.run(label, outcome, |run, outcome| {
             run.problem = problem(&outcome, label.offered_per_s);
+            if label.measure == Measure::FixedRate && run.problem.is_none() {
+                run.problem = fixed_rate::at_its_limit(&outcome);
+            }
             run.add_load(&outcome);
         });
         self.runs.push(run);

@@ -15,7 +15,7 @@ pub(super) struct ProxyPlan {
     pub(super) window_s: f64,
     /// Rounds in which memory and system calls are read; they hardly vary.
     pub(super) count_rounds: usize,
-    /// The part of the slowest system's best that all are offered.
+    /// The part of the slowest system's best that all are offered at most.
     pub(super) offered_share: f64,
     /// Whether each round sees what a whole core carries, beside what half a one does.
     pub(super) whole_cores: bool,
@@ -133,6 +133,7 @@ impl ProxyPlan {
         let per_round = self.cells.len() - 1 + 2 * measures;
         // system calls twice, memory once
         let counted = 3 * self.count_rounds.min(self.rounds);
-        systems * (self.cells.len() + self.rounds * per_round + counted)
+        // of each cell what a whole core carries, what half a one does, and the rate for all
+        systems * (3 * self.cells.len() + self.rounds * per_round + counted)
     }
 }

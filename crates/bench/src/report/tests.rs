@@ -14,6 +14,7 @@ fn system(name: &str, kind: ProxyKind) -> System {
         program: PathBuf::new(),
         version: "1.0".to_owned(),
         settings: None,
+        http2: false,
     }
 }
 
@@ -52,6 +53,34 @@ fn ratios_are_taken_round_by_round() {
     assert_eq!(report.ratio_spreads["cpu_vs_nginx"].rounds, [0.8, 0.9, 0.7]);
     assert_eq!(report.values["heddle_cpu_us_per_request"], 8.0);
     assert_eq!(report.values["offered_per_s"], 1000.0);
+}
+
+#[test]
+fn of_two_pairs_of_envoys_the_better_one_of_each_figure_counts() {
+    let systems = [
+        system("heddle", ProxyKind::Heddle),
+        system("envoy-http1", ProxyKind::Envoy),
+        system("envoy-http2", ProxyKind::Envoy),
+    ];
+    let busy = |system: &str, rps: f64| Run {
+        measure: Measure::HalfCore,
+        figures: BTreeMap::from([("requests_per_s", rps)]),
+        ..run(0, system, 0.0)
+    };
+    let runs = [
+        run(0, "heddle", 8.0),
+        run(0, "envoy-http1", 20.0),
+        run(0, "envoy-http2", 16.0),
+        busy("heddle", 3000.0),
+        busy("envoy-http1", 2000.0),
+        busy("envoy-http2", 1500.0),
+    ];
+    let report = Report::new(Machine::default(), &systems, &runs, MAIN, true, Vec::new());
+    let report = report.about("mtls", "mtls");
+    assert_eq!(report.ratios["cpu_mtls_vs_envoy"], 0.5);
+    assert_eq!(report.ratios["cpu_mtls_vs_envoy-http1"], 0.4);
+    assert_eq!(report.ratios["cpu_mtls_vs_envoy-http2"], 0.5);
+    assert_eq!(report.ratios["rps_mtls_vs_envoy"], 1.5);
 }
 
 #[test]

@@ -43,10 +43,13 @@ const PROXIES: &[ProxyKind] = &[ProxyKind::Envoy, ProxyKind::Haproxy, ProxyKind:
 const ENVOY: &[ProxyKind] = &[ProxyKind::Envoy];
 const ONE_WORKER: &str = "One worker or thread for each proxy, access logs off, statistics on, the same timeouts; \
     the templates are in crates/bench/peers.";
+const ENVOY_PAIRS: &str = "Two pairs of Envoys, with HTTP/1.1 and with HTTP/2 between them over mutual TLS 1.3, one worker \
+    each, access logs off: the better one of each figure counts.";
 const ON_A_NODE: &str = "An Envoy in each pod with one worker, static configuration and mutual TLS between them, \
     without filters for authorization and telemetry.";
-const ON_A_NODE_COUNTED: &str = "All proxies of the system. The control plane and the lab's own processes are not \
-    counted; nor is a holder, except where memory of a control group has it.";
+const ON_A_NODE_COUNTED: &str = "All proxies of the system, a node's holder included. Not counted: the control plane and \
+    the lab's own processes. Holder, control plane and BPF hooks are stated by themselves with the CPU of a node; a veth pair \
+    for each pod is in both sides of each comparison.";
 
 /// Every part, in the order in which they are measured.
 pub(super) const PARTS: [Part; 15] = [
@@ -102,13 +105,13 @@ pub(super) const PARTS: [Part; 15] = [
         name: "mtls",
         arguments: &["mtls"],
         title: "A request between two nodes",
-        minutes: 10,
+        minutes: 12,
         needs_root: false,
         has_quick: true,
         has_published: false,
         peers: ENVOY,
         counted: "CPU time and memory of both proxies of a pair together. Heddle's control plane is not in it.",
-        settings: ONE_WORKER,
+        settings: ENVOY_PAIRS,
         picture: Picture::Own,
     },
     Part {
@@ -135,7 +138,7 @@ pub(super) const PARTS: [Part; 15] = [
         peers: ENVOY,
         counted: "Bytes both ways, and CPU time of both proxies. TCP's own heads are not in the bytes; the control \
             plane is not in the CPU time.",
-        settings: "A pair of Envoys with mutual TLS 1.3, one worker each.",
+        settings: ENVOY_PAIRS,
         picture: Picture::Bars(&[
             (
                 "bytes of an exchange below TLS",
@@ -151,7 +154,8 @@ pub(super) const PARTS: [Part; 15] = [
                     ("HTTP/1.1", "http1_mtls_cpu_us"),
                     ("HTTP/2", "http2_mtls_cpu_us"),
                     ("link", "link_mtls_cpu_us"),
-                    ("Envoy", "envoy_cpu_us"),
+                    ("Envoy HTTP/1.1", "envoy_http1_cpu_us"),
+                    ("Envoy HTTP/2", "envoy_http2_cpu_us"),
                 ],
             ),
         ]),
@@ -165,7 +169,7 @@ pub(super) const PARTS: [Part; 15] = [
         has_quick: true,
         has_published: false,
         peers: &[],
-        counted: "Resident memory of each node's proxy, and latency of the requests beside the handshakes.",
+        counted: "Resident and private memory of each node's proxy, links between them, and latency of the requests beside the handshakes.",
         settings: "No peer is in it.",
         picture: Picture::Bars(&[
             (
@@ -258,8 +262,9 @@ pub(super) const PARTS: [Part; 15] = [
         has_quick: true,
         has_published: false,
         peers: ENVOY,
-        counted: "What the proxies hold of their own, the pages of their program once, and what the kernel keeps for \
-            their control group.",
+        counted: "What the proxies hold of their own, the holder included, the pages of their program once, and what the \
+            kernel keeps for their control group, maps and programs of BPF included. The control plane is not counted: \
+            control_mib, with the CPU of a node, says what it holds.",
         settings: ON_A_NODE,
         picture: Picture::Own,
     },
@@ -286,7 +291,8 @@ pub(super) const PARTS: [Part; 15] = [
         has_published: false,
         peers: ENVOY,
         counted: "Requests per second of one pod. A proxy in the pod lives on the pod's share; the node's proxy has \
-            processor time of its own, which is not charged to the pod.",
+            processor time of its own. It is not charged to the pod in qps_node_…, and all of it is in qps_per_cpu_…, the \
+            client's side that it serves too.",
         settings: ON_A_NODE,
         picture: Picture::Own,
     },

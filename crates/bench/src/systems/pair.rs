@@ -51,6 +51,10 @@ impl System {
         authority: &Authority,
         dir: tempfile::TempDir,
     ) -> anyhow::Result<Running> {
+        let work = &Work {
+            http2: self.http2,
+            ..work.clone()
+        };
         authority.write_root(dir.path())?;
         for account in ["near", "far"] {
             authority.leaf(account)?.write(dir.path(), account)?;

@@ -20,8 +20,9 @@ use crate::account;
 pub(super) struct Held {
     own: u64,
     program: u64,
-    /// Proportional set sizes, for comparison.
+    /// Proportional set sizes, and pages that no other process has, for comparison.
     pss: u64,
+    private: u64,
     /// `None`: the kernel does not count it here.
     kernel_bytes: Option<u64>,
     bpf_bytes: u64,
@@ -41,11 +42,13 @@ impl Held {
         for pid in proxies.iter().flat_map(|(_, pid)| account::tree(*pid)) {
             let gone = || format!("process {pid} is gone");
             let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
-            let (own, pss) = parse_rollup(&rollup.with_context(gone)?).context("smaps_rollup")?;
+            let (own, pss, private) =
+                parse_rollup(&rollup.with_context(gone)?).context("smaps_rollup")?;
             let status = fs::read_to_string(format!("/proc/{pid}/status")).with_context(gone)?;
             let program = kib(&status, "RssFile:").context("status")?;
             held.own += own;
             held.pss += pss;
+            held.private += private;
             held.program = held.program.max(program);
             held.processes += 1;
             bpf.extend(bpf_of(pid));
@@ -76,6 +79,7 @@ impl Held {
             ("own_mib", mib(self.own * 1024)),
             ("program_mib", mib(self.program * 1024)),
             ("pss_mib", mib(self.pss * 1024)),
+            ("private_mib", mib(self.private * 1024)),
             ("kernel_mib", mib(self.kernel())),
             ("bpf_mib", mib(self.bpf_bytes)),
             ("processes", self.processes as f64),
@@ -89,10 +93,11 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What is not of a file, and the whole proportional set.
-fn parse_rollup(text: &str) -> Option<(u64, u64)> {
+/// What is not of a file, the whole proportional set, and what no other process has.
+fn parse_rollup(text: &str) -> Option<(u64, u64, u64)> {
     let own = kib(text, "Pss_Anon:")? + kib(text, "Pss_Shmem:").unwrap_or(0);
-    Some((own, kib(text, "Pss:")?))
+    let private = kib(text, "Private_Clean:")? + kib(text, "Private_Dirty:")?;
+    Some((own, kib(text, "Pss:")?, private))
 }
 
 fn kib(text: &str, name: &str) -> Option<u64> {
@@ -134,8 +139,8 @@ mod tests {
 
     #[test]
     fn files_are_left_out_of_what_is_a_process_own() {
-        let text =
-            "Rss:  900 kB\nPss:  500 kB\nPss_Anon:  300 kB\nPss_File:  200 kB\nPss_Shmem:  4 kB\n";
-        assert_eq!(parse_rollup(text), Some((304, 500)));
+        let text = "Rss:  900 kB\nPss:  500 kB\nPss_Anon:  300 kB\nPss_File:  200 kB\nPss_Shmem:  4 kB\n\
+             Private_Clean:  40 kB\nPrivate_Dirty:  290 kB\n";
+        assert_eq!(parse_rollup(text), Some((304, 500, 330)));
     }
 }
