@@ -1,7 +1,7 @@
 //! The holder: what outlives the proxy.
 //!
 //! ```text
-//!                      ┌──────────────── died: fate in force ◀───────────────┐
+//!                      ┌────── died: waits for the next, or fate in force ◀─┐
 //!                      ▼                                                     │
 //!  enrol ──▶ held ──▶ (proxy says that it serves the pod) ──▶ serving ───────┘
 //!                                                                │
@@ -30,6 +30,7 @@ use crate::{Exclude, PodId};
 mod child;
 mod claim;
 mod full;
+mod gap;
 mod guests;
 mod leftovers;
 mod memory;
@@ -49,16 +50,8 @@ pub use leftovers::{Removed, uninstall};
 use memory::{Memory, Remembered};
 use pods::{EnrolledPod, Pods};
 
-/// The shortest and the longest wait before a proxy that died is started again. The first time there is
-/// none.
-const RESTART: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// So many guarded pods are named; of more only the number is.
 const NAMED: usize = 20;
-/// A proxy that lived for so long did not die of its start.
-const LIVED: Duration = Duration::from_secs(10);
-/// Nor did one that has served a pod, and lived for so long.
-const SERVED: Duration = Duration::from_secs(1);
-
 /// What a holder is told.
 #[derive(Debug)]
 pub struct Config {
@@ -307,6 +300,7 @@ impl RunningHolder {
             self.follow_addresses();
             guests.serve(|request, netns| self.answer(request, netns));
             self.pods.end_dials(Instant::now());
+            self.end_gap(Instant::now());
             self.try_lost(Instant::now());
             for pod in self.pods.overdue(Instant::now()) {
                 self.pods.forget(pod);
@@ -368,63 +362,11 @@ impl RunningHolder {
         })
     }
 
-    fn start_if_due(&mut self) -> Result<(), HolderError> {
-        if self.next_start.is_none_or(|due| due > Instant::now()) {
-            return Ok(());
-        }
-        self.next_start = None;
-        match Proxy::start(&self.program, &self.arguments) {
-            Ok(mut proxy) => {
-                self.claim.note(proxy.number());
-                for pod in self.pods.all() {
-                    proxy.say_enrolled(pod);
-                }
-                proxy.say_recalled();
-                proxy.say_full(self.full.seen());
-                self.proxy = Some(proxy);
-            }
-            Err(error) if !self.has_worked => {
-                return Err(HolderError::new("cannot start the proxy", error));
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot start the proxy; trying again");
-                self.start_later();
-            }
-        }
-        Ok(())
-    }
-
-    fn start_later(&mut self) {
-        self.next_start = Some(Instant::now() + self.wait);
-        self.wait = (self.wait * 2).clamp(RESTART.0, RESTART.1);
-    }
-
-    /// The proxy is gone. What becomes of pods is decided before anything else is done.
-    fn proxy_ended(&mut self) -> Option<Ended> {
-        self.pods.proxy_died();
-        let proxy = self.proxy.take()?;
-        let lived = proxy.age();
-        let is_good = lived >= LIVED || (proxy.has_served && lived >= SERVED);
-        let how = proxy.reap();
-        if self.stopping {
-            return Some(Ended::Stopped);
-        }
-        match how.code() {
-            Some(code) if !self.has_worked => return Some(Ended::Proxy(code)),
-            _ => tracing::error!("the proxy died ({how}); it is started again"),
-        }
-        if is_good {
-            self.wait = Duration::ZERO;
-        }
-        self.start_later();
-        None
-    }
-
     fn signalled(&mut self, signal: child::Signal) -> Option<Ended> {
         match (signal, &self.proxy) {
             (child::Signal::Stop, Some(proxy)) => {
                 // It accepts nothing more from now on.
-                self.pods.proxy_died();
+                self.pods.meet_fates();
                 self.stopping = true;
                 proxy.signal(rustix::process::Signal::TERM);
                 None

@@ -8,8 +8,8 @@
 //!          release, from any of them ──▶ (none)
 //! ```
 //!
-//! Held and serving are the same to the kernel: connections are steered to the pod's listeners. A proxy's
-//! death is one store for all pods ([`Hooks::died`]).
+//! Held and serving are the same to the kernel: connections are steered to the pod's listeners. So is a proxy's death
+//! when the next one is there in a moment; otherwise it is one store for all pods ([`Hooks::died`]).
 //!
 //! Two kinds do the same. [`Kind::Bpf`] is programs of ours at the hooks of sockets, for which no packet
 //! is touched; [`Kind::Nft`] is rules of the packet filter in each pod's namespace, for kernels without
@@ -247,7 +247,7 @@ impl Hooks {
         }
     }
 
-    /// The proxy is gone: every pod meets its fate, until it is served again.
+    /// The proxy is gone, and none is waited for: every pod meets its fate, until it is served again.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -104,7 +104,7 @@ pub enum PodState {
     Held,
     /// They are served.
     Serving,
-    /// There is no proxy: its fate is in force.
+    /// There is no proxy, nor is one waited for: its fate is in force.
     Unserved,
     /// They wait for a proxy that is there and has not answered for some seconds.
     Unresponsive,

@@ -4,38 +4,23 @@
 //! when there is no mesh.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
 use heddle_intercept::request::PodState;
-use heddle_lab::lab::Family;
 use heddle_skips::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::in_a_pod::now_us;
 use crate::load::{Kind, Load, Outcome};
 use crate::programs::{Serving, text};
 use crate::stage::{Scene, Stage, pause, until};
 
-/// How long a node may be without a proxy, each time. A program that was not optimised is to be back in a second;
-/// beside a compiler it has been seen to take two.
-const BACK_WITHIN: Duration = match cfg!(debug_assertions) {
-    true => Duration::from_secs(3),
-    false => Duration::from_secs(1),
-};
-/// The same, of the median of several times.
-const USUALLY_WITHIN: Duration = match cfg!(debug_assertions) {
-    true => Duration::from_secs(2),
-    false => Duration::from_millis(300),
-};
-/// How soon a program whose dial was ended has tried again, beside a compiler.
-const DIALLED_AGAIN_WITHIN: Duration = Duration::from_secs(4);
 /// How long it takes to be refused, at most, on a machine that others use as well.
-const AT_ONCE: Duration = Duration::from_millis(250);
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(250);
 
 /// The lab. `None`: there can be none here, or nothing is left to guard pods when all is killed; which is said.
-fn stage() -> Option<Stage> {
+pub(crate) fn stage() -> Option<Stage> {
     let stage = scene().up()?;
     if stage.log("one").contains("hooks=Bpf") {
         return Some(stage);
@@ -55,12 +40,12 @@ fn scene() -> Scene {
         .outsider("stranger", "one")
 }
 
-fn servers(stage: &Stage) -> [Serving; 2] {
+pub(crate) fn servers(stage: &Stage) -> [Serving; 2] {
     ["vault", "window"].map(|pod| stage.answer(pod, 80))
 }
 
 /// The pods that never speak in the clear.
-fn strict(stage: &Stage) -> Vec<IpAddr> {
+pub(crate) fn strict(stage: &Stage) -> Vec<IpAddr> {
     let pods = ["vault", "clerk"].map(|pod| stage.pod(pod).plan().addresses.clone());
     pods.concat()
 }
@@ -80,178 +65,8 @@ pub(crate) fn proxy_of(holder: Pid) -> Option<Pid> {
     Pid::from_raw(first.parse().ok()?)
 }
 
-/// The most memory that a process ever held, less its program, in KiB.
-fn most_held(pid: Pid) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
-    let status = status.expect("it lives");
-    let kib = |name: &str| -> u64 {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        number.expect(name).parse().expect("a number")
-    };
-    kib("VmHWM:").saturating_sub(kib("RssFile:"))
-}
-
-fn kill(pid: Pid) -> u64 {
-    let at = now_us();
+fn kill(pid: Pid) {
     kill_process(pid, Signal::KILL).expect("killed");
-    at
-}
-
-#[test]
-fn a_proxy_that_is_killed_is_back_in_no_time_and_pods_meet_their_fate_until_then() {
-    let Some(stage) = stage() else { return };
-    let _servers = servers(&stage);
-    let holder = holder(&stage);
-    // What the kernel says of its types would be three times as much.
-    let held = most_held(holder);
-    assert!(held < 6 << 10, "the holder has held {held} KiB");
-    // Given a strict pod that calls another, and others that call each other …
-    let capture = stage.hear_node("one");
-    let refused = Load::start(&stage, "clerk", Kind::Anew, &stage.at("vault", 80));
-    let passed = Load::start(&stage, "guest", Kind::Anew, &stage.at("window", 80));
-    // … when the proxy of their node is killed, and killed again when it is back …
-    let mut kills = Vec::new();
-    let mut dialled = Vec::new();
-    for _ in 0..3 {
-        let at = kill(proxy_of(holder).expect("a proxy"));
-        kills.push(at);
-        // A program that waits in a queue since a moment before it was noticed waits to the end: others do not.
-        let direct = stage.dial("guest", &stage.at("window", 80));
-        assert!(direct.is_good(), "{direct:?}");
-        while dialled
-            .last()
-            .is_none_or(|last: &Outcome| !last.is_good() || last.began_us < at)
-        {
-            dialled.push(stage.dial("clerk", &stage.at("vault", 80)));
-        }
-        let is_back = |load: &Load| {
-            let since = |one: &Outcome| one.is_good() && one.began_us > at;
-            load.outcomes().iter().filter(|one| since(one)).count() > 20
-        };
-        until("it is back", || {
-            is_back(&refused) && proxy_of(holder).is_some()
-        });
-        for pod in ["vault", "guest"] {
-            stage.until_served(pod);
-        }
-    }
-    let (refused, passed) = (refused.stop(), passed.stop());
-    let heard = capture.stop();
-    // … then it is back within a blink …
-    let gaps = kills.iter().map(|at| {
-        let good = refused
-            .iter()
-            .filter(|one| one.is_good() && one.began_us >= *at);
-        let back = good.map(Outcome::ended_us).min().expect("it is back");
-        Duration::from_micros(back - at)
-    });
-    let mut gaps: Vec<Duration> = gaps.collect();
-    eprintln!("after a proxy was killed, strict pods were served again after {gaps:?}");
-    gaps.sort_unstable();
-    let (median, longest) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
-    assert!(median < USUALLY_WITHIN, "{gaps:?}");
-    assert!(longest < BACK_WITHIN, "{gaps:?}");
-    // … the strict pod was refused until then, at once: what was under way was cut off, what was new turned
-    // away. Nothing of it was answered by any server …
-    let all = refused.iter().chain(&dialled);
-    let failed: Vec<&Outcome> = all.filter(|one| !one.is_good()).collect();
-    let is_cut =
-        |one: &Outcome| one.what == "connection-reset" || one.what == "unexpected-end-of-file";
-    let is_refused = |one: &Outcome| one.what == "connection-refused" && one.took < AT_ONCE;
-    assert!(
-        failed.iter().all(|one| is_cut(one) || is_refused(one)),
-        "{failed:?}"
-    );
-    assert!(failed.iter().any(|one| is_refused(one)), "{failed:?}");
-    // … and nothing of it was said in the clear.
-    let in_the_clear = heard.of(&strict(&stage));
-    assert_eq!(in_the_clear.payload, 0, "{heard:?}");
-    // The others went on without a mesh: no more was lost than was under way.
-    let lost: Vec<&Outcome> = passed.iter().filter(|one| !one.is_good()).collect();
-    assert!(lost.len() <= 2 * kills.len(), "{lost:?}");
-    let directly = heard.of(&[stage.address("guest")]);
-    assert!(directly.payload > 0, "{heard:?}");
-}
-
-#[test]
-fn a_service_that_was_dialled_while_there_was_no_proxy_is_dialled_again_when_there_is() {
-    let Some(stage) = stage() else { return };
-    let _servers = servers(&stage);
-    let to = SocketAddr::new(stage.cluster_address("window", Family::V4), 80).to_string();
-    let loads = [(); 4].map(|()| Load::start(&stage, "guest", Kind::Anew, &to));
-    let holder = holder(&stage);
-    let before = proxy_of(holder).expect("a proxy");
-    kill(before);
-    until("there is another", || {
-        proxy_of(holder).is_some_and(|proxy| proxy != before)
-    });
-    stage.until_served("guest");
-    let back = now_us();
-    for load in &loads {
-        until("a client goes on", || {
-            let outcomes = load.outcomes();
-            outcomes
-                .iter()
-                .any(|one| one.is_good() && one.began_us > back)
-        });
-    }
-    // The kernel would ask again after one, three and seven seconds, and so on for two minutes.
-    let waited = Duration::from_micros(now_us() - back);
-    assert!(waited < DIALLED_AGAIN_WITHIN, "after {waited:?}");
-}
-
-/// Figures, not verdicts, with `--ignored --nocapture`: how long until a strict pod is refused, and until it is served
-/// again.
-#[test]
-#[ignore = "a measurement"]
-fn twenty_deaths() {
-    let Some(stage) = stage() else { return };
-    let _servers = servers(&stage);
-    let holder = holder(&stage);
-    let clerk = Load::start(&stage, "clerk", Kind::Anew, &stage.at("vault", 80));
-    let _others = ["guest", "window"]
-        .map(|pod| Load::start(&stage, pod, Kind::Anew, &stage.at("window", 80)));
-    let mut kills = Vec::new();
-    for _ in 0..20 {
-        let at = kill(proxy_of(holder).expect("a proxy"));
-        kills.push(at);
-        until("it is back", || {
-            let outcomes = clerk.outcomes();
-            let since = outcomes.iter().rev().take_while(|one| one.began_us > at);
-            since.filter(|one| one.is_good()).count() > 20 && proxy_of(holder).is_some()
-        });
-        stage.until_served("vault");
-        // Not one death that takes long, but one after the other.
-        pause(Duration::from_millis(1500));
-    }
-    let outcomes = clerk.stop();
-    let first = |at: u64, when: fn(&Outcome) -> u64, is: fn(&Outcome) -> bool| {
-        let since = outcomes.iter().filter(|one| one.began_us >= at && is(one));
-        since.map(when).min().map_or(u64::MAX, |then| then - at)
-    };
-    let refused = kills.iter().map(|at| {
-        first(
-            *at,
-            |one| one.began_us,
-            |one| one.what == "connection-refused",
-        )
-    });
-    let served = kills
-        .iter()
-        .map(|at| first(*at, Outcome::ended_us, Outcome::is_good));
-    for (what, times) in [
-        ("refused", sorted(refused)),
-        ("served again", sorted(served)),
-    ] {
-        println!("{what} after, in µs, sorted: {times:?}");
-    }
-}
-
-fn sorted(times: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut times: Vec<u64> = times.collect();
-    times.sort_unstable();
-    times
 }
 
 /// A node's holder and proxy, killed.

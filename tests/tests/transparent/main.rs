@@ -10,6 +10,7 @@ mod cut;
 mod deaths;
 mod enrolment;
 mod first_connection;
+mod gap;
 mod holder_deaths;
 mod in_a_pod;
 mod leftovers;

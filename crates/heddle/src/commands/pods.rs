@@ -23,7 +23,7 @@ use crate::output::OutputFormat;
   held       its connections wait until the proxy has its identity and policies, and are refused after five
              seconds
   serving    they go through the proxy
-  unserved   there is no proxy: what WITHOUT PROXY says is in force
+  unserved   there is no proxy, and none is waited for: what WITHOUT PROXY says is in force
   unresponsive
              they wait for a proxy that is there and does not answer: it is stopped, or hangs. The holder
              replaces it by itself, unless heddle node --proxy-timeout says otherwise

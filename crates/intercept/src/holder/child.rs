@@ -36,7 +36,7 @@ pub(super) struct Proxy {
     /// What it could not be told yet: pods, at most twice each, answers ([`MAX_ANSWERS`]), one
     /// question, and how often tables were full.
     unsaid: VecDeque<Word>,
-    started: Instant,
+    pub(super) started: Instant,
     /// Whether it answers; none, before it has said that it works.
     pulse: Option<Pulse>,
     /// Whether it has served a pod.
@@ -44,6 +44,8 @@ pub(super) struct Proxy {
     /// Whether it has closed its end, which it does as it dies: the kernel says so before it closes connections, and
     /// before it says that the process has ended.
     pub(super) has_hung_up: bool,
+    /// Whether it takes nothing new: pods have met their fate, and its successor may be a long way off.
+    pub(super) is_stopping: bool,
 }
 
 /// Something to be said.
@@ -82,6 +84,7 @@ impl Proxy {
             pulse: None,
             has_served: false,
             has_hung_up: false,
+            is_stopping: false,
         })
     }
 

@@ -80,15 +80,15 @@ impl EnrolledPod {
         place(netns).is_ok_and(|place| place == self.place)
     }
 
-    /// What is said of it, when there is a proxy that answers or not, or none.
-    pub(super) fn status(&self, answers: Option<bool>) -> PodStatus {
+    /// What is said of it, when there is a proxy that answers or not, or none, which is waited for or not.
+    fn status(&self, answers: Option<bool>, is_waiting: bool) -> PodStatus {
         PodStatus {
             pod: Some(self.id),
             workload: self.workload.clone(),
             netns: self.path.clone().unwrap_or_else(|| OWN_NAMESPACE.into()),
             addresses: self.addresses.clone(),
             state: match (self.state, answers) {
-                (PodState::Held, None) => PodState::Unserved,
+                (PodState::Held, None) if !is_waiting => PodState::Unserved,
                 (PodState::Held | PodState::Serving, Some(false)) => PodState::Unresponsive,
                 (state, _) => state,
             },
@@ -135,6 +135,9 @@ pub(super) struct Pods {
     not_pods: Vec<Place>,
     /// Which addresses are the mesh's.
     ranges: Vec<Range>,
+    /// Until when what pods dial waits for the next proxy: no pod meets its fate before. Stays for a moment when there
+    /// is one.
+    waits_until: Option<Instant>,
 }
 
 impl Pods {
@@ -150,6 +153,7 @@ impl Pods {
             next: 1,
             not_pods,
             ranges,
+            waits_until: None,
         })
     }
 
@@ -193,6 +197,12 @@ impl Pods {
         self.pods.values()
     }
 
+    /// What is said of them, when there is a proxy that answers or not, or none.
+    pub(super) fn statuses(&self, answers: Option<bool>) -> impl Iterator<Item = PodStatus> {
+        let is_waiting = self.waits_until.is_some();
+        self.all().map(move |pod| pod.status(answers, is_waiting))
+    }
+
     /// A socket for reaching a pod's own programs. With a `source` it speaks with that address.
     pub(super) fn open(
         &mut self,
@@ -224,7 +234,8 @@ impl Pods {
             return false;
         }
         let is_news = pod.fate != fate;
-        if pod.state == PodState::Held && state == PodState::Serving && pod.path.is_some() {
+        let may_have_passed = pod.path.is_some() && self.waits_until.is_none();
+        if pod.state == PodState::Held && state == PodState::Serving && may_have_passed {
             // What was dialled while no proxy served it may have passed the hooks.
             pod.begun = Some(Instant::now() + ANSWERED_WITHIN);
         }
@@ -245,9 +256,36 @@ impl Pods {
         gone.map(|pod| pod.workload.clone()).collect()
     }
 
-    /// There is no proxy any more. One store in the kernel, for all pods.
-    pub(super) fn proxy_died(&mut self) {
+    /// There is no proxy any more, and another is about to be there. For the kernel nothing changes: it steers what pods
+    /// dial, and what arrives for them, to their listeners, where that waits.
+    pub(super) fn wait_until(&mut self, until: Instant) {
+        self.waits_until = Some(until);
+        self.proxy_died();
+    }
+
+    pub(super) fn waits_until(&self) -> Option<Instant> {
+        self.waits_until
+    }
+
+    /// There is a proxy again.
+    pub(super) fn wait_no_longer(&mut self) {
+        self.waits_until = None;
+    }
+
+    /// There is no proxy any more, nor is one waited for. One store in the kernel, for all pods. What has waited is
+    /// turned away: its program can only try again when it hears of that.
+    pub(super) fn meet_fates(&mut self) {
         said(self.hooks.died());
+        if self.waits_until.take().is_some() {
+            for pod in self.pods.values() {
+                sockets::turn_away(&pod.outbound);
+                sockets::turn_away(&pod.inbound);
+            }
+        }
+        self.proxy_died();
+    }
+
+    fn proxy_died(&mut self) {
         for pod in self.pods.values_mut() {
             match pod.state {
                 PodState::Serving => pod.state = PodState::Held,
@@ -281,10 +319,10 @@ impl Pods {
         }
     }
 
-    /// When the next released pod is over, or a pod's addresses or dials are to be looked at.
+    /// When the next released pod is over, a pod's addresses or dials are to be looked at, or nothing waits longer.
     pub(super) fn due(&self) -> Option<Instant> {
         let due = self.all().flat_map(|pod| [pod.due, pod.read.1, pod.begun]);
-        due.flatten().min()
+        due.chain([self.waits_until]).flatten().min()
     }
 
     /// The released pods that are over.

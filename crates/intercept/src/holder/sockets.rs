@@ -3,9 +3,10 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
+use rustix::net::sockopt::{set_ipv6_v6only, set_socket_linger, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with};
 
 use crate::namespace::within;
@@ -89,6 +90,18 @@ fn listener(port: u16) -> io::Result<TcpListener> {
     bind(&socket, &any)?;
     listen(&socket, BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Resets what waits to be accepted, unread.
+pub(super) fn turn_away(listener: &TcpListener) {
+    // More cannot have waited. What comes meanwhile was on its way when the hooks still steered it.
+    for _ in 0..BACKLOG {
+        let Ok((connection, _)) = listener.accept() else {
+            return;
+        };
+        // Without this the end of it would look like that of a server with nothing to say.
+        let _closed_anyway = set_socket_linger(&connection, Some(Duration::ZERO));
+    }
 }
 
 /// Whether an ordinary program of a namespace may speak with that address.

@@ -32,7 +32,7 @@ impl RunningHolder {
             Request::Release { workload } => self.release(&workload),
             Request::List => {
                 let answers = self.proxy.as_ref().map(Proxy::answers);
-                let pods = self.pods.all().map(|pod| pod.status(answers));
+                let pods = self.pods.statuses(answers);
                 let pods = pods.chain(self.memory.lost()).map(Reply::Pod);
                 return pods.chain([Reply::Done]).collect();
             }
@@ -175,11 +175,10 @@ impl RunningHolder {
             let said = match receive::<ToHolder>(proxy.channel()) {
                 Ok(Some((said, _))) => said,
                 Ok(None) => {
-                    // One that cannot be spoken to is of no use, if it lives at all. Clients whose connections it
-                    // had dial again at once: they are not to wait for the next one.
+                    // One that cannot be spoken to is of no use, if it lives at all.
                     proxy.has_hung_up = true;
-                    self.pods.proxy_died();
                     proxy.signal(rustix::process::Signal::KILL);
+                    self.begin_gap();
                     return;
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -194,12 +193,13 @@ impl RunningHolder {
                 // What this holder has told it.
                 ToHolder::Stopping if self.stopping => {}
                 ToHolder::Stopping => {
+                    proxy.is_stopping = true;
                     tracing::warn!(
                         proxy = proxy.pid(),
                         "the proxy was told to end, not by its holder: until another has taken its place pods meet \
                          their fate; to stop the node, signal the holder"
                     );
-                    self.pods.proxy_died();
+                    self.pods.meet_fates();
                 }
                 ToHolder::Pong { number } => proxy.answered(number),
                 ToHolder::Open {

@@ -7,7 +7,7 @@ use crate::Fate;
 use crate::request::{PodState, PodStatus, Reply, Request};
 
 /// A holder that has no proxy, nor wants one.
-fn holder(memory: &Path) -> Option<RunningHolder> {
+pub(super) fn holder(memory: &Path) -> Option<RunningHolder> {
     Some(RunningHolder {
         program: PathBuf::new(),
         arguments: Vec::new(),
@@ -25,7 +25,12 @@ fn holder(memory: &Path) -> Option<RunningHolder> {
     })
 }
 
-fn enrol(holder: &mut RunningHolder, workload: &str, netns: File, path: PathBuf) -> Vec<Reply> {
+pub(super) fn enrol(
+    holder: &mut RunningHolder,
+    workload: &str,
+    netns: File,
+    path: PathBuf,
+) -> Vec<Reply> {
     let request = Request::Enrol {
         workload: name(workload),
         netns: path,
@@ -34,7 +39,7 @@ fn enrol(holder: &mut RunningHolder, workload: &str, netns: File, path: PathBuf)
     holder.answer(request, Some(netns.into()))
 }
 
-fn list(holder: &mut RunningHolder) -> Vec<PodStatus> {
+pub(super) fn list(holder: &mut RunningHolder) -> Vec<PodStatus> {
     let replies = holder.answer(Request::List, None);
     let pods = replies.into_iter().filter_map(|reply| match reply {
         Reply::Pod(pod) => Some(pod),

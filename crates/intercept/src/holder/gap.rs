@@ -1,0 +1,126 @@
+//! From the end of one proxy to the next: when that is started, and what becomes of what pods dial until then.
+//!
+//! The holder has the pods' listeners as well, so what is dialled without a proxy can wait in them, and the next proxy
+//! finds it there. It waits after a proxy that served pods and whose successor is started at once. Everything else is
+//! no matter of a moment: then pods meet their fate, as they do when the successor takes too long.
+
+use std::time::{Duration, Instant};
+
+use super::child::Proxy;
+use super::{Ended, HolderError, RunningHolder};
+
+#[cfg(test)]
+mod tests;
+
+/// The shortest and the longest wait before a proxy that died is started again. The first time there is
+/// none.
+const RESTART: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// A proxy that lived for so long did not die of its start.
+const LIVED: Duration = Duration::from_secs(10);
+/// Nor did one that has served a pod, and lived for so long.
+const SERVED: Duration = Duration::from_secs(1);
+/// How long connections wait for a proxy that serves them: as long as those of a pod whose workload the proxy does
+/// not know yet.
+const WAITS: Duration = Duration::from_secs(5);
+
+impl Proxy {
+    /// Whether it worked, so that the next one most likely will.
+    fn has_proven_itself(&self) -> bool {
+        let age = self.age();
+        age >= LIVED || (self.has_served && age >= SERVED)
+    }
+}
+
+impl RunningHolder {
+    pub(super) fn start_if_due(&mut self) -> Result<(), HolderError> {
+        if self.next_start.is_none_or(|due| due > Instant::now()) {
+            return Ok(());
+        }
+        self.next_start = None;
+        match Proxy::start(&self.program, &self.arguments) {
+            Ok(mut proxy) => {
+                self.claim.note(proxy.number());
+                for pod in self.pods.all() {
+                    proxy.say_enrolled(pod);
+                }
+                proxy.say_recalled();
+                proxy.say_full(self.full.seen());
+                self.proxy = Some(proxy);
+            }
+            Err(error) if !self.has_worked => {
+                return Err(HolderError::new("cannot start the proxy", error));
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot start the proxy; trying again");
+                if self.pods.waits_until().is_some() {
+                    self.pods.meet_fates();
+                }
+                self.start_later();
+            }
+        }
+        Ok(())
+    }
+
+    fn start_later(&mut self) {
+        self.next_start = Some(Instant::now() + self.wait);
+        self.wait = (self.wait * 2).clamp(RESTART.0, RESTART.1);
+    }
+
+    /// The proxy is gone, or of no use any more. Clients whose connections it had dial again at once, so this comes
+    /// before all else.
+    pub(super) fn begin_gap(&mut self) {
+        let proxy = self.proxy.as_ref().filter(|_| !self.stopping);
+        match proxy {
+            Some(proxy) if self.is_followed_at_once(proxy) => {
+                self.pods.wait_until(Instant::now() + WAITS);
+            }
+            _ => self.pods.meet_fates(),
+        }
+    }
+
+    /// Whether another starts at once, which most likely serves what this one did.
+    fn is_followed_at_once(&self, proxy: &Proxy) -> bool {
+        let is_first_to_fail = proxy.has_served && self.wait.is_zero();
+        !proxy.is_stopping && (proxy.has_proven_itself() || is_first_to_fail)
+    }
+
+    /// Nothing waits any longer for a proxy that does not come.
+    pub(super) fn end_gap(&mut self, now: Instant) {
+        if self.pods.waits_until().is_none_or(|until| until > now) {
+            return;
+        }
+        match &self.proxy {
+            Some(proxy) if proxy.has_served => self.pods.wait_no_longer(),
+            _ => {
+                tracing::error!(
+                    "no proxy has served a pod for {} s: pods meet their fate until one does",
+                    WAITS.as_secs()
+                );
+                self.pods.meet_fates();
+            }
+        }
+    }
+
+    /// The proxy is gone. What becomes of pods is decided before anything else is done.
+    pub(super) fn proxy_ended(&mut self) -> Option<Ended> {
+        // Unless that was decided when it hung up.
+        if self.proxy.as_ref().is_some_and(|proxy| !proxy.has_hung_up) {
+            self.begin_gap();
+        }
+        let proxy = self.proxy.take()?;
+        let has_proven_itself = proxy.has_proven_itself();
+        let how = proxy.reap();
+        if self.stopping {
+            return Some(Ended::Stopped);
+        }
+        match how.code() {
+            Some(code) if !self.has_worked => return Some(Ended::Proxy(code)),
+            _ => tracing::error!("the proxy died ({how}); it is started again"),
+        }
+        if has_proven_itself {
+            self.wait = Duration::ZERO;
+        }
+        self.start_later();
+        None
+    }
+}

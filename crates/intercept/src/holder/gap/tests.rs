@@ -1,0 +1,139 @@
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use super::super::tests::{enrol, holder, list};
+use super::*;
+use crate::Fate;
+use crate::dials::tests::silence;
+use crate::namespace::within;
+use crate::request::PodState;
+
+/// A node with one pod that is refused without a proxy, of which a proxy has served the pod for so long. `None`: it
+/// cannot be had here, which is said.
+fn served_for(folder: &Path, age: Duration) -> Option<(RunningHolder, File)> {
+    let mut holder = holder(&folder.join("node.pods.json"))?;
+    let netns = silence()?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
+    enrol(
+        &mut holder,
+        "vault",
+        netns.try_clone().unwrap(),
+        path.into(),
+    );
+    next_proxy(&mut holder);
+    let proxy = holder.proxy.as_mut().unwrap();
+    proxy.has_served = true;
+    proxy.started = Instant::now().checked_sub(age).unwrap();
+    Some((holder, netns))
+}
+
+fn next_proxy(holder: &mut RunningHolder) {
+    let arguments = ["-c", "exec sleep 600"].map(OsString::from);
+    holder.proxy = Some(Proxy::start(Path::new("/bin/sh"), &arguments).unwrap());
+}
+
+fn kill_proxy(holder: &mut RunningHolder) {
+    holder.proxy.as_ref().unwrap().signal(Signal::KILL);
+    assert_eq!(holder.proxy_ended(), None);
+}
+
+fn dial(netns: &File) -> io::Result<TcpStream> {
+    let to = SocketAddr::from(([10, 96, 0, 1], 80));
+    let limit = Duration::from_secs(5);
+    within(netns.as_fd(), || TcpStream::connect_timeout(&to, limit)).unwrap()
+}
+
+fn assert_refused(holder: &mut RunningHolder, netns: &File) {
+    assert_eq!(
+        dial(netns).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+    assert_eq!(list(holder)[0].state, PodState::Unserved);
+    assert_eq!(holder.pods.waits_until(), None);
+}
+
+#[test]
+fn what_is_dialled_waits_for_the_successor_of_a_proxy_that_worked() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((mut holder, netns)) = served_for(folder.path(), SERVED) else {
+        return;
+    };
+    // Given a pod that dials while its proxy is dead, and the next one is about to start …
+    kill_proxy(&mut holder);
+    assert!(holder.next_start.unwrap() <= Instant::now());
+    assert_eq!(list(&mut holder)[0].state, PodState::Held);
+    let waits = dial(&netns).unwrap();
+    // … when that serves the pod in time …
+    next_proxy(&mut holder);
+    holder.proxy.as_mut().unwrap().has_served = true;
+    let pod = holder.pods.all().next().unwrap().id;
+    holder.pods.settle(pod, PodState::Serving, Fate::Refuse);
+    let until = holder.pods.waits_until().unwrap();
+    assert!(holder.pods.due().unwrap() <= until);
+    holder.end_gap(until);
+    // … then it finds the connection, and nothing is turned away.
+    assert_eq!(holder.pods.waits_until(), None);
+    waits.set_nonblocking(true).unwrap();
+    let kind = waits.peek(&mut [0]).unwrap_err().kind();
+    assert_eq!(kind, ErrorKind::WouldBlock);
+    let pod = holder.pods.all().next().unwrap();
+    assert!(pod.outbound.accept().is_ok(), "it waits");
+    dial(&netns).unwrap();
+    kill_proxy(&mut holder);
+}
+
+#[test]
+fn what_has_waited_too_long_is_turned_away_and_what_is_dialled_then_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((mut holder, netns)) = served_for(folder.path(), LIVED) else {
+        return;
+    };
+    kill_proxy(&mut holder);
+    let mut waits = dial(&netns).unwrap();
+    let until = holder.pods.waits_until().unwrap();
+    holder.end_gap(until - Duration::from_millis(1));
+    assert_eq!(holder.pods.waits_until(), Some(until));
+    holder.end_gap(until);
+    let kind = waits.read(&mut [0]).unwrap_err().kind();
+    assert_eq!(kind, ErrorKind::ConnectionReset);
+    assert_refused(&mut holder, &netns);
+}
+
+#[test]
+fn nothing_waits_for_the_successor_of_a_proxy_that_did_not_work_or_was_told_to_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let short = SERVED / 10;
+    let Some((mut holder, netns)) = served_for(folder.path(), short) else {
+        return;
+    };
+    // After another that did not: the next one is started later.
+    holder.wait = RESTART.0;
+    kill_proxy(&mut holder);
+    assert!(holder.next_start.unwrap() > Instant::now());
+    assert_refused(&mut holder, &netns);
+    drop(holder);
+    // One that worked, and then one that did not: what has waited for it is turned away.
+    let Some((mut holder, netns)) = served_for(folder.path(), SERVED) else {
+        return;
+    };
+    kill_proxy(&mut holder);
+    let mut waits = dial(&netns).unwrap();
+    next_proxy(&mut holder);
+    kill_proxy(&mut holder);
+    let kind = waits.read(&mut [0]).unwrap_err().kind();
+    assert_eq!(kind, ErrorKind::ConnectionReset);
+    assert_refused(&mut holder, &netns);
+    drop(holder);
+    let Some((mut holder, netns)) = served_for(folder.path(), SERVED) else {
+        return;
+    };
+    holder.proxy.as_mut().unwrap().is_stopping = true;
+    kill_proxy(&mut holder);
+    assert_refused(&mut holder, &netns);
+}
