@@ -6,8 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::mesh::{CONSUMER, comes_through};
-use super::provider::{ProviderEndpoint, SERVICE};
+use super::provider::{CONSUMER, ProviderEndpoint, SERVICE, comes_through};
 use super::setups::{EnvoySetup, Waiting};
 use crate::authority::{Authority, identity};
 use crate::child::{Child, Confinement};
@@ -134,8 +133,8 @@ fn of_provider(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::concurrency::mesh::providers;
     use crate::concurrency::plan::ROOMS;
+    use crate::concurrency::provider::providers;
 
     #[test]
     fn every_configuration_names_every_provider_and_keeps_room_where_it_says_so() {

@@ -2,17 +2,13 @@
 
 use super::envoy;
 use super::plan::{Room, SIZES};
-use super::provider::{ProviderEndpoint, SERVICE};
+use super::provider::{CONSUMER, ProviderEndpoint, SERVICE, comes_through};
 use super::registry::{Abilities, Registered};
 use super::setups::EnvoySetup;
-use crate::ask;
 use crate::authority::Authority;
 use crate::child::Confinement;
 use crate::nodes::{self, MeshProcesses, NEAR, Site};
 use crate::systems::{READY_WITHIN, Running, System};
-
-/// Who calls the Service.
-pub(super) const CONSUMER: &str = "consumer";
 
 /// What is loaded: all proxies of one program, in one configuration.
 #[derive(Clone)]
@@ -94,29 +90,11 @@ fn target(status: &[u8]) -> Option<String> {
     Some(format!("{SERVICE}.lab@{}", found["address"].as_str()?))
 }
 
-/// Whether a request is answered.
-pub(super) fn comes_through(target: &str) -> Option<()> {
-    let answered = ask::status(target, "GET", "/api/v1/items/ready/0", "ready");
-    matches!(answered, Ok(200)).then_some(())
-}
-
-/// The providers of a room, at addresses of tests.
-#[cfg(test)]
-pub(super) fn providers(room: &Room) -> Vec<ProviderEndpoint> {
-    let provider = |(index, size): (usize, &super::plan::Size)| ProviderEndpoint {
-        name: size.name,
-        address: std::net::Ipv4Addr::new(127, 3, 0, 1),
-        port: 9000 + index as u16,
-        room: room.at_once[index],
-    };
-    SIZES.iter().enumerate().map(provider).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::concurrency::plan::ROOMS;
-    use crate::concurrency::provider::manifest;
+    use crate::concurrency::provider::{manifest, providers};
 
     #[test]
     fn heddle_is_told_of_every_provider_and_of_room_where_it_is_limited() {

@@ -4,10 +4,14 @@ use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
+use crate::ask;
 use crate::systems::render;
 
 /// The Service of all providers.
 pub(super) const SERVICE: &str = "provider";
+
+/// Who calls the Service.
+pub(super) const CONSUMER: &str = "consumer";
 
 /// A provider that runs, as templates see it.
 #[derive(Debug, Clone, Serialize)]
@@ -28,6 +32,28 @@ pub(super) fn manifest(
         include_str!("../../peers/heddle-concurrency.yaml.j2"),
         minijinja::context! { providers, told, open },
     )
+}
+
+/// Whether a request is answered.
+pub(super) fn comes_through(target: &str) -> Option<()> {
+    let answered = ask::status(target, "GET", "/api/v1/items/ready/0", "ready");
+    matches!(answered, Ok(200)).then_some(())
+}
+
+/// The providers of a room, at addresses of tests.
+#[cfg(test)]
+pub(super) fn providers(room: &super::plan::Room) -> Vec<ProviderEndpoint> {
+    let provider = |(index, size): (usize, &super::plan::Size)| ProviderEndpoint {
+        name: size.name,
+        address: std::net::Ipv4Addr::new(127, 3, 0, 1),
+        port: 9000 + index as u16,
+        room: room.at_once[index],
+    };
+    super::plan::SIZES
+        .iter()
+        .enumerate()
+        .map(provider)
+        .collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::figures::{Comparison, ConcurrencyRun, compared, deviation, summary};
 use super::plan::{ConcurrencyPlan, MOST_OF_A_CORE, Room, SIZES, SMALL_QUOTA, WAIT_MS};
-use super::runs::Scale;
 use super::setups::EnvoySetup;
 use crate::findings::{Findings, shown};
 
@@ -14,6 +13,18 @@ use crate::findings::{Findings, shown};
 pub(super) const CEILING: &str = "no proxy";
 const HEDDLE: &str = "heddle";
 const ENVOY: &str = "envoy";
+
+/// How long providers wait, and what processor time they have.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Scale {
+    pub(super) wait_ms: u64,
+    /// Of the busier core with the most connections, when the wait was chosen.
+    pub(super) busiest: f64,
+    /// What answering a request takes a provider, in microseconds of a processor.
+    pub(super) answer_us: f64,
+    /// Of the small provider, in cores.
+    pub(super) small_quota: f64,
+}
 
 /// What was found with the providers of one room.
 pub(super) struct RoomReport {

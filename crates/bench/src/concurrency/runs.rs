@@ -11,7 +11,7 @@ use super::plan::{
     CALIBRATED_FOR, ConcurrencyPlan, LENGTHENED, MOST_OF_A_CORE, ROOMS, Room, SMALL_QUOTA, WAIT_MS,
 };
 use super::registry::Abilities;
-use super::report::{self, RoomReport, Screened};
+use super::report::{self, RoomReport, Scale, Screened};
 use super::setups::{EnvoySetup, best};
 use super::stage::{ConcurrencyStage, LoadProfile};
 use crate::findings::Findings;
@@ -25,18 +25,6 @@ pub(super) struct Experiment<'a> {
     pub(super) plan: &'a ConcurrencyPlan,
     pub(super) systems: &'a [System],
     pub(super) abilities: &'a Abilities,
-}
-
-/// How long providers wait, and what processor time they have.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Scale {
-    pub(super) wait_ms: u64,
-    /// Of the busier core with the most connections, when the wait was chosen.
-    pub(super) busiest: f64,
-    /// What answering a request takes a provider, in microseconds of a processor.
-    pub(super) answer_us: f64,
-    /// Of the small provider, in cores.
-    pub(super) small_quota: f64,
 }
 
 /// Runs the whole experiment. Returns how many requests failed or had a wrong hash.
