@@ -31,7 +31,8 @@ pub struct Record<'a> {
     pub route: &'a str,
     /// What the client spoke: `http/1.0`, `http/1.1`, or `tcp` for what is passed on as bytes.
     pub protocol: &'a str,
-    /// The host that the request named, as it came.
+    /// The host that the request named, as it came; what stands before the last `@` is not logged, since it may be a
+    /// password.
     pub authority: &'a [u8],
     /// The method as it came.
     pub method: &'a [u8],
@@ -93,7 +94,8 @@ impl Record<'_> {
         name(out, "tls", self.tls.name());
         name(out, "route", self.route);
         text(out, "protocol", self.protocol.as_bytes(), MAX_REASON);
-        text(out, "authority", self.authority, MAX_NAME);
+        let authority = self.authority.rsplit(|b| *b == b'@').next();
+        text(out, "authority", authority.unwrap_or_default(), MAX_NAME);
         text(out, "method", self.method, MAX_METHOD);
         text(out, "path", path, MAX_PATH);
         number(out, "status", u64::from(self.status));

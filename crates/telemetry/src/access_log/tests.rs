@@ -21,7 +21,7 @@ fn record(path: &[u8]) -> Record<'_> {
         destination_workload: "shop/reviews-1",
         tls: Tls::Mutual,
         protocol: "http/1.1",
-        authority: b"reviews:9080",
+        authority: b"user:p@ssword@reviews:9080",
         destination_service: "shop/reviews",
         route: "shop/split",
         method: b"GET",
