@@ -19,7 +19,7 @@ use super::runner::{Network, RunOptions, Subject};
 use super::systems::{ProxyKind, System};
 use plan::ConcurrencyPlan;
 use registry::Abilities;
-use runs::Experiment;
+use runs::ConcurrencyExperiment;
 
 pub use consumer::{Consumer, run as consume};
 
@@ -76,7 +76,7 @@ pub(super) fn run(options: &Concurrency) -> anyhow::Result<()> {
         ConcurrencyPlan::full()
     };
     let abilities = Abilities::of(&heddle)?;
-    let experiment = Experiment {
+    let experiment = ConcurrencyExperiment {
         plan: &plan,
         systems: &systems,
         abilities: &abilities,

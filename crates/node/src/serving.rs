@@ -248,9 +248,9 @@ pub async fn serve(
         identity,
         pods,
     } = served;
-    let registry = Arc::new(Registry::with_bounds(heddle_telemetry::Bounds {
+    let registry = Arc::new(Registry::with_bounds(heddle_telemetry::SeriesBounds {
         label_sets: settings.admin.metric_series.size(),
-        ..heddle_telemetry::Bounds::default()
+        ..heddle_telemetry::SeriesBounds::default()
     }));
     let mut data_plane = settings.proxy.settings();
     let mesh = first

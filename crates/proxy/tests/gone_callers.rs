@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use heddle_counting::{Counting, Heap};
 use heddle_model::{AppProtocol, ServiceName, WorkloadName};
 use heddle_proxy::{Entry, Proxy, Settings};
-use heddle_telemetry::{Bounds, Registry};
+use heddle_telemetry::{Registry, SeriesBounds};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -77,9 +77,9 @@ fn shown(registry: &Registry) -> (usize, u64) {
 
 #[test]
 fn ten_thousand_callers_that_are_gone_leave_no_series_and_no_memory() {
-    let bounds = Bounds {
+    let bounds = SeriesBounds {
         unused: Duration::from_secs(2),
-        ..Bounds::default()
+        ..SeriesBounds::default()
     };
     let mut mesh = mesh::mesh(echo());
     mesh.services[0].ports[0].protocol = AppProtocol::Tcp;

@@ -28,7 +28,7 @@ pub enum Tls {
 /// The two ends of a request or a connection, and how it went between them.
 ///
 /// What is no name out of the configuration was proven by another node or said by one that has proven an identity, and the
-/// number of label sets is bounded ([`crate::Bounds`]).
+/// number of label sets is bounded ([`crate::SeriesBounds`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrafficLabels {
     /// Which proxy speaks.

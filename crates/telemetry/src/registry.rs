@@ -25,7 +25,7 @@ const OTHER: &str = "other";
 
 /// How many series there may be, and for how long they are kept.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct SeriesBounds {
     /// How many label sets of requests, and of connections, are told apart. Beyond it, all but the Service becomes
     /// `other`; beyond a tenth more, so does the Service.
     pub label_sets: usize,
@@ -34,9 +34,9 @@ pub struct Bounds {
     pub unused: Duration,
 }
 
-impl Default for Bounds {
+impl Default for SeriesBounds {
     fn default() -> Self {
-        Bounds {
+        SeriesBounds {
             label_sets: 2_000,
             unused: Duration::from_secs(600),
         }
@@ -46,7 +46,7 @@ impl Default for Bounds {
 /// All series and all Workers of a process.
 #[derive(Debug, Default)]
 pub struct Registry {
-    bounds: Bounds,
+    bounds: SeriesBounds,
     inner: Mutex<Inner>,
 }
 
@@ -67,7 +67,7 @@ impl Registry {
     }
 
     /// An empty registry.
-    pub fn with_bounds(bounds: Bounds) -> Self {
+    pub fn with_bounds(bounds: SeriesBounds) -> Self {
         Registry {
             bounds,
             inner: Mutex::default(),
@@ -75,7 +75,7 @@ impl Registry {
     }
 
     /// How many series there may be, and for how long they are kept.
-    pub fn bounds(&self) -> Bounds {
+    pub fn bounds(&self) -> SeriesBounds {
         self.bounds
     }
 
@@ -84,7 +84,7 @@ impl Registry {
     /// Ask once and keep it: each call returns a series with no other holder, so a second call
     /// with equal labels gives a second series (rendered as one sum). A series that its writer
     /// has dropped keeps its counts and is handed out again, until it has been unused for the time of the
-    /// [`Bounds`]. When as many label sets as may be are in use, the labels are collapsed and
+    /// [`SeriesBounds`]. When as many label sets as may be are in use, the labels are collapsed and
     /// `heddle_metrics_overflow_total` grows.
     pub fn http_series(&self, labels: HttpLabels) -> Arc<HttpSeries> {
         let inner = &mut *self.lock();

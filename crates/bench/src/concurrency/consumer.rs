@@ -85,7 +85,7 @@ pub fn run(options: &Consumer) -> anyhow::Result<()> {
 }
 
 /// Where connections go, and what was counted: for all of them, on one thread.
-struct Shared {
+struct ConsumerShared {
     targets: Vec<Place>,
     counts: RefCell<ConsumerCounts>,
 }
@@ -103,7 +103,7 @@ async fn serve(listener: TcpListener, targets: &[Target], shares: &[u32]) -> any
         share: shares.get(index).copied().unwrap_or(1),
         open: Cell::default(),
     };
-    let shared = Rc::new(Shared {
+    let shared = Rc::new(ConsumerShared {
         targets: targets.iter().enumerate().map(place).collect(),
         counts: RefCell::default(),
     });
@@ -117,9 +117,13 @@ async fn serve(listener: TcpListener, targets: &[Target], shares: &[u32]) -> any
     Ok(())
 }
 
-async fn connection(mut stream: TcpStream, shared: &Shared, number: u64) -> anyhow::Result<()> {
+async fn connection(
+    mut stream: TcpStream,
+    shared: &ConsumerShared,
+    number: u64,
+) -> anyhow::Result<()> {
     let mut bytes = Vec::with_capacity(2048);
-    let mut service: Option<Service> = None;
+    let mut service: Option<CalledService> = None;
     loop {
         let length = loop {
             match http::request(&bytes) {
@@ -137,7 +141,7 @@ async fn connection(mut stream: TcpStream, shared: &Shared, number: u64) -> anyh
         }
         let wait_ms = wait_ms(target);
         bytes.drain(..length);
-        let service = service.get_or_insert_with(|| Service::new(shared, wait_ms, number));
+        let service = service.get_or_insert_with(|| CalledService::new(shared, wait_ms, number));
         let answered = match service.ask().await {
             Ok(hash) => {
                 shared.counts.borrow_mut().right += 1;
@@ -152,7 +156,7 @@ async fn connection(mut stream: TcpStream, shared: &Shared, number: u64) -> anyh
     }
 }
 
-impl Shared {
+impl ConsumerShared {
     /// The target that has the smallest part of the connections it is for.
     fn next(&self) -> &Place {
         let filled = |place: &&Place| {
@@ -183,15 +187,15 @@ fn failed(kind: impl Into<String>) -> Wrong {
 }
 
 /// What one connection asks the Service.
-struct Service<'shared> {
+struct CalledService<'shared> {
     place: &'shared Place,
     request: Request,
     stream: Option<TcpStream>,
     bytes: Vec<u8>,
 }
 
-impl Service<'_> {
-    fn new(shared: &Shared, wait_ms: u64, number: u64) -> Service<'_> {
+impl CalledService<'_> {
+    fn new(shared: &ConsumerShared, wait_ms: u64, number: u64) -> CalledService<'_> {
         let place = shared.next();
         place.open.set(place.open.get() + 1);
         let shape = Shape {
@@ -202,7 +206,7 @@ impl Service<'_> {
             random_body: true,
             tail: Some(wait_ms.to_string()),
         };
-        Service {
+        CalledService {
             place,
             request: Request::new(&shape, &place.target.authority, number),
             stream: None,
@@ -264,7 +268,7 @@ impl Service<'_> {
     }
 }
 
-impl Drop for Service<'_> {
+impl Drop for CalledService<'_> {
     fn drop(&mut self) {
         self.place.open.set(self.place.open.get() - 1);
     }

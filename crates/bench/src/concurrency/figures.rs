@@ -136,14 +136,14 @@ impl Verdict {
 
 /// A figure of one system in that of another.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Comparison {
+pub(super) struct SystemRatios {
     pub(super) ratio: f64,
     pub(super) verdict: Verdict,
     /// The ratio of each run that was made side by side with one of the other system.
     pub(super) rounds: Vec<f64>,
 }
 
-impl Comparison {
+impl SystemRatios {
     /// The ratio with the rounds behind it.
     pub(super) fn spread(&self) -> Option<Spread> {
         let spread = Spread::of(&self.rounds)?;
@@ -161,7 +161,7 @@ const SAME: f64 = 0.01;
 pub(super) fn compared(
     ours: &[ConcurrencyRun],
     theirs: &[ConcurrencyRun],
-) -> BTreeMap<&'static str, Comparison> {
+) -> BTreeMap<&'static str, SystemRatios> {
     let (Some(our), Some(their)) = (summary(ours), summary(theirs)) else {
         return BTreeMap::new();
     };
@@ -177,7 +177,7 @@ pub(super) fn compared(
             (false, true) => Verdict::Better,
             (false, false) => Verdict::Worse,
         };
-        Comparison {
+        SystemRatios {
             ratio: figure(&our) / figure(&their),
             verdict,
             rounds: ours

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::figures::{Comparison, ConcurrencyRun, compared, deviation, summary};
+use super::figures::{ConcurrencyRun, SystemRatios, compared, deviation, summary};
 use super::plan::{ConcurrencyPlan, MOST_OF_A_CORE, Room, SIZES, SMALL_QUOTA, WAIT_MS};
 use super::setups::EnvoySetup;
 use crate::findings::{Findings, shown};
@@ -243,7 +243,7 @@ fn table(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
             report.runs_of(connections, ENVOY),
         );
         let said = ["qps", "p99", "max"].into_iter().filter_map(|name| {
-            let Comparison { ratio, verdict, .. } = beside.get(name)?;
+            let SystemRatios { ratio, verdict, .. } = beside.get(name)?;
             Some(format!("{name} {ratio:.2}, {}", verdict.word()))
         });
         let said: Vec<String> = said.collect();
@@ -270,7 +270,7 @@ fn named(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
         let ceiling = report.runs_of(connections, CEILING);
         let of_ceiling = |system: &str| {
             let found = compared(report.runs_of(connections, system), ceiling);
-            found.get("qps").and_then(Comparison::spread)
+            found.get("qps").and_then(SystemRatios::spread)
         };
         let at = if connections == plan.most_connections() {
             String::new()

@@ -21,7 +21,7 @@ use crate::systems::{ProxyKind, Running, System};
 const FILL_S: f64 = 3.0;
 
 /// What is the same in all of the experiment.
-pub(super) struct Experiment<'a> {
+pub(super) struct ConcurrencyExperiment<'a> {
     pub(super) plan: &'a ConcurrencyPlan,
     pub(super) systems: &'a [System],
     pub(super) abilities: &'a Abilities,
@@ -31,7 +31,10 @@ pub(super) struct Experiment<'a> {
 ///
 /// # Errors
 /// When something does not start, or a run cannot be made.
-pub(super) fn run(experiment: &Experiment, findings: &mut Findings) -> anyhow::Result<u64> {
+pub(super) fn run(
+    experiment: &ConcurrencyExperiment,
+    findings: &mut Findings,
+) -> anyhow::Result<u64> {
     let versions = experiment.systems.iter();
     let versions = versions.map(|system| format!("{} {}", system.name, system.version));
     findings.say(versions.collect::<Vec<_>>().join(" · "));
@@ -66,7 +69,7 @@ pub(super) fn run(experiment: &Experiment, findings: &mut Findings) -> anyhow::R
     }
 }
 
-impl Experiment<'_> {
+impl ConcurrencyExperiment<'_> {
     /// What can be loaded in a room: Heddle, and Envoy in each of its configurations.
     fn candidates(&self, room: &Room) -> Vec<Contender<'_>> {
         let of = |system| {

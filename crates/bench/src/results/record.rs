@@ -44,7 +44,7 @@ pub(super) struct Origin {
 
 /// A figure by name.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Figure {
+pub(super) struct RecordedFigure {
     pub(super) value: f64,
     pub(super) is_ratio: bool,
     pub(super) spread: Option<RoundSpread>,
@@ -93,7 +93,7 @@ impl Record {
     }
 
     /// A figure of its report.
-    pub(super) fn figure(&self, name: &str) -> Option<Figure> {
+    pub(super) fn figure(&self, name: &str) -> Option<RecordedFigure> {
         let of = |kind: &str, is_ratio| {
             let value = self.report.get(kind)?.get(name)?.as_f64()?;
             Some((value, is_ratio))
@@ -105,7 +105,7 @@ impl Record {
             "value_spreads"
         };
         let spread = self.report.get(spreads).and_then(|all| all.get(name));
-        Some(Figure {
+        Some(RecordedFigure {
             value,
             is_ratio,
             spread: spread.and_then(RoundSpread::of),

@@ -1,17 +1,17 @@
 //! How a figure is written, the same in every page.
 
-use super::record::{Figure, Record};
+use super::record::{Record, RecordedFigure};
 
 /// What stands where a figure is not there yet.
 pub(super) const NOT_YET: &str = "not measured yet";
 
 /// Ratios with two decimals; other figures with three digits, thousands apart, counts as they are.
-pub(super) fn figure(figure: &Figure) -> String {
+pub(super) fn figure(figure: &RecordedFigure) -> String {
     number(figure.value, decimals(figure))
 }
 
 /// The same, with the lowest and the highest round.
-pub(super) fn with_spread(figure: &Figure) -> String {
+pub(super) fn with_spread(figure: &RecordedFigure) -> String {
     let decimals = decimals(figure);
     let median = number(figure.value, decimals);
     match figure.spread {
@@ -24,7 +24,7 @@ pub(super) fn with_spread(figure: &Figure) -> String {
 }
 
 /// The unit that a name ends with.
-pub(super) fn unit(name: &str, figure: &Figure) -> &'static str {
+pub(super) fn unit(name: &str, figure: &RecordedFigure) -> &'static str {
     if figure.is_ratio {
         return "";
     }
@@ -47,7 +47,7 @@ pub(super) fn commit(record: &Record) -> String {
     record.origin.commit.chars().take(8).collect()
 }
 
-fn decimals(figure: &Figure) -> usize {
+fn decimals(figure: &RecordedFigure) -> usize {
     match figure.value.abs() {
         _ if figure.is_ratio => 2,
         value if value.fract() == 0.0 => 0,
@@ -76,8 +76,8 @@ mod tests {
     use super::*;
     use crate::results::record::RoundSpread;
 
-    fn plain(value: f64, is_ratio: bool) -> Figure {
-        Figure {
+    fn plain(value: f64, is_ratio: bool) -> RecordedFigure {
+        RecordedFigure {
             value,
             is_ratio,
             spread: None,
@@ -107,7 +107,7 @@ mod tests {
             max: 0.5,
             rounds: 5,
         });
-        let figure = Figure {
+        let figure = RecordedFigure {
             spread,
             ..plain(0.44, true)
         };

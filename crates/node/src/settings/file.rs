@@ -71,7 +71,7 @@ pub struct Admin {
 
 impl Default for Admin {
     fn default() -> Self {
-        let default = heddle_telemetry::Bounds::default();
+        let default = heddle_telemetry::SeriesBounds::default();
         Admin {
             socket: None,
             metrics: Metrics::default(),

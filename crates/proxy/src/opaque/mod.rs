@@ -80,11 +80,11 @@ impl Origin {
     ) {
         let series = worker.tcp_series(ends.traffic, &self.destination);
         series.fail(Reason::CODES, reason.index());
-        self.log(worker, State::Failed(reason), ends, carried);
+        self.log(worker, FlowState::Failed(reason), ends, carried);
     }
 
     /// Logs a connection, how it stands with it and what it has carried.
-    fn log(&self, worker: &Worker, state: State, ends: FlowEnds<'_>, carried: (u64, u64)) {
+    fn log(&self, worker: &Worker, state: FlowState, ends: FlowEnds<'_>, carried: (u64, u64)) {
         let Some(log) = &worker.log else { return };
         let clock = &worker.clock;
         let duration = clock.now().saturating_duration_since(self.began);
@@ -97,9 +97,9 @@ impl Origin {
         let principal = snapshot.guards.principal(traffic.door);
         let workload = traffic.workload(&self.destination);
         let (reason, blame) = match state {
-            State::Open => (OPEN, ""),
-            State::Over => ("ok", ""),
-            State::Failed(reason) => (reason.code(), Failure::from(reason).blame().as_str()),
+            FlowState::Open => (OPEN, ""),
+            FlowState::Over => ("ok", ""),
+            FlowState::Failed(reason) => (reason.code(), Failure::from(reason).blame().as_str()),
         };
         log.borrow_mut().record(&Record {
             unix_ms: clock.unix_ms(clock.us(self.began)),
@@ -129,7 +129,7 @@ impl Origin {
 
 /// How it stands with a connection.
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum FlowState {
     /// It is open, and has been for a while.
     Open,
     Over,
@@ -259,7 +259,7 @@ impl Flow {
                 for side in [&self.client, &self.upstream.side] {
                     side.reset_on_close(false);
                 }
-                self.log(State::Over);
+                self.log(FlowState::Over);
             }
             FlowEnd::Failed(reason) => {
                 self.origin
@@ -349,7 +349,7 @@ impl Flow {
         FlowEnds::new(&self.door, self.peer, Some(self.lease.endpoint()))
     }
 
-    fn log(&self, state: State) {
+    fn log(&self, state: FlowState) {
         self.origin
             .log(&self.worker, state, self.ends(), self.carried);
     }
@@ -365,7 +365,7 @@ impl Flow {
         let now = self.worker.clock.now_ms();
         if self.told_due().is_some_and(|due| now >= due) {
             self.origin.is_told = true;
-            self.log(State::Open);
+            self.log(FlowState::Open);
         }
     }
 

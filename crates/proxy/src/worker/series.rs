@@ -34,10 +34,10 @@ pub(crate) type FlowSeries = SeriesTable<FlowKey, TcpSeries>;
 
 /// The series that were written a while ago.
 #[derive(Debug)]
-pub(crate) struct SeriesTable<K, S>(RefCell<HashMap<K, Held<S>, RandomState>>);
+pub(crate) struct SeriesTable<K, S>(RefCell<HashMap<K, HeldSeries<S>, RandomState>>);
 
 #[derive(Debug)]
-struct Held<S> {
+struct HeldSeries<S> {
     series: Arc<S>,
     /// Whether it was asked for since the last look.
     used: Cell<bool>,
@@ -59,7 +59,7 @@ impl<K: Eq + Hash, S> SeriesTable<K, S> {
         use_it: impl FnOnce(&Arc<S>) -> T,
     ) -> T {
         let mut table = self.0.borrow_mut();
-        let held = table.entry(key).or_insert_with(|| Held {
+        let held = table.entry(key).or_insert_with(|| HeldSeries {
             series: ask(),
             used: Cell::new(true),
         });

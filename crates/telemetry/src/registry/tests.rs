@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Bounds, LOOK_EVERY, Registry};
+use super::{LOOK_EVERY, Registry, SeriesBounds};
 use crate::{HttpLabels, NodeProtocol, Reporter, Tls, TrafficLabels};
 
 fn traffic(reporter: Reporter, source: &str, destination: &str) -> TrafficLabels {
@@ -126,9 +126,9 @@ fn a_request_that_stays_on_its_node_is_shown_under_both_reporters_and_counted_on
 fn label_sets_are_bounded_and_the_rest_is_other() {
     const MAX: usize = 1_000;
     const COLLAPSED: usize = MAX / 10;
-    let registry = Registry::with_bounds(Bounds {
+    let registry = Registry::with_bounds(SeriesBounds {
         label_sets: MAX,
-        ..Bounds::default()
+        ..SeriesBounds::default()
     });
     let many = MAX + 2 * COLLAPSED;
     let held: Vec<_> = (0..many)
@@ -159,7 +159,7 @@ fn label_sets_are_bounded_and_the_rest_is_other() {
 #[test]
 fn series_of_callers_that_are_gone_are_shown_for_a_while_and_then_forgotten() {
     const CALLERS: usize = 10_000;
-    let bounds = Bounds {
+    let bounds = SeriesBounds {
         label_sets: CALLERS + 1,
         unused: Duration::from_secs(60),
     };

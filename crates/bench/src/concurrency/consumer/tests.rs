@@ -2,7 +2,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 
 use super::*;
 
-/// A Service that answers each request with what this makes of its body, in a thread that lasts as long as the
+/// A CalledService that answers each request with what this makes of its body, in a thread that lasts as long as the
 /// test process.
 fn service(answer: fn(&[u8]) -> String) -> Target {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -99,12 +99,12 @@ fn connections_are_spread_as_they_are_shared_out() {
         share,
         open: Cell::default(),
     };
-    let shared = Shared {
+    let shared = ConsumerShared {
         targets: vec![place(21), place(0), place(107)],
         counts: RefCell::default(),
     };
-    let open: Vec<Service> = (0..128)
-        .map(|number| Service::new(&shared, 50, number))
+    let open: Vec<CalledService> = (0..128)
+        .map(|number| CalledService::new(&shared, 50, number))
         .collect();
     let at = || {
         let at = shared.targets.iter().map(|place| place.open.get());
