@@ -181,20 +181,31 @@ fn check_spec(spec: &ServiceSpec, scope: &mut Scope<'_>) {
             );
         }
     }
-    match spec.session_affinity.as_deref() {
-        None | Some("None" | "") => {}
-        Some("ClientIP") => scope.warn(
-            &at.field("sessionAffinity"),
-            "sessions are not kept: each request is balanced for itself",
-            "remove it",
-        ),
+    let affinity = spec.session_affinity.as_deref();
+    let why = "sessions are not kept: each request is balanced for itself";
+    let at_affinity = at.field("sessionAffinity");
+    check_word(affinity, ["None", "ClientIP"], why, &at_affinity, scope);
+    let policy = spec.internal_traffic_policy.as_deref();
+    let why = "endpoints of other nodes are called, too";
+    let at_policy = at.field("internalTrafficPolicy");
+    check_word(policy, ["Cluster", "Local"], why, &at_policy, scope);
+}
+
+/// A field that is one of two words: what the first says is so anyway, what the second says is not done.
+fn check_word(
+    written: Option<&str>,
+    [done, not_done]: [&str; 2],
+    why_not: &str,
+    at: &FieldPath,
+    scope: &mut Scope<'_>,
+) {
+    match written {
+        None | Some("") => {}
+        Some(word) if word == done => {}
+        Some(word) if word == not_done => scope.warn(at, why_not, "remove it"),
         Some(other) => {
-            let remedy = did_you_mean(other, ["None", "ClientIP"], "use None");
-            scope.error(
-                &at.field("sessionAffinity"),
-                format!("{other:?} is not known"),
-                remedy,
-            );
+            let remedy = did_you_mean(other, [done, not_done], &format!("use {done}"));
+            scope.error(at, format!("{other:?} is not known"), remedy);
         }
     }
 }

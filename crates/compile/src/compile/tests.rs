@@ -14,6 +14,7 @@ use heddle_model::{
 use crate::load;
 
 mod balancing;
+mod honoured;
 mod precedence;
 mod values;
 

@@ -39,6 +39,7 @@ pub(crate) struct ServiceSpec {
     pub(crate) ports: Vec<ServicePortSpec>,
     pub(crate) session_affinity: Option<String>,
     pub(crate) external_name: Option<String>,
+    pub(crate) internal_traffic_policy: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

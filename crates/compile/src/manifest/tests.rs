@@ -303,16 +303,19 @@ fn lists_hold_objects() {
 #[test]
 fn fields_without_effect_are_documented() {
     let page = include_str!("../../../../docs/manifests.md");
-    for kind in [
-        "Service",
-        "ServiceSpec",
-        "ServicePortSpec",
-        "ServiceAccount",
-        "Namespace",
-        "SliceEndpoint",
-        "SlicePort",
-        "SliceConditions",
-        "HttpRouteSpec",
+    let of_probes = include_str!("../../../../docs/policy.md");
+    for (page, kind) in [
+        (page, "Service"),
+        (page, "ServiceSpec"),
+        (page, "ServicePortSpec"),
+        (page, "ServiceAccount"),
+        (page, "Namespace"),
+        (page, "SliceEndpoint"),
+        (page, "SlicePort"),
+        (page, "SliceConditions"),
+        (page, "HttpRouteSpec"),
+        (of_probes, "LocalProbe"),
+        (of_probes, "HttpGet"),
     ] {
         for field in unused::fields(kind) {
             let found = ["`", "."]

@@ -26,7 +26,6 @@ pub(crate) fn fields(of: &str) -> &'static [&'static str] {
             "externalIPs",
             "externalTrafficPolicy",
             "healthCheckNodePort",
-            "internalTrafficPolicy",
             "ipFamilies",
             "ipFamilyPolicy",
             "loadBalancerClass",

@@ -1,12 +1,13 @@
 //! `docs/balancing.md` is true: its example is served, and its table is complete.
 
 use std::fs;
+use std::path::Path;
 
 use heddle_model::Line;
 use tempfile::TempDir;
 
 use crate::compile::balancing::OF_SERVICES;
-use crate::load;
+use crate::{load, load_text};
 
 const PAGE: &str = include_str!("../../../../../docs/balancing.md");
 
@@ -33,6 +34,27 @@ fn the_example_of_the_page_is_served() {
     };
     assert_eq!(hash.balancing.line, line);
     assert_eq!(hash.balancing.ejection.unwrap().after, 5);
+}
+
+#[test]
+fn an_endpoint_is_left_out_for_five_minutes_at_most() {
+    let service = |eject_for: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  annotations:\n    \
+             heddle.dev/eject-after: \"5\"\n    heddle.dev/eject-for: {eject_for}\n\
+             spec: {{clusterIP: None, ports: [{{port: 80}}]}}\n"
+        )
+    };
+    let is_taken = |eject_for| {
+        let text = service(eject_for);
+        !load_text(Path::new("a.yaml"), text.as_bytes())
+            .1
+            .has_errors()
+    };
+    assert!(is_taken("5m"));
+    for longer in ["5m1s", "6m", "1h"] {
+        assert!(!is_taken(longer), "{longer}");
+    }
 }
 
 #[test]
