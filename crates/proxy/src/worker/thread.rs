@@ -384,8 +384,13 @@ async fn run(
         if worker.moves.is_retiring() && worker.connections() == 0 && worker.part(&intake) {
             return Poll::Ready(());
         }
-        if !more && let Some(next) = worker.next_look(until.get()) {
-            timer.plan(worker.clock.now(), next, cx);
+        if let Some(next) = worker.next_look(until.get()) {
+            // Where there is more to do the next turn comes at once, and looks at the time by itself.
+            if more {
+                timer.note(next);
+            } else {
+                timer.plan(worker.clock.now(), next, cx);
+            }
         }
         Poll::Pending
     })

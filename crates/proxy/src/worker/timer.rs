@@ -18,7 +18,10 @@ use tokio::io::unix::AsyncFd;
 /// Wakes the task that waits for it at a planned time.
 pub(super) struct Timer {
     fd: AsyncFd<OwnedFd>,
+    /// The planned time.
     due: Option<Instant>,
+    /// What the kernel's timer is set to: the planned time, or one behind it.
+    set: Option<Instant>,
 }
 
 impl Timer {
@@ -39,11 +42,17 @@ impl Timer {
         // registration lives: an `OwnedFd` closes it only when it is dropped, and nothing takes it
         // out of the `AsyncFd` before.
         let fd = unsafe { AsyncFd::register(fd) }?;
-        Ok(Timer { fd, due: None })
+        Ok(Timer {
+            fd,
+            due: None,
+            set: None,
+        })
     }
 
     /// Whether the planned time has come. Asked once for it, the answer is yes once.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        // The kernel's has rung, whatever is planned by now.
+        self.set = self.set.filter(|set| *set > now);
         let due = self.due.is_some_and(|due| due <= now);
         if due {
             self.due = None;
@@ -51,13 +60,21 @@ impl Timer {
         due
     }
 
-    /// Wakes the caller at `next` or before, if not planned already.
+    /// Plans `next`, unless an earlier time is planned already, for a caller that asks again whether it is due before
+    /// it waits for anything.
+    pub(super) fn note(&mut self, next: Instant) {
+        self.due = Some(self.due.map_or(next, |due| due.min(next)));
+    }
+
+    /// Plans `next` likewise, and wakes the caller at the planned time.
     pub(super) fn plan(&mut self, now: Instant, next: Instant, cx: &mut Context<'_>) {
-        if self.due.is_some_and(|due| due <= next) {
+        self.note(next);
+        let due = self.due.unwrap_or(next);
+        if self.set.is_some_and(|set| set <= due) {
             return;
         }
         // A zero time would stop the timer.
-        let wait = next
+        let wait = due
             .saturating_duration_since(now)
             .max(Duration::from_micros(1));
         let spec = Itimerspec {
@@ -65,7 +82,7 @@ impl Timer {
             it_value: timespec(wait),
         };
         match timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &spec) {
-            Ok(_) => self.due = Some(next),
+            Ok(_) => self.set = Some(due),
             // The times are sound, and the descriptor is ours: it cannot fail.
             Err(error) => tracing::error!(%error, "the worker's timer cannot be set"),
         }
@@ -80,5 +97,47 @@ fn timespec(wait: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(wait.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::thread;
+
+    use super::*;
+
+    /// A time that was noted and has come leaves the kernel's timer at a later one; what is planned behind that is waited
+    /// for all the same.
+    #[test]
+    fn what_is_planned_after_a_noted_time_is_kept() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut timer = Timer::new().unwrap();
+            let began = Instant::now();
+            let after = |ms| began + Duration::from_millis(ms);
+            poll_fn(|cx| {
+                timer.plan(began, after(60), cx);
+                Poll::Ready(())
+            })
+            .await;
+            timer.note(after(10));
+            thread::sleep(Duration::from_millis(15));
+            assert!(timer.is_due(Instant::now()));
+            assert!(!timer.is_due(Instant::now()), "the answer is yes once");
+            let waits = poll_fn(|cx| {
+                let now = Instant::now();
+                if timer.is_due(now) {
+                    return Poll::Ready(now);
+                }
+                timer.plan(now, after(120), cx);
+                Poll::Pending
+            });
+            let woken = tokio::time::timeout(Duration::from_secs(5), waits).await;
+            assert!(woken.expect("woken") >= after(120));
+        });
     }
 }

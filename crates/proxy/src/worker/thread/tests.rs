@@ -53,23 +53,26 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
     (Arrival::Client(parcel), [caller, endpoint])
 }
 
-#[tokio::test]
-async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
-    let registry = Arc::new(Registry::new());
-    let stats = registry.worker(&[]);
-    let permits = Permits::new(2, None, None);
-    let plan = Plan {
+fn plan(registry: &Arc<Registry>, stats: Arc<WorkerStats>) -> Plan {
+    Plan {
         settings: Settings::default(),
-        registry: Arc::clone(&registry),
-        stats: Arc::clone(&stats),
+        registry: Arc::clone(registry),
+        stats,
         log: None,
         sessions: Sessions::default(),
         called_links: Permits::new(1, None, None).share(ShareOwner::Links),
         seed: 1,
         cpu: None,
         receive: crate::carry::receive,
-    };
-    let worker = spawn(plan).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
+    let registry = Arc::new(Registry::new());
+    let stats = registry.worker(&[]);
+    let permits = Permits::new(2, None, None);
+    let worker = spawn(plan(&registry, Arc::clone(&stats))).unwrap();
     let (first, first_ends) = flow(&permits);
     let (second, second_ends) = flow(&permits);
     worker.intake.put(first).unwrap();
@@ -98,6 +101,57 @@ async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
         let error = end.read(&mut [0; 1]).expect_err("a reset, not an end");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
+}
+
+/// A Worker that has more to do than fits into a turn never waits for its timer.
+#[test]
+fn deadlines_are_kept_by_a_worker_that_is_never_done() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let timer = {
+        let _within = runtime.enter();
+        Timer::new().unwrap()
+    };
+    let registry = Arc::new(Registry::new());
+    let intake = Intake::new(INTAKE_BOUND);
+    let plan = plan(&registry, registry.worker(&[]));
+    let worker = Rc::new(Worker::new(plan, Arc::default(), intake.clone()));
+    let mailbox = Mailbox::default();
+    let began = Instant::now();
+    let over = Rc::new(Cell::new(false));
+    for _ in 0..2 * BUDGET {
+        let over = Rc::clone(&over);
+        let always_ready = poll_fn(move |cx| {
+            if over.get() || began.elapsed() > PATIENCE {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        });
+        worker.gate.spawn(WorkKey::OWN, always_ready);
+    }
+    let waits = {
+        let (worker, mailbox, over) = (Rc::clone(&worker), mailbox.clone(), Rc::clone(&over));
+        async move {
+            // The second is planned in a turn that has more to do, like the first.
+            for _ in 0..2 {
+                let due = worker.clock.now_ms() + 100;
+                worker.alarms.alarm().wait_until(due).await;
+            }
+            over.set(true);
+            let until = worker.clock.now();
+            mailbox.send(Command::Drain { until });
+        }
+    };
+    worker.gate.spawn(WorkKey::OWN, waits);
+    runtime.block_on(tokio::task::coop::unconstrained(run(
+        &worker, mailbox, intake, timer,
+    )));
+    worker.gate.clear();
+    assert!(over.get(), "the alarms did not ring");
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
 /// A Worker that cannot be made, for want of a descriptor, is dropped where the Manager runs.
