@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::figures::{ConcurrencyRun, SystemRatios, compared, deviation, summary};
-use super::plan::{ConcurrencyPlan, MOST_OF_A_CORE, Room, SIZES, SMALL_QUOTA, WAIT_MS};
+use super::plan::{ConcurrencyPlan, MOST_OF_A_CORE, Room, SIZES, WAIT_MS};
 use super::setups::EnvoySetup;
 use crate::findings::{Findings, shown};
 
@@ -22,8 +22,8 @@ pub(super) struct Scale {
     pub(super) busiest: f64,
     /// What answering a request takes a provider, in microseconds of a processor.
     pub(super) answer_us: f64,
-    /// Of the small provider, in cores.
-    pub(super) small_quota: f64,
+    /// What answering a third of all requests takes with the most connections, in cores.
+    pub(super) third_cores: f64,
 }
 
 /// What was found with the providers of one room.
@@ -31,6 +31,8 @@ pub(super) struct RoomReport {
     pub(super) room: Room,
     /// Of the providers, in cores; none where they have none.
     pub(super) quotas: Vec<f64>,
+    /// What answering a third of all requests takes with the most connections, in cores.
+    pub(super) third_cores: f64,
     /// Why they have none.
     pub(super) no_quotas: Option<String>,
     pub(super) screened: Vec<Screened>,
@@ -136,7 +138,7 @@ fn quotas(report: &RoomReport, most: u32, findings: &mut Findings) {
         "  Quotas in cores: {} (the small one's is {:.0} % of what a third of all answers takes). Used up with {most} \
          connections in so many periods of 100 ms: {}",
         quotas.join(", "),
-        SMALL_QUOTA * 100.0,
+        report.quotas.first().unwrap_or(&0.0) / report.third_cores * 100.0,
         used_up.join(", ")
     ));
 }
@@ -319,6 +321,7 @@ mod tests {
         RoomReport {
             room,
             quotas: vec![0.1, 0.2, 0.3],
+            third_cores: 0.1,
             no_quotas: None,
             screened: Vec::new(),
             best: BTreeMap::from([(512, EnvoySetup::candidates(&room)[0])]),

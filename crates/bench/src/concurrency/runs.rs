@@ -142,14 +142,15 @@ impl ConcurrencyExperiment<'_> {
         let direct = stage.load_directly(shared_out(most, [1.0; 3]), load)?;
         scale.answer_us = direct.outcome.cpu_us("provider");
         let third = f64::from(most) / (scale.wait_ms as f64 / 1e3) / 3.0;
-        scale.small_quota = SMALL_QUOTA * third * scale.answer_us / 1e6;
+        scale.third_cores = third * scale.answer_us / 1e6;
         Ok(scale)
     }
 
     fn measure_room(&self, room: &Room, scale: &Scale) -> anyhow::Result<RoomReport> {
         let stage = ConcurrencyStage::set(self.systems, room)?;
         let mut report = RoomReport {
-            quotas: stage.hold(scale.small_quota)?,
+            quotas: stage.hold(SMALL_QUOTA * scale.third_cores)?,
+            third_cores: scale.third_cores,
             no_quotas: stage.no_groups.clone(),
             ..RoomReport::of(*room)
         };
@@ -279,6 +280,7 @@ impl RoomReport {
         RoomReport {
             room,
             quotas: Vec::new(),
+            third_cores: 0.0,
             no_quotas: None,
             screened: Vec::new(),
             best: BTreeMap::new(),
