@@ -257,7 +257,11 @@ impl Reader<'_> {
                 *self.findings.report.skipped.entry(name).or_default() += 1;
                 return;
             }
-            Verdict::Unenforced { name, group } => {
+            Verdict::Unenforced {
+                name,
+                group,
+                remedy,
+            } => {
                 *self.findings.report.skipped.entry(name).or_default() += 1;
                 return self.findings.push(Problem {
                     severity: Severity::Warning,
@@ -265,10 +269,7 @@ impl Reader<'_> {
                     object: Some(label_of(&kind, true, &tree)),
                     field: String::new(),
                     reason: format!("it is a policy of {group} and is not enforced"),
-                    remedy: format!(
-                        "write it as AuthorizationPolicy of {}/v1alpha1",
-                        heddle_model::GROUP
-                    ),
+                    remedy,
                     cause: None,
                 });
             }

@@ -101,6 +101,7 @@ pub(crate) enum Verdict {
     Unenforced {
         name: String,
         group: String,
+        remedy: String,
     },
     /// Its author means something else.
     Refuse {
@@ -165,9 +166,10 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
             reason: format!("there is no kind {kind:?} in {api_version:?}"),
             remedy: format!("did you mean {name}?"),
         },
-        None if POLICIES_OF_OTHERS.contains(&kind) => Verdict::Unenforced {
+        None if is_policy_of_another(group, kind) => Verdict::Unenforced {
             name: format!("{kind}.{group}"),
             group: group.to_owned(),
+            remedy: in_place_of(kind),
         },
         None if KINDS.iter().any(|(_, name, ..)| *name == kind) => {
             Verdict::Skip(format!("{kind}.{group}"))
@@ -177,12 +179,35 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
 }
 
 /// Kinds by which other meshes say which callers may call: those of Istio, Linkerd, Consul and Kuma.
-const POLICIES_OF_OTHERS: [&str; 4] = [
+const POLICIES_OF_OTHERS: [&str; 7] = [
     "AuthorizationPolicy",
+    "PeerAuthentication",
+    "RequestAuthentication",
     "ServerAuthorization",
     "ServiceIntentions",
     "MeshTrafficPermission",
+    "TrafficPermission",
 ];
+
+/// Whether it is a policy of another mesh. A `Server` is one in Linkerd's group only: elsewhere it may be anything.
+fn is_policy_of_another(group: &str, kind: &str) -> bool {
+    POLICIES_OF_OTHERS.contains(&kind) || (group, kind) == ("policy.linkerd.io", "Server")
+}
+
+/// What to do instead of a policy of another mesh.
+fn in_place_of(kind: &str) -> String {
+    match kind {
+        "PeerAuthentication" => {
+            "to refuse callers without an identity, label workloads heddle.dev/mode: strict"
+                .to_owned()
+        }
+        "RequestAuthentication" => "no token is checked here: let the endpoint do it".to_owned(),
+        _ => format!(
+            "write it as AuthorizationPolicy of {}/v1alpha1",
+            heddle_model::GROUP
+        ),
+    }
+}
 
 /// Whether a group is Heddle's, or made after it: there is but one.
 fn is_heddles(group: &str) -> bool {

@@ -241,11 +241,26 @@ fn kinds_of_others_are_skipped_and_slips_are_not() {
 
 #[test]
 fn a_policy_of_another_mesh_is_a_warning() {
-    for (api_version, kind) in [
-        ("security.istio.io/v1", "AuthorizationPolicy"),
-        ("policy.linkerd.io/v1alpha1", "AuthorizationPolicy"),
-        ("policy.linkerd.io/v1beta1", "ServerAuthorization"),
-        ("theheddle.dev.example/v1", "AuthorizationPolicy"),
+    let ours = "write it as AuthorizationPolicy of heddle.dev/v1alpha1";
+    for (api_version, kind, remedy) in [
+        ("security.istio.io/v1", "AuthorizationPolicy", ours),
+        (
+            "security.istio.io/v1",
+            "PeerAuthentication",
+            "to refuse callers without an identity, label workloads heddle.dev/mode: strict",
+        ),
+        (
+            "security.istio.io/v1",
+            "RequestAuthentication",
+            "no token is checked here: let the endpoint do it",
+        ),
+        ("policy.linkerd.io/v1alpha1", "AuthorizationPolicy", ours),
+        ("policy.linkerd.io/v1beta1", "ServerAuthorization", ours),
+        ("policy.linkerd.io/v1beta3", "Server", ours),
+        ("consul.hashicorp.com/v1alpha1", "ServiceIntentions", ours),
+        ("kuma.io/v1alpha1", "MeshTrafficPermission", ours),
+        ("kuma.io/v1alpha1", "TrafficPermission", ours),
+        ("theheddle.dev.example/v1", "AuthorizationPolicy", ours),
     ] {
         let (group, _) = api_version.split_once('/').unwrap();
         let (objects, report) = read_text(&format!(
@@ -256,16 +271,20 @@ fn a_policy_of_another_mesh_is_a_warning() {
         let said = report.problems[0].to_string();
         assert!(
             said.ends_with(&format!(
-                ":2: warning: {kind} shop/only-web: it is a policy of {group} and is not enforced \
-                 (write it as AuthorizationPolicy of heddle.dev/v1alpha1)"
+                ":2: warning: {kind} shop/only-web: it is a policy of {group} and is not enforced ({remedy})"
             )),
             "{said}"
         );
         assert_eq!(report.skipped.get(&format!("{kind}.{group}")), Some(&1));
     }
-    // What Kubernetes' own policies are for is another layer's.
-    let (_, report) = read_text("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy");
-    assert!(report.problems.is_empty());
+    // What Kubernetes' own policies are for is another layer's, and a Server may be anything.
+    for other in [
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy",
+        "apiVersion: games.example/v1\nkind: Server",
+    ] {
+        let (_, report) = read_text(other);
+        assert!(report.problems.is_empty(), "{other}");
+    }
 }
 
 #[test]
