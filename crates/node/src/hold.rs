@@ -112,7 +112,7 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
         claim,
         hooks,
         host,
-        proxy_timeout: Some(intercept.proxy_timeout).filter(|seconds| *seconds > 0),
+        proxy_timeout: proxy_timeout(&intercept),
         own: intercept.pod.clone().map(|workload| Own {
             workload,
             exclude: Exclude {
@@ -149,6 +149,11 @@ fn not_given(error: NotGiven) -> Failure {
         NotGiven::Wrong(..) => Exit::Failed,
     };
     Failure::new(exit, error)
+}
+
+/// How many seconds the proxy may not answer, if there is an end to that.
+fn proxy_timeout(intercept: &Intercept) -> Option<u32> {
+    Some(intercept.proxy_timeout).filter(|seconds| *seconds > 0)
 }
 
 /// The ports of one pod's namespace that are not the pod's: those of the proxy itself.
@@ -242,3 +247,6 @@ fn requests_socket(location: &Location) -> Result<(crate::admin::AdminSocket, Ow
     });
     bound.map_err(crate::serving::unclaimed)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Command {
+    #[command(flatten)]
+    intercept: Intercept,
+}
+
+fn parse(more: &[&str]) -> Result<Intercept, clap::Error> {
+    let fixed = ["node", "--intercept"];
+    let command = Command::try_parse_from(fixed.iter().chain(more))?;
+    Ok(command.intercept)
+}
+
+/// What packet filters cannot do in the namespace of one pod is refused before anything is touched.
+#[test]
+fn one_pod_takes_hooks_by_bpf() {
+    for flags in [
+        &["--hooks", "nft"][..],
+        &["--hooks", "nft", "--pods-cgroup", "/pods"],
+        &[],
+    ] {
+        let intercept = parse(&[&["--pod", "a/b"], flags].concat()).unwrap();
+        let refused = hooks_options(&intercept).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("--pod takes --pods-cgroup and hooks by BPF: "),
+            "{flags:?}: {refused}"
+        );
+    }
+    let without_pod = parse(&["--hooks", "nft"]).unwrap();
+    assert_eq!(hooks_options(&without_pod).unwrap().kind, Kind::Nft);
+}
+
+#[test]
+fn a_proxy_that_does_not_answer_is_replaced_after_30_seconds_unless_told_otherwise() {
+    let patience = |flags: &[&str]| parse(flags).map(|intercept| proxy_timeout(&intercept));
+    assert_eq!(patience(&[]).unwrap(), Some(30));
+    assert_eq!(patience(&["--proxy-timeout", "5"]).unwrap(), Some(5));
+    assert_eq!(patience(&["--proxy-timeout", "0"]).unwrap(), None);
+    for wrong in ["4", "86401", "-1", "soon"] {
+        let flag = format!("--proxy-timeout={wrong}");
+        let refused = patience(&[&flag]).unwrap_err().to_string();
+        assert!(
+            refused.contains("expected 0, or 5 to 86400 seconds"),
+            "{refused}"
+        );
+    }
+}
