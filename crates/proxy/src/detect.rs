@@ -4,8 +4,8 @@
 //! for a client that waits for it. Then the side that speaks first decides: a server's greeting, or bytes of
 //! the client that are no HTTP/1 request, make the connection opaque; the beginning of an HTTP/1
 //! request makes it HTTP from there, and the connection to the endpoint goes into its pool. A line that
-//! begins like a request and does not go on is passed on after the time that a request's head may take:
-//! whether to wait for the rest is for the endpoint to say.
+//! begins like a request and is not whole a second after it began is passed on: whether to wait for the rest is
+//! for the endpoint to say.
 
 mod listen;
 
