@@ -47,7 +47,7 @@ pub use policy::{
 };
 pub use printable::printable;
 pub use random::Random;
-pub use registry::{check_registry_endpoints, registry_prefix};
+pub use registry::{RegistryEndpointsError, check_registry_endpoints, registry_prefix};
 pub use route::{
     Backend, BackendTarget, Filters, HeaderEdits, Outcome, PathMatch, PathRewrite, Redirect,
     Rewrite, RouteAction, RouteMatch, RouteRule,

@@ -1,5 +1,7 @@
 //! Where a mesh's registry is, as settings name it: what can be said of that without asking etcd.
 
+use std::fmt;
+
 /// Endpoints of one cluster.
 const MAX_ENDPOINTS: usize = 16;
 /// Bytes of a prefix.
@@ -24,6 +26,50 @@ pub fn registry_prefix(text: &str) -> Result<String, String> {
     Ok(prefix)
 }
 
+/// What is wrong with the endpoints of etcd, or with the certificates that are named for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegistryEndpointsError {
+    /// So many: none, or too many.
+    Count(usize),
+    /// This one is none.
+    NoEndpoint(String),
+    /// Some are `https`, some are not.
+    Mixed,
+    /// Certificates, and no endpoint is `https`.
+    NoUseForCertificates,
+    /// `https`, and no authority whose certificates are believed.
+    NoAuthority,
+}
+
+impl fmt::Display for RegistryEndpointsError {
+    /// What it is, and what to write instead.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RegistryEndpointsError::Count(count) => {
+                return write!(f, "{count} endpoints of etcd: write 1 to {MAX_ENDPOINTS}");
+            }
+            RegistryEndpointsError::NoEndpoint(endpoint) => {
+                return write!(
+                    f,
+                    "{endpoint:?} is no endpoint of etcd: write one such as http://127.0.0.1:2379"
+                );
+            }
+            RegistryEndpointsError::Mixed => {
+                "some endpoints are https:// and some are not: write all of them alike"
+            }
+            RegistryEndpointsError::NoUseForCertificates => {
+                "certificates are of use with https:// endpoints only"
+            }
+            RegistryEndpointsError::NoAuthority => {
+                "https:// endpoints need the certificate of who signed theirs: name its file with --etcd-ca \
+                 (registry.ca)"
+            }
+        })
+    }
+}
+
+impl std::error::Error for RegistryEndpointsError {}
+
 /// Looks for what contradicts itself in endpoints of etcd, and in the certificates that are named for them: any at all,
 /// and that of the authority of theirs.
 ///
@@ -33,31 +79,21 @@ pub fn check_registry_endpoints(
     endpoints: &[String],
     has_certificates: bool,
     has_ca: bool,
-) -> Result<(), String> {
+) -> Result<(), RegistryEndpointsError> {
     if endpoints.is_empty() || endpoints.len() > MAX_ENDPOINTS {
-        let count = endpoints.len();
-        return Err(format!(
-            "{count} endpoints of etcd: write 1 to {MAX_ENDPOINTS}"
-        ));
+        return Err(RegistryEndpointsError::Count(endpoints.len()));
     }
     if let Some(endpoint) = endpoints.iter().find(|endpoint| !is_endpoint(endpoint)) {
-        return Err(format!(
-            "{endpoint:?} is no endpoint of etcd: write one such as http://127.0.0.1:2379"
-        ));
+        return Err(RegistryEndpointsError::NoEndpoint(endpoint.clone()));
     }
     let secured = endpoints.iter().filter(|url| url.starts_with("https://"));
-    let refused = match (secured.count(), has_certificates) {
-        (0, true) => "certificates are of use with https:// endpoints only",
-        (0, false) => return Ok(()),
-        (some, _) if some < endpoints.len() => {
-            "some endpoints are https:// and some are not: write all of them alike"
-        }
-        (_, _) if has_ca => return Ok(()),
-        (_, _) => {
-            "https:// endpoints need the certificate of who signed theirs: name its file with --etcd-ca (registry.ca)"
-        }
-    };
-    Err(refused.to_owned())
+    match (secured.count(), has_certificates) {
+        (0, true) => Err(RegistryEndpointsError::NoUseForCertificates),
+        (0, false) => Ok(()),
+        (some, _) if some < endpoints.len() => Err(RegistryEndpointsError::Mixed),
+        (_, _) if has_ca => Ok(()),
+        (_, _) => Err(RegistryEndpointsError::NoAuthority),
+    }
 }
 
 fn is_endpoint(url: &str) -> bool {

@@ -66,7 +66,8 @@ impl Access {
     /// [`AccessError`], which says what to write instead.
     pub fn check(&self) -> Result<(), AccessError> {
         let (certificates, ca) = (self.tls != Tls::default(), self.tls.ca.is_some());
-        check_registry_endpoints(&self.endpoints, certificates, ca).map_err(AccessError)
+        check_registry_endpoints(&self.endpoints, certificates, ca)
+            .map_err(|error| AccessError(error.to_string()))
     }
 
     /// How many endpoints there are.

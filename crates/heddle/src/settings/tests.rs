@@ -40,12 +40,12 @@ fn a_registry_that_contradicts_itself_is_refused_with_the_line() {
         ),
         (
             "registry:\n  ca: a.pem\n",
-            "s.yaml: registry.etcd: there is no registry to use it with: name one with --etcd (registry.etcd) (see \
+            "s.yaml:2: registry.ca: there is no registry to use it with: name one with --etcd (registry.etcd) (see \
              docs/registry.md)",
         ),
         (
             "registry:\n  prefix: /other/\n",
-            "s.yaml: registry.etcd: there is no registry to use it with: name one with --etcd (registry.etcd) (see \
+            "s.yaml:2: registry.prefix: there is no registry to use it with: name one with --etcd (registry.etcd) (see \
              docs/registry.md)",
         ),
     ] {

@@ -30,26 +30,26 @@ fn values_of_a_file_that_contradict_each_other_are_refused_with_line_and_remedy(
     for (more, expected) in [
         (
             "  user: a\n",
-            "s.yaml:2: registry.etcd: a user needs a file with the password: --etcd-password-file \
+            "s.yaml:3: registry.user: a user needs a file with the password: --etcd-password-file \
              (registry.password_file) (see docs/registry.md)\n",
         ),
         (
             "  password_file: p\n",
-            "s.yaml:2: registry.etcd: a password needs a user: --etcd-user (registry.user) (see docs/registry.md)\n",
+            "s.yaml:3: registry.password_file: a password needs a user: --etcd-user (registry.user) (see docs/registry.md)\n",
         ),
         (
             "  certificate: c.pem\n",
-            "s.yaml:2: registry.etcd: a certificate needs its key: name it with --etcd-key (registry.key) (see \
+            "s.yaml:3: registry.certificate: a certificate needs its key: name it with --etcd-key (registry.key) (see \
              docs/registry.md)\n",
         ),
         (
             "  key: k.pem\n",
-            "s.yaml:2: registry.etcd: a key needs its certificate: name it with --etcd-cert (registry.certificate) \
+            "s.yaml:3: registry.key: a key needs its certificate: name it with --etcd-cert (registry.certificate) \
              (see docs/registry.md)\n",
         ),
         (
             "  ca: ca.pem\n",
-            "s.yaml:2: registry.etcd: certificates are of use with https:// endpoints only (see docs/registry.md)\n",
+            "s.yaml:3: registry.ca: certificates are of use with https:// endpoints only (see docs/registry.md)\n",
         ),
     ] {
         let (code, said) = up(&format!("{ETCD}{more}"), &[]);

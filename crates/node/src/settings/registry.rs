@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use heddle_model::{check_registry_endpoints, registry_prefix};
+use heddle_model::{RegistryEndpointsError, check_registry_endpoints, registry_prefix};
 
 use super::contradiction::Contradiction;
 
@@ -100,32 +100,55 @@ impl RegistrySettings {
         }
     }
 
+    /// What each field allows and all of them together do not.
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
-        if let Err(reason) = registry_prefix(&self.prefix) {
-            return Some(Contradiction {
-                fields: &["registry.prefix"],
+        let contradiction = |fields, reason, remedy: &str| {
+            Some(Contradiction {
+                fields,
                 reason,
-                remedy: "see docs/settings.md for what this field takes".to_owned(),
-            });
-        }
-        let checked = match self.is_followed() {
-            Ok(true) => {
-                let has_certificates = self.ca.is_some() || self.certificate.is_some();
-                check_registry_endpoints(&self.etcd, has_certificates, self.ca.is_some())
-            }
-            Ok(false) => Ok(()),
-            Err(reason) => Err(reason),
+                remedy: remedy.to_owned(),
+            })
         };
-        checked.err().map(|reason| Contradiction {
-            fields: &[
-                "registry.etcd",
+        if let Err(reason) = registry_prefix(&self.prefix) {
+            let remedy = "see docs/settings.md for what this field takes";
+            return contradiction(&["registry.prefix"], reason, remedy);
+        }
+        let remedy = "see docs/registry.md";
+        if let Err(reason) = self.own() {
+            let fields = &["registry.certificate", "registry.key"];
+            return contradiction(fields, reason, remedy);
+        }
+        if let Err(reason) = self.login() {
+            let fields = &["registry.user", "registry.password_file"];
+            return contradiction(fields, reason, remedy);
+        }
+        match self.is_followed() {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(reason) => {
+                let fields = &[
+                    "registry.ca",
+                    "registry.certificate",
+                    "registry.key",
+                    "registry.user",
+                    "registry.password_file",
+                    "registry.prefix",
+                ];
+                return contradiction(fields, reason, remedy);
+            }
+        }
+        let has_certificates = self.ca.is_some() || self.certificate.is_some();
+        let checked =
+            check_registry_endpoints(&self.etcd, has_certificates, self.ca.is_some()).err()?;
+        let fields: &[&str] = match checked {
+            RegistryEndpointsError::NoUseForCertificates => &[
+                "registry.ca",
                 "registry.certificate",
                 "registry.key",
-                "registry.user",
-                "registry.password_file",
+                "registry.etcd",
             ],
-            reason,
-            remedy: "see docs/registry.md".to_owned(),
-        })
+            _ => &["registry.etcd"],
+        };
+        contradiction(fields, checked.to_string(), remedy)
     }
 }

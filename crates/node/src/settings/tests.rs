@@ -101,7 +101,7 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
         ),
         (
             "registry:\n  etcd: ['http://a:1']\n  user: a\n",
-            "s.yaml:2: registry.etcd: a user needs a file with the password: --etcd-password-file (registry.password_file) (see docs/registry.md)",
+            "s.yaml:3: registry.user: a user needs a file with the password: --etcd-password-file (registry.password_file) (see docs/registry.md)",
         ),
         (
             "registry:\n  etcd: [etcd]\n",
