@@ -32,7 +32,7 @@ impl Followed {
     /// time without providers; when etcd does not answer, the folder is served all the same.
     ///
     /// # Errors
-    /// When what is said of it contradicts itself.
+    /// When the settings are not those that were checked, or there is no thread.
     pub(crate) async fn start(settings: &Settings) -> Result<Option<Followed>, Failure> {
         let refused = |why: String| Failure::new(Exit::Refused, anyhow!("the registry: {why}"));
         let Some((access, layout)) = settings::registry(&settings.registry).map_err(refused)?

@@ -1,26 +1,13 @@
 //! The settings of what no node has: manifests, the authority, a registry.
 
-use std::path::Path;
-
 use heddle_authority::AuthoritySettings;
 use heddle_compile::registered::Layout;
 use heddle_compile::{Options, Placement};
-use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{Control, MeshSettings, RegistrySettings, Settings};
+use heddle_node::settings::{Control, MeshSettings, RegistrySettings};
 use heddle_registry::{Access, Credentials, Tls};
 
 #[cfg(test)]
 mod tests;
-
-/// The settings of a file, or the defaults.
-///
-/// # Errors
-/// As [`Settings::load`].
-pub(crate) fn given(file: Option<&Path>) -> Result<Settings, Failure> {
-    let settings = file.map(Settings::load).transpose();
-    let settings = settings.map_err(|error| Failure::new(Exit::Refused, error))?;
-    Ok(settings.unwrap_or_default())
-}
 
 /// What compiling takes, for one node.
 pub(crate) fn options(mesh: &MeshSettings) -> Options {
@@ -51,29 +38,23 @@ pub(crate) fn lifetimes(control: &Control) -> AuthoritySettings {
 /// How etcd is reached, and what all keys there begin with; `None` when there is no registry.
 ///
 /// # Errors
-/// What contradicts itself, and what to write instead.
+/// When the prefix is none: settings that were checked have one.
 pub(crate) fn registry(settings: &RegistrySettings) -> Result<Option<(Access, Layout)>, String> {
     let layout = Layout::parse(&settings.prefix).map_err(|error| error.to_string())?;
-    Ok(access(settings)?.map(|access| (access, layout)))
+    Ok(access(settings).map(|access| (access, layout)))
 }
 
-fn access(settings: &RegistrySettings) -> Result<Option<Access>, String> {
-    if !settings.is_followed()? {
-        return Ok(None);
-    }
-    let owned = |(certificate, key): (&Path, &Path)| (certificate.to_owned(), key.to_owned());
-    let credentials = |(user, password): (&str, &Path)| Credentials {
-        user: user.to_owned(),
-        password: password.to_owned(),
-    };
-    let access = Access {
+/// Of a pair there are both, once settings were checked.
+fn access(settings: &RegistrySettings) -> Option<Access> {
+    let is_followed = !settings.etcd.is_empty();
+    let own = settings.certificate.clone().zip(settings.key.clone());
+    let login = settings.user.clone().zip(settings.password_file.clone());
+    is_followed.then(|| Access {
         endpoints: settings.etcd.clone(),
         tls: Tls {
             ca: settings.ca.clone(),
-            own: settings.own()?.map(owned),
+            own,
         },
-        credentials: settings.login()?.map(credentials),
-    };
-    access.check().map_err(|error| error.to_string())?;
-    Ok(Some(access))
+        credentials: login.map(|(user, password)| Credentials { user, password }),
+    })
 }

@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::hold::{self, HolderOptions};
 use crate::intercept::Intercept;
 use crate::run::{self, NodeOptions};
-use crate::settings::{LogFlags, ServingFlags, Settings};
+use crate::settings::{GivenSettings, LogFlags, ServingFlags};
 
 /// What the program is called that is a node and nothing else.
 pub const PROGRAM: &str = "heddle-node";
@@ -96,15 +96,13 @@ pub fn program() -> clap::Command {
 /// # Errors
 /// What the settings, the holder or the node cannot do, and the exit code that says so.
 pub fn run(args: Args) -> Result<Exit, Failure> {
-    let mut settings = match &args.config {
-        Some(file) => {
-            Settings::load_for_node(file).map_err(|error| Failure::new(Exit::Refused, error))?
-        }
-        None => Settings::default(),
-    };
-    args.serving.over(&mut settings);
-    settings.workloads.run = args.run;
-    args.log.over(&mut settings);
+    let mut given = GivenSettings::read_for_node(args.config.as_deref())?;
+    args.serving.over(&mut given);
+    given.flag("--run", "workloads.run", Some(args.run), |to, run| {
+        to.workloads.run = run;
+    });
+    args.log.over(&mut given);
+    let settings = given.checked()?;
     if args.intercept.intercept && !args.intercept.held {
         if args.run {
             let said = "--run is for a node without pods: heddle does not start what pods run; leave out \

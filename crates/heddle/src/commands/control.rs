@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use heddle_model::TrustDomain;
 use heddle_node::arguments::address_and_port;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{LogFlags, Metrics, Settings};
+use heddle_node::settings::{GivenSettings, LogFlags, Metrics, Settings};
 
 use super::etcd::Etcd;
 use crate::control;
-use crate::settings;
 
 /// Run the control plane of a mesh of several nodes
 ///
@@ -80,18 +79,24 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 
 /// The file, with the flags over it.
 fn settings(args: Args) -> Result<Settings, Failure> {
-    let mut settings = settings::given(args.config.as_deref())?;
-    if args.socket.is_some() {
-        settings.admin.socket = args.socket;
-    }
-    if args.state.is_some() {
-        settings.control.state = args.state;
-    }
-    args.etcd.over(&mut settings.registry);
-    let control = &mut settings.control;
-    control.listen = args.listen.unwrap_or(control.listen);
-    control.metrics = args.metrics.unwrap_or(control.metrics);
-    settings.mesh.trust_domain = args.trust_domain.unwrap_or(settings.mesh.trust_domain);
-    args.log.over(&mut settings);
-    Ok(settings)
+    let mut given = GivenSettings::read(args.config.as_deref())?;
+    given.flag("--socket", "admin.socket", args.socket, |to, path| {
+        to.admin.socket = Some(path);
+    });
+    given.flag("--state", "control.state", args.state, |to, folder| {
+        to.control.state = Some(folder);
+    });
+    given.flag("--listen", "control.listen", args.listen, |to, listen| {
+        to.control.listen = listen;
+    });
+    given.flag("--metrics", "control.metrics", args.metrics, |to, at| {
+        to.control.metrics = at;
+    });
+    let domain = args.trust_domain;
+    given.flag("--trust-domain", "mesh.trust_domain", domain, |to, name| {
+        to.mesh.trust_domain = name;
+    });
+    args.etcd.over(&mut given);
+    args.log.over(&mut given);
+    Ok(given.checked()?)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heddle_compile::registered::Layout;
-use heddle_node::settings::RegistrySettings;
+use heddle_node::settings::GivenSettings;
 
 /// Where the registry is.
 #[derive(Debug, clap::Args)]
@@ -34,17 +34,31 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     /// Puts what is said here over what the file says.
-    pub(super) fn over(self, registry: &mut RegistrySettings) {
-        if !self.endpoints.is_empty() {
-            registry.etcd = self.endpoints;
-        }
-        if let Some(prefix) = self.prefix {
-            registry.prefix = prefix.prefix().to_owned();
-        }
-        registry.ca = self.ca.or(registry.ca.take());
-        registry.certificate = self.certificate.or(registry.certificate.take());
-        registry.key = self.key.or(registry.key.take());
-        registry.user = self.user.or(registry.user.take());
-        registry.password_file = self.password_file.or(registry.password_file.take());
+    pub(super) fn over(self, given: &mut GivenSettings) {
+        let endpoints = Some(self.endpoints).filter(|endpoints| !endpoints.is_empty());
+        given.flag("--etcd", "registry.etcd", endpoints, |to, endpoints| {
+            to.registry.etcd = endpoints;
+        });
+        let prefix = self.prefix;
+        given.flag("--etcd-prefix", "registry.prefix", prefix, |to, prefix| {
+            to.registry.prefix = prefix.prefix().to_owned();
+        });
+        given.flag("--etcd-ca", "registry.ca", self.ca, |to, file| {
+            to.registry.ca = Some(file);
+        });
+        let own = self.certificate;
+        given.flag("--etcd-cert", "registry.certificate", own, |to, file| {
+            to.registry.certificate = Some(file);
+        });
+        given.flag("--etcd-key", "registry.key", self.key, |to, file| {
+            to.registry.key = Some(file);
+        });
+        given.flag("--etcd-user", "registry.user", self.user, |to, name| {
+            to.registry.user = Some(name);
+        });
+        let (flag, password) = ("--etcd-password-file", self.password_file);
+        given.flag(flag, "registry.password_file", password, |to, file| {
+            to.registry.password_file = Some(file);
+        });
     }
 }

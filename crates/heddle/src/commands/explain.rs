@@ -7,11 +7,11 @@ use anyhow::{Context, anyhow};
 use heddle_compile::{Caller, Destination, Request, explain_denying};
 use heddle_model::{Mesh, SpiffeId};
 use heddle_node::exit::{Exit, Failure, say};
+use heddle_node::settings::GivenSettings;
 use serde::Deserialize;
 
 use super::folder::{self, Reader};
 use crate::output::OutputFormat;
-use crate::settings;
 
 /// Say whether a caller gets through, and why
 ///
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let Config { mesh, denied } = match &args.dir {
         Some(dir) => {
-            let settings = settings::given(args.config.as_deref())?;
+            let settings = GivenSettings::read(args.config.as_deref())?.checked()?;
             let read = folder::read(dir, &settings.mesh, None);
             let mesh = read.mesh.ok_or_else(|| {
                 for problem in &read.report.problems {

@@ -12,7 +12,7 @@ use heddle_compile::registered::ProviderKey;
 use heddle_model::report::Problem;
 use heddle_node::arguments::address_and_port;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::LogFlags;
+use heddle_node::settings::{GivenSettings, LogFlags};
 use heddle_registry::{MAX_TTL, MIN_TTL, Provider, Registration};
 
 use super::etcd::Etcd;
@@ -163,9 +163,10 @@ fn of_flag(problem: &Problem) -> String {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let refused = |why: String| Failure::new(Exit::Refused, anyhow!(why));
-    let mut settings = settings::given(args.config.as_deref())?;
-    args.log.over(&mut settings);
-    args.etcd.over(&mut settings.registry);
+    let mut given = GivenSettings::read(args.config.as_deref())?;
+    args.log.over(&mut given);
+    args.etcd.over(&mut given);
+    let settings = given.checked()?;
     let registry = settings::registry(&settings.registry).map_err(refused)?;
     let (access, layout) = registry.ok_or_else(|| {
         let missing = anyhow!("there is no registry: name one with --etcd http://ADDRESS:2379");

@@ -14,6 +14,7 @@ use heddle_model::TrustDomain;
 use heddle_model::calendar::utc;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::hygiene;
+use heddle_node::settings::GivenSettings;
 use heddle_node::state_folder;
 
 use super::Asked;
@@ -138,7 +139,7 @@ fn request(
     trust_domain: Option<TrustDomain>,
     config: Option<&Path>,
 ) -> Result<(), Failure> {
-    let settings = settings::given(config)?;
+    let settings = GivenSettings::read(config)?.checked()?;
     let folder = state_folder::folder(state.or(settings.control.state), "control")?;
     let domain = trust_domain.unwrap_or(settings.mesh.trust_domain);
     let made = request_site(&folder, &domain).map_err(refused)?;
@@ -172,7 +173,7 @@ fn sign_offline(
     request: &str,
     life: Duration,
 ) -> Result<SiteSigned, Failure> {
-    let settings = settings::given(config)?;
+    let settings = GivenSettings::read(config)?.checked()?;
     // An authority would be made where there is none.
     let is_there = ["state.json", "root.pem"].map(|file| state.join(file).exists());
     if !is_there.contains(&true) {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{LogFlags, ServingFlags, Settings};
+use heddle_node::settings::{GivenSettings, LogFlags, ServingFlags, Settings};
 
 use super::etcd::Etcd;
-use crate::{settings, up};
+use crate::up;
 
 /// Serve a mesh from a folder of manifests
 ///
@@ -57,12 +57,13 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 
 /// The file, with the flags over it.
 fn settings(args: Args) -> Result<Settings, Failure> {
-    let mut settings = settings::given(args.config.as_deref())?;
-    args.serving.over(&mut settings);
-    if args.no_run {
-        settings.workloads.run = false;
-    }
-    args.etcd.over(&mut settings.registry);
-    args.log.over(&mut settings);
-    Ok(settings)
+    let mut given = GivenSettings::read(args.config.as_deref())?;
+    args.serving.over(&mut given);
+    let run = args.no_run.then_some(false);
+    given.flag("--no-run", "workloads.run", run, |to, run| {
+        to.workloads.run = run;
+    });
+    args.etcd.over(&mut given);
+    args.log.over(&mut given);
+    Ok(given.checked()?)
 }

@@ -7,7 +7,7 @@ use heddle_model::Mesh;
 use heddle_model::printable;
 use heddle_model::report::Report;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::Settings;
+use heddle_node::settings::{GivenSettings, Settings};
 use heddle_node::table::count;
 use serde::Serialize;
 
@@ -66,7 +66,8 @@ struct Verdict<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let settings = args.config.as_deref().map(Settings::load);
+    let file = args.config.as_deref();
+    let settings = file.map(|file| GivenSettings::read(Some(file))?.checked());
     let (settings, settings_problem) = match settings {
         Some(Ok(settings)) => (settings, None),
         Some(Err(error)) => (Settings::default(), Some(error.to_string())),

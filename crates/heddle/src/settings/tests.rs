@@ -1,4 +1,4 @@
-use heddle_node::settings::Settings;
+use heddle_node::settings::{GivenSettings, Settings};
 
 use super::*;
 
@@ -6,7 +6,8 @@ fn refused(text: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("s.yaml");
     std::fs::write(&file, text).expect("written");
-    let said = Settings::load(&file)
+    let said = GivenSettings::read(Some(&file))
+        .and_then(GivenSettings::checked)
         .expect_err("it must be refused")
         .to_string();
     said.replace(&folder.path().join("").display().to_string(), "")
@@ -30,8 +31,8 @@ fn a_registry_that_contradicts_itself_is_refused_with_the_line() {
         ),
         (
             "registry: {\n  certificate: a.pem}\n",
-            "s.yaml:2: registry.certificate: a certificate needs its key: name it with --etcd-key (registry.key) (see \
-             docs/registry.md)",
+            "s.yaml:2: registry.certificate: a certificate needs its key (name it with --etcd-key or \
+             registry.key)",
         ),
         (
             "registry:\n  etcd: [etcd]\n",
@@ -40,13 +41,16 @@ fn a_registry_that_contradicts_itself_is_refused_with_the_line() {
         ),
         (
             "registry:\n  ca: a.pem\n",
-            "s.yaml:2: registry.ca: there is no registry to use it with: name one with --etcd (registry.etcd) (see \
-             docs/registry.md)",
+            "s.yaml:2: registry.ca: there is no registry to use it with (name one with --etcd or registry.etcd)",
+        ),
+        (
+            "registry:\n  user: a\n  password_file: p\n",
+            "s.yaml:2: registry.user: there is no registry to use it with; registry.password_file is set in s.yaml:3 \
+             (name one with --etcd or registry.etcd)",
         ),
         (
             "registry:\n  prefix: /other/\n",
-            "s.yaml:2: registry.prefix: there is no registry to use it with: name one with --etcd (registry.etcd) (see \
-             docs/registry.md)",
+            "s.yaml:2: registry.prefix: there is no registry to use it with (name one with --etcd or registry.etcd)",
         ),
     ] {
         assert_eq!(refused(text), expected);

@@ -1,22 +1,37 @@
 //! What cannot be together: values of the settings file, of the file and flags, flags, and workloads of two nodes.
 
+use std::path::Path;
+
 use crate::harness::{Folder, Heddle, as_str, heddle, text};
 
 const ETCD: &str = "registry:\n  etcd: ['http://127.0.0.1:1']\n";
 
-/// What `heddle up` says with this file and these flags, without the names of folders, and how it ends.
+/// What `heddle up` says with this file and these flags, without the names of folders, and how it ends: before it has made
+/// anything.
 fn up(file: &str, flags: &[&str]) -> (Option<i32>, String) {
     let folder = Folder::new();
+    let ended = up_in(&folder, &folder.socket(), file, flags);
+    let left = std::fs::read_dir(folder.path(".")).expect("a folder");
+    let left = left.map(|entry| entry.expect("an entry").file_name());
+    let made: Vec<_> = left
+        .filter(|name| name != "mesh" && name != "s.yaml")
+        .collect();
+    assert!(made.is_empty(), "{made:?} was made: {}", ended.1);
+    ended
+}
+
+/// The same with its admin socket there, and whatever it makes.
+fn up_in(folder: &Folder, socket: &Path, file: &str, flags: &[&str]) -> (Option<i32>, String) {
     let config = folder.path("s.yaml");
     std::fs::write(&config, file).expect("written");
-    let (manifests, socket) = (folder.manifests(), folder.socket());
+    let manifests = folder.manifests();
     let fixed = [
         "up",
         as_str(&manifests),
         "--config",
         as_str(&config),
         "--socket",
-        as_str(&socket),
+        as_str(socket),
         "--metrics",
         "none",
     ];
@@ -30,26 +45,26 @@ fn values_of_a_file_that_contradict_each_other_are_refused_with_line_and_remedy(
     for (more, expected) in [
         (
             "  user: a\n",
-            "s.yaml:3: registry.user: a user needs a file with the password: --etcd-password-file \
-             (registry.password_file) (see docs/registry.md)\n",
+            "s.yaml:3: registry.user: a user needs a file with the password (name it with --etcd-password-file or \
+             registry.password_file)\n",
         ),
         (
             "  password_file: p\n",
-            "s.yaml:3: registry.password_file: a password needs a user: --etcd-user (registry.user) (see docs/registry.md)\n",
+            "s.yaml:3: registry.password_file: a password needs a user (name it with --etcd-user or registry.user)\n",
         ),
         (
             "  certificate: c.pem\n",
-            "s.yaml:3: registry.certificate: a certificate needs its key: name it with --etcd-key (registry.key) (see \
-             docs/registry.md)\n",
+            "s.yaml:3: registry.certificate: a certificate needs its key (name it with --etcd-key or registry.key)\n",
         ),
         (
             "  key: k.pem\n",
-            "s.yaml:3: registry.key: a key needs its certificate: name it with --etcd-cert (registry.certificate) \
-             (see docs/registry.md)\n",
+            "s.yaml:3: registry.key: a key needs its certificate (name it with --etcd-cert or \
+             registry.certificate)\n",
         ),
         (
             "  ca: ca.pem\n",
-            "s.yaml:3: registry.ca: certificates are of use with https:// endpoints only (see docs/registry.md)\n",
+            "s.yaml:3: registry.ca: certificates are of use with https:// endpoints only; registry.etcd is set in \
+             s.yaml:2 (see docs/registry.md)\n",
         ),
     ] {
         let (code, said) = up(&format!("{ETCD}{more}"), &[]);
@@ -70,37 +85,87 @@ fn values_of_a_file_that_contradict_each_other_are_refused_with_line_and_remedy(
 
 /// A flag has no line: it is named with the field that it stands for.
 #[test]
-fn a_flag_that_contradicts_the_file_is_refused_with_the_flag_that_is_missing() {
+fn a_flag_that_contradicts_the_file_or_another_is_refused_before_anything_is_made() {
     for (file, flags, expected) in [
         (
             ETCD,
             &["--etcd-key", "k.pem"][..],
-            "a key needs its certificate: name it with --etcd-cert (registry.certificate)",
+            "--etcd-key (registry.key): a key needs its certificate (name it with --etcd-cert or \
+             registry.certificate)",
         ),
         (
             ETCD,
             &["--etcd", "https://127.0.0.1:1"],
-            "https:// endpoints need the certificate of who signed theirs: name its file with --etcd-ca (registry.ca)",
+            "--etcd (registry.etcd): https:// endpoints need the certificate of who signed theirs: name its file with \
+             --etcd-ca (registry.ca) (see docs/registry.md)",
         ),
         (
             ETCD,
             &["--etcd-ca", "ca.pem"],
-            "certificates are of use with https:// endpoints only",
+            "--etcd-ca (registry.ca): certificates are of use with https:// endpoints only; registry.etcd is set in \
+             s.yaml:2 (see docs/registry.md)",
+        ),
+        (
+            "registry:\n  etcd: ['https://a:1']\n  ca: ca.pem\n",
+            &["--etcd", "http://a:1"],
+            "s.yaml:3: registry.ca: certificates are of use with https:// endpoints only; registry.etcd is set by \
+             --etcd (see docs/registry.md)",
+        ),
+        (
+            "{}",
+            &["--etcd", "http://a:1", "--etcd-ca", "ca.pem"],
+            "--etcd-ca (registry.ca): certificates are of use with https:// endpoints only; registry.etcd is set by \
+             --etcd (see docs/registry.md)",
         ),
         (
             "{}",
             &["--etcd-user", "a"],
-            "a user needs a file with the password: --etcd-password-file (registry.password_file)",
+            "--etcd-user (registry.user): a user needs a file with the password (name it with --etcd-password-file \
+             or registry.password_file)",
         ),
         (
             "{}",
             &["--etcd-prefix", "/other/"],
-            "there is no registry to use it with: name one with --etcd (registry.etcd)",
+            "--etcd-prefix (registry.prefix): there is no registry to use it with (name one with --etcd or \
+             registry.etcd)",
         ),
     ] {
         let (code, said) = up(file, flags);
-        assert!(said.contains(expected), "{flags:?}: {said}");
+        assert_eq!(said, format!("heddle: {expected}\n"), "{flags:?}");
         assert_eq!(code, Some(3), "{flags:?}: {said}");
+    }
+}
+
+/// The admin socket comes after the settings: where there cannot be one, they were taken.
+#[test]
+fn a_file_that_flags_complete_is_taken_and_alone_is_refused() {
+    for (file, flags, alone) in [
+        (
+            "registry:\n  user: a\n",
+            &["--etcd", "http://127.0.0.1:1", "--etcd-password-file", "p"][..],
+            "s.yaml:2: registry.user: a user needs a file with the password",
+        ),
+        (
+            "registry:\n  etcd: ['https://127.0.0.1:1']\n",
+            &["--etcd-ca", "ca.pem"],
+            "s.yaml:2: registry.etcd: https:// endpoints need the certificate",
+        ),
+        (
+            "registry:\n  prefix: /other/\n",
+            &["--etcd", "http://127.0.0.1:1"],
+            "s.yaml:2: registry.prefix: there is no registry",
+        ),
+    ] {
+        let folder = Folder::new();
+        let (code, said) = up_in(&folder, &folder.manifests(), file, flags);
+        assert!(said.contains("not a socket"), "{flags:?}: {said}");
+        assert_eq!(code, Some(1), "{flags:?}: {said}");
+
+        let config = folder.path("s.yaml");
+        let output = heddle(&["validate", "--config", as_str(&config)]);
+        let said = text(&output.stdout).replace(as_str(&config), "s.yaml");
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.starts_with(alone), "{said}");
     }
 }
 

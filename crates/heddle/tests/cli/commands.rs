@@ -246,9 +246,9 @@ fn settings_can_be_checked_without_serving() {
     let (code, said) = validate(&[as_str(&manifests), "--config", as_str(&bad)]);
     assert_eq!(code, Some(3));
     let expected = format!(
-        "{}:2: proxy.workers.min: min is 3 and more than max, 2 (lower min, or raise max)\n\
-         refused: settings\nvalid: 0 objects, ",
-        as_str(&bad)
+        "{bad}:2: proxy.workers.min: min is 3 and more than max, 2; proxy.workers.max is set in {bad}:2 \
+         (lower min, or raise max)\nrefused: settings\nvalid: 0 objects, ",
+        bad = as_str(&bad)
     );
     assert!(said.starts_with(&expected), "{said}");
 

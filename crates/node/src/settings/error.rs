@@ -1,15 +1,17 @@
-//! What is wrong with a settings file, and what to do about it.
+//! What is wrong with settings, and what to do about it.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_saphyr::Error;
 
-/// A settings file that was refused: where, which field, why, and the remedy.
+use super::source::Source;
+use crate::exit::{Exit, Failure};
+
+/// Settings that were refused: where, which field, why, and the remedy.
 #[derive(Debug)]
 pub struct SettingsError {
-    pub(super) file: PathBuf,
-    pub(super) line: Option<u64>,
+    pub(super) source: Source,
     pub(super) field: String,
     pub(super) reason: String,
     pub(super) remedy: String,
@@ -18,8 +20,7 @@ pub struct SettingsError {
 impl SettingsError {
     pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
         SettingsError {
-            file: file.to_owned(),
-            line: None,
+            source: Source::File(file.to_owned(), None),
             field: String::new(),
             reason: error.to_string(),
             remedy: "check the path given to --config".into(),
@@ -30,8 +31,7 @@ impl SettingsError {
     pub(super) fn parse(file: &Path, field: &str, error: &Error) -> Self {
         let (reason, remedy) = explain(error.without_snippet());
         SettingsError {
-            file: file.to_owned(),
-            line: error.location().map(|at| at.line()),
+            source: Source::File(file.to_owned(), error.location().map(|at| at.line())),
             field: field.trim_matches(['.', '?']).to_owned(),
             reason,
             remedy,
@@ -107,15 +107,27 @@ fn without_place(text: &str) -> &str {
 
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, "{line}:")?;
-        }
-        if !self.field.is_empty() {
-            write!(f, " {}:", self.field)?;
+        match &self.source {
+            Source::File(path, line) => {
+                write!(f, "{}:", path.display())?;
+                if let Some(line) = line {
+                    write!(f, "{line}:")?;
+                }
+                if !self.field.is_empty() {
+                    write!(f, " {}:", self.field)?;
+                }
+            }
+            Source::Flag(flag) => write!(f, "{flag} ({}):", self.field)?,
+            Source::Default => write!(f, "{}:", self.field)?,
         }
         write!(f, " {} ({})", self.reason, self.remedy)
     }
 }
 
 impl std::error::Error for SettingsError {}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Failure::new(Exit::Refused, error)
+    }
+}

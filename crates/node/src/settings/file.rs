@@ -1,22 +1,16 @@
 //! The fields of the settings file and their defaults.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use heddle_model::{Mode, TrustDomain};
 use serde::{Deserialize, Serialize};
 
-use super::SettingsError;
-use super::contradiction::{self, Contradiction};
+use super::contradiction::Contradiction;
 use super::control::Control;
 use super::metrics::Metrics;
 use super::proxy::Proxy;
 use super::registry::RegistrySettings;
 use super::within::Within;
-
-/// Largest settings file.
-const MAX_BYTES: u64 = 1 << 20;
 
 /// Milliseconds up to an hour; 0 means no limit where the field says so.
 type MsWithinHour = Within<0, 3_600_000>;
@@ -181,46 +175,8 @@ pub enum LogFormat {
 }
 
 impl Settings {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// When it cannot be read, is no YAML, has a field that does not exist, a value out of range, or
-    /// values that contradict each other or this machine.
-    pub fn load(file: &Path) -> Result<Self, SettingsError> {
-        let text = read(file)?;
-        Self::parse(file, &text)
-    }
-
-    /// The same for a node of a mesh: what its control plane decides may not be set.
-    ///
-    /// # Errors
-    /// As for [`Settings::load`], and when it sets something of the mesh.
-    pub fn load_for_node(file: &Path) -> Result<Self, SettingsError> {
-        let text = read(file)?;
-        let settings = Self::parse(file, &text)?;
-        match contradiction::not_a_nodes(file, &text) {
-            Some(error) => Err(error),
-            None => Ok(settings),
-        }
-    }
-
-    pub(super) fn parse(file: &Path, text: &str) -> Result<Self, SettingsError> {
-        let mut field = String::new();
-        serde_saphyr::with_deserializer_from_str(text, |deserializer| {
-            serde_path_to_error::deserialize(deserializer).map_err(|error| {
-                field = error.path().to_string();
-                error.into_inner()
-            })
-        })
-        .map_err(|error| SettingsError::parse(file, &field, &error))
-        .and_then(|settings: Settings| match settings.contradiction() {
-            Some(contradiction) => Err(contradiction.at(file, text)),
-            None => Ok(settings),
-        })
-    }
-
     /// What each field allows and all of them together do not.
-    fn contradiction(&self) -> Option<Contradiction> {
+    pub(super) fn contradiction(&self) -> Option<Contradiction> {
         let Workloads {
             restart_min_ms,
             restart_max_ms,
@@ -228,7 +184,7 @@ impl Settings {
         } = &self.workloads;
         let (min, max) = (restart_min_ms.get(), restart_max_ms.get());
         let restarts = (min > max).then(|| Contradiction {
-            fields: &["workloads.restart_min_ms", "workloads.restart_max_ms"],
+            fields: vec!["workloads.restart_min_ms", "workloads.restart_max_ms"],
             reason: format!("{min} is more than restart_max_ms, {max}"),
             remedy: "lower restart_min_ms, or raise restart_max_ms".to_owned(),
         });
@@ -236,17 +192,4 @@ impl Settings {
             .or_else(|| self.proxy.contradiction())
             .or_else(|| self.registry.contradiction())
     }
-}
-
-fn read(file: &Path) -> Result<String, SettingsError> {
-    let mut text = String::new();
-    let read = File::open(file).and_then(|opened| {
-        let read = opened.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-        match read as u64 > MAX_BYTES {
-            true => Err(io::Error::other("it has more than 1 MiB")),
-            false => Ok(()),
-        }
-    });
-    read.map_err(|error| SettingsError::unreadable(file, &error))?;
-    Ok(text)
 }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::file::{LogFormat, LogLevel, Settings};
+use super::file::{LogFormat, LogLevel};
+use super::given::GivenSettings;
 use super::metrics::Metrics;
 
 /// The log.
@@ -32,19 +33,28 @@ pub struct ServingFlags {
 
 impl LogFlags {
     /// Puts what is said here over what the file says.
-    pub fn over(self, settings: &mut Settings) {
-        let log = &mut settings.log;
-        log.level = self.log_level.unwrap_or(log.level);
-        log.format = self.log_format.unwrap_or(log.format);
+    pub fn over(self, given: &mut GivenSettings) {
+        given.flag("--log-level", "log.level", self.log_level, |to, level| {
+            to.log.level = level;
+        });
+        given.flag("--log-format", "log.format", self.log_format, |to, form| {
+            to.log.format = form;
+        });
     }
 }
 
 impl ServingFlags {
     /// Puts what is said here over what the file says.
-    pub fn over(self, settings: &mut Settings) {
-        let (admin, access_log) = (&mut settings.admin, &mut settings.access_log);
-        admin.socket = self.socket.or(admin.socket.take());
-        admin.metrics = self.metrics.unwrap_or(admin.metrics);
-        access_log.path = self.access_log.or(access_log.path.take());
+    pub fn over(self, given: &mut GivenSettings) {
+        given.flag("--socket", "admin.socket", self.socket, |to, path| {
+            to.admin.socket = Some(path);
+        });
+        given.flag("--metrics", "admin.metrics", self.metrics, |to, metrics| {
+            to.admin.metrics = metrics;
+        });
+        let log = self.access_log;
+        given.flag("--access-log", "access_log.path", log, |to, path| {
+            to.access_log.path = Some(path);
+        });
     }
 }

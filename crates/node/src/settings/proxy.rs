@@ -163,8 +163,8 @@ impl ProxyBounds {
     fn contradiction(&self) -> Option<Contradiction> {
         let (bytes, fields) = (self.head_bytes.get(), self.head_fields.get());
         let (most_bytes, most_fields) = (MAX_HEAD_BYTES as u64, MAX_HEAD_FIELDS as u64);
-        let too_much = |fields, set, most, unit| Contradiction {
-            fields,
+        let too_much = |field, set, most, unit| Contradiction {
+            fields: vec![field],
             reason: format!(
                 "{set} is more than {most}: with what nodes add on the way a head could have more {unit} than another \
                  node takes"
@@ -172,11 +172,11 @@ impl ProxyBounds {
             remedy: format!("set it to at most {most}"),
         };
         if bytes > most_bytes {
-            let field = &["proxy.bounds.head_bytes"];
+            let field = "proxy.bounds.head_bytes";
             return Some(too_much(field, bytes, most_bytes, "bytes"));
         }
         if fields > most_fields {
-            let field = &["proxy.bounds.head_fields"];
+            let field = "proxy.bounds.head_fields";
             return Some(too_much(field, fields, most_fields, "fields"));
         }
         None
@@ -192,7 +192,7 @@ impl Proxy {
             && min > max
         {
             return Some(Contradiction {
-                fields: &["proxy.workers.min", "proxy.workers.max"],
+                fields: vec!["proxy.workers.min", "proxy.workers.max"],
                 reason: format!("min is {min} and more than max, {max}"),
                 remedy: "lower min, or raise max".to_owned(),
             });
@@ -204,7 +204,7 @@ impl Proxy {
         let most = grow * 9 / 10;
         if retire > most {
             return Some(Contradiction {
-                fields: &[
+                fields: vec![
                     "proxy.workers.retire_below_percent",
                     "proxy.workers.grow_above_percent",
                 ],
@@ -226,7 +226,7 @@ impl Proxy {
             .map(|cpu| cpu.to_string())
             .collect();
         Some(Contradiction {
-            fields: &["proxy.workers.cpus"],
+            fields: vec!["proxy.workers.cpus"],
             reason: format!("this process may not run on processor {cpu}"),
             remedy: format!("expected some of {}", may.join(", ")),
         })

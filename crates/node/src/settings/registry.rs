@@ -1,6 +1,6 @@
 //! Where providers register by themselves, as the file spells it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -46,109 +46,103 @@ impl Default for RegistrySettings {
 }
 
 impl RegistrySettings {
-    /// Our own certificate and its key, where there is one.
-    ///
-    /// # Errors
-    /// When one of the two is missing, and what to write.
-    pub fn own(&self) -> Result<Option<(&Path, &Path)>, String> {
-        match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
-            (None, None) => Ok(None),
-            (Some(_), None) => Err(
-                "a certificate needs its key: name it with --etcd-key (registry.key)".to_owned(),
-            ),
-            (None, Some(_)) => Err(
-                "a key needs its certificate: name it with --etcd-cert (registry.certificate)"
-                    .to_owned(),
-            ),
-        }
-    }
-
-    /// The user that we are to etcd, and the file that holds the password.
-    ///
-    /// # Errors
-    /// When one of the two is missing, and what to write.
-    pub fn login(&self) -> Result<Option<(&str, &Path)>, String> {
-        match (&self.user, &self.password_file) {
-            (Some(user), Some(password)) => Ok(Some((user, password))),
-            (None, None) => Ok(None),
-            (Some(_), None) => Err(
-                "a user needs a file with the password: --etcd-password-file (registry.password_file)"
-                    .to_owned(),
-            ),
-            (None, Some(_)) => {
-                Err("a password needs a user: --etcd-user (registry.user)".to_owned())
-            }
-        }
-    }
-
-    /// Whether a registry is to be followed.
-    ///
-    /// # Errors
-    /// What contradicts itself, and what to write instead.
-    pub fn is_followed(&self) -> Result<bool, String> {
-        let (own, login) = (self.own()?, self.login()?);
-        let is_default = self.prefix.trim_end_matches('/') == PREFIX.trim_end_matches('/');
-        let is_alone = own.is_none() && login.is_none() && self.ca.is_none() && is_default;
-        match (self.etcd.is_empty(), is_alone) {
-            (false, _) => Ok(true),
-            (true, true) => Ok(false),
-            (true, false) => Err(
-                "there is no registry to use it with: name one with --etcd (registry.etcd)"
-                    .to_owned(),
-            ),
-        }
-    }
-
     /// What each field allows and all of them together do not.
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
-        let contradiction = |fields, reason, remedy: &str| {
-            Some(Contradiction {
-                fields,
-                reason,
-                remedy: remedy.to_owned(),
-            })
-        };
-        if let Err(reason) = registry_prefix(&self.prefix) {
-            let remedy = "see docs/settings.md for what this field takes";
-            return contradiction(&["registry.prefix"], reason, remedy);
-        }
-        let remedy = "see docs/registry.md";
-        if let Err(reason) = self.own() {
-            let fields = &["registry.certificate", "registry.key"];
-            return contradiction(fields, reason, remedy);
-        }
-        if let Err(reason) = self.login() {
-            let fields = &["registry.user", "registry.password_file"];
-            return contradiction(fields, reason, remedy);
-        }
-        match self.is_followed() {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(reason) => {
-                let fields = &[
-                    "registry.ca",
-                    "registry.certificate",
-                    "registry.key",
-                    "registry.user",
-                    "registry.password_file",
-                    "registry.prefix",
-                ];
-                return contradiction(fields, reason, remedy);
-            }
-        }
-        let has_certificates = self.ca.is_some() || self.certificate.is_some();
-        let checked =
-            check_registry_endpoints(&self.etcd, has_certificates, self.ca.is_some()).err()?;
-        let fields: &[&str] = match checked {
-            RegistryEndpointsError::NoUseForCertificates => &[
-                "registry.ca",
-                "registry.certificate",
-                "registry.key",
-                "registry.etcd",
-            ],
-            _ => &["registry.etcd"],
-        };
-        contradiction(fields, checked.to_string(), remedy)
+        self.wrong_prefix()
+            .or_else(|| self.half_of_a_pair())
+            .or_else(|| self.no_endpoints())
+            .or_else(|| self.wrong_endpoints())
     }
+
+    fn wrong_prefix(&self) -> Option<Contradiction> {
+        let reason = registry_prefix(&self.prefix).err()?;
+        Some(Contradiction {
+            fields: vec!["registry.prefix"],
+            reason,
+            remedy: "see docs/settings.md for what this field takes".to_owned(),
+        })
+    }
+
+    /// A certificate without its key, a user without a password, or the other way round.
+    fn half_of_a_pair(&self) -> Option<Contradiction> {
+        let own = (self.certificate.is_some(), self.key.is_some());
+        let login = (self.user.is_some(), self.password_file.is_some());
+        let (field, reason, remedy) = match (own, login) {
+            ((true, false), _) => (
+                "registry.certificate",
+                "a certificate needs its key",
+                "name it with --etcd-key or registry.key",
+            ),
+            ((false, true), _) => (
+                "registry.key",
+                "a key needs its certificate",
+                "name it with --etcd-cert or registry.certificate",
+            ),
+            (_, (true, false)) => (
+                "registry.user",
+                "a user needs a file with the password",
+                "name it with --etcd-password-file or registry.password_file",
+            ),
+            (_, (false, true)) => (
+                "registry.password_file",
+                "a password needs a user",
+                "name it with --etcd-user or registry.user",
+            ),
+            _ => return None,
+        };
+        Some(Contradiction {
+            fields: vec![field],
+            reason: reason.to_owned(),
+            remedy: remedy.to_owned(),
+        })
+    }
+
+    /// What is said of a registry that is not there.
+    fn no_endpoints(&self) -> Option<Contradiction> {
+        let is_default = self.prefix.trim_end_matches('/') == PREFIX.trim_end_matches('/');
+        let more = [
+            ("registry.user", self.user.is_some()),
+            ("registry.password_file", self.password_file.is_some()),
+            ("registry.prefix", !is_default),
+        ];
+        let fields = [self.certificates(), set(&more)].concat();
+        let is_useless = self.etcd.is_empty() && !fields.is_empty();
+        is_useless.then(|| Contradiction {
+            fields,
+            reason: "there is no registry to use it with".to_owned(),
+            remedy: "name one with --etcd or registry.etcd".to_owned(),
+        })
+    }
+
+    fn wrong_endpoints(&self) -> Option<Contradiction> {
+        if self.etcd.is_empty() {
+            return None;
+        }
+        let (mut fields, has_ca) = (self.certificates(), self.ca.is_some());
+        let wrong = check_registry_endpoints(&self.etcd, !fields.is_empty(), has_ca).err()?;
+        if wrong != RegistryEndpointsError::NoUseForCertificates {
+            fields.clear();
+        }
+        fields.push("registry.etcd");
+        Some(Contradiction {
+            fields,
+            reason: wrong.to_string(),
+            remedy: "see docs/registry.md".to_owned(),
+        })
+    }
+
+    /// The fields that name certificates, of those that are set.
+    fn certificates(&self) -> Vec<&'static str> {
+        set(&[
+            ("registry.ca", self.ca.is_some()),
+            ("registry.certificate", self.certificate.is_some()),
+            ("registry.key", self.key.is_some()),
+        ])
+    }
+}
+
+/// Those fields that are set.
+fn set(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
+    let set = fields.iter().filter(|(_, is_set)| *is_set);
+    set.map(|(field, _)| *field).collect()
 }

@@ -1,10 +1,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Settings, SettingsError};
+use super::{GivenSettings, Settings, SettingsError, Within};
+
+fn given(text: &str) -> GivenSettings {
+    GivenSettings::parse(Path::new("s.yaml"), text.to_owned()).expect("valid for itself")
+}
 
 fn parse(text: &str) -> Result<Settings, SettingsError> {
-    Settings::parse(Path::new("s.yaml"), text)
+    GivenSettings::parse(Path::new("s.yaml"), text.to_owned())?.checked()
 }
 
 fn refused(text: &str) -> String {
@@ -20,8 +24,8 @@ fn nothing_is_the_default() {
 
 #[test]
 fn a_file_without_an_end_is_refused() {
-    let loaded = Settings::load(Path::new("/dev/zero"));
-    let refused = loaded.expect_err("it must be refused").to_string();
+    let read = GivenSettings::read(Some(Path::new("/dev/zero")));
+    let refused = read.expect_err("it must be refused").to_string();
     assert!(refused.contains("more than 1 MiB"), "{refused}");
 }
 
@@ -93,15 +97,15 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
         ),
         (
             "proxy:\n  workers:\n    max: 2\n    min: 3\n",
-            "s.yaml:4: proxy.workers.min: min is 3 and more than max, 2 (lower min, or raise max)",
+            "s.yaml:4: proxy.workers.min: min is 3 and more than max, 2; proxy.workers.max is set in s.yaml:3 (lower min, or raise max)",
         ),
         (
             "proxy: {workers: {\n  grow_above_percent: 40}}\n",
-            "s.yaml:2: proxy.workers.grow_above_percent: retire_below_percent is 50 and more than nine tenths of grow_above_percent, 40: workers would come and go without end (set retire_below_percent to at most 36)",
+            "s.yaml:2: proxy.workers.grow_above_percent: retire_below_percent is 50 and more than nine tenths of grow_above_percent, 40: workers would come and go without end; proxy.workers.retire_below_percent is the default (set retire_below_percent to at most 36)",
         ),
         (
             "registry:\n  etcd: ['http://a:1']\n  user: a\n",
-            "s.yaml:3: registry.user: a user needs a file with the password: --etcd-password-file (registry.password_file) (see docs/registry.md)",
+            "s.yaml:3: registry.user: a user needs a file with the password (name it with --etcd-password-file or registry.password_file)",
         ),
         (
             "registry:\n  etcd: [etcd]\n",
@@ -117,11 +121,57 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
         ),
         (
             "workloads:\n  restart_min_ms: 40000\n",
-            "s.yaml:2: workloads.restart_min_ms: 40000 is more than restart_max_ms, 30000 (lower restart_min_ms, or raise restart_max_ms)",
+            "s.yaml:2: workloads.restart_min_ms: 40000 is more than restart_max_ms, 30000; workloads.restart_max_ms is the default (lower restart_min_ms, or raise restart_max_ms)",
         ),
     ] {
         assert_eq!(refused(text), expected);
     }
+}
+
+/// As `--restart-min-ms` would do it, if there were such a flag.
+fn restart_min(given: &mut GivenSettings, ms: u64) {
+    let flag = "--restart-min-ms";
+    given.flag(flag, "workloads.restart_min_ms", Some(ms), |to, ms| {
+        to.workloads.restart_min_ms = Within::nearest(ms);
+    });
+}
+
+#[test]
+fn a_flag_over_the_file_takes_a_contradiction_away() {
+    let mut given = given("workloads: {restart_min_ms: 200, restart_max_ms: 100}\n");
+    restart_min(&mut given, 50);
+    let settings = given.checked().expect("nothing contradicts");
+    assert_eq!(settings.workloads.restart_min_ms.get(), 50);
+}
+
+#[test]
+fn a_contradiction_names_the_flag_and_the_line_or_that_there_is_neither() {
+    for (file, expected) in [
+        (
+            "workloads:\n  restart_min_ms: 10\n  restart_max_ms: 100\n",
+            "--restart-min-ms (workloads.restart_min_ms): 40000 is more than restart_max_ms, 100; \
+             workloads.restart_max_ms is set in s.yaml:3 (lower restart_min_ms, or raise restart_max_ms)",
+        ),
+        (
+            "{}",
+            "--restart-min-ms (workloads.restart_min_ms): 40000 is more than restart_max_ms, 30000; \
+             workloads.restart_max_ms is the default (lower restart_min_ms, or raise restart_max_ms)",
+        ),
+    ] {
+        let mut given = given(file);
+        restart_min(&mut given, 40_000);
+        let refused = given.checked().expect_err("a contradiction");
+        assert_eq!(refused.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_flag_that_was_not_given_changes_nothing() {
+    let mut given = given("drain: {timeout_ms: 7}\n");
+    given.flag("--drain-ms", "drain.timeout_ms", None::<u64>, |to, ms| {
+        to.drain.timeout_ms = Within::nearest(ms);
+    });
+    assert_eq!(given.checked().expect("valid").drain.timeout_ms.get(), 7);
 }
 
 #[test]
@@ -134,7 +184,8 @@ fn a_processor_that_there_is_not_is_refused() {
 
 #[test]
 fn a_file_that_is_not_there_is_named() {
-    let error = Settings::load(Path::new("/no/such.yaml")).expect_err("it does not exist");
+    let read = GivenSettings::read(Some(Path::new("/no/such.yaml")));
+    let error = read.expect_err("it does not exist");
     assert!(
         error.to_string().starts_with("/no/such.yaml: No such file"),
         "{error}"

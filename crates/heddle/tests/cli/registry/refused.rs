@@ -282,6 +282,6 @@ fn what_cannot_work_is_said_at_once() {
     refused(
         &["up", as_str(&dir), "--etcd", "x"],
         3,
-        "the registry: \"x\" is no endpoint",
+        "heddle: --etcd (registry.etcd): \"x\" is no endpoint",
     );
 }

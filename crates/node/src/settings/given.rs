@@ -1,0 +1,99 @@
+//! Settings as an operator gives them: a file, and flags over it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::SettingsError;
+use super::contradiction;
+use super::file::Settings;
+use super::source::Sources;
+
+/// Largest settings file.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// What a file and flags say together, and which of them says what. Flags may complete a file: contradictions are
+/// looked for when all is said, by [`GivenSettings::checked`].
+#[derive(Debug, Default)]
+pub struct GivenSettings {
+    settings: Settings,
+    sources: Sources,
+}
+
+impl GivenSettings {
+    /// What a file says, or the defaults.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no YAML, has a field that does not exist, or a value out of range.
+    pub fn read(file: Option<&Path>) -> Result<Self, SettingsError> {
+        match file {
+            Some(file) => Self::parse(file, read(file)?),
+            None => Ok(Self::default()),
+        }
+    }
+
+    /// The same for a node of a mesh: what its control plane decides may not be set.
+    ///
+    /// # Errors
+    /// As for [`GivenSettings::read`], and when it sets something of the mesh.
+    pub fn read_for_node(file: Option<&Path>) -> Result<Self, SettingsError> {
+        let given = Self::read(file)?;
+        match contradiction::not_a_nodes(&given.sources) {
+            Some(error) => Err(error),
+            None => Ok(given),
+        }
+    }
+
+    pub(super) fn parse(file: &Path, text: String) -> Result<Self, SettingsError> {
+        let mut field = String::new();
+        let settings = serde_saphyr::with_deserializer_from_str(&text, |deserializer| {
+            serde_path_to_error::deserialize(deserializer).map_err(|error| {
+                field = error.path().to_string();
+                error.into_inner()
+            })
+        });
+        let settings = settings.map_err(|error| SettingsError::parse(file, &field, &error))?;
+        Ok(GivenSettings {
+            settings,
+            sources: Sources::of_file(file, text),
+        })
+    }
+
+    /// Puts what a flag says over a field, if it was given.
+    pub fn flag<T>(
+        &mut self,
+        flag: &'static str,
+        field: &'static str,
+        said: Option<T>,
+        put: impl FnOnce(&mut Settings, T),
+    ) {
+        if let Some(said) = said {
+            self.sources.flag(flag, field);
+            put(&mut self.settings, said);
+        }
+    }
+
+    /// The settings, once every flag was put over the file.
+    ///
+    /// # Errors
+    /// When values contradict each other or this machine.
+    pub fn checked(self) -> Result<Settings, SettingsError> {
+        match self.settings.contradiction() {
+            Some(contradiction) => Err(contradiction.at(&self.sources)),
+            None => Ok(self.settings),
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String, SettingsError> {
+    let mut text = String::new();
+    let read = File::open(file).and_then(|opened| {
+        let read = opened.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+        match read as u64 > MAX_BYTES {
+            true => Err(io::Error::other("it has more than 1 MiB")),
+            false => Ok(()),
+        }
+    });
+    read.map_err(|error| SettingsError::unreadable(file, &error))?;
+    Ok(text)
+}
