@@ -102,7 +102,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         to.workloads.run = run;
     });
     args.log.over(&mut given);
-    let settings = given.checked()?;
+    let settings = given.checked_for_node(args.listen)?;
     if args.intercept.intercept && !args.intercept.held {
         if args.run {
             let said = "--run is for a node without pods: heddle does not start what pods run; leave out \

@@ -169,6 +169,60 @@ fn a_file_that_flags_complete_is_taken_and_alone_is_refused() {
     }
 }
 
+/// Neither the admin socket nor the state folder is made.
+#[test]
+fn metrics_at_the_port_that_nodes_connect_to_are_refused_before_anything_is_made() {
+    let folder = Folder::new();
+    let (config, socket) = (folder.path("s.yaml"), folder.socket());
+    let (manifests, state) = (folder.manifests(), folder.path("state/of/it"));
+    std::fs::write(&config, "admin:\n  metrics: 127.0.0.1:7\n").expect("written");
+    let at = ["--socket", as_str(&socket), "--state", as_str(&state)];
+    let control = ["control", as_str(&manifests)];
+    let node = ["node", "--name", "a", "--control", "127.0.0.1:1"];
+    let one_port = "cannot be served at one port";
+    for (command, flags, expected) in [
+        (
+            &control[..],
+            &["--listen", "127.0.0.1:7", "--metrics", "127.0.0.1:7"][..],
+            format!(
+                "--metrics (control.metrics): metrics at 127.0.0.1:7 and nodes at 127.0.0.1:7 {one_port}; \
+                 control.listen is set by --listen"
+            ),
+        ),
+        (
+            &control,
+            &["--listen", "127.0.0.1:15014"],
+            format!(
+                "--listen (control.listen): metrics at 127.0.0.1:15014 and nodes at 127.0.0.1:15014 {one_port}; \
+                 control.metrics is the default"
+            ),
+        ),
+        (
+            &node,
+            &["--listen", "0.0.0.0:7", "--metrics", "127.0.0.1:7"],
+            format!(
+                "--metrics (admin.metrics): metrics at 127.0.0.1:7 and other nodes at 0.0.0.0:7, as --listen says, \
+                 {one_port}"
+            ),
+        ),
+        (
+            &node,
+            &["--listen", "127.0.0.1:7", "--config", as_str(&config)],
+            format!(
+                "s.yaml:2: admin.metrics: metrics at 127.0.0.1:7 and other nodes at 127.0.0.1:7, as --listen says, \
+                 {one_port}"
+            ),
+        ),
+    ] {
+        let output = heddle(&[command, &at, flags].concat());
+        let said = text(&output.stderr).replace(as_str(&config), "s.yaml");
+        let expected = format!("heddle: {expected} (give one of them another port)\n");
+        assert_eq!(said, expected, "{flags:?}");
+        assert_eq!(output.status.code(), Some(3), "{flags:?}");
+        assert!(!socket.exists() && !folder.path("state").exists());
+    }
+}
+
 #[test]
 fn flags_that_exclude_each_other_are_a_wrong_command_line_that_names_them() {
     for (flags, expected) in [

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::contradiction::Contradiction;
 use super::metrics::Metrics;
 use super::within::Within;
 
@@ -42,6 +43,18 @@ impl Default for Control {
 }
 
 impl Control {
+    /// What each field allows and both together do not.
+    pub(super) fn contradiction(&self) -> Option<Contradiction> {
+        let (metrics, listen) = (self.metrics, self.listen);
+        metrics.is_in_the_way_of(listen).then(|| Contradiction {
+            fields: vec!["control.metrics", "control.listen"],
+            reason: format!(
+                "metrics at {metrics} and nodes at {listen} cannot be served at one port"
+            ),
+            remedy: "give one of them another port".to_owned(),
+        })
+    }
+
     /// How long a leaf is valid.
     pub fn leaf_life(&self) -> Duration {
         Duration::from_secs(self.leaf_life_s.get())

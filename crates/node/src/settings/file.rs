@@ -191,5 +191,6 @@ impl Settings {
         restarts
             .or_else(|| self.proxy.contradiction())
             .or_else(|| self.registry.contradiction())
+            .or_else(|| self.control.contradiction())
     }
 }

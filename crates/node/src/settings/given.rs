@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::SettingsError;
-use super::contradiction;
+use super::contradiction::{self, Contradiction};
 use super::file::Settings;
 use super::source::Sources;
 
@@ -82,6 +83,25 @@ impl GivenSettings {
             Some(contradiction) => Err(contradiction.at(&self.sources)),
             None => Ok(self.settings),
         }
+    }
+
+    /// The same for a node, which others reach where `--listen` says: no field does.
+    ///
+    /// # Errors
+    /// As for [`GivenSettings::checked`], and when metrics are to be served there as well.
+    pub fn checked_for_node(self, listen: SocketAddr) -> Result<Settings, SettingsError> {
+        let metrics = self.settings.admin.metrics;
+        if metrics.is_in_the_way_of(listen) {
+            let contradiction = Contradiction {
+                fields: vec!["admin.metrics"],
+                reason: format!(
+                    "metrics at {metrics} and other nodes at {listen}, as --listen says, cannot be served at one port"
+                ),
+                remedy: "give one of them another port".to_owned(),
+            };
+            return Err(contradiction.at(&self.sources));
+        }
+        self.checked()
     }
 }
 

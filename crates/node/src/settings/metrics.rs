@@ -21,6 +21,19 @@ impl Default for Metrics {
     }
 }
 
+impl Metrics {
+    /// Whether metrics could not be served beside a listener at this address.
+    pub(super) fn is_in_the_way_of(self, listen: SocketAddr) -> bool {
+        let Metrics::At(at) = self else {
+            return false;
+        };
+        let is_any = at.ip().is_unspecified() || listen.ip().is_unspecified();
+        let is_same_ip = at.ip() == listen.ip() || is_any && at.is_ipv4() == listen.is_ipv4();
+        // Port 0 is a free one.
+        is_same_ip && at.port() == listen.port() && at.port() != 0
+    }
+}
+
 impl FromStr for Metrics {
     type Err = String;
 
@@ -56,5 +69,30 @@ impl<'de> Deserialize<'de> for Metrics {
 impl Serialize for Metrics {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_listeners_do_not_share_an_address_and_a_port() {
+        for (metrics, listen, is_in_the_way) in [
+            ("127.0.0.1:7", "127.0.0.1:7", true),
+            ("127.0.0.1:7", "0.0.0.0:7", true),
+            ("0.0.0.0:7", "10.0.0.1:7", true),
+            ("[::]:7", "[::1]:7", true),
+            ("127.0.0.1:7", "127.0.0.1:8", false),
+            ("127.0.0.1:7", "127.0.0.2:7", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+            // Unless the kernel has IPv6 alone there, which is its setting.
+            ("127.0.0.1:7", "[::]:7", false),
+            ("none", "127.0.0.1:7", false),
+        ] {
+            let at: Metrics = metrics.parse().expect("metrics");
+            let found = at.is_in_the_way_of(listen.parse().expect("an address"));
+            assert_eq!(found, is_in_the_way, "{metrics} {listen}");
+        }
     }
 }

@@ -44,7 +44,7 @@ impl Sources {
 
     /// Where the value of a field is from.
     pub(super) fn of(&self, field: &str) -> Source {
-        if let Some(flag) = self.flags.get(field) {
+        if let Some(&flag) = self.flags.get(field) {
             return Source::Flag(flag);
         }
         let in_file = self.file.as_ref();
@@ -74,9 +74,11 @@ type Section = BTreeMap<String, Spanned<IgnoredAny>>;
 #[serde(default)]
 struct SettingsPlaces {
     mesh: Section,
-    registry: Section,
+    admin: Section,
     workloads: Section,
     proxy: ProxyPlaces,
+    control: Section,
+    registry: Section,
 }
 
 #[derive(Default, Deserialize)]
@@ -92,10 +94,12 @@ fn line(text: &str, field: &str) -> Option<u64> {
     let (section, name) = field.rsplit_once('.')?;
     let section = match section {
         "mesh" => &places.mesh,
-        "registry" => &places.registry,
+        "admin" => &places.admin,
         "workloads" => &places.workloads,
         "proxy.workers" => &places.proxy.workers,
         "proxy.bounds" => &places.proxy.bounds,
+        "control" => &places.control,
+        "registry" => &places.registry,
         _ => return None,
     };
     Some(section.get(name)?.referenced.line())

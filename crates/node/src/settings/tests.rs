@@ -120,6 +120,10 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
             "s.yaml:3: registry.prefix: \"x/\" is no prefix: write one such as /heddle/v1/, of at most 128 printable characters (see docs/settings.md for what this field takes)",
         ),
         (
+            "control:\n  listen: 0.0.0.0:15014\n",
+            "s.yaml:2: control.listen: metrics at 127.0.0.1:15014 and nodes at 0.0.0.0:15014 cannot be served at one port; control.metrics is the default (give one of them another port)",
+        ),
+        (
             "workloads:\n  restart_min_ms: 40000\n",
             "s.yaml:2: workloads.restart_min_ms: 40000 is more than restart_max_ms, 30000; workloads.restart_max_ms is the default (lower restart_min_ms, or raise restart_max_ms)",
         ),
