@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +11,10 @@ use heddle_model::{
     Probe, ServiceAccountName, Sources, SpiffeId, Workload, WorkloadName, WorkloadPort,
 };
 use heddle_proxy::Settings;
-use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
-};
 
 use crate::balancing::{line, waiting};
 use crate::support::{
-    Bed, Client, GET, PATIENCE, Upstream, echo_entry, get, mesh, open, quick, serve,
+    Bed, Client, GET, PATIENCE, Upstream, echo_entry, get, mesh, open, quick, serve, taking_none,
 };
 
 /// Callers beside the unidentified one.
@@ -348,30 +344,6 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(bed.get("shop"), 200);
     let differences = "heddle_policy_dry_run_differences_total";
     bed.bed.expect(differences, &[], 1.0);
-}
-
-/// A listener that takes no connection: its queue is full. It is there as long as what comes with it.
-fn taking_none() -> (SocketAddr, Vec<OwnedFd>) {
-    let socket = || {
-        socket_with(
-            AddressFamily::INET,
-            SocketType::STREAM,
-            SocketFlags::NONBLOCK,
-            None,
-        )
-    };
-    let listener = socket().unwrap();
-    bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    listen(&listener, 0).unwrap();
-    let address = SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
-    let mut held = vec![listener];
-    for _ in 0..4 {
-        let client = socket().unwrap();
-        // It goes on connecting.
-        let _begun = connect(&client, &address);
-        held.push(client);
-    }
-    (address, held)
 }
 
 /// Rules that come while a request of the intruder for `/admin` waits, each of which denies it.

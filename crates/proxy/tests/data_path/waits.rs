@@ -5,9 +5,12 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::time::Duration;
 
+use heddle_model::AppProtocol;
 use heddle_proxy::Settings;
 
-use crate::support::{Bed, Client, GET, Upstream, bounded, count, mesh, post, quick, serve};
+use crate::support::{
+    Bed, Client, GET, Upstream, bounded, count, mesh, post, quick, serve, speaking, taking_none,
+};
 
 #[test]
 fn a_head_that_does_not_end_in_time_is_a_408() {
@@ -35,6 +38,26 @@ fn an_endpoint_that_does_not_answer_in_time_is_a_504() {
         client.response().verdict(),
         (504, "upstream_response_timeout")
     );
+}
+
+#[test]
+fn an_endpoint_that_takes_no_connection_in_time_is_a_504() {
+    let (address, _held) = taking_none();
+    let settings = || quick(|timeouts| timeouts.connect = Duration::from_millis(100));
+    let reason = "upstream_connect_timeout";
+    let logged = [
+        format!(r#""reason":"{reason}","blame":"upstream""#),
+        r#""attempts":3"#.to_owned(),
+    ];
+    let logged = logged.each_ref().map(String::as_str);
+    let (bed, log) = Bed::logged(settings(), &mesh(&[address], None));
+    assert_eq!(bed.ask(GET).verdict(), (504, reason));
+    log.expect(&logged);
+
+    let (bed, log) = Bed::logged(settings(), &speaking(AppProtocol::Tcp, &[address]));
+    bed.client().expect_reset();
+    log.expect(&logged);
+    bed.expect_rejected(reason, 1.0);
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) use meshes::{echo_entry, mesh, service, speaking};
 pub(crate) use rules::{forward, plain, prefix, rule, to, to_echo};
 pub(crate) use seen::{Log, count, expect, expect_rejected};
 pub(crate) use sockets::{
-    allow_descriptors, connect_from, listener, open, refusing, unused_address,
+    allow_descriptors, connect_from, listener, open, refusing, taking_none, unused_address,
 };
 
 /// Longest wait for anything in a test.
@@ -30,7 +30,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// A request of which a test needs no more than that it is one.
 pub(crate) const GET: &str = "GET / HTTP/1.1\r\nHost: echo\r\n\r\n";
 
-/// The same for a path.
+/// What every client of HTTP/2 without TLS begins with (RFC 9113 section 3.4).
+pub(crate) const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A GET of this path.
 pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: echo\r\n\r\n")
 }

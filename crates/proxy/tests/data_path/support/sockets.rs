@@ -1,9 +1,12 @@
 //! Sockets, and addresses at which there is none.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 
 use heddle_proxy::{Entry, Proxy};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A listener, and where it is.
@@ -29,6 +32,30 @@ pub(crate) fn refusing() -> SocketAddr {
 /// Another address each time, at which nothing listens unless a test begins to.
 pub(crate) fn unused_address() -> SocketAddr {
     listener().1
+}
+
+/// A listener that takes no connection: its queue is full. It is there as long as what comes with it.
+pub(crate) fn taking_none() -> (SocketAddr, Vec<OwnedFd>) {
+    let socket = || {
+        socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::NONBLOCK,
+            None,
+        )
+    };
+    let listener = socket().unwrap();
+    bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    listen(&listener, 0).unwrap();
+    let address = SocketAddr::try_from(getsockname(&listener).unwrap()).unwrap();
+    let mut held = vec![listener];
+    for _ in 0..4 {
+        let client = socket().unwrap();
+        // It goes on connecting.
+        let _begun = connect(&client, &address);
+        held.push(client);
+    }
+    (address, held)
 }
 
 /// Allows as many descriptors as there may be: both ends of every connection are in this process.
