@@ -7,7 +7,8 @@ use heddle_model::{AppProtocol, Mesh};
 use heddle_proxy::Settings;
 
 use crate::support::{
-    Bed, Client, GET, Upstream, field, mesh, post, refusing, serve, unused_address,
+    Bed, Client, GET, PREFACE, Upstream, field, mesh, post, refusing, serve, speaking,
+    unused_address,
 };
 
 #[test]
@@ -79,8 +80,11 @@ fn a_request_that_an_endpoint_had_is_not_said_to_have_reached_none() {
 
 #[test]
 fn a_short_body_is_sent_again_with_its_request() {
+    // Nearly as long as it may be.
+    let long = "x".repeat(3_700);
     for (framing, body) in [
         ("Content-Length: 5", "hello"),
+        ("Content-Length: 3700", &long),
         ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"),
     ] {
         let (upstream, bed, mut client, mut first) = answered_once();
@@ -104,16 +108,19 @@ fn a_short_body_is_sent_again_with_its_request() {
 
 #[test]
 fn a_long_body_is_sent_once() {
-    let (upstream, _bed, mut client, mut first) = answered_once();
-    let body = "x".repeat(5_000);
-    client.send(format!(
-        "PUT / HTTP/1.1\r\nHost: echo\r\nContent-Length: 5000\r\n\r\n{body}"
-    ));
-    first.head();
-    assert_eq!(first.exact(5_000), body.as_bytes());
-    drop(first);
-    assert_eq!(client.response().verdict(), (502, "upstream_reset"));
-    assert!(upstream.is_quiet());
+    // With its head the shorter one has more than 4 KiB, too.
+    for length in [4_090, 5_000] {
+        let (upstream, _bed, mut client, mut first) = answered_once();
+        let body = "x".repeat(length);
+        client.send(format!(
+            "PUT / HTTP/1.1\r\nHost: echo\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        first.head();
+        assert_eq!(first.exact(length), body.as_bytes());
+        drop(first);
+        assert_eq!(client.response().verdict(), (502, "upstream_reset"));
+        assert!(upstream.is_quiet());
+    }
 }
 
 #[test]
@@ -344,4 +351,24 @@ fn http2_is_carried_as_bytes_and_refused_with_a_reason_where_there_are_rules() {
         let reason = (status == 501).then_some("protocol_not_supported");
         assert_eq!(response.field("heddle-reason"), reason);
     }
+}
+
+/// A client that speaks HTTP/2 is no client of HTTP/1.1: it is told by the first line that it sends.
+#[test]
+fn an_http2_client_reaches_the_endpoint_as_bytes_and_is_refused_where_there_are_rules() {
+    let upstream = Upstream::new();
+    let mut mesh = speaking(AppProtocol::Grpc, &[upstream.address]);
+    let bed = Bed::of(&mesh);
+    let mut client = bed.sending(PREFACE);
+    let mut server = upstream.accept();
+    assert_eq!(server.exact(PREFACE.len()), PREFACE.as_bytes());
+    server.send("\0\0\0\x04\0\0\0\0\0");
+    assert_eq!(client.exact(9), b"\0\0\0\x04\0\0\0\0\0");
+
+    mesh.services[0].ports[0].routes = Some(Vec::new());
+    let bed = Bed::of(&mesh);
+    let mut client = bed.sending(PREFACE);
+    assert_eq!(client.response().verdict(), (505, "http2_preface"));
+    assert_eq!(client.rest(), b"");
+    assert!(upstream.is_quiet());
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::support::{
-    Bed, Client, GET, Upstream, echo_entry, field, forward, get, mesh, mirror, open, plain, prefix,
-    rule, serve, service, speaking, to, to_echo,
+    Bed, Client, GET, PREFACE, Upstream, echo_entry, field, forward, get, mesh, mirror, open,
+    plain, prefix, rule, serve, service, speaking, to, to_echo,
 };
 use heddle_model::{
     AppProtocol, Backend, BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PathRewrite,
@@ -426,6 +426,27 @@ fn a_forward_proxy_says_that_a_port_carries_bytes_and_where_to_go() {
         let says = text.contains("dial its address");
         assert_eq!(says, reason == "port_carries_bytes", "{text}");
         assert!(text.ends_with(&format!("({reason})\n")), "{text}");
+    }
+}
+
+/// Clients that mean to speak TLS or HTTP/2 through a forward proxy begin with these.
+#[test]
+fn a_forward_proxy_opens_no_tunnel_and_speaks_no_tls_and_no_http2() {
+    for (first, verdict) in [
+        (
+            "CONNECT echo:80 HTTP/1.1\r\nHost: echo:80\r\n\r\n",
+            (501, "connect_not_supported"),
+        ),
+        (&get("https://echo/"), (400, "target_scheme")),
+        (PREFACE, (505, "http2_preface")),
+    ] {
+        for protocol in [AppProtocol::Tls, AppProtocol::Grpc] {
+            let upstream = Upstream::new();
+            let bed = Bed::of(&speaking(protocol, &[upstream.address]));
+            let mut client = Client::connect(bed.forward_proxy());
+            assert_eq!(client.ask(first).verdict(), verdict, "{first:?}");
+            assert!(upstream.is_quiet(), "{first:?}");
+        }
     }
 }
 
