@@ -1,6 +1,8 @@
 //! One client, one proxy, one endpoint: what passes, and how.
 
-use crate::support::{Bed, GET, field, get, post, serve};
+use heddle_proxy::Settings;
+
+use crate::support::{Bed, GET, field, get, mesh, mirror, post, serve};
 
 #[test]
 fn a_request_passes_and_comes_back() {
@@ -206,4 +208,43 @@ fn a_clients_own_forwarding_fields_are_stripped_and_counted() {
     assert!(!seen.contains("1.2.3.4"), "{seen}");
     assert_eq!(field(&seen, "x-forwarded-for"), Some("127.0.0.1"));
     bed.expect("heddle_forwarding_headers_stripped_total", &[], 7.0);
+}
+
+#[test]
+fn a_trusted_sources_forwarding_fields_are_kept_and_its_own_address_is_added() {
+    for (trusted, is_trusted) in [("127.0.0.0/8", true), ("10.0.0.0/8", false)] {
+        let settings = Settings {
+            trusted_sources: vec![trusted.parse().unwrap()],
+            ..Settings::default()
+        };
+        let bed = Bed::with(settings, &mesh(&[mirror()], None));
+        let mut client = bed.sending(
+            "GET / HTTP/1.1\r\nHost: echo\r\nX-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 5.6.7.8\r\n\
+             X-Forwarded-Proto: https\r\nX-Forwarded-Host: h\r\nForwarded: for=x\r\n\r\n",
+        );
+        let seen = client.response().text();
+        let (came_by, proto, host, forwarded, stripped) = match is_trusted {
+            true => (
+                "1.2.3.4, 5.6.7.8, 127.0.0.1",
+                "https",
+                "h",
+                Some("for=x"),
+                0.0,
+            ),
+            false => ("127.0.0.1", "http", "echo", None, 5.0),
+        };
+        assert_eq!(field(&seen, "x-forwarded-for"), Some(came_by), "{seen}");
+        assert_eq!(field(&seen, "x-forwarded-proto"), Some(proto), "{seen}");
+        assert_eq!(field(&seen, "x-forwarded-host"), Some(host), "{seen}");
+        assert_eq!(field(&seen, "forwarded"), forwarded, "{seen}");
+        for name in [
+            "x-forwarded-for:",
+            "x-forwarded-proto:",
+            "x-forwarded-host:",
+        ] {
+            let lines = seen.to_ascii_lowercase().matches(name).count();
+            assert_eq!(lines, 1, "{name} {seen}");
+        }
+        bed.expect("heddle_forwarding_headers_stripped_total", &[], stripped);
+    }
 }

@@ -100,15 +100,31 @@ fn a_put_on_a_new_connection_is_sent_once_however_short_it_is() {
     assert!(upstream.is_quiet());
 }
 
+/// Waits for more than a second, which is what counts as long for a connection that is idle.
+fn long() {
+    let over = Instant::now() + Duration::from_millis(1_500);
+    while let Some(left) = over.checked_duration_since(Instant::now()) {
+        thread::park_timeout(left);
+    }
+}
+
+#[test]
+fn a_short_put_goes_by_a_connection_however_long_it_was_idle() {
+    let (upstream, _bed, mut client, mut first) = answered_once();
+    long();
+    client.send(put("hello"));
+    assert!(first.head().starts_with("PUT /thing "));
+    assert_eq!(first.exact(5), b"hello");
+    first.answer("had it");
+    assert_eq!(client.response().body, b"had it");
+    assert!(upstream.is_quiet());
+}
+
 /// Servers close idle connections unasked: what cannot be sent again is not risked on one that may just be closing.
 #[test]
 fn a_long_put_goes_by_no_connection_that_has_long_been_idle() {
     let (upstream, _bed, mut client, _first) = answered_once();
-    // More than a second, which is what counts as long.
-    let idle = Instant::now() + Duration::from_millis(1_500);
-    while let Some(left) = idle.checked_duration_since(Instant::now()) {
-        thread::park_timeout(left);
-    }
+    long();
     let body = "x".repeat(LONG);
     let sent = client.send_aside(put(&body).into_bytes());
     let mut second = upstream.accept();
