@@ -1,7 +1,7 @@
 //! Which endpoint gets a request: by its answers, its latency, or what the request says.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use heddle_model::{Balancer, Ejection, Failing, HashOn, RetryBudget};
 
 use crate::support::{
-    Bed, Client, GET, PATIENCE, each_connection, mesh, refusing, serve, unused_address,
+    Bed, Client, GET, PATIENCE, connect_from, each_connection, mesh, refusing, serve,
+    unused_address,
 };
 
 /// An endpoint whose answers a test can make failures.
@@ -90,7 +91,7 @@ fn what_one_user_asks_goes_to_one_endpoint() {
         bed.ask(request).body
     };
     let before: Vec<_> = (0..40).map(ask).collect();
-    let used: std::collections::BTreeSet<_> = before.iter().collect();
+    let used: BTreeSet<_> = before.iter().collect();
     assert!(used.len() >= 4, "{used:?}");
     let again: Vec<_> = (0..40).map(ask).collect();
     assert_eq!(again, before);
@@ -105,11 +106,35 @@ fn what_one_user_asks_goes_to_one_endpoint() {
     }
     // Without the field a request goes anywhere.
     let mut client = bed.client();
-    let mut anywhere = std::collections::BTreeSet::new();
+    let mut anywhere = BTreeSet::new();
     for _ in 0..60 {
         anywhere.insert(client.ask(GET).body);
     }
     assert!(anywhere.len() > 1);
+}
+
+#[test]
+fn what_one_address_asks_goes_to_one_endpoint() {
+    let mut endpoints: Vec<SocketAddr> = (0..5u8).map(|n| serve(move |_| n.to_string())).collect();
+    endpoints.sort();
+    let mut mesh = mesh(&endpoints, None);
+    mesh.services[0].balancer = Balancer::RingHash;
+    mesh.services[0].balancing.hash_on = HashOn::Source;
+    let bed = Bed::of(&mesh);
+    let mut used = BTreeSet::new();
+    for host in 2..=40 {
+        let asked = || {
+            let source = IpAddr::from([127, 0, 0, host]);
+            let mut client = Client::of(connect_from(source, bed.address).unwrap());
+            client.ask(GET).body
+        };
+        let first = asked();
+        for _ in 0..4 {
+            assert_eq!(asked(), first, "127.0.0.{host}");
+        }
+        used.insert(first);
+    }
+    assert!(used.len() >= 4, "{used:?}");
 }
 
 #[test]

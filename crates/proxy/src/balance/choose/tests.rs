@@ -201,6 +201,31 @@ fn one_with_a_small_share_gets_as_much_of_its_turns() {
     }
 }
 
+/// What has a hash belongs to its endpoint from the first moment: a request that went elsewhere until then would move.
+#[test]
+fn on_a_ring_a_small_share_changes_nothing() {
+    let places = [1, 2, 3].map(|host| (([127, 0, 0, host], 1).into(), 1));
+    let (ring, schedule) = (Ring::new(&places), Schedule::new(&[1; 3]));
+    let small = Load {
+        share: FULL_SHARE / 10,
+        ..FREE
+    };
+    let (mut random, mut used) = (Random::new(7), [false; 3]);
+    for _ in 0..1_000 {
+        let (hash, random) = (random.next(), random.next());
+        let chosen = |load: &dyn Fn(usize) -> Load| {
+            choose(Picker::Ring(&ring, hash), &schedule, random, load)
+        };
+        let full = chosen(&|_| FREE);
+        assert_eq!(chosen(&|i| [small, FREE, FREE][i]), full);
+        assert_eq!(chosen(&|_| small), full);
+        if let Choice::At(i) = full {
+            used[i] = true;
+        }
+    }
+    assert_eq!(used, [true; 3]);
+}
+
 #[test]
 fn nothing_is_chosen_from_nothing() {
     for weights in [&[][..], &[0, 0]] {
