@@ -8,10 +8,50 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::AppProtocol;
+use heddle_proxy::Settings;
 
 use crate::support::{
-    Bed, Client, GET, PATIENCE, Upstream, connect_from, mesh, serve, speaking, workers,
+    Bed, Client, GET, PATIENCE, Upstream, connect_from, field, mesh, serve, speaking, wait_until,
+    workers,
 };
+
+/// Workers of this process, of any proxy, that may run on this processor only.
+fn kept_on(cpu: usize) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let of = |task: &std::fs::DirEntry, file| {
+        // It may be over meanwhile.
+        std::fs::read_to_string(task.path().join(file)).unwrap_or_default()
+    };
+    let workers = tasks.filter(|task| of(task, "comm").starts_with("worker-"));
+    let kept = format!("Cpus_allowed_list:\t{cpu}\n");
+    workers
+        .filter(|task| of(task, "status").contains(&kept))
+        .count()
+}
+
+/// Each is kept on one of the processors that are named, and one more than there are on the first again.
+#[test]
+fn workers_stay_on_the_processors_that_they_are_given() {
+    let allowed = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let allowed = field(&allowed, "Cpus_allowed_list").unwrap();
+    let cpu = |text: &str| text.parse::<usize>().unwrap();
+    let first = cpu(allowed.split(['-', ',']).next().unwrap());
+    let last = cpu(allowed.rsplit(['-', ',']).next().unwrap());
+    if first == last {
+        heddle_skips::skipped("there is one processor, which everything is on");
+        return;
+    }
+    assert_eq!((kept_on(first), kept_on(last)), (0, 0));
+    let settings = Settings {
+        cpus: vec![last, first],
+        ..workers(3, 3)
+    };
+    let bed = Bed::with(settings, &mesh(&[serve(|_| "ok".into())], None));
+    assert_eq!(bed.ask(GET).status(), 200);
+    wait_until("Workers are where they were told to be", PATIENCE, || {
+        (kept_on(first), kept_on(last)) == (1, 2)
+    });
+}
 
 #[test]
 fn an_idle_connection_moves_and_takes_its_upstream_along() {
