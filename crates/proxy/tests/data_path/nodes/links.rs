@@ -15,6 +15,7 @@ use heddle_transport::{Denied, Protocol};
 
 use super::pair::Pair;
 use super::relay::Relay;
+use super::trust::EXPIRED;
 use crate::policy::guarded;
 use crate::support::{
     Client, GET, PATIENCE, Upstream, each_connection, over, post, quick, serve, wait_until,
@@ -402,7 +403,9 @@ fn a_flow_ends_with_its_certificates_if_they_are_not() {
     pair.identify(&pair.authority, NOW + 100);
     let mut client = pair.sending("shop", "old");
     assert_eq!(client.exact(3), b"old");
+    let began = Instant::now();
     pair.time.fetch_add(200, Ordering::Relaxed);
     assert_eq!(client.rest(), b"");
+    assert!(began.elapsed() < EXPIRED, "{:?}", began.elapsed());
     pair.called.expect("heddle_links_active", &[], 0.0);
 }
