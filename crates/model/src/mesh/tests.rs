@@ -103,6 +103,10 @@ fn a_node_gets_its_own_workloads_and_all_endpoints() {
     let other = whole.for_node(&NodeName::parse("n2").unwrap());
     assert_eq!(other.check_invariants(), Ok(()));
     assert!(other.workloads.is_empty() && other.policies.is_empty());
+    // A node that hosts nothing is told all Services all the same.
+    let named: Vec<String> = other.services.iter().map(|s| s.name.to_string()).collect();
+    assert_eq!(named, ["a/s"]);
+    assert_eq!(other.services[0].ports[0].endpoints.len(), 2);
     assert_eq!(own.for_node(&NodeName::parse("n1").unwrap()), own);
 }
 

@@ -147,21 +147,30 @@ async fn a_head_that_is_too_large_is_refused() {
     assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn who_sends_nothing_is_gone_after_the_deadline() {
+/// How long a server that never gets an answer keeps a connection that says this.
+async fn closed_after(said: &[u8]) -> Duration {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    tokio::spawn(serve_tcp(listener, answering()));
+    let (asks, _unanswered) = mpsc::channel::<Ask>(8);
+    tokio::spawn(serve_tcp(listener, asks));
     let began = tokio::time::Instant::now();
     let mut stream = TcpStream::connect(address).await.expect("connected");
-    stream
-        .write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\nslow: ")
-        .await
-        .expect("written");
+    stream.write_all(said).await.expect("written");
     let mut rest = Vec::new();
     let _reset_is_an_end_too = stream.read_to_end(&mut rest).await;
-    let waited = began.elapsed();
-    assert!(waited <= Duration::from_secs(11), "{waited:?}");
+    assert!(!rest.starts_with(b"HTTP/1.1 200"), "{rest:?}");
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_has_five_seconds_and_all_of_a_request_ten() {
+    let whole = b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n";
+    let half = &whole[..whole.len() - 2];
+    for (said, seconds) in [(&b""[..], 5), (half, 5), (whole, 10)] {
+        let closed = closed_after(said).await;
+        let in_time = Duration::from_secs(seconds)..Duration::from_millis(1_000 * seconds + 100);
+        assert!(in_time.contains(&closed), "{closed:?} for {said:?}");
+    }
 }
 
 /// Connections that say the first line of a request, and no more.

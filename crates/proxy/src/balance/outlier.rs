@@ -112,6 +112,21 @@ mod tests {
     }
 
     #[test]
+    fn no_time_is_longer_than_five_minutes() {
+        let rules = Ejection {
+            base_ms: 120_000,
+            after: 1,
+            ..RULES
+        };
+        let (mut outlier, mut now) = (Outlier::default(), 0);
+        for out_ms in [120_000, 240_000, 300_000, 300_000] {
+            let until = outlier.failed(&rules, now, (0, 4));
+            assert_eq!(until, Some(now + out_ms));
+            now += out_ms;
+        }
+    }
+
+    #[test]
     fn not_too_many_are_out_at_once() {
         for (endpoints, out, is_left_out) in [
             (1, 0, true),

@@ -134,3 +134,30 @@ impl Shared {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_those_of_the_page() {
+        let page = include_str!("../../../../docs/http2-between-nodes.md");
+        assert!(page.contains("| streams at a time | 1,024; "));
+        assert_eq!(MAX_STREAMS, 1_024);
+        let kib = |bytes: u32| bytes / 1024;
+        let (stream, connection) = (kib(STREAM_WINDOW), kib(CONNECTION_WINDOW) / 1024);
+        for said in [
+            format!("| {stream} KiB for a stream, {connection} MiB for a connection; "),
+            format!(
+                "| what waits to be sent | {} KiB for a stream |",
+                SEND_BUFFER / 1024
+            ),
+            format!(
+                "| the longest list of fields | {} KiB, ",
+                kib(MAX_HEADER_LIST)
+            ),
+        ] {
+            assert!(page.contains(&said), "{said}");
+        }
+    }
+}

@@ -91,6 +91,21 @@ fn the_worst_record_stays_within_the_longest_line() {
     assert_eq!(parsed["attempts"], u32::MAX);
 }
 
+#[test]
+fn a_path_is_whole_up_to_a_kibibyte() {
+    let logged = |path: &[u8]| {
+        let mut line = Vec::new();
+        record(path).write(&mut line, &mut Clock::new(), "edge-1");
+        let line: serde_json::Value = serde_json::from_slice(&line).expect("JSON");
+        line["path"].as_str().expect("text").to_owned()
+    };
+    let path = "/".repeat(1_024);
+    assert_eq!(logged(path.as_bytes()), path);
+    // The query is none of it.
+    assert_eq!(logged(format!("{path}?more").as_bytes()), path);
+    assert_eq!(logged(format!("{path}x").as_bytes()), format!("{path}…"));
+}
+
 /// A disk that writes a chunk each time it is told to.
 struct Gated {
     turns: Receiver<()>,

@@ -290,6 +290,14 @@ fn a_worker_that_has_ended_keeps_its_counts_and_shows_no_level() {
 }
 
 #[test]
+fn two_thousand_label_sets_are_told_apart_and_one_that_is_unused_is_shown_for_ten_minutes() {
+    let bounds = SeriesBounds::default();
+    assert_eq!(bounds.label_sets, 2_000);
+    assert_eq!(bounds.unused, Duration::from_secs(600));
+    assert_eq!(Registry::new().bounds().unused, bounds.unused);
+}
+
+#[test]
 fn a_sum_of_a_year_is_exact_to_a_microsecond() {
     let registry = Registry::new();
     let year_us = 365 * 86_400 * 1_000_000 + 1;

@@ -29,6 +29,16 @@ fn of_the_peer_that_holds_most_half_requests_the_oldest_gives_way_to_others_at_o
 }
 
 #[test]
+fn a_server_has_sixteen_places() {
+    let now = Instant::now();
+    let mut places = Places::new();
+    for peer in 0..16 {
+        assert_eq!(places.enter(peer, now).unwrap().instead, None);
+    }
+    assert_eq!(places.enter(16, now), None);
+}
+
+#[test]
 fn newcomers_do_not_take_each_others_turn() {
     let now = Instant::now();
     let all: Vec<u32> = (0..16).collect();

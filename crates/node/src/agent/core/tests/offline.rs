@@ -92,6 +92,36 @@ fn a_node_on_its_own_serves_until_its_certificates_expire() {
     assert_eq!(one.problems(), Vec::<String>::new());
 }
 
+/// Twelve hours are certain, also for a site that is cut off when its certificates are about to be renewed.
+#[test]
+fn a_site_that_is_cut_off_just_before_it_renews_lasts_for_twelve_hours() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = AuthoritySettings::default();
+    let authority = Authority::open(&dir.path().join("a"), &domain(), settings, at(START)).unwrap();
+    let time = Time::new(START);
+    let mut one = Sim::join(&authority, "edge-1", &["web"], time.clone());
+    let mut two = Sim::join(&authority, "edge-2", &["cart"], time);
+    let issued = (one.issued, two.issued);
+    let leases = |sim: &Sim, of: &str| {
+        let ids = [sim.core.own.clone(), id(of)];
+        ids.map(|id| sim.core.keeper.get(&id).unwrap().lease.unwrap())
+    };
+    let leases = [leases(&one, "web"), leases(&two, "cart")].concat();
+    for lease in &leases {
+        assert!(lease.not_after - lease.renew_at >= 12 * HOUR, "{lease:?}");
+    }
+    let first = leases.iter().map(|lease| lease.renew_at).min().unwrap();
+    one.step(Some(&authority), first - 1 - START);
+    two.step(Some(&authority), 0);
+    assert_eq!((one.issued, two.issued), issued, "none is renewed yet");
+    for passed in (600..=12 * HOUR).step_by(600) {
+        one.step(None, 600);
+        two.step(None, 0);
+        let called = call(&one.identities, "web", &two.identities, "cart");
+        assert!(called.is_ok(), "after {passed} s: {called:?}");
+    }
+}
+
 fn one_renewal(sim: &Sim) -> u64 {
     let own = sim.core.keeper.get(&sim.core.own).unwrap().lease.unwrap();
     own.renew_at - START
