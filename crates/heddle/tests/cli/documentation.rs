@@ -120,6 +120,28 @@ fn every_metric_is_listed() {
     }
 }
 
+/// The demo ends with commands to type: they are read as they stand, and find no process at the socket.
+#[test]
+fn every_command_that_the_demo_invites_to_is_one() {
+    let demo = include_str!("../../../lab-program/src/demo.rs");
+    let invitation = demo.split("async fn invitation(").nth(1);
+    let commands = invitation
+        .and_then(|rest| rest.split("for command in [").nth(1))
+        .and_then(|rest| rest.split("] {").next())
+        .expect("a list");
+    let mut commands: Vec<&str> = commands.split('"').skip(1).step_by(2).collect();
+    assert!(commands.len() >= 4, "{commands:?}");
+    commands.push("check");
+    let folder = Folder::new();
+    for command in commands {
+        let words: Vec<&str> = command.split(' ').collect();
+        let output =
+            crate::harness::heddle(&[&words[..], &["--socket", as_str(&folder.socket())]].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{command}: {said}");
+    }
+}
+
 #[test]
 fn every_command_is_listed() {
     let help = text(&crate::harness::heddle(&["--help"]).stdout);

@@ -69,6 +69,40 @@ fn a_token_is_for_one_node_and_one_use() {
 }
 
 #[test]
+fn a_second_node_on_one_machine_needs_metrics_of_its_own() {
+    let (folder, _) = mesh(16);
+    let (_control, at) = Heddle::control(&folder, &[]);
+    let first = join(&folder, "n1", at);
+    let control = at.to_string();
+    let metrics = first.metrics().to_string();
+    let token = token(&folder, "n2");
+    let (state, socket) = (folder.path("n2"), folder.path("n2.sock"));
+    let second = heddle(&[
+        "node",
+        "--name",
+        "n2",
+        "--control",
+        &control,
+        "--listen",
+        "127.0.0.1:0",
+        "--token-file",
+        as_str(&token),
+        "--state",
+        as_str(&state),
+        "--socket",
+        as_str(&socket),
+        "--metrics",
+        &metrics,
+    ]);
+    let said = text(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("no metrics: choose another address with --metrics"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_node_without_a_token_or_with_none_says_what_to_do() {
     let (folder, _) = mesh(6);
     let at = free_address();

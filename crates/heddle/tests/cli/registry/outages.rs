@@ -40,6 +40,25 @@ fn an_etcd_that_is_killed_takes_no_provider_with_it() {
 }
 
 #[test]
+fn an_etcd_that_is_not_there_holds_up_a_start_for_three_seconds() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let nowhere = free.expect("a port").to_string();
+    let folder = Folder::new();
+    folder.write(
+        "a.yaml",
+        &crate::harness::service("alone", "web", backend("x")),
+    );
+    let began = Instant::now();
+    let heddle = Heddle::start(&folder, &["--etcd", &format!("http://{nowhere}")]);
+    heddle.stderr_line("the registry is not known yet: the folder is served without it");
+    heddle.stdout_line("SERVICE");
+    let waited = began.elapsed().as_secs_f64();
+    assert!((2.9..8.0).contains(&waited), "{waited}");
+    let address = heddle.address("alone/web", None);
+    assert_eq!(get(address, "web", "/"), (200, "x".to_owned()));
+}
+
+#[test]
 fn an_etcd_that_lost_everything_is_filled_again_without_a_gap() {
     let mut world = World::new("lost");
     let heddle = world.up();
