@@ -52,7 +52,9 @@ pub(super) const ROOMS: [Room; 2] = [
 /// What a provider waits before it answers, as published, in milliseconds.
 pub(super) const WAIT_MS: u64 = 50;
 /// What it may be lengthened to, in turn, until no process is short of processors.
-pub(super) const LENGTHENED: [u64; 7] = [1, 2, 3, 4, 5, 6, 8];
+pub(super) const LENGTHENED: [u64; 9] = [1, 2, 3, 4, 5, 6, 8, 10, 12];
+/// A window has room for so many requests one after the other, at least.
+const WAVES: f64 = 10.0;
 /// The part of either core that may be in use in any run.
 pub(super) const MOST_OF_A_CORE: f64 = 0.6;
 /// The part that may be in use when the wait is chosen: runs differ.
@@ -110,6 +112,11 @@ impl ConcurrencyPlan {
         }
     }
 
+    /// How long a run counts, in seconds, where providers wait so long.
+    pub(super) fn window_s(&self, wait_ms: u64) -> f64 {
+        self.window_s.max(WAVES * wait_ms as f64 / 1e3)
+    }
+
     /// The setting that the bars are about.
     pub(super) fn most_connections(&self) -> u32 {
         self.connections.iter().copied().max().unwrap_or(0)
@@ -137,6 +144,13 @@ mod tests {
             [600, 400],
             "fewer than the most connections only with room"
         );
+    }
+
+    #[test]
+    fn a_window_has_ten_waves_however_long_providers_wait() {
+        let plan = ConcurrencyPlan::full();
+        assert_eq!((plan.window_s(50), plan.window_s(600)), (4.0, 6.0));
+        assert_eq!(ConcurrencyPlan::published().window_s(600), 60.0);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(super) struct RoomReport {
     pub(super) quotas: Vec<f64>,
     /// What answering a third of all requests takes with the most connections, in cores.
     pub(super) third_cores: f64,
+    /// How long each run counted, in seconds.
+    pub(super) window_s: f64,
     /// Why they have none.
     pub(super) no_quotas: Option<String>,
     pub(super) screened: Vec<Screened>,
@@ -188,7 +190,7 @@ fn screened(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings
 fn table(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
     findings.say(format!(
         "  {} runs of {} s, less the best and the worst:",
-        plan.runs, plan.window_s
+        plan.runs, report.window_s
     ));
     findings.say(format!(
         "  {:>11}  {:8} {:>7} {:>5} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>6}  {:>13}  {}",
@@ -322,6 +324,7 @@ mod tests {
             room,
             quotas: vec![0.1, 0.2, 0.3],
             third_cores: 0.1,
+            window_s: 4.0,
             no_quotas: None,
             screened: Vec::new(),
             best: BTreeMap::from([(512, EnvoySetup::candidates(&room)[0])]),

@@ -151,6 +151,7 @@ impl ConcurrencyExperiment<'_> {
         let mut report = RoomReport {
             quotas: stage.hold(SMALL_QUOTA * scale.third_cores)?,
             third_cores: scale.third_cores,
+            window_s: self.plan.window_s(scale.wait_ms),
             no_quotas: stage.no_groups.clone(),
             ..RoomReport::of(*room)
         };
@@ -224,7 +225,7 @@ impl ConcurrencyExperiment<'_> {
                     .iter()
                     .filter(|(_, contender)| contender.setup.is_none() || contender.setup == best);
                 let here: Vec<_> = here.collect();
-                let load = self.plan.load(connections, wait_ms, self.plan.window_s);
+                let load = self.plan.load(connections, wait_ms, report.window_s);
                 let mut fastest: Option<ConcurrencyRun> = None;
                 // The other way round each time: what drifts falls on all alike.
                 for turn in 0..here.len() {
@@ -281,6 +282,7 @@ impl RoomReport {
             room,
             quotas: Vec::new(),
             third_cores: 0.0,
+            window_s: 0.0,
             no_quotas: None,
             screened: Vec::new(),
             best: BTreeMap::new(),
