@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn a_proxy_near_its_limit_makes_a_run_invalid() {
-        assert_eq!(at_its_limit(&outcome(1, 0.84)), None);
-        let why = at_its_limit(&outcome(1, 0.98)).expect("a reason");
-        assert!(why.contains("98 %"), "{why}");
+        assert_eq!(at_its_limit(&outcome(1, 0.85)), None);
+        let why = at_its_limit(&outcome(1, 0.86)).expect("a reason");
+        assert!(why.contains("86 %"), "{why}");
     }
 }

@@ -12,12 +12,30 @@ fn a_peer_needs_a_name_and_a_path() {
 }
 
 #[test]
-fn plans_have_the_main_cell_and_enough_rounds() {
-    for (plan, rounds) in [(ProxyPlan::quick(), 3), (ProxyPlan::full(), 5)] {
-        assert!(plan.rounds >= rounds);
-        assert!(plan.cells.contains(&plan.main()));
+fn a_full_run_has_five_rounds_of_nine_cells_and_a_quick_one_three_of_five() {
+    const BODIES: [u64; 3] = [128, 4 << 10, 1 << 20];
+    let cells = |plan: &ProxyPlan| -> Vec<_> {
+        let cells = plan.cells.iter();
+        cells
+            .map(|cell| (cell.connections, cell.body_bytes))
+            .collect()
+    };
+    let full = ProxyPlan::full();
+    let all = BODIES.map(|body| [64, 1, 256].map(|connections| (connections, body)));
+    assert_eq!((full.rounds, cells(&full)), (5, all.concat()));
+    let quick = ProxyPlan::quick();
+    let some = [
+        (64, 128),
+        (1, 128),
+        (256, 128),
+        (64, 4 << 10),
+        (64, 1 << 20),
+    ];
+    assert_eq!((quick.rounds, cells(&quick)), (3, some.to_vec()));
+    for plan in [full, quick] {
+        let main = plan.main();
+        assert_eq!((main.connections, main.body_bytes), (64, 128));
     }
-    assert_eq!(ProxyPlan::full().cells.len(), 9);
 }
 
 #[test]
