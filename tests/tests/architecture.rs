@@ -1,4 +1,4 @@
-//! The order of the modules in ARCHITECTURE.md is that of the code.
+//! What ARCHITECTURE.md says of crates and modules, and of what they refer to, is so in the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,6 +26,9 @@ fn table(text: &str, heading: &str) -> Vec<Vec<String>> {
     rows.map(cells).collect()
 }
 
+/// Modules that only tests have.
+const OF_TESTS: [&str; 5] = ["tests", "testing", "simulation", "interleavings", "pairs"];
+
 /// Every file of the code with its module, without tests.
 fn sources(dir: &Path, module: Option<&str>, out: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(dir).expect("a folder").flatten() {
@@ -35,7 +38,7 @@ fn sources(dir: &Path, module: Option<&str>, out: &mut Vec<(String, String)>) {
             .expect("a name")
             .to_string_lossy()
             .into_owned();
-        if ["tests", "testing", "simulation", "interleavings"].contains(&stem.as_str()) {
+        if OF_TESTS.contains(&stem.as_str()) {
             continue;
         }
         let of = module.unwrap_or(&stem).to_owned();
@@ -52,15 +55,19 @@ fn sources(dir: &Path, module: Option<&str>, out: &mut Vec<(String, String)>) {
     }
 }
 
-/// The modules that a source refers to, by `crate::module` or in a list after `use crate::`.
-fn named(code: &str) -> BTreeSet<String> {
-    let code: String = code
-        .lines()
+/// A source without its comments.
+fn said(code: &str) -> String {
+    code.lines()
         .map(|line| line.split("//").next().unwrap_or_default())
         .collect::<Vec<_>>()
-        .join("\n");
+        .join("\n")
+}
+
+/// What a source refers to within a path such as `crate::`, one by one or in a list after `use`.
+fn named(code: &str, path: &str) -> BTreeSet<String> {
+    let code = said(code);
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let words = code.split("crate::").skip(1).flat_map(|rest| {
+    let words = code.split(path).skip(1).flat_map(|rest| {
         let list = rest
             .strip_prefix('{')
             .and_then(|rest| rest.split_once("};"));
@@ -79,6 +86,156 @@ fn named(code: &str) -> BTreeSet<String> {
             .collect::<Vec<_>>()
     });
     words.collect()
+}
+
+/// A crate's own name, and those of the crates that it depends on, each with the kind of its dependency.
+fn manifest(folder: &str) -> (String, Vec<(String, String)>) {
+    let text = fs::read_to_string(root().join(folder).join("Cargo.toml")).expect(folder);
+    let (mut own, mut section, mut uses) = (String::new(), "", Vec::new());
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix('[') {
+            section = heading.trim_end_matches(']');
+        } else if let Some((key, value)) = line.split_once('=') {
+            let name = key.trim().trim_end_matches(".workspace").to_owned();
+            match section.rsplit('.').next() {
+                Some("package") if name == "name" => {
+                    value.trim().trim_matches('"').clone_into(&mut own);
+                }
+                Some(kind) if kind.ends_with("dependencies") => uses.push((name, kind.to_owned())),
+                _ => {}
+            }
+        }
+    }
+    (own, uses)
+}
+
+/// The folders of all crates in the table of ARCHITECTURE.md, in its order.
+fn crates() -> Vec<String> {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
+    let rows = table(&map, "## Code map");
+    rows.into_iter().map(|row| row[0].clone()).collect()
+}
+
+#[test]
+fn arrows_between_crates_run_down_the_code_map() {
+    let folders = crates();
+    let here = fs::read_dir(root().join("crates"))
+        .expect("crates")
+        .flatten();
+    for path in here.map(|entry| entry.path()) {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        let folder = format!("crates/{name}");
+        assert!(folders.contains(&folder), "{folder} is not in the table");
+    }
+    let manifests: Vec<_> = folders.iter().map(|folder| manifest(folder)).collect();
+    let height: BTreeMap<&str, usize> = manifests.iter().map(|(own, _)| &**own).zip(0..).collect();
+    assert_eq!(height.len(), folders.len(), "each stands there once");
+    let mut arrows = 0;
+    for (own, uses) in &manifests {
+        for (name, _) in uses {
+            let Some(to) = height.get(&**name) else {
+                assert!(!name.starts_with("heddle"), "{name} is not in the table");
+                continue;
+            };
+            assert!(*to > height[&**own], "{own} stands below {name}");
+            arrows += 1;
+        }
+    }
+    assert!(arrows > 40, "{arrows} were read");
+}
+
+#[test]
+fn crates_on_the_way_to_nodes_use_what_the_table_says() {
+    let map = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
+    let rows = table(&map, "### From manifests and identities to nodes");
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let may: BTreeSet<String> = row[1]
+            .split(',')
+            .map(|name| format!("heddle-{}", name.trim().trim_matches('`')))
+            .collect();
+        let (own, uses) = manifest(&format!("crates/{}", row[0]));
+        let ours = uses
+            .into_iter()
+            .filter(|(name, kind)| kind == "dependencies" && name.starts_with("heddle"));
+        let uses: BTreeSet<String> = ours.map(|(name, _)| name).collect();
+        assert_eq!(uses, may, "{own}");
+    }
+}
+
+#[test]
+fn crates_do_not_know_what_the_map_says_they_do_not() {
+    let uses = |folder: &str, name: &str| {
+        let (_, uses) = manifest(folder);
+        uses.iter().any(|(used, _)| used == name)
+    };
+    let know_etcd: Vec<String> = crates()
+        .into_iter()
+        .filter(|folder| uses(folder, "etcd-client"))
+        .collect();
+    assert_eq!(know_etcd, ["crates/registry"]);
+    for (folder, name) in [
+        ("crates/proxy", "heddle-compile"),
+        ("crates/proxy", "heddle-control"),
+        ("crates/wire", "tokio"),
+        ("crates/model", "tokio"),
+    ] {
+        assert!(!uses(folder, name), "{folder} uses {name}");
+    }
+    let clock: &[&str] = &["Instant::now", "SystemTime", "clock_gettime", "elapsed()"];
+    let network: &[&str] = &["TcpStream", "TcpListener", "UdpSocket", "UnixStream"];
+    for (folder, words) in [
+        ("wire", clock),
+        ("model", clock),
+        ("authority", clock),
+        ("authority", network),
+        ("compile", network),
+    ] {
+        let mut files = Vec::new();
+        sources(
+            &root().join("crates").join(folder).join("src"),
+            Some(folder),
+            &mut files,
+        );
+        assert!(!files.is_empty());
+        for (_, code) in &files {
+            let code = said(code);
+            let found = words.iter().find(|word| code.contains(**word));
+            assert_eq!(found, None, "{folder}");
+        }
+    }
+}
+
+/// What reads and writes sockets, or closes one way of them.
+const OF_SOCKETS: [&str; 7] = [
+    "recv", "recvfrom", "recvmsg", "send", "sendmsg", "sendto", "shutdown",
+];
+
+/// The same for any descriptor.
+const OF_DESCRIPTORS: [&str; 4] = ["read", "readv", "write", "writev"];
+
+#[test]
+fn two_modules_of_the_proxy_read_and_write_sockets() {
+    let mut files = Vec::new();
+    sources(&root().join("crates/proxy/src"), None, &mut files);
+    let mut found = BTreeSet::new();
+    for (module, code) in &files {
+        let sockets = named(code, "rustix::net::");
+        let descriptors = named(code, "rustix::io::");
+        if OF_SOCKETS.iter().any(|call| sockets.contains(*call))
+            || OF_DESCRIPTORS
+                .iter()
+                .any(|call| descriptors.contains(*call))
+        {
+            found.insert(&**module);
+        }
+        // What the runtime and the standard library have for it is used by none.
+        for call in ["ReadExt", "WriteExt", ".try_read(", ".try_write("] {
+            assert!(!said(code).contains(call), "{module}: {call}");
+        }
+    }
+    let found: Vec<&str> = found.into_iter().collect();
+    assert_eq!(found, ["handshake", "io"]);
 }
 
 #[test]
@@ -105,7 +262,7 @@ fn refer_to_those_before_them(heading: &str, folder: &str) {
     );
     let mut up: BTreeSet<Arrow> = BTreeSet::new();
     for (from, code) in &files {
-        for to in named(code) {
+        for to in named(code, "crate::") {
             let is_up = height.get(&*to).is_some_and(|to| *to > height[&**from]);
             if is_up {
                 up.insert((from.clone(), to));
@@ -166,6 +323,8 @@ fn methods_of_a_type_stand_in_its_module() {
 #[test]
 fn names_are_found_in_every_form_of_import() {
     let code = "use crate::io::Side;\nuse crate::{clock, door::Door};\nfn f(a: crate::entry::Entry) {} // crate::link\n";
-    let found: Vec<String> = named(code).into_iter().collect();
+    let found: Vec<String> = named(code, "crate::").into_iter().collect();
     assert_eq!(found, ["clock", "door", "entry", "io"]);
+    let code = "use rustix::net::{RecvFlags, Shutdown, shutdown};\n";
+    assert!(named(code, "rustix::net::").contains("shutdown"));
 }
