@@ -188,3 +188,22 @@ fn a_rotation_that_did_not_begin_does_no_harm() {
     authority.begin_rotation(&NextRoot::Make, at(NOW)).unwrap();
     authority.switch_rotation(NO_NODES, false, at(NOW)).unwrap();
 }
+
+/// The state file names no root whose files are not there.
+#[test]
+fn a_root_is_named_after_its_key_and_its_certificate_are_written() {
+    for file in ["root-2.key", "root-2.pem"] {
+        let place = Place::new();
+        let authority = place.open();
+        let before = place.read("state.json");
+        let in_the_way = place.dir.join(file);
+        std::fs::create_dir(&in_the_way).unwrap();
+        let said = refusal(authority.begin_rotation(&NextRoot::Make, at(NOW)));
+        assert!(said.contains(file), "{said}");
+        assert_eq!(place.read("state.json"), before, "{file}");
+        assert_eq!(stage(&authority), Stage::Steady);
+        drop(authority);
+        std::fs::remove_dir(&in_the_way).unwrap();
+        assert_eq!(stage(&place.open()), Stage::Steady);
+    }
+}
