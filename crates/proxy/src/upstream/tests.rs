@@ -1,11 +1,11 @@
 use std::net::TcpListener;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use heddle_telemetry::Registry;
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::clock::Clock;
+use crate::clock::{Clock, Millis};
 use crate::env::WorkKey;
 use crate::place::Place;
 use crate::side::Side;
@@ -105,6 +105,10 @@ impl KeptSide {
 
     /// Gives back a new connection that a caller has used. Returns its own port.
     async fn give(&self, caller: u32) -> u16 {
+        self.give_at(caller, 0).await
+    }
+
+    async fn give_at(&self, caller: u32, now: Millis) -> u16 {
         let address = self.listener.local_addr().unwrap();
         let place = self.upstreams.reserve(&self.endpoint).unwrap();
         let stream = TcpStream::connect(address).await.unwrap();
@@ -112,18 +116,24 @@ impl KeptSide {
         let upstream = (self.upstreams).opened(&self.endpoint, place, Side::new(stream));
         let caller = WorkKey::of(caller);
         self.upstreams
-            .give_back(&self.endpoint, upstream, caller, 0);
+            .give_back(&self.endpoint, upstream, caller, now);
         port
     }
 
     /// Takes one for a caller. Returns its own port.
     fn take(&self, caller: u32) -> Option<u16> {
+        self.take_at(caller, 0)
+    }
+
+    fn take_at(&self, caller: u32, now: Millis) -> Option<u16> {
         let asking = Asking {
             key: WorkKey::of(caller),
             account: None,
             may_repeat: true,
         };
-        let clock = Clock::new(Instant::now(), SystemTime::UNIX_EPOCH);
+        let start = Instant::now();
+        let clock = Clock::new(start, SystemTime::UNIX_EPOCH);
+        clock.set(start + Duration::from_millis(now));
         let upstream = (self.upstreams).take_idle(&self.endpoint, &asking, &clock)?;
         let socket = upstream.side.socket().unwrap();
         Some(socket.local_addr().unwrap().port())
@@ -152,4 +162,19 @@ async fn no_caller_takes_more_than_half_of_the_room_from_others() {
     }
     let count = |caller| std::iter::from_fn(|| kept.take(caller)).count();
     assert_eq!((count(1), count(2)), (4, 4));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_spoke_out_of_turn_gets_a_connection_for_each_request_for_a_minute() {
+    let [kept, of_another_worker] = [(); 2].map(|()| KeptSide::new(16));
+    let spoke = 1_000;
+    kept.give_at(1, spoke).await;
+    kept.endpoint.spoke_out_of_turn(spoke);
+    assert_eq!(kept.take_at(1, spoke + 59_999), None, "one that waited");
+    kept.give_at(1, spoke + 59_999).await;
+    assert!(kept.endpoint.idle.borrow().is_empty(), "none is kept");
+    let port = kept.give_at(1, spoke + 60_000).await;
+    assert_eq!(kept.take_at(1, spoke + 60_000), Some(port));
+    let port = of_another_worker.give_at(1, spoke).await;
+    assert_eq!(of_another_worker.take_at(1, spoke), Some(port));
 }

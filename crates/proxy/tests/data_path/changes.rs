@@ -52,3 +52,52 @@ fn who_waits_is_not_changed_by_a_route_that_is_gone() {
     busy.answer("ok");
     assert_eq!(served.response().field("x-route"), Some("old"));
 }
+
+/// A client's own connection remembers where it was answered last, which keeps that endpoint's connections.
+#[test]
+fn a_connection_to_an_endpoint_is_kept_as_long_as_snapshots_have_it() {
+    let (upstream, other) = (Upstream::new(), Upstream::new());
+    let with = |generation, endpoints: &[SocketAddr]| {
+        let mut mesh = mesh(endpoints, None);
+        mesh.generation = generation;
+        mesh
+    };
+    let bed = Bed::of(&with(1, &[upstream.address]));
+    let idle = |count| bed.expect("heddle_upstream_connections_idle", &[], count);
+    let mut client = bed.sending(GET);
+    let mut server = upstream.answering("first");
+    assert_eq!(client.response().body, b"first");
+    idle(1.0);
+    bed.apply(&with(2, &[upstream.address]));
+    client.send(GET);
+    server.head();
+    server.answer("second");
+    assert_eq!(client.response().body, b"second");
+    assert!(upstream.is_quiet(), "by the same connection");
+    idle(1.0);
+    bed.apply(&with(3, &[other.address]));
+    idle(1.0);
+    client.send(GET);
+    let _theirs = other.answering("third");
+    assert_eq!(client.response().body, b"third");
+    assert_eq!(server.rest(), b"", "it is closed");
+    idle(1.0);
+    drop(client);
+    bed.apply(&with(4, &[upstream.address]));
+    idle(0.0);
+}
+
+#[test]
+fn a_request_under_way_ends_where_it_began() {
+    let (upstream, other) = (Upstream::new(), Upstream::new());
+    let bed = Bed::new(&[upstream.address]);
+    let mut client = bed.sending(GET);
+    let mut server = upstream.asked();
+    let mut next = mesh(&[other.address], None);
+    next.generation = 2;
+    bed.apply(&next);
+    server.answer("late");
+    assert_eq!(client.response().body, b"late");
+    drop(client);
+    assert_eq!(server.rest(), b"", "nothing is kept for it");
+}

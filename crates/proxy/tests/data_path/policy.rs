@@ -334,6 +334,28 @@ fn a_request_that_waits_for_its_answer_is_told_that_it_is_not_allowed_any_more()
     assert_eq!(client.response().verdict(), (403, "policy_revoked"));
 }
 
+/// The caller may still ask for other things: whether for this one is asked of the next request.
+#[test]
+fn a_request_under_way_goes_on_when_a_new_rule_about_requests_denies_it() {
+    let upstream = Upstream::new();
+    let [_, by_path, by_method] = later_rules();
+    for rules in [by_path, by_method] {
+        let open = guarded(upstream.address, AppProtocol::Http);
+        let bed = Guarded::new(&open);
+        let mut client = bed.sending("intruder", get("/admin"));
+        let mut server = upstream.asked();
+        bed.bed.apply(&with(open, rules));
+        server.answer("asked before");
+        let response = client.response();
+        assert_eq!(
+            (response.status(), &*response.body),
+            (200, &b"asked before"[..])
+        );
+        client.send(get("/admin"));
+        assert_eq!(client.response().status(), 403);
+    }
+}
+
 #[test]
 fn a_dry_run_changes_nothing() {
     let mut dry = allow("shop");
