@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketType, sendto};
 
 use crate::capture::Capture;
+use crate::datagrams::{Talk, node_addresses};
 use crate::stage::{Pod, Stage, accept, dial, on_stage};
 
 fn hooks(stage: &Stage) -> Hooks {
@@ -229,6 +230,38 @@ fn without_its_listener_nothing_reaches_the_program() {
             stage.connect(&pod, "10.96.0.1:80").unwrap_err(),
             Errno::CONNREFUSED
         );
+    });
+}
+
+/// There is no guard: listeners go with the holder, its rules stay as they were.
+#[test]
+fn rules_of_a_holder_that_was_killed_refuse_connections_of_all_pods_and_let_datagrams_pass() {
+    on_stage(|stage| {
+        node_addresses();
+        let mut hooks = hooks(stage);
+        let mut pods = [stage.pod(1), stage.pod(2)];
+        let apps = pods.each_ref().map(|pod| stage.serve(pod, "[::]:80"));
+        let node = TcpListener::bind("10.96.0.1:80").unwrap();
+        node.set_nonblocking(true).unwrap();
+        for (pod, fate) in pods.iter().zip([Fate::Refuse, Fate::Pass]) {
+            pod.enrol(&mut hooks);
+            hooks.serve(pod.id, fate).unwrap();
+        }
+        // A process that is killed cleans nothing up.
+        std::mem::forget(hooks);
+        for pod in &mut pods {
+            pod.inbound = TcpListener::bind("127.0.0.1:0").unwrap();
+            pod.outbound = TcpListener::bind("127.0.0.1:0").unwrap();
+            assert_eq!(
+                stage.connect(pod, "10.96.0.1:80").unwrap_err(),
+                Errno::CONNREFUSED
+            );
+            let refused = dial(SocketAddr::new(pod.addresses[0], 80)).unwrap_err();
+            assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+            Talk::new(stage, pod, "10.96.0.1:9").goes_on();
+        }
+        let listeners = apps.iter().chain([&node]);
+        assert!(listeners.map(TcpListener::accept).all(|call| call.is_err()));
     });
 }
 

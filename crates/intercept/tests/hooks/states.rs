@@ -1,9 +1,11 @@
 //! Held, served, and what becomes of pods when the proxy dies.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+use aya::maps::{HashMap, Map, MapData};
 use heddle_intercept::hooks::{Hooks, Kind, Options};
 use heddle_intercept::{Exclude, Family, Fate};
 use rustix::io::Errno;
@@ -111,6 +113,43 @@ fn without_a_proxy_other_pods_go_on_as_if_there_were_no_mesh() {
         hooks.serve(pod.id, Fate::Pass).unwrap();
         stage.connect(&pod, "10.96.0.1:80").unwrap();
         accept(&pod.outbound);
+    });
+}
+
+/// What the programs read of each pod (`struct pod`), by the cookie of its namespace.
+fn entries(stage: &Stage) -> BTreeMap<u64, [u8; 152]> {
+    let table = Map::HashMap(MapData::from_pin(stage.bpffs().join("pods")).unwrap());
+    let table = HashMap::<_, u64, [u8; 152]>::try_from(table).unwrap();
+    table.iter().map(Result::unwrap).collect()
+}
+
+#[test]
+fn all_pods_meet_their_fate_by_one_store() {
+    on_stage(|stage| {
+        let mut hooks = stage.hooks();
+        let pods = [stage.pod(1), stage.pod(2)];
+        for pod in &pods {
+            pod.enrol(&mut hooks);
+            hooks.serve(pod.id, Fate::Refuse).unwrap();
+            stage.connect(pod, "10.96.0.1:80").unwrap();
+        }
+        let before = entries(stage);
+        assert_eq!(before.len(), 2);
+        hooks.died().unwrap();
+        for pod in &pods {
+            let refused = stage.connect(pod, "10.96.0.1:80").unwrap_err();
+            assert_eq!(refused, Errno::CONNREFUSED);
+        }
+        assert_eq!(entries(stage), before, "nothing was written of a pod");
+        // Each is served again by itself.
+        hooks.serve(pods[0].id, Fate::Refuse).unwrap();
+        let now = entries(stage);
+        let changed = now
+            .iter()
+            .filter(|(cookie, entry)| before[cookie] != **entry);
+        assert_eq!(changed.count(), 1);
+        stage.connect(&pods[0], "10.96.0.1:80").unwrap();
+        stage.connect(&pods[1], "10.96.0.1:80").unwrap_err();
     });
 }
 
