@@ -1,7 +1,8 @@
 //! Policies of a running mesh: what they let through, what a change of them does, and why.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use crate::harness::{Folder, Heddle, as_str, backend, eventually, get, heddle, service, text};
@@ -163,4 +164,54 @@ fn a_question_about_an_unknown_workload_has_no_answer() {
         assert_eq!(output.status.code(), Some(code), "{from} {to}: {output:?}");
         assert!(!output.stderr.is_empty());
     }
+}
+
+/// Another version of heddle, say: what it answers is looked at before anything is explained by it.
+#[test]
+fn nothing_is_explained_by_a_mesh_that_breaks_its_promises() {
+    let folder = Folder::new();
+    shop(&folder);
+    let _mesh = Heddle::up(&folder, &[]);
+    let socket = folder.socket();
+    let dumped = heddle(&["config", "dump", "--socket", as_str(&socket)]);
+    let mut config: serde_json::Value = serde_json::from_slice(&dumped.stdout).expect("JSON");
+    let explained = |config: &serde_json::Value| {
+        let socket = folder.path("other.sock");
+        let _none_yet = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let body = config.to_string();
+        let server = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().expect("a question");
+            let mut question = BufReader::new(client.try_clone().expect("the same")).lines();
+            let asked = question.next().expect("a line").expect("text");
+            assert!(asked.starts_with("GET /config "), "{asked}");
+            let length = body.len();
+            write!(
+                client,
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+            .expect("sent");
+            for line in question.map_while(Result::ok) {
+                if line.is_empty() {
+                    return;
+                }
+            }
+        });
+        let args = ["explain", "shop/web", "shop/reviews", "--socket"];
+        let output = heddle(&[&args[..], &[as_str(&socket)]].concat());
+        server.join().expect("it was asked");
+        output
+    };
+    let output = explained(&config);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let workloads = config["mesh"]["workloads"].as_array_mut().expect("a list");
+    workloads.push(workloads[0].clone());
+    let output = explained(&config);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        said.contains("the answer is not understood: the workloads"),
+        "{said}"
+    );
+    assert!(output.stdout.is_empty(), "{output:?}");
 }

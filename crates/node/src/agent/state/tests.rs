@@ -1,12 +1,24 @@
+use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Mutex;
 
-use heddle_model::{NodeName, ServiceAccountName, TrustDomain};
+use heddle_model::{
+    Mode, NodeName, Random, ServiceAccountName, TrustDomain, Workload, WorkloadName,
+};
+use heddle_transport::Clock;
 use heddle_xds::{Bundle, DenyList};
 use rcgen::{CertificateParams, Issuer, KeyPair, SanType};
+use tokio::sync::{mpsc, watch};
 
+use super::super::core::Core;
+use super::super::courier::Event;
+use super::super::disk::Unsaved;
 use super::super::key::LeafKey;
+use super::super::{Agent, View};
 use super::*;
+use crate::serving::Change;
 
 /// What signs, and a node's state with a workload's leaf and a mesh in it.
 struct Kept {
@@ -199,6 +211,97 @@ fn what_can_be_had_again_is_said_and_left_where_it_is() {
     kept.open().unwrap().save_mesh("first", &mesh).unwrap();
     let problems = kept.load().unwrap().problems;
     assert!(problems[0].why.contains("trust domain other.test"));
+    // And one that is none, although its file is whole.
+    kept.open().unwrap().save_mesh("first", &broken()).unwrap();
+    let found = kept.load().unwrap();
+    assert_eq!(found.mesh, None);
+    let [Problem { why, .. }] = &found.problems[..] else {
+        panic!("{:?}", found.problems)
+    };
+    assert!(
+        why.contains("mesh.json") && why.contains("workloads"),
+        "{why}"
+    );
+}
+
+/// A mesh of the right trust domain, with two workloads of one name.
+fn broken() -> Mesh {
+    let one = Workload {
+        name: WorkloadName::new("shop", "cart").unwrap(),
+        labels: BTreeMap::new(),
+        service_account: ServiceAccountName::new("shop", "cart").unwrap(),
+        address: [127, 0, 0, 1].into(),
+        more_addresses: Vec::new(),
+        ports: Vec::new(),
+        weight: 1,
+        node: None,
+        mode: Mode::default(),
+        policies: Vec::new(),
+        probes: Vec::new(),
+        command: None,
+    };
+    Mesh {
+        generation: 2,
+        workloads: vec![one.clone(), one],
+        ..Mesh::default()
+    }
+}
+
+/// What a control plane sends is looked at before it is kept, shown or served.
+#[tokio::test]
+async fn a_mesh_that_breaks_its_promises_takes_the_place_of_none() {
+    let kept = Kept::new();
+    let state = kept.open().unwrap();
+    let (own, trusted) = state.load(&name()).unwrap().joined.unwrap();
+    let clock = Arc::new(Clock::new(0));
+    let control = "control.test:4460";
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let view = View::new(name(), control.to_owned(), listen, Arc::clone(&clock));
+    let now = view.now(clock.now());
+    let core = Core::new(
+        (Arc::clone(&clock), 0),
+        (own, trusted),
+        Vec::new(),
+        control.to_owned(),
+        Random::from_system(),
+        now,
+    );
+    let core = Arc::new(Mutex::new(core.unwrap()));
+    view.joined(Arc::clone(&core));
+    let (changes, mut served) = mpsc::channel(4);
+    let mut agent = Agent {
+        core,
+        view: Arc::new(view),
+        clock,
+        state: Arc::new(state),
+        changes,
+        credentials: watch::channel(None).0,
+        orders: None,
+        peer: None,
+        mesh: None,
+        unconfirmed: None,
+        durable: (1, 0),
+        built: None,
+        held_back: None,
+        unsaved: Unsaved::default(),
+    };
+    let good = Mesh {
+        generation: 1,
+        ..Mesh::default()
+    };
+    let arrives = |mesh: &Mesh| Event::Mesh("next".to_owned(), Box::new(mesh.clone()));
+    agent.happened(arrives(&good)).await;
+    agent.release().await;
+    assert!(matches!(served.try_recv(), Ok(Change::Mesh(mesh)) if *mesh == good));
+    agent.happened(arrives(&broken())).await;
+    agent.release().await;
+    assert!(served.try_recv().is_err(), "the last one is still served");
+    assert_eq!(agent.mesh, Some(("next".to_owned(), 1)));
+    let problems = agent.view.status().problems;
+    let is_said = |problem: &String| problem.contains("the mesh of generation 2 was refused: ");
+    assert!(problems.iter().any(is_said), "{problems:?}");
+    let kept = agent.state.load(&name()).unwrap();
+    assert_eq!(kept.mesh, Some(("next".to_owned(), good)));
 }
 
 #[test]
