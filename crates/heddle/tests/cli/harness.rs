@@ -217,8 +217,12 @@ impl Heddle {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process id");
+        let pid = Pid::from_raw(self.pid().cast_signed()).expect("a process id");
         kill_process(pid, signal).expect("it runs");
     }
 

@@ -163,6 +163,32 @@ fn sighup_opens_the_access_log_anew() {
     assert!(!holds(&rotated, "/after"));
 }
 
+/// Of files that are mapped, such as the program: resident memory in KiB.
+fn of_files_kib(heddle: &Heddle) -> u64 {
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", heddle.pid())).expect("it runs");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssFile:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse().ok()).expect("a number")
+}
+
+#[test]
+fn pages_of_the_program_that_only_its_start_took_are_given_back() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("pages", "web", backend("ok")));
+    let heddle = Heddle::start(&folder, &[]);
+    let (mut most, mut now) = (0, 0);
+    eventually("pages are given back", || {
+        now = of_files_kib(&heddle);
+        most = most.max(now);
+        now < most / 4 * 3
+    });
+    // They come back when they run.
+    assert_eq!(get(heddle.address("pages/web", None), "web", "/").0, 200);
+}
+
 #[test]
 fn a_full_disk_is_said_and_counted_and_so_is_its_end() {
     let folder = Folder::new();
