@@ -149,6 +149,7 @@ mod tests {
             b"CWD /pub\r\n",
             b"DESCRIBE * RTSP/1.0\r\n",
             b"OPTIONS sip:a@b SIP/2.0\r\n",
+            b"GET https://a/ HTTP/1.1\r\n",
             b"a-token-that-is-longer-than-methods / HTTP/1.1\r\n",
         ] {
             assert_eq!(all_prefixes(first), Beginning::Other, "{first:?}");
