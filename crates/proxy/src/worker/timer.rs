@@ -125,7 +125,7 @@ mod tests {
             })
             .await;
             timer.note(after(10));
-            thread::sleep(Duration::from_millis(15));
+            thread::park_timeout(Duration::from_millis(15));
             assert!(timer.is_due(Instant::now()));
             assert!(!timer.is_due(Instant::now()), "the answer is yes once");
             let waits = poll_fn(|cx| {
