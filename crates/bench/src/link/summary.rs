@@ -9,7 +9,7 @@ use crate::statistics::Spread;
 
 /// What a ratio should be.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Bar {
+enum Threshold {
     AtMost(f64),
     AtLeast(f64),
     /// It is only told.
@@ -21,7 +21,13 @@ type Ways = &'static [Way];
 
 /// A ratio: its name, the figure, whose in whose, of which requests, and its bar. Less is better in each that has
 /// several ways on a side: of these, the one counts that makes it the largest.
-type Ratio = (&'static str, &'static str, [Ways; 2], RequestKind, Bar);
+type Ratio = (
+    &'static str,
+    &'static str,
+    [Ways; 2],
+    RequestKind,
+    Threshold,
+);
 
 const LINK: Ways = &[Way::LinkMtls];
 const HTTP1: Ways = &[Way::Http1Mtls];
@@ -30,7 +36,7 @@ const HTTP2: Ways = &[Way::Http2Mtls];
 const ENVOYS: Ways = &[Way::EnvoyHttp1, Way::EnvoyHttp2];
 
 const RATIOS: [Ratio; 16] = {
-    use Bar::{AtLeast, AtMost, None};
+    use Threshold::{AtLeast, AtMost, None};
     const OVERHEAD: &str = "overhead_bytes";
     [
         (
@@ -243,20 +249,20 @@ pub(super) fn tell_other(sheet: &Sheet, name: &str, findings: &mut Findings) {
     }
 }
 
-impl Bar {
+impl Threshold {
     fn said(self) -> Option<String> {
         match self {
-            Bar::AtMost(most) => Some(format!("at most {most}")),
-            Bar::AtLeast(least) => Some(format!("at least {least}")),
-            Bar::None => None,
+            Threshold::AtMost(most) => Some(format!("at most {most}")),
+            Threshold::AtLeast(least) => Some(format!("at least {least}")),
+            Threshold::None => None,
         }
     }
 
     fn is_reached(self, found: f64) -> bool {
         match self {
-            Bar::AtMost(most) => found <= most,
-            Bar::AtLeast(least) => found >= least,
-            Bar::None => true,
+            Threshold::AtMost(most) => found <= most,
+            Threshold::AtLeast(least) => found >= least,
+            Threshold::None => true,
         }
     }
 }
@@ -304,9 +310,14 @@ mod tests {
 
     #[test]
     fn a_bar_is_reached_from_its_own_side() {
-        assert!(Bar::AtMost(0.5).is_reached(0.5) && !Bar::AtMost(0.5).is_reached(0.51));
-        assert!(Bar::AtLeast(1.1).is_reached(1.1) && !Bar::AtLeast(1.1).is_reached(1.09));
-        assert_eq!(Bar::AtMost(0.35).said().as_deref(), Some("at most 0.35"));
-        assert!(Bar::None.is_reached(9.0) && Bar::None.said().is_none());
+        assert!(Threshold::AtMost(0.5).is_reached(0.5) && !Threshold::AtMost(0.5).is_reached(0.51));
+        assert!(
+            Threshold::AtLeast(1.1).is_reached(1.1) && !Threshold::AtLeast(1.1).is_reached(1.09)
+        );
+        assert_eq!(
+            Threshold::AtMost(0.35).said().as_deref(),
+            Some("at most 0.35")
+        );
+        assert!(Threshold::None.is_reached(9.0) && Threshold::None.said().is_none());
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Timer {
     fd: AsyncFd<OwnedFd>,
     /// The planned time.
     due: Option<Instant>,
-    /// What the kernel's timer is set to: the planned time, or one behind it.
+    /// What the kernel's timer is set to: the planned time, or a later one.
     set: Option<Instant>,
 }
 
