@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 fn root() -> PathBuf {
@@ -22,7 +23,7 @@ struct Source {
 
 impl Source {
     fn read(path: &Path) -> Source {
-        let text = std::fs::read_to_string(path).unwrap();
+        let text = fs::read_to_string(path).unwrap();
         let below = path.strip_prefix(root()).unwrap().with_extension("");
         let pieces = below.iter().map(|piece| piece.to_str().unwrap().to_owned());
         let functions = text.split("fn ").skip(1);
@@ -59,7 +60,7 @@ impl Source {
 
 /// Every Rust source file below `dir`.
 fn sources(dir: &Path, out: &mut Vec<Source>) {
-    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+    for entry in fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
         let name = entry.file_name();
         if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {
@@ -82,7 +83,7 @@ fn last_cells(page: &str) -> impl Iterator<Item = &str> {
 }
 
 fn page(name: &str) -> String {
-    std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Tests by the modules that they are in, modules, folders, and fixtures of manifests.
@@ -130,37 +131,66 @@ fn the_compatibility_page_says_how_many_ambiguous_requests_are_sent() {
     assert!(row.unwrap().ends_with(&said), "not {cases}: {row:?}");
 }
 
+/// Every page under a folder, but of what is built or hidden.
+fn pages(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && !name.starts_with('.') && name != "target" {
+            pages(&path, out);
+        } else if name.ends_with(".md") {
+            out.push(path);
+        }
+    }
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(page: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut anchors: Vec<String> = Vec::new();
+    for line in page.lines() {
+        in_code ^= line.trim_start().starts_with("```");
+        if in_code || !line.starts_with('#') {
+            continue;
+        }
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = |letter: &char| letter.is_alphanumeric() || " -_".contains(*letter);
+        let anchor: String = title.chars().filter(kept).collect();
+        anchors.push(anchor.replace(' ', "-"));
+    }
+    anchors
+}
+
+/// Why a link of a page leads nowhere.
+fn broken(page: &Path, text: &str, link: &str) -> Option<&'static str> {
+    let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let target = page.parent().unwrap().join(file);
+    if !file.is_empty() && !target.exists() {
+        return Some("no such file");
+    }
+    let of = match file.is_empty() {
+        true => text.to_owned(),
+        false if !file.ends_with(".md") => return None,
+        false => fs::read_to_string(&target).unwrap(),
+    };
+    let leads = anchor.is_empty() || anchors(&of).iter().any(|known| known == anchor);
+    (!leads).then_some("no such heading")
+}
+
 #[test]
 fn links_between_documents_lead_somewhere() {
-    for page in [
-        "README.md",
-        "ARCHITECTURE.md",
-        "CONTRIBUTING.md",
-        "SECURITY.md",
-        "docs/compatibility.md",
-        "docs/operations.md",
-        "docs/settings.md",
-        "docs/manifests.md",
-        "docs/registry.md",
-        "docs/balancing.md",
-        "docs/benchmarks.md",
-        "docs/life-of-a-request.md",
-    ] {
-        let path = root().join(page);
-        let text = self::page(page);
-        for link in text
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split(')').next())
-        {
-            let file = link.split('#').next().unwrap();
-            if file.is_empty() || link.contains("://") {
+    let mut found = Vec::new();
+    pages(&root(), &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    for path in found {
+        let text = fs::read_to_string(&path).unwrap();
+        let links = text.split("](").skip(1);
+        for link in links.filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
                 continue;
             }
-            assert!(
-                path.parent().unwrap().join(file).exists(),
-                "{page} links to {link}"
-            );
+            let why = broken(&path, &text, link);
+            assert!(why.is_none(), "{} links to {link}: {why:?}", path.display());
         }
     }
 }
