@@ -19,8 +19,8 @@ help: ## list the commands
 
 demo: ## run a small bookstore mesh of two nodes here for a minute, as root in pods (ARGS=--stay: until Ctrl-C)
 	@$(SETUP) build
-	@cargo build --locked --profile fast --package heddle --package heddle-lab-program --package bookstore
-	@PATH="$(CARGO_TARGET_DIR)/fast:$$PATH" heddle-lab demo $(ARGS)
+	@cargo build --locked --package heddle --package heddle-lab-program --package bookstore
+	@PATH="$(CARGO_TARGET_DIR)/debug:$$PATH" heddle-lab demo $(ARGS)
 
 test: ## everything that CI runs: format, lints, docs, tests, instruction counts, what a request costs, demo
 	@$(SETUP) build test

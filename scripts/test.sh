@@ -2,6 +2,9 @@
 # Runs every check, also after one has failed, and ends with one line per check, the names of the tests that failed or were
 # skipped, and the sum: `N passed, N failed, N skipped`.
 #
+# Tests wait much: for time limits, kills, processes. Checks whose outcome no load changes use the processors in that time,
+# at idle priority. What they say is shown after the tests.
+#
 #   scripts/test.sh [deny]      with deny: the dependencies' licences, bans and advisories too
 #
 # A compiler other than the one in rust-toolchain.toml may know more lints and count other
@@ -13,12 +16,16 @@ cd "$(dirname "$0")/.." || exit
 
 pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 compiler=$(rustc --version | awk '{print $2}')
-binaries=${CARGO_TARGET_DIR:-target}/fast
+binaries=${CARGO_TARGET_DIR:-target}/debug
+has_avx2=$(grep -cw avx2 /proc/cpuinfo)
+# Everything is compiled once, and what it costs is compared with what is on record: no part from an earlier build.
+export CARGO_INCREMENTAL=0
 log=$(mktemp)
 # Tests that cannot be made here append a line to it (crates/skips).
 HEDDLE_SKIPS=$(mktemp)
 export HEDDLE_SKIPS
-trap 'rm -f "$log" "$HEDDLE_SKIPS"' EXIT
+asides=$(mktemp -d)
+trap 'rm -rf "$log" "$HEDDLE_SKIPS" "$asides"' EXIT
 summary=()
 failed=0
 
@@ -28,6 +35,23 @@ step() { # step NAME COMMAND...
     printf '\n== %s\n' "$name"
     "$@" || { state=FAILED; failed=$((failed + 1)); }
     summary+=("$(printf '%-14s %-8s %4d s' "$name" "$state" $((SECONDS - started)))")
+}
+# Runs checks at idle priority, once cargo has begun to run tests: it builds for one command at a time.
+aside() { # aside NAME...
+    local name started state
+    chrt --idle --pid 0 "$BASHPID" 2>/dev/null || renice -n 19 "$BASHPID" >/dev/null
+    until grep -q '^ *Running' "$log" || [ -e "$asides/over" ]; do sleep 1; done
+    for name in "$@"; do
+        started=$SECONDS state=ok
+        "$name" >"$asides/$name.out" 2>&1 || state=FAILED
+        printf '%-14s %-8s %4d s, beside tests' "$name" "$state" $((SECONDS - started)) >"$asides/$name"
+    done
+}
+told() { # told NAME: what a check aside has said
+    printf '\n== %s\n' "$1"
+    cat "$asides/$1.out"
+    summary+=("$(cat "$asides/$1")")
+    grep -q ' ok ' "$asides/$1" || failed=$((failed + 1))
 }
 skip() { # skip NAME WHY
     summary+=("$(printf '%-14s %-8s %s' "$1" skipped "$2")")
@@ -40,14 +64,13 @@ lints() {
     cargo clippy --locked --workspace --all-targets --quiet -- "${refuse[@]}"
 }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet; }
+build() { cargo test --locked --workspace --no-run --quiet; }
 tests() { cargo test --locked --workspace --no-fail-fast 2>&1 | tee -a "$log"; }
 # What threads hand over, and the line before a full endpoint, under every interleaving that a model checker finds.
 interleavings() {
-    cargo test --locked --quiet --package heddle-proxy --features loom --lib -- intake interleavings 2>&1 |
-        tee -a "$log"
+    cargo test --locked --quiet --package heddle-proxy --features loom --lib -- intake interleavings
 }
-# What the demo shows is what is measured: both are optimised a little, and compiled in a part of the time of a release.
-fast() { cargo build --locked --quiet --profile fast --package heddle --package heddle-lab-program --package bookstore; }
+instructions() { scripts/instructions.sh; }
 cost() { PATH="$binaries:$PATH" heddle-lab bench cost --expect crates/bench/cost.txt; }
 demo() { PATH="$binaries:$PATH" heddle-lab demo --seconds 12; }
 # The advisory database is fetched from the network: without it, the rest is still checked.
@@ -73,19 +96,23 @@ tally() {
         scripts/tally.sh "$log" "$HEDDLE_SKIPS"
     fi
 }
-has_avx2=$(grep -cw avx2 /proc/cpuinfo)
 
-step format cargo fmt --all --check
-step lints lints
-step docs docs
-step tests tests
-step interleavings interleavings
+asides_wanted=(lints docs interleavings)
 if [ "$compiler" = "$pinned" ] && [ "$has_avx2" -gt 0 ]; then
-    step instructions scripts/instructions.sh
+    asides_wanted+=(instructions)
 else
     skip instructions "on record for Rust $pinned on x86-64 with AVX2, this is $compiler"
 fi
-step "fast build" fast
+
+step format cargo fmt --all --check
+step build build
+aside "${asides_wanted[@]}" &
+step tests tests
+touch "$asides/over"
+wait
+for name in "${asides_wanted[@]}"; do told "$name"; done
+cat "$asides/interleavings.out" >>"$log"
+# What the demo shows is what is measured, and what the tests are built with.
 if [ "$compiler" = "$pinned" ] && [ "$has_avx2" -gt 0 ]; then
     step cost cost
 else
