@@ -55,6 +55,7 @@ mod systems;
 mod table;
 mod upstream;
 mod wire;
+mod work;
 
 /// The experiments.
 #[derive(Subcommand)]

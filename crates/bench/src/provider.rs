@@ -1,8 +1,8 @@
-//! A provider of a service: it hashes the body that it is sent, waits as for another service's answer, and takes no
-//! more than so many requests at once.
+//! A provider of a service: it hashes the body that it is sent, works as an application would, waits as for another
+//! service's answer, and takes no more than so many requests at once.
 //!
 //! ```text
-//! connection ─▶ request ─▶ a free place, in the order of arrival ─▶ hash, wait ─▶ answer
+//! connection ─▶ request ─▶ a free place, in the order of arrival ─▶ hash, work, wait ─▶ answer
 //! ```
 //!
 //! What comes when all places are taken waits for one, as behind an application's own threads. The last
@@ -22,6 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
+use super::work::work;
 use super::{ask, http};
 
 /// Bytes of an answer's body: the hash in hexadecimal digits.
@@ -40,6 +41,9 @@ pub struct Provider {
     /// Requests that it works on at once.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     at_once: u32,
+    /// CPU time that each answer costs, in microseconds: the work of an application.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    work_us: u64,
 }
 
 /// What a provider has counted.
@@ -76,25 +80,28 @@ pub fn run(options: &Provider) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let places = Semaphore::new(options.at_once as usize);
+    let work = Duration::from_micros(options.work_us);
     LocalSet::new().block_on(&runtime, async {
         let listener = TcpListener::bind(options.listen)
             .await
             .with_context(|| format!("cannot listen on {}", options.listen))?;
         println!("{}", listener.local_addr()?.port());
-        serve(listener, places).await
+        serve(listener, places, work).await
     })
 }
 
-/// The work of all its connections, on one thread.
+/// What all its connections share, on one thread.
 struct Shared {
     places: Semaphore,
+    work: Duration,
     counts: Cell<Counts>,
     there: Cell<u64>,
 }
 
-async fn serve(listener: TcpListener, places: Semaphore) -> anyhow::Result<()> {
+async fn serve(listener: TcpListener, places: Semaphore, work: Duration) -> anyhow::Result<()> {
     let shared = Rc::new(Shared {
         places,
+        work,
         counts: Cell::default(),
         there: Cell::default(),
     });
@@ -142,6 +149,7 @@ impl Shared {
         let waits = self.places.available_permits() == 0;
         let place = self.places.acquire().await?;
         let hash = hash(body(request));
+        work(self.work);
         tokio::time::sleep(wait(target)).await;
         drop(place);
         let mut counts = self.counts.get();

@@ -16,6 +16,7 @@ use time::OffsetDateTime;
 
 use super::child::{Child, Confinement, words};
 use super::http;
+use super::work::work;
 
 /// The largest body that a request may ask for, in bytes.
 const MAX_BODY: u64 = 16 << 20;
@@ -306,7 +307,7 @@ struct ResponseCache {
 
 impl ResponseCache {
     fn find(&mut self, target: &[u8]) -> usize {
-        self.work();
+        work(self.work);
         self.date();
         let length = body_length(target).min(MAX_BODY);
         if let Some(found) = self.made.iter().position(|(len, _)| *len == length) {
@@ -336,24 +337,6 @@ impl ResponseCache {
     fn bytes(&self, which: usize) -> &[u8] {
         &self.made[which].1
     }
-
-    /// Works for as long as an application would. The thread's own clock stands still while a quota stops
-    /// it, so that the work is the same however little of a processor there is.
-    fn work(&self) {
-        if self.work.is_zero() {
-            return;
-        }
-        let until = thread_time() + self.work;
-        while thread_time() < until {
-            std::hint::spin_loop();
-        }
-    }
-}
-
-/// CPU time of this thread so far.
-fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// The body length that a target asks for: the number in its last path segment, else 0.

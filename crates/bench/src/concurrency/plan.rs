@@ -51,7 +51,10 @@ pub(super) const ROOMS: [Room; 2] = [
 
 /// What a provider waits before it answers, as published, in milliseconds.
 pub(super) const WAIT_MS: u64 = 50;
-/// What it may be lengthened to, in turn, until no process is short of processors.
+/// What an answer costs a provider besides, in microseconds of a processor. The kernel's least quota, 1 ms in 100, has
+/// to be less than the small provider needs, however long they all wait.
+pub(super) const WORK_US: u64 = 200;
+/// What the wait may be lengthened to, in turn, until no process is short of processors.
 pub(super) const LENGTHENED: [u64; 9] = [1, 2, 3, 4, 5, 6, 8, 10, 12];
 /// A window has room for so many requests one after the other, at least.
 const WAVES: f64 = 10.0;

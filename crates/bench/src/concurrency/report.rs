@@ -136,13 +136,21 @@ fn quotas(report: &RoomReport, most: u32, findings: &mut Findings) {
         .into_iter()
         .filter_map(used_up)
         .collect();
+    let of_need = report.quotas.first().unwrap_or(&0.0) / report.third_cores;
     findings.say(format!(
         "  Quotas in cores: {} (the small one's is {:.0} % of what a third of all answers takes). Used up with {most} \
          connections in so many periods of 100 ms: {}",
         quotas.join(", "),
-        report.quotas.first().unwrap_or(&0.0) / report.third_cores * 100.0,
+        of_need * 100.0,
         used_up.join(", ")
     ));
+    let name = format!("small_quota_in_its_need{}", report.suffix());
+    findings.value(name, Some(of_need));
+    if of_need >= 1.0 {
+        findings.invalid(
+            "no quota binds: a third of all answers takes less than the small provider has",
+        );
+    }
 }
 
 fn screened(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
@@ -323,7 +331,7 @@ mod tests {
         RoomReport {
             room,
             quotas: vec![0.1, 0.2, 0.3],
-            third_cores: 0.1,
+            third_cores: 0.11,
             window_s: 4.0,
             no_quotas: None,
             screened: Vec::new(),
@@ -356,6 +364,21 @@ mod tests {
         assert_eq!(row["system"], HEDDLE);
         assert_eq!(row["vs_envoy_best"]["p99"]["verdict"], "equal");
         assert_eq!(row["vs_envoy_best"]["qps"]["verdict"], "better");
+    }
+
+    #[test]
+    fn quotas_that_do_not_bind_make_it_invalid() {
+        let machine = Machine::describe().expect("a machine");
+        let mut findings = Findings::new("concurrency", true, machine);
+        let loose = RoomReport {
+            third_cores: 0.09,
+            ..report(ROOMS[1], 0)
+        };
+        rooms(&ConcurrencyPlan::quick(), &[loose], &mut findings);
+        let found = serde_json::to_value(&findings).expect("JSON");
+        let value = found["values"]["small_quota_in_its_need_room"].as_f64();
+        assert!(value.is_some_and(|value| value > 1.1), "{value:?}");
+        assert_eq!(found["invalid"].as_array().map(Vec::len), Some(1));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::consumer::ConsumerCounts;
-use super::plan::{Room, SIZES};
+use super::plan::{Room, SIZES, WORK_US};
 use super::provider::ProviderEndpoint;
 use super::quota::{self, Periods};
 use crate::cgroup::QuotaGroup;
@@ -84,7 +84,9 @@ impl ConcurrencyStage {
             let address = Ipv4Addr::new(127, 3, 0, 1 + index as u8);
             let listen = format!("{address}:0");
             let at_once_text = at_once.to_string();
-            let arguments = ["provider", "--listen", &listen, "--at-once", &at_once_text];
+            let work_text = WORK_US.to_string();
+            let mut arguments = vec!["provider", "--listen", &listen];
+            arguments.extend(["--at-once", &at_once_text, "--work-us", &work_text]);
             let name = format!("the {} provider", size.name);
             let place = place(1, first + index);
             let log = dir.path().join(format!("{}.log", size.name));

@@ -15,7 +15,7 @@ fn provider(at_once: usize) -> SocketAddr {
             .expect("runtime");
         LocalSet::new().block_on(&runtime, async {
             let listener = TcpListener::from_std(listener).expect("listener");
-            serve(listener, Semaphore::new(at_once)).await
+            serve(listener, Semaphore::new(at_once), Duration::ZERO).await
         })
     });
     address

@@ -235,9 +235,8 @@ pub(super) const PARTS: [Part; 15] = [
         counted: "Requests whose answer and hash are right, over all providers. Neither core is in use for more than \
             60 %; registry and control plane share them, and are in no figure but that.",
         settings: "Ratios to the best are against the best Envoy of the configurations that were screened for each \
-            setting. Providers' quotas of processor time bind only while the kernel's least, 1 ms in 100, is less than the \
-            small one needs, which is 16 µs for each of its requests: with waits of 600 ms they do not bind, and providers \
-            differ in their places alone, with room.",
+            setting. Providers have processor time as 1 : 2 : 3, by quotas that bind: the small one's is 90 % of what a \
+            third of all answers takes with 512 connections.",
         picture: Picture::Bars(&[
             (
                 "requests/s at 512 connections, in the ceiling",

@@ -31,7 +31,7 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
         &["bytes_vs_http1_changing"],
     ),
     (
-        "512 requests at once to three providers: requests/s in the ceiling, p99 in that of the best Envoy",
+        "512 requests at once to three unequal providers: requests/s in the ceiling, p99 in that of the best Envoy",
         "concurrency",
         &["qps_vs_ceiling", "p99_vs_envoy_best_512"],
     ),

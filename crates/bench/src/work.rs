@@ -1,0 +1,34 @@
+//! The work of an application, where an answer is to cost some.
+
+use std::time::Duration;
+
+/// Keeps this thread's processor busy for that much of its CPU time. The thread's own clock stands still while a
+/// quota stops it, so that the work is the same however little of a processor there is.
+pub(crate) fn work(time: Duration) {
+    if time.is_zero() {
+        return;
+    }
+    let until = thread_time() + time;
+    while thread_time() < until {
+        std::hint::spin_loop();
+    }
+}
+
+/// CPU time of this thread so far.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_takes_the_cpu_time_that_it_is_given() {
+        let start = thread_time();
+        work(Duration::from_millis(2));
+        assert!(thread_time() - start >= Duration::from_millis(2));
+        work(Duration::ZERO);
+    }
+}
