@@ -1,6 +1,6 @@
 //! `heddle-lab bench node-…`: one proxy for a node beside one for each pod.
 //!
-//! The experiments of the node-level mesh, in labs whose pods' programs know of no proxy. Four systems carry
+//! The experiments of the node-level mesh, in labs whose pods' programs know of no proxy. Five systems carry
 //! the same requests between the same pods; their labs are up at the same time and are loaded one after
 //! another, in an order that rotates. `docs/benchmarks.md` explains every choice.
 
@@ -55,7 +55,7 @@ pub struct NodeBenchOptions {
     run: RunOptions,
     #[command(flatten)]
     subject: Subject,
-    /// Only these of direct, node, pod and envoy (ratios need both sides).
+    /// Only these of direct, node, pod, envoy and shared, an Envoy for the node (ratios need both sides).
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Kind>,
     /// So many rounds.
@@ -91,7 +91,7 @@ impl NodeExperiment<'_> {
         let lab = std::env::current_exe()?;
         let heddle = options.subject.heddle()?;
         let (mut envoy, mut nft) = (None, None);
-        if kinds.contains(&Kind::Envoy) {
+        if kinds.iter().any(|kind| kind.has_envoys()) {
             envoy = Some(install::peers()?.envoy);
             nft = install::find("nft");
             anyhow::ensure!(

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::http;
 
-/// How long a client waits for a connection, and for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client waits for a connection, and for an answer: less than from one kill of a proxy to the next.
+const PATIENCE: Duration = Duration::from_millis(1_500);
 /// Bytes of body that are asked for.
 const BODY_BYTES: usize = 128;
 

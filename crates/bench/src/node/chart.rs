@@ -99,6 +99,7 @@ fn color(kind: Kind) -> RGBColor {
         Kind::Node => RGBColor(198, 93, 33),
         Kind::Pod => RGBColor(222, 165, 90),
         Kind::Envoy => RGBColor(72, 92, 130),
+        Kind::Shared => RGBColor(140, 165, 205),
     }
 }
 

@@ -97,13 +97,28 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
     findings.tell(figures);
     findings.rows.extend(figures.rows("rate_per_s"));
     for (names, figure) in [
-        (["cpu_node_vs_pod", "cpu_node_vs_envoy"], "proxy_us"),
         (
-            ["cpu_path_node_vs_pod", "cpu_path_node_vs_envoy"],
+            [
+                "cpu_node_vs_pod",
+                "cpu_node_vs_envoy",
+                "cpu_node_vs_shared_envoy",
+            ],
+            "proxy_us",
+        ),
+        (
+            [
+                "cpu_path_node_vs_pod",
+                "cpu_path_node_vs_envoy",
+                "cpu_path_node_vs_shared_envoy",
+            ],
             "path_us",
         ),
         (
-            ["cpu_machine_node_vs_pod", "cpu_machine_node_vs_envoy"],
+            [
+                "cpu_machine_node_vs_pod",
+                "cpu_machine_node_vs_envoy",
+                "cpu_machine_node_vs_shared_envoy",
+            ],
             "machine_us",
         ),
     ] {
@@ -112,10 +127,35 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
             findings.ratio(names[index], ratio);
         }
     }
+    let busiest = [RATES[RATES.len() - 1]];
+    for (names, figure) in [
+        (
+            [
+                "p50_busy_node_vs_pod",
+                "p50_busy_node_vs_envoy",
+                "p50_busy_node_vs_shared_envoy",
+            ],
+            "p50_us",
+        ),
+        (
+            [
+                "p99_busy_node_vs_pod",
+                "p99_busy_node_vs_envoy",
+                "p99_busy_node_vs_shared_envoy",
+            ],
+            "p99_us",
+        ),
+    ] {
+        for (index, theirs) in BESIDE {
+            let ratio = figures.ratio(figure, (Kind::Node, theirs), &busiest);
+            findings.ratio(names[index], ratio);
+        }
+    }
     for (name, kind) in [
         ("cpu_node_us", Kind::Node),
         ("cpu_pod_us", Kind::Pod),
         ("cpu_envoy_us", Kind::Envoy),
+        ("cpu_shared_envoy_us", Kind::Shared),
     ] {
         findings.value(name, figures.spread("proxy_us", kind, RATES[1]));
     }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use serde_json::json;
 
 use super::figures::Figures;
 use super::kind::Kind;
@@ -28,12 +29,44 @@ use crate::statistics::Spread;
 const CLIENTS: &str = "16";
 /// Of each client between an answer and its next request.
 const PAUSE_MS: &str = "10";
+/// A node of few pods, and a dense one. Its figures have names of their own.
+const NODES: [CrashedNode; 2] = [
+    CrashedNode {
+        servers: 1,
+        suffix: "",
+        figures: ["back_ms", "longest_wait_ms", "in_flight", "lost"],
+    },
+    CrashedNode {
+        servers: 100,
+        suffix: "_100",
+        figures: [
+            "back_ms_100",
+            "longest_wait_ms_100",
+            "in_flight_100",
+            "lost_100",
+        ],
+    },
+];
 /// From one kill to the next: not one death that takes long, but one after the other.
 const BETWEEN: Duration = Duration::from_secs(2);
 /// How long a killed process may take to end, and a holder to start the next one.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long after the end of a proxy a client notices that its connection is closed, at most.
+const NOTICED_WITHIN: Duration = Duration::from_millis(500);
 /// The bar: until a request is answered again.
 const BACK_WITHIN_MS: f64 = 300.0;
+
+/// A node whose proxy is killed.
+#[derive(Debug, Clone, Copy)]
+struct CrashedNode {
+    /// Pods beside the client's. One of them is asked.
+    servers: u32,
+    /// The end of the names of its figures.
+    suffix: &'static str,
+    /// Of each kill: until a request is answered again, the longest that one waited, those that failed in flight, and
+    /// those that were lost besides.
+    figures: [&'static str; 4],
+}
 
 /// A proxy that was killed. Times are microseconds of Unix time.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +81,8 @@ struct Kill {
 struct Seen {
     /// Until a request was answered that began after the end of the proxy.
     back_ms: Option<f64>,
+    /// The longest time from the beginning of a request to its end, until the next kill: of the client that waited longest.
+    longest_wait_ms: f64,
     /// Requests that failed and were in flight, and those that failed and began later.
     in_flight: u64,
     lost: u64,
@@ -61,25 +96,44 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "crash", &[Kind::Node])?;
     let count = experiment.rounds(5, 20);
     let mut figures = Figures::default();
-    let measured = measure(&experiment, count);
-    let measured = measured.map(|(kills, asked)| {
-        tell_failures(&mut experiment, &asked);
-        report(
-            &mut experiment,
-            &seen(&kills, &asked),
-            asked.len(),
-            &mut figures,
-        );
-    });
+    let mut measured = Ok(());
+    for node in &NODES {
+        measured = measure(&experiment, node, count).map(|(kills, asked)| {
+            let seen = seen(&kills, &asked);
+            report(&mut experiment, node, &seen, &mut figures);
+            tell_others(&mut experiment, node, &kills, &asked);
+        });
+        if measured.is_err() {
+            break;
+        }
+    }
+    let rows = figures.rows("kill");
+    experiment.runner.findings.rows.extend(rows);
     let places: Vec<u32> = (1..).take(count).collect();
-    let title = "until a request is answered again (ms)";
-    let panel = figures.panel(title, "kill", "back_ms", &places);
-    experiment.conclude(measured, &[panel])
+    let panel = |node: &CrashedNode| {
+        let title = format!(
+            "until a request is answered again (ms), {} pods",
+            node.pods()
+        );
+        figures.panel(&title, "kill", node.figures[0], &places)
+    };
+    experiment.conclude(measured, &NODES.each_ref().map(panel))
 }
 
-fn measure(experiment: &NodeExperiment, count: usize) -> anyhow::Result<(Vec<Kill>, Vec<Asked>)> {
+impl CrashedNode {
+    /// All of them: the client's too.
+    fn pods(&self) -> u32 {
+        self.servers + 1
+    }
+}
+
+fn measure(
+    experiment: &NodeExperiment,
+    node: &CrashedNode,
+    count: usize,
+) -> anyhow::Result<(Vec<Kill>, Vec<Asked>)> {
     let shape = SceneShape {
-        near: 1,
+        near: node.servers,
         ..SceneShape::default()
     };
     let scene = Scene::up(Kind::Node, shape, &experiment.tools)?;
@@ -110,7 +164,7 @@ fn measure(experiment: &NodeExperiment, count: usize) -> anyhow::Result<(Vec<Kil
             thread::park_timeout(left);
         }
         next += BETWEEN;
-        eprintln!("kill {} of {count}", number + 1);
+        eprintln!("{} pods: kill {} of {count}", node.pods(), number + 1);
         kills.push(kill(holder)?);
     }
     let output = output.join().ok().context("the clients")??;
@@ -160,65 +214,112 @@ fn wait<T>(look: impl Fn() -> Option<T>) -> Option<T> {
     None
 }
 
+/// A request and the kills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Met {
+    /// It was in flight at this one.
+    InFlight(usize),
+    /// It began after this one, and no later one excuses its failure.
+    After(usize),
+    /// It was over before the first one, or has no excuse in it.
+    Before,
+}
+
+impl Met {
+    /// A request is in flight at the first kill after its beginning, if that came before its end. A failure long after the
+    /// proxy had ended is another: the kernel closes connections as the process ends.
+    fn of(one: &Asked, kills: &[Kill]) -> Met {
+        let next = kills.partition_point(|kill| kill.gone_us <= one.began_us);
+        let excuses = |kill: &Kill| {
+            let in_time = one.ended_us <= kill.gone_us + NOTICED_WITHIN.as_micros() as u64;
+            one.ended_us >= kill.at_us && (one.failed.is_none() || in_time)
+        };
+        match (kills.get(next), next.checked_sub(1)) {
+            (Some(kill), _) if excuses(kill) => Met::InFlight(next),
+            (_, Some(last)) => Met::After(last),
+            (_, None) => Met::Before,
+        }
+    }
+}
+
 /// What was seen of each kill until the next one.
 fn seen(kills: &[Kill], asked: &[Asked]) -> Vec<Seen> {
     let seen = kills.iter().enumerate().map(|(index, kill)| {
-        let end = kills.get(index + 1).map_or(u64::MAX, |next| next.at_us);
-        let of_it = asked
-            .iter()
-            .filter(|one| (kill.at_us..end).contains(&one.ended_us));
-        let (in_flight, later): (Vec<&Asked>, Vec<&Asked>) =
-            of_it.partition(|one| one.began_us < kill.gone_us);
-        let failed = |all: &[&Asked]| all.iter().filter(|one| one.failed.is_some()).count() as u64;
-        let good = later.iter().filter(|one| one.failed.is_none());
+        let those = |met| asked.iter().filter(move |one| Met::of(one, kills) == met);
+        let failed = |met| those(met).filter(|one| one.failed.is_some()).count() as u64;
+        let (in_flight, after) = (Met::InFlight(index), Met::After(index));
+        let good = those(after).filter(|one| one.failed.is_none());
         let back = good.map(|one| one.ended_us).min();
+        let took = those(in_flight).chain(those(after));
+        let longest = took.map(|one| one.ended_us.saturating_sub(one.began_us));
         Seen {
             back_ms: back.map(|back| (back - kill.at_us) as f64 / 1e3),
-            in_flight: failed(&in_flight),
-            lost: failed(&later),
+            longest_wait_ms: longest.max().unwrap_or(0) as f64 / 1e3,
+            in_flight: failed(in_flight),
+            lost: failed(after),
         }
     });
     seen.collect()
 }
 
-/// Says what went wrong, by kind.
-fn tell_failures(experiment: &mut NodeExperiment, asked: &[Asked]) {
+/// Says what went wrong, by kind, how many requests there were, and that no kill has to do with a failure before the first.
+fn tell_others(
+    experiment: &mut NodeExperiment,
+    node: &CrashedNode,
+    kills: &[Kill],
+    asked: &[Asked],
+) {
+    let earlier = asked.iter().filter(|one| one.failed.is_some());
+    let earlier = earlier.filter(|one| Met::of(one, kills) == Met::Before);
+    let earlier = earlier.count();
+    let findings = &mut experiment.runner.findings;
+    if earlier > 0 {
+        findings.invalid(format!("{earlier} requests failed that no kill excuses"));
+    }
+    let requests = asked.len() as f64;
+    findings.value(format!("requests{}", node.suffix), Some(requests));
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     for why in asked.iter().filter_map(|one| one.failed.as_ref()) {
         *kinds.entry(why.clone()).or_default() += 1;
     }
-    let told = format!("\nOf all requests {}", failures(&kinds));
-    experiment.runner.findings.say(told);
+    findings.say(format!("Of {requests} requests {}", failures(&kinds)));
+    let pods = node.pods();
+    let row = json!({"pods": pods, "requests": asked.len(), "failures": kinds});
+    findings.rows.push(row);
 }
 
-fn report(experiment: &mut NodeExperiment, seen: &[Seen], requests: usize, figures: &mut Figures) {
+fn report(
+    experiment: &mut NodeExperiment,
+    node: &CrashedNode,
+    seen: &[Seen],
+    figures: &mut Figures,
+) {
     let findings = &mut experiment.runner.findings;
+    let (pods, suffix) = (node.pods(), node.suffix);
     findings.say(format!(
-        "\nA node's proxy killed {} times, {} s apart, under load of {CLIENTS} clients, {requests} requests in all",
+        "\nThe proxy of a node with {pods} pods killed {} times, {} s apart, under load of {CLIENTS} clients",
         seen.len(),
         BETWEEN.as_secs()
     ));
+    let [back, longest_wait, in_flight, lost] = node.figures;
     for (at, one) in (1..).zip(seen) {
-        let Seen {
-            back_ms,
-            in_flight,
-            lost,
-        } = one;
-        match back_ms {
-            Some(back_ms) => figures.add("back_ms", Kind::Node, at, 0, *back_ms),
+        let mut add = |name, value| figures.add(name, Kind::Node, at, 0, value);
+        match one.back_ms {
+            Some(back_ms) => add(back, back_ms),
             None => findings.invalid(format!("after kill {at} no request was answered")),
         }
-        figures.add("in_flight", Kind::Node, at, 0, *in_flight as f64);
-        figures.add("lost", Kind::Node, at, 0, *lost as f64);
+        add(longest_wait, one.longest_wait_ms);
+        add(in_flight, one.in_flight as f64);
+        add(lost, one.lost as f64);
     }
     let places: Vec<u32> = (1..).take(seen.len()).collect();
     let columns = [
-        ("back after ms", "back_ms", 0),
-        ("failed in flight", "in_flight", 0),
-        ("lost besides", "lost", 0),
+        ("back after ms", back, 0),
+        ("longest wait ms", longest_wait, 0),
+        ("failed in flight", in_flight, 0),
+        ("lost besides", lost, 0),
     ];
     findings.say(figures.table("kill", &places, &columns));
-    findings.rows.extend(figures.rows("kill"));
     let back: Vec<f64> = seen.iter().filter_map(|one| one.back_ms).collect();
     let worst = back.iter().copied().reduce(f64::max);
     let sum = |of: fn(&Seen) -> u64| seen.iter().map(of).sum::<u64>() as f64;
@@ -230,11 +331,13 @@ fn report(experiment: &mut NodeExperiment, seen: &[Seen], requests: usize, figur
         verdict(is_back),
         verdict(lost == 0.0)
     ));
-    findings.value("back_median_ms", Spread::of(&back));
-    findings.value("back_worst_ms", worst);
-    findings.value("failed_in_flight", Some(sum(|one| one.in_flight)));
-    findings.value("lost", Some(lost));
-    findings.value("requests", Some(requests as f64));
+    let longest = seen.iter().map(|one| one.longest_wait_ms);
+    let mut value = |name, value| findings.value(format!("{name}{suffix}"), value);
+    value("back_worst_ms", worst);
+    value("longest_wait_ms", longest.reduce(f64::max));
+    value("failed_in_flight", Some(sum(|one| one.in_flight)));
+    value("lost", Some(lost));
+    findings.value(format!("back_median_ms{suffix}"), Spread::of(&back));
 }
 
 #[cfg(test)]
@@ -263,16 +366,20 @@ mod tests {
             asked(12_000, 60_000, true),
             asked(13_000, 50_000, true),
             asked(110_500, 111_000, false),
+            // Hangs from the first kill over the second, and has no excuse in it.
+            asked(20_000, 5_020_000, false),
         ];
         let found = seen(&[kill(10_000), kill(110_000)], &all);
         let expected = [
             Seen {
                 back_ms: Some(40.0),
+                longest_wait_ms: 5_000.0,
                 in_flight: 2,
-                lost: 1,
+                lost: 2,
             },
             Seen {
                 back_ms: None,
+                longest_wait_ms: 0.5,
                 in_flight: 1,
                 lost: 0,
             },

@@ -8,7 +8,7 @@ use super::chart::{Line, Panel};
 use super::kind::Kind;
 use crate::findings::Findings;
 use crate::sheet::Column;
-use crate::statistics::{self, Spread};
+use crate::statistics::Spread;
 
 /// Figures by name, system and place on the axis; round after round.
 #[derive(Debug, Default)]
@@ -54,28 +54,28 @@ impl Figures {
         places.into_iter().collect()
     }
 
-    /// The median over rounds and places of the quotient of two systems, each taken where both were measured
-    /// in the same round.
+    /// The quotient of two systems in each round: the median over those places where both were measured in it.
     pub(super) fn ratio(
         &self,
         name: &'static str,
         (ours, theirs): (Kind, Kind),
         places: &[u32],
     ) -> Option<Spread> {
-        let mut quotients = (Vec::new(), Vec::new());
+        let mut rounds: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for at in places {
-            let Some(own) = self.found.get(&(name, ours, *at)) else {
+            let of = |kind| self.found.get(&(name, kind, *at));
+            let (Some(own), Some(others)) = (of(ours), of(theirs)) else {
                 continue;
             };
-            let others = self.found.get(&(name, theirs, *at));
             for (round, value) in own {
-                quotients.0.push(Some(*value));
-                quotients
-                    .1
-                    .push(others.and_then(|others| others.get(round).copied()));
+                if let Some(other) = others.get(round) {
+                    rounds.entry(*round).or_default().push(value / other);
+                }
             }
         }
-        statistics::ratio(&quotients.0, &quotients.1)
+        let medians = rounds.values().filter_map(|all| Spread::of(all));
+        let medians: Vec<f64> = medians.map(|spread| spread.median).collect();
+        Spread::of(&medians)
     }
 
     /// A table with a row for each system at each place.

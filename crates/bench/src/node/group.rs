@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// The period of a quota. Short, so that a pod at its quota pauses for milliseconds.
-const PERIOD_US: u64 = 20_000;
+/// The period of a quota. It is what containers have by default.
+const PERIOD_US: u64 = 100_000;
 
 /// A group, by its path below the root of any hierarchy.
 #[derive(Debug, Clone)]

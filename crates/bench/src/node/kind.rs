@@ -15,12 +15,20 @@ pub(super) enum Kind {
     Pod,
     /// One Envoy for each pod.
     Envoy,
+    /// One Envoy for the node, without TLS within it.
+    Shared,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 4] = [Kind::Direct, Kind::Node, Kind::Pod, Kind::Envoy];
+    pub(super) const ALL: [Kind; 5] = [
+        Kind::Direct,
+        Kind::Node,
+        Kind::Pod,
+        Kind::Envoy,
+        Kind::Shared,
+    ];
     /// Those that have proxies.
-    pub(super) const CARRIED: [Kind; 3] = [Kind::Node, Kind::Pod, Kind::Envoy];
+    pub(super) const CARRIED: [Kind; 4] = [Kind::Node, Kind::Pod, Kind::Envoy, Kind::Shared];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -28,6 +36,7 @@ impl Kind {
             Kind::Node => "node",
             Kind::Pod => "pod",
             Kind::Envoy => "envoy",
+            Kind::Shared => "shared",
         }
     }
 
@@ -36,8 +45,8 @@ impl Kind {
         match self {
             Kind::Node => "node",
             Kind::Pod => "pod",
-            // Envoys come into the pods of such a lab afterwards.
-            Kind::Direct | Kind::Envoy => "nothing",
+            // Envoys come into such a lab afterwards.
+            Kind::Direct | Kind::Envoy | Kind::Shared => "nothing",
         }
     }
 
@@ -47,7 +56,15 @@ impl Kind {
             Kind::Node => "Heddle, one per node",
             Kind::Pod => "Heddle, one per pod",
             Kind::Envoy => "Envoy, one per pod",
+            Kind::Shared => "Envoy, one per node",
         }
+    }
+}
+
+impl Kind {
+    /// Whether its proxies are Envoys.
+    pub(super) fn has_envoys(self) -> bool {
+        matches!(self, Kind::Envoy | Kind::Shared)
     }
 }
 

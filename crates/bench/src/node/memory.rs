@@ -52,6 +52,7 @@ fn counts(kind: Kind, quick: bool) -> Vec<u32> {
         (Kind::Pod, true) => vec![1, 10, 25],
         (Kind::Envoy, false) => vec![1, 10, 25, 100],
         (Kind::Pod, false) => vec![1, 10, 25, 50, 100],
+        (Kind::Shared, _) => vec![1, RATIO_AT],
         (Kind::Direct | Kind::Node, _) => all.to_vec(),
     }
 }
@@ -71,7 +72,7 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
                         used.note(figures, (*kind, at, round));
                         figures.add("idle_mib", *kind, at, round, idle.mib());
                         if *kind != Kind::Envoy {
-                            // A Heddle knows every Service in any case.
+                            // A Heddle knows every Service in any case, and so does the Envoy of a node.
                             figures.add("configured_mib", *kind, at, round, idle.mib());
                         }
                     }
@@ -221,6 +222,7 @@ fn report(
     for (name, figure, theirs) in [
         ("memory_node_vs_pod_100", "mib", Kind::Pod),
         ("memory_node_vs_envoy_100", "mib", Kind::Envoy),
+        ("memory_node_vs_shared_envoy_100", "mib", Kind::Shared),
         ("memory_idle_node_vs_pod_100", "idle_mib", Kind::Pod),
         ("memory_idle_node_vs_envoy_100", "idle_mib", Kind::Envoy),
         (
@@ -249,6 +251,10 @@ fn report(
     findings.value(
         "memory_envoy_mib_100",
         figures.spread("mib", Kind::Envoy, RATIO_AT),
+    );
+    findings.value(
+        "memory_shared_envoy_mib_100",
+        figures.spread("mib", Kind::Shared, RATIO_AT),
     );
     for (name, figure) in [
         ("memory_node_growth_mib_1_200", "mib"),

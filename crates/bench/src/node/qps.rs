@@ -18,6 +18,8 @@ const RATIO_AT: [u32; 1] = [300];
 /// What an answer costs the application: a small service does about as much.
 const WORK_US: u64 = 100;
 const CONNECTIONS: &str = "32";
+/// A pod that uses less than this part of its share is limited by something else, and the run does not count.
+const USED_AT_LEAST: f64 = 0.9;
 
 /// Measures and reports.
 ///
@@ -88,11 +90,24 @@ fn one(
     let serving_us = match scene.kind {
         Kind::Direct => 0.0,
         // It serves no other pod here: all of it is charged, what it does in the client's name included.
-        Kind::Node => rounds::cpu_us(&outcome, PROXY),
+        Kind::Node | Kind::Shared => rounds::cpu_us(&outcome, PROXY),
         Kind::Pod | Kind::Envoy => rounds::cpu_us(&outcome, &format!("{PROXY}{SERVER}")),
     };
     add("serving_us", serving_us);
     add("per_cpu_s", per_cpu_s(server_us + serving_us));
+    // The node's proxy is not on the pod's share.
+    let on_share_us = match scene.kind {
+        Kind::Direct | Kind::Node | Kind::Shared => server_us,
+        Kind::Pod | Kind::Envoy => server_us + serving_us,
+    };
+    let per_s = outcome.requests as f64 / outcome.seconds;
+    let used = used_share(per_s, on_share_us, share);
+    add("used_percent", used * 100.0);
+    anyhow::ensure!(
+        used >= USED_AT_LEAST,
+        "the pod used {:.0} % of its share: something else was the limit",
+        used * 100.0
+    );
     // A machine without time left would be the limit, and not the pod's share.
     let cores = outcome.cores.len().max(1) as f64;
     add(
@@ -101,6 +116,11 @@ fn one(
     );
     add("p50_us", outcome.p50_us);
     Ok(())
+}
+
+/// What of its share a pod used, that has so many requests per second and takes so much for each.
+fn used_share(per_s: f64, each_us: f64, share: u32) -> f64 {
+    per_s * each_us / 1e6 / (f64::from(share) / 1e3)
 }
 
 /// Requests for each second of processor time, where one takes so much.
@@ -119,13 +139,18 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
         ("server, µs each", "upstream_us", 1),
         ("its proxy, µs each", "serving_us", 1),
         ("per CPU second of both", "per_cpu_s", 0),
+        ("of its share used %", "used_percent", 0),
         ("machine busy %", "busy_percent", 0),
         ("p50 µs", "p50_us", 0),
     ];
     findings.say(figures.table("share ‰", &SHARES, &columns));
     findings.tell(figures);
     findings.rows.extend(figures.rows("share_thousandths"));
-    let names = ["qps_node_vs_pod", "qps_node_vs_envoy"];
+    let names = [
+        "qps_node_vs_pod",
+        "qps_node_vs_envoy",
+        "qps_node_vs_shared_envoy",
+    ];
     let direct = [(names.len(), Kind::Direct)];
     for (index, theirs) in BESIDE.into_iter().chain(direct) {
         let name = names.get(index).copied().unwrap_or("qps_node_vs_direct");
@@ -139,6 +164,7 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
         ("qps_node", Kind::Node),
         ("qps_pod", Kind::Pod),
         ("qps_envoy", Kind::Envoy),
+        ("qps_shared_envoy", Kind::Shared),
     ] {
         findings.value(name, figures.spread("requests_per_s", kind, RATIO_AT[0]));
     }
@@ -147,6 +173,7 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
         ("qps_per_cpu_node", Kind::Node),
         ("qps_per_cpu_pod", Kind::Pod),
         ("qps_per_cpu_envoy", Kind::Envoy),
+        ("qps_per_cpu_shared_envoy", Kind::Shared),
     ] {
         findings.value(name, figures.spread("per_cpu_s", kind, RATIO_AT[0]));
     }
@@ -159,5 +186,11 @@ mod tests {
     #[test]
     fn a_second_of_processor_time_is_divided_by_what_a_request_takes() {
         assert_eq!(per_cpu_s(125.0 + 75.0), 5_000.0);
+    }
+
+    #[test]
+    fn a_share_is_used_up_by_what_runs_on_it() {
+        assert_eq!(used_share(1_500.0, 200.0, 300), 1.0);
+        assert_eq!(used_share(750.0, 200.0, 300), 0.5);
     }
 }

@@ -75,8 +75,9 @@ pub(super) fn machine_us(outcome: &Outcome) -> Option<f64> {
     (others < most).then_some(all * 1e6 / outcome.requests as f64)
 }
 
-/// The quotients that every experiment has: a node's proxy in a proxy for each pod, Heddle's and Envoy's.
-pub(super) const BESIDE: [(usize, Kind); 2] = [(0, Kind::Pod), (1, Kind::Envoy)];
+/// The quotients that every experiment has: a node's proxy in a proxy for each pod, Heddle's and Envoy's, and in an Envoy
+/// for the node.
+pub(super) const BESIDE: [(usize, Kind); 3] = [(0, Kind::Pod), (1, Kind::Envoy), (2, Kind::Shared)];
 
 #[cfg(test)]
 mod tests {

@@ -122,8 +122,10 @@ impl Scene {
             program: tools.lab.clone(),
             _folder: folder,
         };
-        if kind == Kind::Envoy {
-            scene.start_sidecars(tools, shape.sidecars_know_all)?;
+        match kind {
+            Kind::Envoy => scene.start_sidecars(tools, shape.sidecars_know_all)?,
+            Kind::Shared => scene.start_shared(tools)?,
+            Kind::Direct | Kind::Node | Kind::Pod => {}
         }
         scene.wait_until_all_answer(shape)?;
         Ok(scene)
@@ -139,6 +141,20 @@ impl Scene {
             }
             self.sidecars.push(sidecar);
         }
+        Ok(())
+    }
+
+    /// One Envoy for the first node, where the client and the servers near it are.
+    fn start_shared(&mut self, tools: &Tools) -> anyhow::Result<()> {
+        let mesh = SidecarMesh::new(tools, &self.lab, true)?;
+        let node = self.lab.node("one")?;
+        let envoy = mesh.start_shared(&node)?;
+        self.group("node-one/proxies")
+            .count_memory_of(envoy.pid())?;
+        for pod in self.lab.pods() {
+            mesh.send_to(&pod, node.address(Family::V4))?;
+        }
+        self.sidecars.push(envoy);
         Ok(())
     }
 
@@ -182,7 +198,7 @@ impl Scene {
         let pod = self.lab.pod(&format!("{NAMESPACE}/{name}"))?.plan();
         let address = match self.kind {
             Kind::Direct => pod.address(Family::V4),
-            Kind::Node | Kind::Pod | Kind::Envoy => {
+            Kind::Node | Kind::Pod | Kind::Envoy | Kind::Shared => {
                 let services = &self.lab.plan().services;
                 let own = services.iter().find(|s| s.pods.contains(&pod.workload));
                 let addresses = own.map(|service| &service.cluster_addresses);
@@ -195,9 +211,9 @@ impl Scene {
 
     /// Those that carry requests: every one with its pod, where it is of a pod, and its process.
     pub(super) fn proxies(&self) -> Vec<(String, u32)> {
-        if self.kind == Kind::Envoy {
+        if self.kind.has_envoys() {
             let all = self.sidecars.iter();
-            return all.map(|one| (one.pod.clone(), one.pid())).collect();
+            return all.map(|one| (one.of.clone(), one.pid())).collect();
         }
         let notes = self.lab.processes().into_iter();
         let heddles = notes.filter_map(|note| {
@@ -259,7 +275,7 @@ impl Scene {
             let pod = self.lab.pod(&format!("{NAMESPACE}/{name}"))?.plan();
             anyhow::Ok(match self.kind {
                 Kind::Direct => None,
-                Kind::Node => Some(pod.node.to_string()),
+                Kind::Node | Kind::Shared => Some(pod.node.to_string()),
                 Kind::Pod | Kind::Envoy => Some(name.to_owned()),
             })
         };

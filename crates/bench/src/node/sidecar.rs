@@ -1,12 +1,14 @@
-//! Envoy as the proxy of a pod: traffic redirected to it within the pod, mutual TLS between Envoys.
+//! Envoy as the proxy of a pod: traffic redirected to it within the pod, mutual TLS between Envoys; and as the proxy of a
+//! node, which its pods' traffic is sent to.
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
-use heddle_lab::lab::{Family, Lab, Pod};
+use heddle_lab::lab::{Family, Lab, Node, Pod};
 use minijinja::context;
 use serde::Serialize;
 
@@ -38,7 +40,8 @@ struct SidecarService {
 
 /// An Envoy that runs. Dropping it ends it.
 pub(super) struct Sidecar {
-    pub(super) pod: String,
+    /// Its pod, or its node.
+    pub(super) of: String,
     process: Child,
 }
 
@@ -102,33 +105,62 @@ impl SidecarMesh<'_> {
         let is_server = pod.plan().command.is_some();
         let known = |service: &&SidecarService| self.know_all || !is_server || service.name == name;
         let services: Vec<&SidecarService> = self.services.iter().filter(known).collect();
-        let config = self.folder.join(format!("{name}.yaml"));
         let text = render(
             include_str!("../../peers/envoy-sidecar.yaml.j2"),
             context! { pod => name, services, port => PORT, mark => MARK, dir => self.folder.display().to_string() },
         )?;
-        fs::write(&config, text)?;
-        self.redirect(pod)?;
-        let log = File::create(self.folder.join(format!("{name}.log")))?;
-        let mut command = pod.command(self.envoy)?;
+        let rules = render(
+            include_str!("../../peers/envoy-redirect.nft.j2"),
+            context! { mark => MARK },
+        )?;
+        self.load_rules(pod, &rules)?;
+        self.run(name, &text, pod.command(self.envoy)?)
+    }
+
+    /// Starts one for a node. It knows every Service.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn start_shared(&self, node: &Node<'_>) -> anyhow::Result<Sidecar> {
+        let text = render(
+            include_str!("../../peers/envoy-shared.yaml.j2"),
+            context! { services => self.services, port => PORT },
+        )?;
+        let name = node.plan().name.to_string();
+        self.run(name, &text, node.command(self.envoy)?)
+    }
+
+    /// Sends what a pod dials to the Envoy of a node.
+    ///
+    /// # Errors
+    /// nft refuses.
+    pub(super) fn send_to(&self, pod: &Pod<'_>, envoy: IpAddr) -> anyhow::Result<()> {
+        let rules = render(
+            include_str!("../../peers/envoy-shared.nft.j2"),
+            context! { envoy => envoy.to_string() },
+        )?;
+        self.load_rules(pod, &rules)
+    }
+
+    /// Runs an Envoy with that configuration, by a command that says where.
+    fn run(&self, of: String, config: &str, mut command: Command) -> anyhow::Result<Sidecar> {
+        let file = self.folder.join(format!("{of}.yaml"));
+        fs::write(&file, config)?;
+        let log = File::create(self.folder.join(format!("{of}.log")))?;
         command
             .args(["--concurrency", "1", "--disable-hot-restart"])
             .args(["--log-level", "warn", "-c"])
-            .arg(&config)
+            .arg(&file)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
         let process = command
             .spawn()
-            .with_context(|| format!("the Envoy of {name}"))?;
-        Ok(Sidecar { pod: name, process })
+            .with_context(|| format!("the Envoy of {of}"))?;
+        Ok(Sidecar { of, process })
     }
 
-    fn redirect(&self, pod: &Pod<'_>) -> anyhow::Result<()> {
-        let rules = render(
-            include_str!("../../peers/envoy-redirect.nft.j2"),
-            context! { mark => MARK },
-        )?;
+    fn load_rules(&self, pod: &Pod<'_>, rules: &str) -> anyhow::Result<()> {
         let mut nft = pod.command(self.nft)?;
         let mut nft = nft
             .args(["-f", "-"])

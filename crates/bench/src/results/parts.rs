@@ -45,11 +45,13 @@ const ONE_WORKER: &str = "One worker or thread for each proxy, access logs off, 
     the templates are in crates/bench/peers.";
 const ENVOY_PAIRS: &str = "Two pairs of Envoys, with HTTP/1.1 and with HTTP/2 between them over mutual TLS 1.3, one worker \
     each, access logs off: the better one of each figure counts.";
-const ON_A_NODE: &str = "An Envoy in each pod with one worker, static configuration and mutual TLS between them, \
-    without filters for authorization and telemetry.";
+const ON_A_NODE: &str = "An Envoy in each pod with one worker, static configuration, HTTP/1.1 and mutual TLS between them, \
+    without filters for authorization and telemetry and without an agent beside it. On one node a request passes two of them, \
+    encrypted between them, and Heddle's proxy once, unencrypted; so it does one Envoy for the node (shared), which knows \
+    neither identity nor policy.";
 const ON_A_NODE_COUNTED: &str = "All proxies of the system, a node's holder included. Not counted: the control plane and \
-    the lab's own processes. Holder, control plane and BPF hooks are stated by themselves with the CPU of a node; a veth pair \
-    for each pod is in both sides of each comparison.";
+    the lab's own processes. Holder, control plane and BPF hooks are stated by themselves with the CPU of a node. A veth pair \
+    for each pod is there in every system; between pods of a node all but Heddle's node proxy send through it.";
 
 /// Every part, in the order in which they are measured.
 pub(super) const PARTS: [Part; 15] = [
@@ -273,7 +275,7 @@ pub(super) const PARTS: [Part; 15] = [
         name: "node-cpu",
         arguments: &["node-cpu"],
         title: "CPU of all proxies of a node",
-        minutes: 8,
+        minutes: 10,
         needs_root: true,
         has_quick: true,
         has_published: false,
@@ -291,7 +293,8 @@ pub(super) const PARTS: [Part; 15] = [
         has_quick: true,
         has_published: false,
         peers: ENVOY,
-        counted: "Requests per second of one pod. A proxy in the pod lives on the pod's share; the node's proxy has \
+        counted: "Requests per second of one pod whose total is fixed. A proxy in the pod lives on the pod's share (where each \
+            container has a limit of its own, a sidecar does not take from the application's); the node's proxy has \
             processor time of its own. It is not charged to the pod in qps_node_…, and all of it is in qps_per_cpu_…, the \
             client's side that it serves too.",
         settings: ON_A_NODE,
@@ -314,13 +317,14 @@ pub(super) const PARTS: [Part; 15] = [
         name: "crash",
         arguments: &["crash"],
         title: "A proxy that is killed under load",
-        minutes: 3,
+        minutes: 5,
         needs_root: true,
         has_quick: true,
         has_published: false,
         peers: &[],
-        counted: "The time from SIGKILL until the next proxy has answered a request, and the requests that had no \
-            right answer.",
+        counted: "The time from SIGKILL until the next proxy has answered a request of any of 16 clients, the longest time that \
+            a request took, and the requests that had no right answer. All pods of a node wait; about one request is in flight \
+            at a time, as answers take less than a millisecond and each client asks every 10 ms.",
         settings: "No peer is in it.",
         picture: Picture::Own,
     },

@@ -41,24 +41,38 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
         &["qps_vs_ceiling_room", "p99_vs_envoy_best_512_room"],
     ),
     (
-        "memory of all proxies of a node with 100 pods, in that of an Envoy for each pod",
+        "memory of the proxies of a node with 100 servers, in that of an Envoy for each pod / of one Envoy for the node",
         "node-memory",
-        &["memory_node_vs_envoy_100"],
+        &[
+            "memory_node_vs_envoy_100",
+            "memory_node_vs_shared_envoy_100",
+        ],
     ),
     (
-        "CPU of all proxies of a node for a request, likewise",
+        "CPU of the proxies for a request between two pods of a node, in that of an Envoy for each pod, with mutual TLS \
+         between them / of one Envoy for the node, without, as Heddle",
         "node-cpu",
-        &["cpu_node_vs_envoy"],
+        &["cpu_node_vs_envoy", "cpu_node_vs_shared_envoy"],
     ),
     (
-        "p50 of a request on one node / between two nodes, likewise",
+        "p50 of that request, likewise; between two nodes on one machine, in that of an Envoy for each pod",
         "node-latency",
-        &["latency_node_vs_envoy", "latency_far_node_vs_envoy"],
+        &[
+            "latency_node_vs_envoy",
+            "latency_node_vs_shared_envoy",
+            "latency_far_node_vs_envoy",
+        ],
     ),
     (
-        "a proxy killed 20 times under load: worst time until it is back (ms), requests lost beyond those in flight",
+        "the proxy of a node with 101 pods killed 20 times under load: worst time until one of 16 clients has an answer, longest \
+         wait of any (ms); requests that failed in flight, and besides",
         "crash",
-        &["back_worst_ms", "lost"],
+        &[
+            "back_worst_ms_100",
+            "longest_wait_ms_100",
+            "failed_in_flight_100",
+            "lost_100",
+        ],
     ),
 ];
 

@@ -22,6 +22,20 @@ fn ratios_are_taken_within_rounds_where_both_were_measured() {
 }
 
 #[test]
+fn a_round_has_one_ratio_however_many_places_it_has() {
+    let mut figures = Figures::default();
+    for (at, node) in [(1, 0.2), (4, 0.4), (16, 0.9)] {
+        for round in 0..2 {
+            let value = node + round as f64;
+            figures.add("p50", Kind::Node, at, round, value);
+            figures.add("p50", Kind::Pod, at, round, 2.0);
+        }
+    }
+    let ratio = figures.ratio("p50", (Kind::Node, Kind::Pod), &[1, 4, 16]);
+    assert_eq!(ratio.expect("a ratio").rounds, [0.2, 0.7]);
+}
+
+#[test]
 fn a_table_has_a_row_for_what_was_measured_only() {
     let table = found().table("requests/s", &[1000, 2000], &[("CPU", "cpu", 1)]);
     let rows: Vec<&str> = table.lines().collect();

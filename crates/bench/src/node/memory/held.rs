@@ -56,7 +56,7 @@ impl Held {
         held.bpf_bytes = bpf.values().sum();
         let group = match scene.kind {
             Kind::Node => "node-one/heddle",
-            Kind::Direct | Kind::Pod | Kind::Envoy => "node-one/proxies",
+            Kind::Direct | Kind::Pod | Kind::Envoy | Kind::Shared => "node-one/proxies",
         };
         held.kernel_bytes = scene.group(group).kernel_bytes();
         Ok(held)
