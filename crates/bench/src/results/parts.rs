@@ -192,7 +192,8 @@ pub(super) const PARTS: [Part; 15] = [
         has_published: false,
         peers: &[],
         counted: "Times from the beginning of a phase of load, and CPU time of Workers and Manager for a move.",
-        settings: "No peer is in it.",
+        settings: "No peer is in it. For steps and skew Heddle's control group has the highest weight, load generator and \
+            upstream have none; moves are those of the proxy's library inside the lab's program, without a group.",
         picture: Picture::Own,
     },
     Part {
