@@ -169,8 +169,10 @@ pub(super) const PARTS: [Part; 15] = [
         has_quick: true,
         has_published: false,
         peers: &[],
-        counted: "Resident and private memory of each node's proxy, links between them, and latency of the requests beside the handshakes.",
-        settings: "No peer is in it.",
+        counted: "Resident and private memory of each node's proxy, links between them, user space only: the kernel's \
+            sockets are not in it. Latency of the requests beside the handshakes.",
+        settings: "No peer is in it. For the memory, two bounds of both nodes are raised: proxy.bounds.links to 4096 and \
+            proxy.bounds.connections to 16384.",
         picture: Picture::Bars(&[
             (
                 "memory of 2,025 pairs (MiB)",
