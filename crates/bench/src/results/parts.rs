@@ -136,8 +136,8 @@ pub(super) const PARTS: [Part; 15] = [
         has_quick: true,
         has_published: false,
         peers: ENVOY,
-        counted: "Bytes both ways, and CPU time of both proxies. TCP's own heads are not in the bytes; the control \
-            plane is not in the CPU time.",
+        counted: "Bytes both ways, below TLS as the programs count them and on the socket as the kernel does, and CPU \
+            time of both proxies. TCP's own heads are not in the bytes; the control plane is not in the CPU time.",
         settings: ENVOY_PAIRS,
         picture: Picture::Bars(&[
             (
