@@ -208,7 +208,8 @@ pub(super) const PARTS: [Part; 15] = [
         has_published: false,
         peers: &[],
         counted: "CPU time of the far node's Workers, and requests per second through both nodes.",
-        settings: "No peer is in it: links are held against HTTP/1.1 of the same Heddle.",
+        settings: "No peer is in it: links are held against HTTP/1.1 of the same Heddle. The far node runs at nice 12 on \
+            two cores that it shares with all else, so that its requests per second are of the CPU that is left over.",
         picture: Picture::Bars(&[
             (
                 "busiest Worker in the least busy one",
