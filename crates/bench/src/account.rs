@@ -3,7 +3,8 @@
 //! CPU comes from `/proc/PID/task/*/schedstat`, which counts nanoseconds, for every thread of the
 //! process and its descendants. The split into user and system time comes from `/proc/PID/stat`,
 //! which counts ticks of 10 ms; it also covers for threads that ended between two readings.
-//! Time spent in interrupts is charged to the process that was running, the same for all systems.
+//! Time spent in interrupts is charged to the process that was running, the same for all systems, unless the
+//! kernel accounts for interrupts apart (`Machine::irq_time_accounting`): then it is in no process's time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -253,9 +254,10 @@ fn parse_cores(text: &str) -> Cores {
             .filter_map(|field| field.parse().ok())
             .collect();
         let total: u64 = ticks.iter().sum();
-        // idle and iowait
+        // idle and iowait, and what the hypervisor gave to others: nothing of ours ran then
+        let steal = ticks.get(7).copied().unwrap_or(0);
         let rest: u64 = ticks.iter().skip(3).take(2).sum();
-        cores.push((total - rest, total));
+        cores.push((total - rest - steal, total));
     }
     Cores(cores)
 }

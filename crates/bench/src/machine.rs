@@ -19,6 +19,21 @@ pub(super) struct Machine {
     pub(super) memory_mib: u64,
     pub(super) kernel: String,
     pub(super) congestion_control: String,
+    pub(super) irq_time_accounting: IrqTimeAccounting,
+}
+
+/// Whether the kernel takes time spent in interrupts out of that of the process that was running. CPU time of a request
+/// compares only between machines of the same kind: what arrives from a network is dealt with in interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub(super) enum IrqTimeAccounting {
+    #[serde(rename = "y")]
+    Apart,
+    #[serde(rename = "n")]
+    WithTheProcess,
+    /// The kernel's configuration cannot be read here, or does not say.
+    #[default]
+    #[serde(rename = "unknown")]
+    Unknown,
 }
 
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
@@ -57,8 +72,38 @@ impl Machine {
                 .to_string_lossy()
                 .into_owned(),
             congestion_control: congestion_control(),
+            irq_time_accounting: kernel_configuration()
+                .map_or(IrqTimeAccounting::Unknown, |text| {
+                    IrqTimeAccounting::of(&text)
+                }),
         })
     }
+}
+
+impl IrqTimeAccounting {
+    /// That of a kernel with this configuration.
+    fn of(configuration: &str) -> IrqTimeAccounting {
+        let is = |line| configuration.lines().any(|one| one == line);
+        if is("CONFIG_IRQ_TIME_ACCOUNTING=y") {
+            IrqTimeAccounting::Apart
+        } else if is("# CONFIG_IRQ_TIME_ACCOUNTING is not set") {
+            IrqTimeAccounting::WithTheProcess
+        } else {
+            IrqTimeAccounting::Unknown
+        }
+    }
+}
+
+/// What this kernel was built with, where it says so or its package has left it behind.
+fn kernel_configuration() -> Option<String> {
+    let unpacked = Command::new("zcat").arg("/proc/config.gz").output();
+    let unpacked = unpacked.ok().filter(|output| output.status.success());
+    let text = unpacked.and_then(|output| String::from_utf8(output.stdout).ok());
+    text.or_else(|| {
+        let release = rustix::system::uname();
+        let release = release.release().to_str().ok()?;
+        fs::read_to_string(format!("/boot/config-{release}")).ok()
+    })
 }
 
 /// The value of `name : value`, the first of them.

@@ -37,6 +37,15 @@ fn cores_are_as_busy_as_their_ticks_say() {
 }
 
 #[test]
+fn stolen_time_is_not_busy_but_belongs_to_the_whole() {
+    let start = parse_cores("cpu0 10 0 10 80 0 0 0 100 0 0\n");
+    let end = parse_cores("cpu0 30 0 10 120 0 3 2 135 0 0\n");
+    assert_eq!(end.busy_since(&start), vec![0.25]);
+    // Old kernels have no such field.
+    assert_eq!(parse_cores("cpu0 10 0 10 80\n"), Cores(vec![(20, 100)]));
+}
+
+#[test]
 fn usage_is_the_difference_of_two_readings() {
     let reading = |threads: &[(u32, u64)], user_ticks, system_ticks| Reading {
         threads: threads.iter().copied().collect(),

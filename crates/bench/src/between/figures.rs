@@ -58,6 +58,7 @@ struct CallerFigureNames {
     seconds: &'static str,
     unshared: &'static str,
     failed: &'static str,
+    failed_http1: &'static str,
 }
 
 const OF_MANY: CallerFigureNames = CallerFigureNames {
@@ -67,6 +68,7 @@ const OF_MANY: CallerFigureNames = CallerFigureNames {
     seconds: "seconds_to_share",
     unshared: "not_shared",
     failed: "failed",
+    failed_http1: "http1_failed",
 };
 
 const OF_ONE: CallerFigureNames = CallerFigureNames {
@@ -76,6 +78,7 @@ const OF_ONE: CallerFigureNames = CallerFigureNames {
     seconds: "seconds_to_share_one_caller",
     unshared: "not_shared_one_caller",
     failed: "failed_one_caller",
+    failed_http1: "http1_failed_one_caller",
 };
 
 impl BetweenRuns {
@@ -109,8 +112,13 @@ impl BetweenRuns {
                 .filter(|found| found.shared_s.is_none())
                 .count();
             findings.value(names.unshared, Some(unshared as f64));
-            let failed: u64 = links.iter().flat_map(|found| found.errors.values()).sum();
-            findings.value(names.failed, Some(failed as f64));
+            findings.value(names.failed, Some(failed(links) as f64));
+            findings.value(names.failed_http1, Some(failed(http1) as f64));
+            for (way, all) in [(Transport::Link, links), (Transport::Http1, http1)] {
+                for why in spoiled(way, all) {
+                    findings.invalid(format!("{callers} callers, {}: {why}", way.name()));
+                }
+            }
         }
     }
 
@@ -137,6 +145,34 @@ impl BetweenRuns {
             "rounds": all,
         }));
     }
+}
+
+fn failed(all: &[BetweenRun]) -> u64 {
+    all.iter().flat_map(|found| found.errors.values()).sum()
+}
+
+/// Why these runs do not count, if they do not. One without a second Worker has no part in how even two are, and
+/// one in which links were never shared none in how soon: without them the figures would be better than what was found.
+fn spoiled(way: Transport, all: &[BetweenRun]) -> Vec<String> {
+    let runs = |what: fn(&BetweenRun) -> bool| all.iter().filter(|found| what(found)).count();
+    let mut why = Vec::new();
+    let mut unless_none = |count: usize, what: &str| {
+        if count > 0 {
+            why.push(format!("{count} of {} runs {what}", all.len()));
+        }
+    };
+    unless_none(runs(|found| !found.errors.is_empty()), "had failures");
+    unless_none(
+        runs(|found| found.workers.len() < 2),
+        "had no second worker",
+    );
+    if way == Transport::Link {
+        unless_none(
+            runs(|found| found.shared_s.is_none()),
+            "never shared the work",
+        );
+    }
+    why
 }
 
 /// The median of those that have the figure.
@@ -169,5 +205,32 @@ mod tests {
         assert_eq!(found(&[0.9]).max_vs_min(), None);
         assert_eq!(found(&[]).max_vs_min(), None);
         assert!(found(&[0.9, 0.0]).max_vs_min() > Some(100.0));
+    }
+
+    #[test]
+    fn runs_without_a_second_worker_unshared_or_with_failures_spoil_the_whole() {
+        let shared = BetweenRun {
+            shared_s: Some(1.0),
+            ..found(&[0.5, 0.4])
+        };
+        let alone = found(&[0.9]);
+        let mut with_failures = shared.clone();
+        with_failures.errors.insert("reset".to_owned(), 1);
+        let link = |all: &[BetweenRun]| spoiled(Transport::Link, all);
+        let http1 = |all: &[BetweenRun]| spoiled(Transport::Http1, all);
+        assert!(link(std::slice::from_ref(&shared)).is_empty());
+        assert!(http1(&[found(&[0.5, 0.1])]).is_empty());
+        assert_eq!(
+            link(&[shared.clone(), alone.clone()]),
+            [
+                "1 of 2 runs had no second worker",
+                "1 of 2 runs never shared the work"
+            ]
+        );
+        assert_eq!(http1(&[alone]), ["1 of 1 runs had no second worker"]);
+        assert_eq!(
+            http1(&[with_failures, shared]),
+            ["1 of 2 runs had failures"]
+        );
     }
 }

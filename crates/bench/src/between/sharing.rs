@@ -45,7 +45,8 @@ impl Sharing {
     }
 }
 
-/// After how many seconds there was a second Worker, and after how many it carried its part.
+/// After how many seconds there was a second Worker, and after how many it carried its part, from just before the load
+/// generator's process is started: some milliseconds before its first request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) grown_s: Option<f64>,

@@ -130,21 +130,15 @@ fn notice(
     let mut moves = 0;
     for round in 0..rounds {
         eprintln!("moves in use: round {} of {rounds}", round + 1);
-        still.push(window(stage, &target)?);
         let before = bed.moved();
-        let over = AtomicBool::new(false);
-        let outcome = thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    bed.proxy.rotate();
-                    thread::park_timeout(EVERY);
-                }
-            });
-            let outcome = window(stage, &target);
-            over.store(true, Ordering::Relaxed);
-            outcome
-        });
-        moving.push(outcome?);
+        // The other way round each time: what drifts falls on both alike.
+        if round % 2 == 0 {
+            still.push(window(stage, &target)?);
+            moving.push(window_that_moves(stage, bed, &target)?);
+        } else {
+            moving.push(window_that_moves(stage, bed, &target)?);
+            still.push(window(stage, &target)?);
+        }
         moves += bed.moved() - before;
     }
     let p999 = |all: &[Outcome]| {
@@ -173,6 +167,22 @@ fn notice(
 fn window(stage: &ElasticStage, target: &str) -> anyhow::Result<Outcome> {
     let arguments = ["--connections", "64", "--rate", RATE, "--seconds", WINDOW_S];
     stage.measure_at(target, &arguments)
+}
+
+/// The same while all connections are moved, over and over.
+fn window_that_moves(stage: &ElasticStage, bed: &Bed, target: &str) -> anyhow::Result<Outcome> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                bed.proxy.rotate();
+                thread::park_timeout(EVERY);
+            }
+        });
+        let outcome = window(stage, target);
+        over.store(true, Ordering::Relaxed);
+        outcome
+    })
 }
 
 fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {

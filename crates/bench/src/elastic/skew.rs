@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context;
 use serde_json::json;
 
 use super::stage::ElasticStage;
-use crate::findings::{Findings, failures, shown};
+use crate::findings::{Findings, shown};
 use crate::load::Outcome;
 use crate::statistics::{self, Spread};
 
@@ -13,6 +14,10 @@ use crate::statistics::{self, Spread};
 const HELD_TO_CORES: f64 = 0.8;
 /// The part of what it can do under that quota that is offered.
 const OFFERED_SHARE: f64 = 0.7;
+
+/// Where the busy connections are not on one Worker to begin with, no stealing evens anything out. Without stealing, the
+/// Worker that has them does far more than the other.
+const SKEWED_FROM: f64 = 3.0;
 
 /// How connections are placed, and whether they may move.
 struct Case {
@@ -22,19 +27,23 @@ struct Case {
     skewed: bool,
 }
 
+const EVEN: &str = "placed evenly";
+const STEALING: &str = "skewed, stealing";
+const NO_STEALING: &str = "skewed, no stealing";
+
 const CASES: [Case; 3] = [
     Case {
-        name: "placed evenly",
+        name: EVEN,
         steal: false,
         skewed: false,
     },
     Case {
-        name: "skewed, stealing",
+        name: STEALING,
         steal: true,
         skewed: true,
     },
     Case {
-        name: "skewed, no stealing",
+        name: NO_STEALING,
         steal: false,
         skewed: true,
     },
@@ -56,38 +65,28 @@ pub(super) fn run(
     let heddle = stage.heddle("min: 2, max: 2, steal: false")?;
     let best = stage.measure(&heddle, &["--connections", "64", "--seconds", "3"], 3.0)?;
     drop(heddle);
-    let rate = best.requests as f64 / best.seconds * OFFERED_SHARE;
-    let mut found: BTreeMap<&str, Vec<(f64, Outcome)>> = BTreeMap::new();
+    best.check(None)
+        .context("skew, as fast as it goes with both workers")?;
+    let rate = best.per_s() * OFFERED_SHARE;
+    let mut found = SkewRuns::default();
     for round in 0..rounds {
         eprintln!("skew: round {} of {rounds}", round + 1);
-        for case in &CASES {
-            let heddle = stage.heddle(&format!("min: 2, max: 2, steal: {}", case.steal))?;
-            let (connections, every) = if case.skewed {
-                ("128", "2")
-            } else {
-                ("64", "1")
+        // Another one first each time: what drifts falls on all alike.
+        for turn in 0..CASES.len() {
+            let case = &CASES[(round as usize + turn) % CASES.len()];
+            let outcome = load(stage, case, rate)?;
+            let run = match outcome.check(Some(rate)) {
+                Ok(()) => Some(outcome),
+                Err(why) => {
+                    findings.problem(format!(
+                        "Skew: {}, round {}: left out: {why:#}",
+                        case.name,
+                        round + 1
+                    ));
+                    None
+                }
             };
-            let rate = rate.to_string();
-            let outcome = stage.measure(
-                &heddle,
-                &[
-                    "--connections",
-                    connections,
-                    "--active-every",
-                    every,
-                    "--rate",
-                    &rate,
-                    "--warm-up",
-                    "2",
-                    "--seconds",
-                    "4",
-                ],
-                6.0,
-            )?;
-            found
-                .entry(case.name)
-                .or_default()
-                .push((ratio(&outcome), outcome));
+            found.0.entry(case.name).or_default().push(run);
         }
     }
     group.hold(None)?;
@@ -95,43 +94,87 @@ pub(super) fn run(
         "\nSkew: 64 busy connections, two workers held to {HELD_TO_CORES} cores, {rate:.0} requests/s\n  \
          (70 % of their best); after two seconds; each figure is the median of {rounds} rounds"
     ));
-    for case in &CASES {
-        let all = &found[case.name];
-        let median = |pick: fn(&(f64, Outcome)) -> f64| {
-            statistics::median(&all.iter().map(pick).collect::<Vec<_>>())
-        };
-        findings.say(format!(
-            "  {:20} busiest/least busy {:>8}   p50 {:>6} µs   p99 {:>7} µs   {}",
-            case.name,
-            shown(median(|(ratio, _)| *ratio), 2),
-            shown(median(|(_, outcome)| outcome.p50_us), 0),
-            shown(median(|(_, outcome)| outcome.p99_us), 0),
-            failures(all.iter().flat_map(|(_, outcome)| &outcome.errors)),
-        ));
-        findings.rows.push(json!({
-            "scenario": "skew",
-            "case": case.name,
-            "rounds": all.iter().map(|(ratio, outcome)| json!({
-                "busy_max_vs_min": ratio, "p50_us": outcome.p50_us, "p99_us": outcome.p99_us,
-                "requests": outcome.requests, "errors": outcome.errors, "threads": outcome.threads,
-            })).collect::<Vec<_>>(),
-        }));
-    }
-    let p99 = |case: &str| -> Vec<Option<f64>> {
-        found[case].iter().map(|(_, o)| Some(o.p99_us)).collect()
-    };
-    let p99 = statistics::ratio(&p99("skewed, stealing"), &p99("placed evenly"));
-    if let Some(p99) = &p99 {
-        // Not the ratio of the two medians above: the machine drifts between rounds.
-        findings.say(format!(
-            "  p99 skewed with stealing, in that placed evenly: {:.2} in the middle round, {:.2} to {:.2}",
-            p99.median, p99.min, p99.max
-        ));
-    }
-    let ratios: Vec<f64> = found["skewed, stealing"].iter().map(|(r, _)| *r).collect();
-    findings.ratio("busy_max_vs_min", Spread::of(&ratios));
-    findings.ratio("skew_p99_vs_even", p99);
+    found.tell(findings);
     Ok(())
+}
+
+/// One window of a Heddle of its own.
+fn load(stage: &ElasticStage, case: &Case, rate: f64) -> anyhow::Result<Outcome> {
+    let heddle = stage.heddle(&format!("min: 2, max: 2, steal: {}", case.steal))?;
+    let (connections, every) = match case.skewed {
+        true => ("128", "2"),
+        false => ("64", "1"),
+    };
+    let rate = rate.to_string();
+    let placed = ["--connections", connections, "--active-every", every];
+    let paced = ["--rate", &rate, "--warm-up", "2", "--seconds", "4"];
+    stage.measure(&heddle, &[&placed[..], &paced[..]].concat(), 6.0)
+}
+
+/// All runs, by case, in the order of rounds; none where a run does not count.
+#[derive(Debug, Default)]
+struct SkewRuns(BTreeMap<&'static str, Vec<Option<Outcome>>>);
+
+impl SkewRuns {
+    /// A figure of each round.
+    fn figures(&self, case: &str, pick: fn(&Outcome) -> f64) -> Vec<Option<f64>> {
+        let all = self.0.get(case).map_or(&[][..], Vec::as_slice);
+        all.iter().map(|run| run.as_ref().map(pick)).collect()
+    }
+
+    fn spread(&self, case: &str, pick: fn(&Outcome) -> f64) -> Option<Spread> {
+        let known: Vec<f64> = self.figures(case, pick).into_iter().flatten().collect();
+        Spread::of(&known)
+    }
+
+    fn tell(&self, findings: &mut Findings) {
+        for case in &CASES {
+            let median = |pick| self.spread(case.name, pick).map(|spread| spread.median);
+            findings.say(format!(
+                "  {:20} busiest/least busy {:>8}   p50 {:>6} µs   p99 {:>7} µs",
+                case.name,
+                shown(median(ratio), 2),
+                shown(median(|outcome| outcome.p50_us), 0),
+                shown(median(|outcome| outcome.p99_us), 0),
+            ));
+            let all = self.0.get(case.name).into_iter().flatten();
+            let row = |run: &Option<Outcome>| {
+                run.as_ref().map(|outcome| {
+                    json!({
+                        "busy_max_vs_min": ratio(outcome), "p50_us": outcome.p50_us, "p99_us": outcome.p99_us,
+                        "requests": outcome.requests, "threads": outcome.threads,
+                    })
+                })
+            };
+            findings.rows.push(json!({
+                "scenario": "skew",
+                "case": case.name,
+                "rounds": all.map(row).collect::<Vec<_>>(),
+            }));
+        }
+        let p99 = |case: &str| self.figures(case, |outcome| outcome.p99_us);
+        let p99 = statistics::ratio(&p99(STEALING), &p99(EVEN));
+        if let Some(p99) = &p99 {
+            // Not the ratio of the two medians above: the machine drifts between rounds.
+            findings.say(format!(
+                "  p99 skewed with stealing, in that placed evenly: {:.2} in the middle round, {:.2} to {:.2}",
+                p99.median, p99.min, p99.max
+            ));
+        }
+        let no_stealing = self.spread(NO_STEALING, ratio);
+        match &no_stealing {
+            Some(spread) if spread.min >= SKEWED_FROM => {}
+            Some(spread) => findings.invalid(format!(
+                "busy connections did not begin on one worker: without stealing the busiest did only {:.2} times \
+                 what the other did, {SKEWED_FROM} is the least",
+                spread.min
+            )),
+            None => findings.invalid("no round of skew without stealing counts"),
+        }
+        findings.ratio("busy_max_vs_min", self.spread(STEALING, ratio));
+        findings.value("busy_max_vs_min_no_stealing", no_stealing);
+        findings.ratio("skew_p99_vs_even", p99);
+    }
 }
 
 /// CPU time of the busiest Worker in that of the least busy one.
@@ -144,4 +187,46 @@ fn ratio(outcome: &Outcome) -> f64 {
         least = least.min(*ns);
     }
     most as f64 / least.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+
+    /// What is said of rounds in which the Workers of each case used so many nanoseconds.
+    fn told(no_stealing: &[Option<[u64; 2]>]) -> serde_json::Value {
+        let run = |used: &[u64; 2]| Outcome {
+            p99_us: 100.0,
+            threads: BTreeMap::from([
+                ("worker-0".to_owned(), used[0]),
+                ("worker-1".to_owned(), used[1]),
+                ("manager".to_owned(), 1),
+            ]),
+            ..Outcome::default()
+        };
+        let runs = |used: &[Option<[u64; 2]>]| -> Vec<Option<Outcome>> {
+            used.iter().map(|used| used.as_ref().map(run)).collect()
+        };
+        let mut found = SkewRuns::default();
+        found.0.insert(EVEN, runs(&[Some([50, 50])]));
+        found.0.insert(STEALING, runs(&[Some([60, 40])]));
+        found.0.insert(NO_STEALING, runs(no_stealing));
+        let mut findings = Findings::new("test", false, Machine::default());
+        found.tell(&mut findings);
+        serde_json::to_value(&findings).expect("findings")
+    }
+
+    #[test]
+    fn the_skew_is_a_figure_and_without_it_nothing_counts() {
+        let all = told(&[Some([90, 10]), None, Some([80, 20])]);
+        assert_eq!(all["values"]["busy_max_vs_min_no_stealing"], 6.5);
+        assert_eq!(all["ratios"]["busy_max_vs_min"], 1.5);
+        assert_eq!(all["ratios"]["skew_p99_vs_even"], 1.0);
+        assert_eq!(all["invalid"], json!([]));
+        let one_was_even = told(&[Some([90, 10]), Some([50, 50]), Some([90, 10])]);
+        assert_eq!(one_was_even["invalid"].as_array().map(Vec::len), Some(1));
+        let none = told(&[None, None]);
+        assert_eq!(none["invalid"].as_array().map(Vec::len), Some(1));
+    }
 }

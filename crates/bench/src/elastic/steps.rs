@@ -70,33 +70,42 @@ pub(super) fn run(
     findings.value("steps_grow_median_s", Spread::of(&grew.known()));
     findings.value("steps_grow_worst_s", grew.worst());
     findings.value("steps_not_grown", Some(grew.missed() as f64));
+    findings.value("steps_grow_left_out", Some(grew.left_out as f64));
     findings.value("steps_retire_median_s", Spread::of(&retired.known()));
     findings.value("steps_retire_worst_s", retired.worst());
     findings.value("steps_not_retired", Some(retired.missed() as f64));
+    findings.value("steps_retire_left_out", Some(retired.left_out as f64));
     let Timeline { samples, phases } = &timeline;
     findings.rows.push(json!({
         "scenario": "steps",
         "requests": outcome.requests,
         "errors": outcome.errors,
-        "grow_s": grew.0,
-        "retire_s": retired.0,
+        "grow_s": grew.counted,
+        "grow_left_out": grew.left_out,
+        "retire_s": retired.counted,
+        "retire_left_out": retired.left_out,
         "phases": phases,
         "workers": samples.iter().map(|s| (s.unix_ms, s.workers, s.retiring)).collect::<Vec<_>>(),
     }));
     Ok(timeline)
 }
 
-/// Seconds from the beginning of each phase until something happened; none where it did not.
+/// Seconds from the beginning of each phase until something happened.
 #[derive(Debug, Default, PartialEq)]
-struct Delays(Vec<Option<f64>>);
+struct Delays {
+    /// None where it did not happen.
+    counted: Vec<Option<f64>>,
+    /// Phases that began with what was to happen in them already there.
+    left_out: usize,
+}
 
 impl Delays {
     fn known(&self) -> Vec<f64> {
-        self.0.iter().flatten().copied().collect()
+        self.counted.iter().flatten().copied().collect()
     }
 
     fn missed(&self) -> usize {
-        self.0.iter().filter(|delay| delay.is_none()).count()
+        self.counted.iter().filter(|delay| delay.is_none()).count()
     }
 
     fn median(&self) -> Option<f64> {
@@ -119,7 +128,13 @@ impl Delays {
             parts.push(format!(
                 "{did_not} in {} of {} cycles",
                 self.missed(),
-                self.0.len()
+                self.counted.len()
+            ));
+        }
+        if self.left_out > 0 {
+            parts.push(format!(
+                "{} left out, which began with what they wait for",
+                self.left_out
             ));
         }
         format!("  {}", parts.join("; "))
@@ -127,24 +142,32 @@ impl Delays {
 }
 
 /// How long each busy phase waited for a second Worker, and each quiet one until it had gone. Phases
-/// begin quiet, and alternate.
+/// begin quiet, and alternate. A phase counts only if the last look before it found the opposite: after a busy phase to
+/// which no second Worker came there is none to go, and the first look would find a delay of nothing.
 fn delays(timeline: &Timeline) -> (Delays, Delays) {
     let Timeline { samples, phases } = timeline;
     let (mut grew, mut retired) = (Delays::default(), Delays::default());
     for (index, start) in phases.iter().enumerate().skip(1) {
         let end = phases.get(index + 1).copied().unwrap_or(f64::INFINITY);
+        let before = samples.iter().rfind(|sample| sample.unix_ms < *start);
         let mut within = samples
             .iter()
             .filter(|sample| (*start..end).contains(&sample.unix_ms));
-        let is_busy = index % 2 == 1;
-        let found = match is_busy {
-            true => within.find(|s| s.workers - s.retiring == 2),
-            false => within.find(|s| s.workers == 1),
+        let two_work = |sample: &WorkerSample| sample.workers - sample.retiring == 2;
+        let one_is_there = |sample: &WorkerSample| sample.workers == 1;
+        let (delays, counts, found) = if index % 2 == 1 {
+            let counts = before.is_some_and(one_is_there);
+            (&mut grew, counts, within.find(|sample| two_work(sample)))
+        } else {
+            let counts = before.is_some_and(two_work);
+            let gone = within.find(|sample| one_is_there(sample));
+            (&mut retired, counts, gone)
         };
-        let after = found.map(|sample| (sample.unix_ms - start) / 1e3);
-        match is_busy {
-            true => grew.0.push(after),
-            false => retired.0.push(after),
+        if counts {
+            let after = found.map(|sample| (sample.unix_ms - start) / 1e3);
+            delays.counted.push(after);
+        } else {
+            delays.left_out += 1;
         }
     }
     (grew, retired)
@@ -187,41 +210,74 @@ fn unix_ms() -> f64 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_cycle_without_a_second_worker_is_said_and_spoils_no_median() {
-        let sample = |unix_ms, workers| WorkerSample {
+    fn sample(unix_ms: f64, workers: usize) -> WorkerSample {
+        WorkerSample {
             unix_ms,
             workers,
             retiring: 0,
-        };
+        }
+    }
+
+    fn of(counted: &[Option<f64>], left_out: usize) -> Delays {
+        Delays {
+            counted: counted.to_vec(),
+            left_out,
+        }
+    }
+
+    #[test]
+    fn a_cycle_without_a_second_worker_is_said_and_spoils_no_median() {
         let timeline = Timeline {
-            // Quiet, busy, quiet, busy, quiet: the second time no Worker came.
+            // Quiet, busy, quiet, busy, quiet: the second time no Worker came, so that none could go.
             phases: vec![0.0, 1000.0, 2000.0, 3000.0, 4000.0],
             samples: vec![
+                sample(900.0, 1),
                 sample(1100.0, 1),
                 sample(1500.0, 2),
                 sample(2100.0, 2),
                 sample(2250.0, 1),
                 sample(3500.0, 1),
-                sample(4250.0, 1),
+                sample(4010.0, 1),
             ],
         };
         let (grew, retired) = delays(&timeline);
-        assert_eq!(grew, Delays(vec![Some(0.5), None]));
-        assert_eq!(retired, Delays(vec![Some(0.25), Some(0.25)]));
+        assert_eq!(grew, of(&[Some(0.5), None], 0));
+        assert_eq!(retired, of(&[Some(0.25)], 1));
         assert_eq!(
             grew.sentence("a second worker came", "no second worker"),
             "  a second worker came after 0.50 s, at worst 0.50 s; no second worker in 1 of 2 cycles"
         );
         assert_eq!(
             retired.sentence("it had gone", "it did not go"),
-            "  it had gone          after 0.25 s, at worst 0.25 s"
+            "  it had gone          after 0.25 s, at worst 0.25 s; 1 left out, which began with what they wait for"
         );
         assert_eq!(
-            Delays(vec![None; 3]).sentence("a second worker came", "no second worker"),
+            of(&[None; 3], 0).sentence("a second worker came", "no second worker"),
             "  no second worker in 3 of 3 cycles"
         );
         assert_eq!((grew.median(), grew.worst()), (Some(0.5), Some(0.5)));
-        assert_eq!(Delays(vec![None]).worst(), None);
+        assert_eq!(of(&[None], 0).worst(), None);
+    }
+
+    #[test]
+    fn a_worker_that_has_not_gone_does_not_come_in_the_next_phase() {
+        let timeline = Timeline {
+            phases: vec![0.0, 1000.0, 2000.0, 3000.0],
+            samples: vec![
+                sample(900.0, 1),
+                sample(1500.0, 2),
+                sample(2500.0, 2),
+                sample(3010.0, 2),
+            ],
+        };
+        let (grew, retired) = delays(&timeline);
+        assert_eq!(grew, of(&[Some(0.5)], 1));
+        assert_eq!(retired, of(&[None], 0));
+        // Nor is anything known of a phase before which there was no look.
+        let unseen = Timeline {
+            phases: vec![0.0, 1000.0],
+            samples: vec![sample(1001.0, 2)],
+        };
+        assert_eq!(delays(&unseen), (of(&[], 1), of(&[], 0)));
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyh
     ));
     let mut worst: Option<f64> = None;
     let mut worst_private: Option<f64> = None;
+    let mut before: Option<f64> = None;
     for protocol in ["tcp", "http"] {
         let mut all = Vec::new();
         for round in 0..rounds {
@@ -79,6 +80,10 @@ pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyh
             shown(private[1], 1),
             shown(median(|g| g.before_mib), 1),
         ));
+        before = [before, median(|g| g.before_mib)]
+            .into_iter()
+            .flatten()
+            .reduce(f64::max);
         let [near_private, far_private] = private;
         worst_private = [worst_private, near_private, far_private]
             .into_iter()
@@ -95,6 +100,7 @@ pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyh
             })).collect::<Vec<_>>(),
         }));
     }
+    findings.value("identities_before_mib", before);
     findings.value("identities_mib", worst);
     findings.value("identities_private_mib", worst_private);
     let per_pair_kib = worst.map(|mib| mib * 1024.0 / PAIRS as f64);

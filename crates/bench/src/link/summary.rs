@@ -19,7 +19,7 @@ enum Threshold {
 /// Ways of which any may be meant.
 type Ways = &'static [Way];
 
-/// A ratio: its name, the figure, whose in whose, of which requests, and its bar. Less is better in each that has
+/// A ratio: its name, the figure, whose in whose, of which requests on a busy pair, and its bar. Less is better in each that has
 /// several ways on a side: of these, the one counts that makes it the largest.
 type Ratio = (
     &'static str,
@@ -35,7 +35,7 @@ const HTTP2: Ways = &[Way::Http2Mtls];
 /// The better of them is the peer.
 const ENVOYS: Ways = &[Way::EnvoyHttp1, Way::EnvoyHttp2];
 
-const RATIOS: [Ratio; 16] = {
+const RATIOS: [Ratio; 18] = {
     use Threshold::{AtLeast, AtMost, None};
     const OVERHEAD: &str = "overhead_bytes";
     [
@@ -52,6 +52,21 @@ const RATIOS: [Ratio; 16] = {
             [LINK, HTTP1],
             CHANGING,
             AtMost(0.5),
+        ),
+        // The kernel's own count, beside what the programs say of themselves.
+        (
+            "socket_bytes_vs_http1",
+            "socket_bytes",
+            [LINK, HTTP1],
+            CONSTANT,
+            None,
+        ),
+        (
+            "socket_bytes_vs_http1_changing",
+            "socket_bytes",
+            [LINK, HTTP1],
+            CHANGING,
+            None,
         ),
         (
             "overhead_bytes_vs_http2",
@@ -176,26 +191,18 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
     findings.say("As fast as it goes, both proxies held to half a core");
     findings.say(sheet.table(&[("requests/s", "qps", 0)]));
     sheet.tell_problems(findings);
-    for (name, figure, [ours, theirs], kind, bar) in RATIOS {
-        let each = quotients(sheet, figure, [ours, theirs], kind);
-        let ratio = largest(each.iter().map(|(_, ratio)| ratio)).cloned();
-        let median = ratio.as_ref().map(|ratio| ratio.median);
-        if let (Some(found), Some(said)) = (median, bar.said()) {
-            let verdict = if bar.is_reached(found) {
-                "reached"
-            } else {
-                "MISSED"
-            };
-            findings.say(format!("{name:34} {found:5.2}, to be {said}: {verdict}"));
-        }
-        findings.ratio(name, ratio);
-        if ours.len().max(theirs.len()) > 1 {
-            for (envoy, ratio) in each {
-                let between = envoy.name().replacen("envoy-", "", 1);
-                findings.ratio(format!("{name}_{between}"), Some(ratio));
-            }
-        }
+    for (name, figure, sides, kind, bar) in RATIOS {
+        tell_ratio(
+            sheet,
+            (name, figure, sides),
+            &kind.to_string(),
+            bar,
+            findings,
+        );
     }
+    let quiet = quiet_cell(CHANGING);
+    let ratio = ("cpu_link_vs_envoy_quiet", "cpu_us", [LINK, ENVOYS]);
+    tell_ratio(sheet, ratio, &quiet, Threshold::None, findings);
     for (name, figure, way, kind) in VALUES {
         findings.value(name, sheet.spread(figure, way.name(), &kind.to_string()));
     }
@@ -203,10 +210,43 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
     let envoys = envoys.filter_map(|way| sheet.spread("cpu_us", way.name(), &CHANGING.to_string()));
     let better = envoys.min_by(|one, other| one.median.total_cmp(&other.median));
     findings.value("envoy_cpu_us", better);
-    let quiet = |way: Way| sheet.spread("cpu_us", way.name(), &quiet_cell(CHANGING));
-    findings.value("http1_mtls_quiet_cpu_us", quiet(Way::Http1Mtls));
-    findings.value("link_mtls_quiet_cpu_us", quiet(Way::LinkMtls));
+    for (name, way) in [
+        ("http1_mtls_quiet_cpu_us", Way::Http1Mtls),
+        ("link_mtls_quiet_cpu_us", Way::LinkMtls),
+        ("envoy_http1_quiet_cpu_us", Way::EnvoyHttp1),
+        ("envoy_http2_quiet_cpu_us", Way::EnvoyHttp2),
+    ] {
+        findings.value(name, sheet.spread("cpu_us", way.name(), &quiet));
+    }
     findings.rows.extend(sheet.rows());
+}
+
+/// Says one ratio of what was measured in a cell, and of each pair of Envoys by itself where it is of both.
+fn tell_ratio(
+    sheet: &Sheet,
+    (name, figure, [ours, theirs]): (&str, &'static str, [Ways; 2]),
+    cell: &str,
+    bar: Threshold,
+    findings: &mut Findings,
+) {
+    let each = quotients(sheet, figure, [ours, theirs], cell);
+    let ratio = largest(each.iter().map(|(_, ratio)| ratio)).cloned();
+    let median = ratio.as_ref().map(|ratio| ratio.median);
+    if let (Some(found), Some(said)) = (median, bar.said()) {
+        let verdict = if bar.is_reached(found) {
+            "reached"
+        } else {
+            "MISSED"
+        };
+        findings.say(format!("{name:34} {found:5.2}, to be {said}: {verdict}"));
+    }
+    findings.ratio(name, ratio);
+    if ours.len().max(theirs.len()) > 1 {
+        for (envoy, ratio) in each {
+            let between = envoy.name().replacen("envoy-", "", 1);
+            findings.ratio(format!("{name}_{between}"), Some(ratio));
+        }
+    }
 }
 
 /// The quotients of each of ours in each of theirs that were measured, with the way that makes the difference.
@@ -214,13 +254,13 @@ fn quotients(
     sheet: &Sheet,
     figure: &'static str,
     [ours, theirs]: [Ways; 2],
-    kind: RequestKind,
+    cell: &str,
 ) -> Vec<(Way, Spread)> {
     let pairs = ours
         .iter()
         .flat_map(|one| theirs.iter().map(move |other| (*one, *other)));
     let quotient = |(one, other): (Way, Way)| {
-        let ratio = sheet.ratio(figure, (one.name(), other.name()), &kind.to_string())?;
+        let ratio = sheet.ratio(figure, (one.name(), other.name()), cell)?;
         let differs = if ours.len() > 1 { one } else { other };
         Some((differs, ratio))
     };
@@ -272,6 +312,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::machine::Machine;
 
     #[test]
     fn ratios_have_names_of_their_own_and_are_of_two_ways() {
@@ -299,13 +340,42 @@ mod tests {
             sheet.add("qps", way.name(), &cell, 0, qps);
         }
         let found = |figure, sides| {
-            let each = quotients(&sheet, figure, sides, CHANGING);
+            let each = quotients(&sheet, figure, sides, &cell);
             let names: Vec<&str> = each.iter().map(|(way, _)| way.name()).collect();
             assert_eq!(names, ["envoy-http1", "envoy-http2"]);
             largest(each.iter().map(|(_, ratio)| ratio)).map(|ratio| ratio.median)
         };
         assert_eq!(found("cpu_us", [LINK, ENVOYS]), Some(0.4));
         assert_eq!(found("qps", [ENVOYS, LINK]), Some(0.5));
+    }
+
+    #[test]
+    fn pairs_that_say_little_and_the_sockets_are_held_against_peers_too() {
+        let mut sheet = Sheet::default();
+        let quiet = quiet_cell(CHANGING);
+        for (way, cpu_us) in [
+            (Way::LinkMtls, 100.0),
+            (Way::EnvoyHttp1, 400.0),
+            (Way::EnvoyHttp2, 200.0),
+        ] {
+            sheet.add("cpu_us", way.name(), &quiet, 0, cpu_us);
+        }
+        let constant = CONSTANT.to_string();
+        sheet.add("socket_bytes", Way::LinkMtls.name(), &constant, 0, 500.0);
+        sheet.add("socket_bytes", Way::Http1Mtls.name(), &constant, 0, 2_000.0);
+        let mut findings = Findings::new("test", false, Machine::default());
+        tell(&sheet, &mut findings);
+        let told = serde_json::to_value(&findings).expect("findings");
+        assert_eq!(
+            told["ratios"],
+            serde_json::json!({
+                "cpu_link_vs_envoy_quiet": 0.5,
+                "cpu_link_vs_envoy_quiet_http1": 0.25,
+                "cpu_link_vs_envoy_quiet_http2": 0.5,
+                "socket_bytes_vs_http1": 0.25,
+            })
+        );
+        assert_eq!(told["values"]["envoy_http2_quiet_cpu_us"], 200.0);
     }
 
     #[test]

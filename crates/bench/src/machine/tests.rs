@@ -13,3 +13,28 @@ fn this_machine_can_be_described() {
     let machine = Machine::describe().expect("proc");
     assert!(machine.cores >= 1 && machine.memory_mib > 0 && !machine.kernel.is_empty());
 }
+
+#[test]
+fn the_kernels_configuration_says_to_what_interrupts_are_charged() {
+    for (text, expected, json) in [
+        (
+            "CONFIG_IRQ_WORK=y\nCONFIG_IRQ_TIME_ACCOUNTING=y\n",
+            IrqTimeAccounting::Apart,
+            "\"y\"",
+        ),
+        (
+            "# CONFIG_IRQ_TIME_ACCOUNTING is not set\n",
+            IrqTimeAccounting::WithTheProcess,
+            "\"n\"",
+        ),
+        (
+            "CONFIG_IRQ_WORK=y\n",
+            IrqTimeAccounting::Unknown,
+            "\"unknown\"",
+        ),
+    ] {
+        let found = IrqTimeAccounting::of(text);
+        assert_eq!(found, expected, "{text}");
+        assert_eq!(serde_json::to_string(&found).expect("text"), json);
+    }
+}

@@ -138,8 +138,8 @@ pub(super) const PARTS: [Part; 15] = [
         has_quick: true,
         has_published: false,
         peers: ENVOY,
-        counted: "Bytes both ways, and CPU time of both proxies. TCP's own heads are not in the bytes; the control \
-            plane is not in the CPU time.",
+        counted: "Bytes both ways, below TLS as the programs count them and on the socket as the kernel does, and CPU \
+            time of both proxies. TCP's own heads are not in the bytes; the control plane is not in the CPU time.",
         settings: ENVOY_PAIRS,
         picture: Picture::Bars(&[
             (
@@ -171,8 +171,10 @@ pub(super) const PARTS: [Part; 15] = [
         has_quick: true,
         has_published: false,
         peers: &[],
-        counted: "Resident and private memory of each node's proxy, links between them, and latency of the requests beside the handshakes.",
-        settings: "No peer is in it.",
+        counted: "Resident and private memory of each node's proxy, links between them, user space only: the kernel's \
+            sockets are not in it. Latency of the requests beside the handshakes.",
+        settings: "No peer is in it. For the memory, two bounds of both nodes are raised: proxy.bounds.links to 4096 and \
+            proxy.bounds.connections to 16384.",
         picture: Picture::Bars(&[
             (
                 "memory of 2,025 pairs (MiB)",
@@ -194,7 +196,8 @@ pub(super) const PARTS: [Part; 15] = [
         has_published: false,
         peers: &[],
         counted: "Times from the beginning of a phase of load, and CPU time of Workers and Manager for a move.",
-        settings: "No peer is in it.",
+        settings: "No peer is in it. For steps and skew Heddle's control group has the highest weight, load generator and \
+            upstream have none; moves are those of the proxy's library inside the lab's program, without a group.",
         picture: Picture::Own,
     },
     Part {
@@ -207,7 +210,8 @@ pub(super) const PARTS: [Part; 15] = [
         has_published: false,
         peers: &[],
         counted: "CPU time of the far node's Workers, and requests per second through both nodes.",
-        settings: "No peer is in it: links are held against HTTP/1.1 of the same Heddle.",
+        settings: "No peer is in it: links are held against HTTP/1.1 of the same Heddle. The far node runs at nice 12 on \
+            two cores that it shares with all else, so that its requests per second are of the CPU that is left over.",
         picture: Picture::Bars(&[
             (
                 "busiest Worker in the least busy one",
