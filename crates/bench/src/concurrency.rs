@@ -43,7 +43,7 @@ pub struct Concurrency {
     run: RunOptions,
     #[command(flatten)]
     subject: Subject,
-    /// Ten runs of 60 s, as published, which take about three and a half hours; `--quick` wins over it.
+    /// Ten runs of 60 s, as published, which take about six and a half hours; `--quick` wins over it.
     #[arg(long, env = "PUBLISHED", value_parser = FalseyValueParser::new())]
     published: bool,
     /// Only these systems: heddle, envoy (ratios need both).

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::plan::SIZES;
 use super::provider::{CONSUMER, ProviderEndpoint, SERVICE, comes_through};
-use super::setups::{EnvoySetup, Waiting};
+use super::setups::{EnvoySetup, Waiting, Weights};
 use crate::authority::{Authority, identity};
 use crate::child::{Child, Confinement};
 use crate::nodes::free_address;
@@ -48,7 +49,6 @@ pub(super) fn start(
         let text = of_provider(provider, setup, listen, free_address()?, dir.path())?;
         far.push(start(provider.name, text)?);
         between.push(ProviderEndpoint {
-            address: Ipv4Addr::LOCALHOST,
             port: listen.port(),
             ..provider.clone()
         });
@@ -62,25 +62,66 @@ pub(super) fn start(
     Ok(Running::of(children, vec![target], Vec::new(), dir))
 }
 
+/// The addresses at which the Envoy of a provider listens: one, or as many as the provider is listed times. Envoy
+/// takes each of them for a host of its own.
+fn addresses(provider: &ProviderEndpoint, setup: &EnvoySetup) -> Vec<Ipv4Addr> {
+    let mut sizes = SIZES.iter().filter(|size| size.name == provider.name);
+    let times = match setup.weights {
+        Weights::Listed => sizes.next().map_or(1, |size| size.times),
+        _ => 1,
+    };
+    let address = |number| Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + number);
+    (0..times).map(address).collect()
+}
+
+/// A host of a cluster, as the template sees it.
+#[derive(Serialize)]
+struct Host {
+    address: Ipv4Addr,
+    port: u16,
+    weight: Option<u32>,
+}
+
+/// The hosts that stand for a provider.
+fn hosts(provider: &ProviderEndpoint, setup: &EnvoySetup) -> Vec<Host> {
+    let weight = match setup.weights {
+        Weights::None | Weights::Listed => None,
+        // The route weighs them.
+        _ if setup.waiting == Waiting::Clusters => None,
+        Weights::Room => Some(provider.room),
+        Weights::RoomSquared => Some(provider.room * provider.room),
+    };
+    let host = |address| Host {
+        address,
+        port: provider.port,
+        weight,
+    };
+    let addresses = addresses(provider, setup);
+    addresses.into_iter().map(host).collect()
+}
+
 /// A cluster, as the template sees it.
 #[derive(Serialize)]
-struct Cluster<'a> {
-    name: &'a str,
+struct Cluster {
+    name: &'static str,
     max_connections: u32,
-    providers: &'a [ProviderEndpoint],
+    hosts: Vec<Host>,
 }
 
 /// The clusters of the consumer's Envoy: one for all providers, or one for each.
-fn clusters<'a>(providers: &'a [ProviderEndpoint], setup: &EnvoySetup) -> Vec<Cluster<'a>> {
+fn clusters(providers: &[ProviderEndpoint], setup: &EnvoySetup) -> Vec<Cluster> {
     let of_all = |max_connections| Cluster {
         name: SERVICE,
         max_connections,
-        providers,
+        hosts: providers
+            .iter()
+            .flat_map(|provider| hosts(provider, setup))
+            .collect(),
     };
-    let of_one = |provider: &'a ProviderEndpoint| Cluster {
+    let of_one = |provider: &ProviderEndpoint| Cluster {
         name: provider.name,
         max_connections: provider.room,
-        providers: std::slice::from_ref(provider),
+        hosts: hosts(provider, setup),
     };
     match setup.waiting {
         Waiting::Provider => vec![of_all(UNLIMITED)],
@@ -123,6 +164,7 @@ fn of_provider(
         minijinja::context! {
             provider,
             setup,
+            addresses => addresses(provider, setup),
             listen_port => listen.port(),
             admin_port => admin.port(),
             dir => dir.display().to_string(),
@@ -135,6 +177,7 @@ mod tests {
     use super::*;
     use crate::concurrency::plan::ROOMS;
     use crate::concurrency::provider::providers;
+    use crate::concurrency::setups::Policy;
 
     #[test]
     fn every_configuration_names_every_provider_and_keeps_room_where_it_says_so() {
@@ -150,10 +193,6 @@ mod tests {
                     let far = far.expect("renders");
                     let port = format!("port_value: {}", provider.port);
                     assert!(near.contains(&port) && far.contains(&port), "{near}{far}");
-                    let weight = format!("load_balancing_weight: {}", provider.room);
-                    let cluster = format!("weight: {} }}", provider.room);
-                    let weighs = near.contains(&weight) || near.contains(&cluster);
-                    assert_eq!(weighs, setup.weights, "{near}");
                     let streams = format!("max_concurrent_streams: {}", provider.room);
                     let streams = far.contains(&streams);
                     assert_eq!(streams, setup.waiting == Waiting::Streams, "{far}");
@@ -166,6 +205,95 @@ mod tests {
                     assert_eq!(far.contains("HTTP2"), setup.http2);
                 }
             }
+        }
+    }
+
+    /// What the consumer's Envoy is told of its hosts: the port and the weight of each.
+    fn told(policy: Policy, http2: bool, weights: Weights) -> Vec<(u16, Option<u32>)> {
+        let room = ROOMS[1];
+        let mut candidates = EnvoySetup::candidates(&room).iter();
+        let setup = candidates.find(|setup| {
+            (setup.policy, setup.http2, setup.weights) == (policy, http2, weights)
+                && setup.waiting == Waiting::Provider
+        });
+        let setup = setup.expect("a candidate");
+        let mut found = Vec::new();
+        let address = SocketAddr::from(([127, 0, 0, 1], 8000));
+        let text = of_consumer(&providers(&room), setup, address, address, Path::new("/"));
+        let text = text.expect("renders");
+        let number = |text: &str| text.trim_end_matches([' ', '}']).parse::<u32>();
+        for line in text
+            .lines()
+            .skip_while(|line| !line.contains("lb_endpoints"))
+        {
+            if let Some((_, port)) = line.split_once("port_value: ") {
+                found.push((number(port).expect("a port") as u16, None));
+            } else if let Some((_, weight)) = line.split_once("load_balancing_weight: ") {
+                found.last_mut().expect("a host").1 = Some(number(weight).expect("a weight"));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn weights_are_the_room_or_its_square() {
+        let policy = Policy::LeastRequest;
+        let of = |weights: [u32; 3]| {
+            let ports = [9000, 9001, 9002];
+            ports.into_iter().zip(weights.map(Some)).collect::<Vec<_>>()
+        };
+        for http2 in [false, true] {
+            assert_eq!(told(policy, http2, Weights::Room), of([67, 133, 200]));
+            let squared = told(policy, http2, Weights::RoomSquared);
+            assert_eq!(squared, of([4489, 17_689, 40_000]));
+        }
+    }
+
+    #[test]
+    fn a_provider_is_listed_as_often_as_it_has_parts_of_the_room_and_listens_there() {
+        for (policy, http2) in [
+            (Policy::FullScan, false),
+            (Policy::FullScan, true),
+            (Policy::LeastRequest, false),
+        ] {
+            let ports = told(policy, http2, Weights::Listed);
+            let expected = [9000, 9001, 9001, 9002, 9002, 9002].map(|port| (port, None));
+            assert_eq!(ports, expected);
+        }
+        let room = ROOMS[1];
+        let listed = EnvoySetup::candidates(&room).iter();
+        let listed = listed.filter(|setup| setup.weights == Weights::Listed);
+        let address = SocketAddr::from(([127, 0, 0, 1], 8000));
+        for setup in listed {
+            let far = of_provider(
+                &providers(&room)[2],
+                setup,
+                address,
+                address,
+                Path::new("/"),
+            );
+            let far = far.expect("renders");
+            for listens in ["127.0.0.1", "127.0.0.2", "127.0.0.3"] {
+                let listens = format!("address: {listens}, port_value: 8000 }}");
+                assert!(far.contains(&listens), "{far}");
+            }
+        }
+    }
+
+    /// The route of a cluster for each provider weighs them.
+    #[test]
+    fn clusters_are_weighed_by_the_route() {
+        let room = ROOMS[1];
+        let mut candidates = EnvoySetup::candidates(&room).iter();
+        let setup = candidates.find(|setup| setup.waiting == Waiting::Clusters);
+        let address = SocketAddr::from(([127, 0, 0, 1], 8000));
+        let setup = setup.expect("a candidate");
+        let text = of_consumer(&providers(&room), setup, address, address, Path::new("/"));
+        let text = text.expect("renders");
+        assert!(!text.contains("load_balancing_weight"), "{text}");
+        for provider in providers(&room) {
+            let weighed = format!("name: {}, weight: {} }}", provider.name, provider.room);
+            assert!(text.contains(&weighed), "{text}");
         }
     }
 }

@@ -72,24 +72,41 @@ fn counted(runs: &[ConcurrencyRun]) -> Vec<&ConcurrencyRun> {
 /// What several runs of a setting come to: the mean of those that count, of their maxima the median. Errors, and
 /// what was most, are those of all runs.
 pub(super) fn summary(runs: &[ConcurrencyRun]) -> Option<ConcurrencyRun> {
-    let counted = counted(runs);
-    let mean = |figure: fn(&ConcurrencyRun) -> f64| mean(counted.iter().map(|run| figure(run)));
+    together(runs, &counted(runs), |figures| {
+        mean(figures.iter().copied())
+    })
+}
+
+/// What a few runs come to: the median of each figure. Errors, and what was most, are those of all runs.
+pub(super) fn medians(runs: &[ConcurrencyRun]) -> Option<ConcurrencyRun> {
+    together(runs, &runs.iter().collect::<Vec<_>>(), median)
+}
+
+/// One run for several: each figure is the middle of those that count.
+fn together(
+    runs: &[ConcurrencyRun],
+    counted: &[&ConcurrencyRun],
+    middle: fn(&[f64]) -> Option<f64>,
+) -> Option<ConcurrencyRun> {
+    let all = |figure: fn(&ConcurrencyRun) -> f64| -> Vec<f64> {
+        counted.iter().map(|run| figure(run)).collect()
+    };
+    let middle_of = |figure: fn(&ConcurrencyRun) -> f64| middle(&all(figure));
     let each = |figure: fn(&ConcurrencyRun) -> [f64; 3]| {
         let at = |index: usize| counted.iter().map(|run| figure(run)[index]).sum::<f64>();
         [0, 1, 2].map(|index| at(index) / counted.len() as f64)
     };
-    let maxima: Vec<f64> = counted.iter().map(|run| run.max_ms).collect();
     let most = |index: usize| runs.iter().map(|run| run.most_at_each[index]).max();
     Some(ConcurrencyRun {
-        qps: mean(|run| run.qps)?,
-        mean_ms: mean(|run| run.mean_ms)?,
-        p50_ms: mean(|run| run.p50_ms)?,
-        p99_ms: mean(|run| run.p99_ms)?,
-        max_ms: median(&maxima)?,
+        qps: middle_of(|run| run.qps)?,
+        mean_ms: middle_of(|run| run.mean_ms)?,
+        p50_ms: middle_of(|run| run.p50_ms)?,
+        p99_ms: middle_of(|run| run.p99_ms)?,
+        max_ms: median(&all(|run| run.max_ms))?,
         errors: runs.iter().map(|run| run.errors).sum(),
         wrong_hashes: runs.iter().map(|run| run.wrong_hashes).sum(),
-        proxy_cores: mean(|run| run.proxy_cores)?,
-        other_cores: mean(|run| run.other_cores)?,
+        proxy_cores: middle_of(|run| run.proxy_cores)?,
+        other_cores: middle_of(|run| run.other_cores)?,
         mean_at_each: each(|run| run.mean_at_each),
         most_at_each: [0, 1, 2].map(|index| most(index).unwrap_or(0)),
         throttled: each(|run| run.throttled),
@@ -155,7 +172,38 @@ impl SystemRatios {
 }
 
 /// What is less than this part apart is equal, however well it repeats.
-const SAME: f64 = 0.01;
+pub(super) const SAME: f64 = 0.01;
+
+/// The figures that are compared, by the names of their ratios, and whether more is better.
+pub(super) const COMPARED: [(&str, bool); 3] = [("qps", true), ("p99", false), ("max", false)];
+
+/// Compares a system with each of several, and takes for each figure the comparison that leaves it least: by the
+/// names of the ratios, with the place of the other system among them.
+pub(super) fn least_left(
+    ours: &[ConcurrencyRun],
+    theirs: &[&[ConcurrencyRun]],
+) -> BTreeMap<&'static str, (usize, SystemRatios)> {
+    let mut least: BTreeMap<&'static str, (usize, SystemRatios)> = BTreeMap::new();
+    for (index, theirs) in theirs.iter().enumerate() {
+        let mut found = compared(ours, theirs);
+        for (name, more_is_better) in COMPARED {
+            let Some(found) = found.remove(name) else {
+                continue;
+            };
+            let leaves_less = |before: &SystemRatios| {
+                let more = found.ratio > before.ratio;
+                found.ratio != before.ratio && more != more_is_better
+            };
+            if least
+                .get(name)
+                .is_none_or(|(_, before)| leaves_less(before))
+            {
+                least.insert(name, (index, found));
+            }
+        }
+    }
+    least
+}
 
 /// Compares two systems in one setting by requests per second, p99 and maximum: by the names of the ratios.
 pub(super) fn compared(

@@ -4,15 +4,21 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::figures::{ConcurrencyRun, SystemRatios, compared, deviation, summary};
+use super::figures::{
+    COMPARED, ConcurrencyRun, SystemRatios, compared, deviation, least_left, summary,
+};
 use super::plan::{ConcurrencyPlan, MOST_OF_A_CORE, Room, SIZES, WAIT_MS};
-use super::setups::EnvoySetup;
+use super::setups::{BestSetups, EnvoySetup};
 use crate::findings::{Findings, shown};
+use screened::screened;
+
+pub(super) use screened::Screened;
+
+mod screened;
 
 /// What stands for a system where there is no proxy.
 pub(super) const CEILING: &str = "no proxy";
 const HEDDLE: &str = "heddle";
-const ENVOY: &str = "envoy";
 
 /// How long providers wait, and what processor time they have.
 #[derive(Debug, Clone, Default)]
@@ -35,22 +41,15 @@ pub(super) struct RoomReport {
     pub(super) third_cores: f64,
     /// How long each run counted, in seconds.
     pub(super) window_s: f64,
-    /// Why they have none.
+    /// Likewise when configurations of Envoy were screened.
+    pub(super) screening_s: f64,
+    /// Why providers have no quotas.
     pub(super) no_quotas: Option<String>,
     pub(super) screened: Vec<Screened>,
-    /// The best configuration of Envoy for so many connections.
-    pub(super) best: BTreeMap<u32, EnvoySetup>,
-    /// By connections and system.
-    pub(super) runs: BTreeMap<(u32, String), Vec<ConcurrencyRun>>,
-}
-
-/// A configuration of Envoy that was tried.
-pub(super) struct Screened {
-    pub(super) connections: u32,
-    pub(super) setup: EnvoySetup,
-    pub(super) run: Option<ConcurrencyRun>,
-    /// Why there is no run.
-    pub(super) failure: Option<String>,
+    /// The best configurations of Envoy for so many connections.
+    pub(super) best: BTreeMap<u32, BestSetups>,
+    /// By connections, system, and the configuration of Envoy.
+    pub(super) runs: BTreeMap<(u32, String, Option<EnvoySetup>), Vec<ConcurrencyRun>>,
 }
 
 impl RoomReport {
@@ -60,9 +59,37 @@ impl RoomReport {
         runs.map(ConcurrencyRun::busiest_core).fold(0.0, f64::max)
     }
 
+    /// The runs of a system that has one configuration.
     fn runs_of(&self, connections: u32, system: &str) -> &[ConcurrencyRun] {
-        let runs = self.runs.get(&(connections, system.to_owned()));
+        let runs = self.runs.get(&(connections, system.to_owned(), None));
         runs.map_or(&[], Vec::as_slice)
+    }
+
+    /// The runs of each Envoy that ran in full.
+    fn envoys(&self, connections: u32) -> Vec<(&EnvoySetup, &[ConcurrencyRun])> {
+        let here = self.runs.iter().filter(|((at, ..), _)| *at == connections);
+        here.filter_map(|((.., setup), runs)| Some((setup.as_ref()?, runs.as_slice())))
+            .collect()
+    }
+
+    /// Heddle's figures in those of the Envoy that leaves it least in each, with that Envoy.
+    fn beside_envoy(
+        &self,
+        connections: u32,
+    ) -> BTreeMap<&'static str, (&EnvoySetup, SystemRatios)> {
+        let envoys = self.envoys(connections);
+        let runs: Vec<_> = envoys.iter().map(|(_, runs)| *runs).collect();
+        let least = least_left(self.runs_of(connections, HEDDLE), &runs);
+        let named = least.into_iter();
+        named
+            .map(|(name, (index, found))| (name, (envoys[index].0, found)))
+            .collect()
+    }
+
+    /// The figures in which a configuration of Envoy was the best when it was screened.
+    fn best_in(&self, connections: u32, setup: &EnvoySetup) -> Vec<&'static str> {
+        let best = self.best.get(&connections);
+        best.map(|best| best.figures_of(setup)).unwrap_or_default()
     }
 
     /// The end of the names of this room's figures.
@@ -120,6 +147,14 @@ pub(super) fn rooms(plan: &ConcurrencyPlan, rooms: &[RoomReport], findings: &mut
     wrong
 }
 
+/// What a report calls a system, with its configuration where it has several.
+fn called(system: &str, setup: Option<&EnvoySetup>) -> String {
+    match setup {
+        Some(setup) => format!("{system} ({})", setup.name()),
+        None => system.to_owned(),
+    }
+}
+
 fn quotas(report: &RoomReport, most: u32, findings: &mut Findings) {
     if let Some(reason) = &report.no_quotas {
         findings.say(format!("  Providers are all of one size: {reason}"));
@@ -127,14 +162,16 @@ fn quotas(report: &RoomReport, most: u32, findings: &mut Findings) {
     }
     let quota = |(quota, size): (&f64, &super::plan::Size)| format!("{} {quota:.3}", size.name);
     let quotas: Vec<String> = report.quotas.iter().zip(&SIZES).map(quota).collect();
-    let used_up = |system: &str| {
-        let found = summary(report.runs_of(most, system))?;
+    let used_up = |name: String, runs: &[ConcurrencyRun]| {
+        let found = summary(runs)?;
         let parts = found.throttled.map(|part| format!("{:.0}", part * 100.0));
-        Some(format!("{system} {} %", parts.join("/")))
+        Some(format!("{name} {} %", parts.join("/")))
     };
-    let used_up: Vec<String> = [HEDDLE, ENVOY, CEILING]
-        .into_iter()
-        .filter_map(used_up)
+    let used_up: Vec<String> = report
+        .runs
+        .iter()
+        .filter(|((connections, ..), _)| *connections == most)
+        .filter_map(|((_, system, setup), runs)| used_up(called(system, setup.as_ref()), runs))
         .collect();
     let of_need = report.quotas.first().unwrap_or(&0.0) / report.third_cores;
     findings.say(format!(
@@ -142,7 +179,7 @@ fn quotas(report: &RoomReport, most: u32, findings: &mut Findings) {
          connections in so many periods of 100 ms: {}",
         quotas.join(", "),
         of_need * 100.0,
-        used_up.join(", ")
+        used_up.join("; ")
     ));
     let name = format!("small_quota_in_its_need{}", report.suffix());
     findings.value(name, Some(of_need));
@@ -153,55 +190,13 @@ fn quotas(report: &RoomReport, most: u32, findings: &mut Findings) {
     }
 }
 
-fn screened(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
-    findings.say(format!(
-        "  Configurations of Envoy, {} s each (* the best, which runs in full):",
-        plan.screening_s
-    ));
-    findings.say(format!(
-        "  {:>11}  {:52} {:>7} {:>7} {:>7} {:>7} {:>7}  {:>13}",
-        "connections", "configuration", "QPS", "mean ms", "p99", "max", "errors", "most at each"
-    ));
-    let mut all: Vec<&Screened> = report.screened.iter().collect();
-    all.sort_by_key(|one| one.connections);
-    for one in all {
-        let best = report.best.get(&one.connections) == Some(&one.setup);
-        let name = format!("{}{}", if best { "*" } else { " " }, one.setup.name());
-        let connections = one.connections;
-        findings.say(match &one.run {
-            Some(run) => format!(
-                "  {connections:>11}  {name:52} {:>7.0} {:>7.1} {:>7.1} {:>7.1} {:>7}  {:>13}",
-                run.qps,
-                run.mean_ms,
-                run.p99_ms,
-                run.max_ms,
-                run.errors,
-                run.most_at_each.map(|most| most.to_string()).join("/")
-            ),
-            None => format!(
-                "  {connections:>11}  {name:52} not measured: {}",
-                one.failure.as_deref().unwrap_or("no run")
-            ),
-        });
-        findings.rows.push(json!({
-            "room": report.room.name,
-            "connections": connections,
-            "screened": one.setup,
-            "name": one.setup.name(),
-            "best": best,
-            "found": one.run,
-            "failure": one.failure,
-        }));
-    }
-}
-
 fn table(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
     findings.say(format!(
         "  {} runs of {} s, less the best and the worst:",
         plan.runs, report.window_s
     ));
     findings.say(format!(
-        "  {:>11}  {:8} {:>7} {:>5} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>6}  {:>13}  {}",
+        "  {:>11}  {:8} {:>7} {:>5} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>6}  {:>13}  {:11}  {}",
         "connections",
         "system",
         "QPS",
@@ -214,15 +209,16 @@ fn table(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
         "errors",
         "hashes",
         "most at each",
-        "cores"
+        "cores",
+        "configuration"
     ));
-    for ((connections, system), runs) in &report.runs {
+    for ((connections, system, setup), runs) in &report.runs {
         let Some(run) = summary(runs) else { continue };
         let ceiling = summary(report.runs_of(*connections, CEILING));
         let of_ceiling = ceiling.map(|ceiling| run.qps / ceiling.qps);
         findings.say(format!(
             "  {connections:>11}  {system:8} {:>7.0} {:>5.0} {:>8} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>7} {:>6}  {:>13}  \
-             {:.2} + {:.2}",
+             {:.2} + {:.2}  {}",
             run.qps,
             deviation(runs, |run| run.qps),
             shown(of_ceiling, 2),
@@ -235,64 +231,85 @@ fn table(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
             run.most_at_each.map(|most| most.to_string()).join("/"),
             run.proxy_cores,
             run.other_cores,
+            setup.as_ref().map_or_else(String::new, EnvoySetup::name),
         ));
-        let setup = report.best.get(connections).filter(|_| system == ENVOY);
+        let best_in = setup.as_ref();
+        let best_in = best_in.map(|setup| report.best_in(*connections, setup));
         findings.rows.push(json!({
             "room": report.room,
             "connections": connections,
             "system": system,
-            "setup": setup.map(EnvoySetup::name),
+            "setup": setup.as_ref().map(EnvoySetup::name),
+            "best_in": best_in,
             "qps_vs_ceiling": of_ceiling,
-            "vs_envoy_best": (system == HEDDLE)
-                .then(|| compared(runs, report.runs_of(*connections, ENVOY))),
+            "vs_envoy_best": (system == HEDDLE).then(|| beside(report, *connections)),
             "found": run,
             "runs": runs,
         }));
     }
     for &connections in plan.connections {
-        let beside = compared(
-            report.runs_of(connections, HEDDLE),
-            report.runs_of(connections, ENVOY),
-        );
-        let said = ["qps", "p99", "max"].into_iter().filter_map(|name| {
-            let SystemRatios { ratio, verdict, .. } = beside.get(name)?;
-            Some(format!("{name} {ratio:.2}, {}", verdict.word()))
+        let found = report.beside_envoy(connections);
+        let said = COMPARED.into_iter().filter_map(|(name, _)| {
+            let (setup, SystemRatios { ratio, verdict, .. }) = found.get(name)?;
+            Some(format!(
+                "{name} {ratio:.2}, {} ({})",
+                verdict.word(),
+                setup.name()
+            ))
         });
         let said: Vec<String> = said.collect();
-        if let (false, Some(best)) = (said.is_empty(), report.best.get(&connections)) {
+        if !said.is_empty() {
             findings.say(format!(
-                "  {connections:>11}  heddle in the best Envoy ({}): {}",
-                best.name(),
+                "  {connections:>11}  heddle in the Envoy that leaves it least: {}",
                 said.join("; ")
             ));
         }
     }
 }
 
+/// Heddle beside the best Envoys, figure by figure, for programs that read it.
+fn beside(report: &RoomReport, connections: u32) -> serde_json::Value {
+    let found = report.beside_envoy(connections).into_iter();
+    let rows = found.map(|(name, (setup, found))| {
+        let SystemRatios {
+            ratio,
+            verdict,
+            rounds,
+        } = found;
+        let row = json!({
+            "setup": setup.name(),
+            "ratio": ratio,
+            "verdict": verdict,
+            "rounds": rounds,
+        });
+        (name.to_owned(), row)
+    });
+    serde_json::Value::Object(rows.collect())
+}
+
 /// The ratios by their names: those with the most connections, which bars are about, and those of the others.
 fn named(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
     let suffix = report.suffix();
     for &connections in plan.connections {
-        let heddle = report.runs_of(connections, HEDDLE);
-        let beside = compared(heddle, report.runs_of(connections, ENVOY));
-        for (name, found) in beside {
+        for (name, (_, found)) in report.beside_envoy(connections) {
             let name = format!("{name}_vs_envoy_best_{connections}{suffix}");
             findings.ratio(name, found.spread());
         }
         let ceiling = report.runs_of(connections, CEILING);
-        let of_ceiling = |system: &str| {
-            let found = compared(report.runs_of(connections, system), ceiling);
-            found.get("qps").and_then(SystemRatios::spread)
-        };
+        let of_ceiling = |runs: &[ConcurrencyRun]| compared(runs, ceiling).remove("qps");
+        let envoys = report.envoys(connections).into_iter();
+        let envoys = envoys.filter_map(|(_, runs)| of_ceiling(runs));
+        let best = envoys.max_by(|one, other| one.ratio.total_cmp(&other.ratio));
+        let heddle = of_ceiling(report.runs_of(connections, HEDDLE));
         let at = if connections == plan.most_connections() {
             String::new()
         } else {
             format!("_{connections}")
         };
-        let name = format!("qps_vs_ceiling{at}{suffix}");
-        findings.ratio(name, of_ceiling(HEDDLE));
-        let name = format!("envoy_best_qps_vs_ceiling{at}{suffix}");
-        findings.ratio(name, of_ceiling(ENVOY));
+        for (name, found) in [("qps", heddle), ("envoy_best_qps", best)] {
+            let name = format!("{name}_vs_ceiling{at}{suffix}");
+            findings.ratio(name, found.as_ref().and_then(SystemRatios::spread));
+        }
     }
 }
 
@@ -314,78 +331,4 @@ fn failures(report: &RoomReport, findings: &mut Findings) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::concurrency::figures::run;
-    use crate::concurrency::plan::ROOMS;
-    use crate::machine::Machine;
-
-    fn report(room: Room, errors: u64) -> RoomReport {
-        let mut runs = BTreeMap::new();
-        for &connections in ConcurrencyPlan::quick().connections {
-            let four = |qps, max_ms, errors| vec![run(qps, max_ms, errors); 4];
-            runs.insert((connections, HEDDLE.to_owned()), four(950.0, 8.0, errors));
-            runs.insert((connections, ENVOY.to_owned()), four(760.0, 10.0, 0));
-            runs.insert((connections, CEILING.to_owned()), four(1000.0, 5.0, 0));
-        }
-        RoomReport {
-            room,
-            quotas: vec![0.1, 0.2, 0.3],
-            third_cores: 0.11,
-            window_s: 4.0,
-            no_quotas: None,
-            screened: Vec::new(),
-            best: BTreeMap::from([(512, EnvoySetup::candidates(&room)[0])]),
-            runs,
-        }
-    }
-
-    fn told(errors: u64) -> (u64, serde_json::Value) {
-        let machine = Machine::describe().expect("a machine");
-        let mut findings = Findings::new("concurrency", true, machine);
-        let all = ROOMS.map(|room| report(room, errors));
-        let wrong = rooms(&ConcurrencyPlan::quick(), &all, &mut findings);
-        (wrong, serde_json::to_value(&findings).expect("JSON"))
-    }
-
-    #[test]
-    fn ratios_have_the_names_of_the_documentation_in_both_rooms() {
-        let (wrong, found) = told(0);
-        assert_eq!(wrong, 0);
-        let ratio = |name: &str| found["ratios"][name].as_f64().expect(name);
-        for suffix in ["", "_room"] {
-            assert_eq!(ratio(&format!("qps_vs_ceiling{suffix}")), 0.95);
-            assert_eq!(ratio(&format!("qps_vs_ceiling_128{suffix}")), 0.95);
-            assert_eq!(ratio(&format!("qps_vs_envoy_best_512{suffix}")), 1.25);
-            assert_eq!(ratio(&format!("p99_vs_envoy_best_512{suffix}")), 1.0);
-            assert_eq!(ratio(&format!("max_vs_envoy_best_256{suffix}")), 0.8);
-        }
-        let row = &found["rows"][1];
-        assert_eq!(row["system"], HEDDLE);
-        assert_eq!(row["vs_envoy_best"]["p99"]["verdict"], "equal");
-        assert_eq!(row["vs_envoy_best"]["qps"]["verdict"], "better");
-    }
-
-    #[test]
-    fn quotas_that_do_not_bind_make_it_invalid() {
-        let machine = Machine::describe().expect("a machine");
-        let mut findings = Findings::new("concurrency", true, machine);
-        let loose = RoomReport {
-            third_cores: 0.09,
-            ..report(ROOMS[1], 0)
-        };
-        rooms(&ConcurrencyPlan::quick(), &[loose], &mut findings);
-        let found = serde_json::to_value(&findings).expect("JSON");
-        let value = found["values"]["small_quota_in_its_need_room"].as_f64();
-        assert!(value.is_some_and(|value| value > 1.1), "{value:?}");
-        assert_eq!(found["invalid"].as_array().map(Vec::len), Some(1));
-    }
-
-    #[test]
-    fn one_failure_fails_the_experiment() {
-        let (wrong, found) = told(1);
-        assert_eq!(wrong, 2 * 3 * 4);
-        assert_eq!(found["values"]["failed_room"], 12.0);
-        assert_eq!(found["values"]["wrong_hashes"], 0.0);
-    }
-}
+mod tests;

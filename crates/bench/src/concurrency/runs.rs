@@ -12,7 +12,7 @@ use super::plan::{
 };
 use super::registry::Abilities;
 use super::report::{self, RoomReport, Scale, Screened};
-use super::setups::{EnvoySetup, best};
+use super::setups::{EnvoySetup, best, may_be_best};
 use super::stage::{ConcurrencyStage, LoadProfile};
 use crate::findings::Findings;
 use crate::systems::{ProxyKind, Running, System};
@@ -152,22 +152,25 @@ impl ConcurrencyExperiment<'_> {
             quotas: stage.hold(SMALL_QUOTA * scale.third_cores)?,
             third_cores: scale.third_cores,
             window_s: self.plan.window_s(scale.wait_ms),
+            screening_s: self.plan.screening_s(scale.wait_ms),
             no_quotas: stage.no_groups.clone(),
             ..RoomReport::of(*room)
         };
         report.screened = self.screen(&stage, room, scale.wait_ms)?;
         for &connections in self.plan.connections {
-            let of = report.screened.iter();
-            let of: Vec<&Screened> = of.filter(|one| one.connections == connections).collect();
-            let runs: Vec<_> = of.iter().map(|one| one.run).collect();
-            let best = best(&runs).map(|index| of[index].setup);
+            let here = report.screened.iter();
+            let here = here.filter(|one| one.connections == connections);
+            let shown: Vec<_> = here
+                .filter_map(|one| Some((one.setup, one.shown()?)))
+                .collect();
+            let best = best(&shown);
             report.best.extend(best.map(|best| (connections, best)));
         }
         self.measure(&stage, &mut report, scale.wait_ms)?;
         Ok(report)
     }
 
-    /// Each configuration of Envoy for a while with each number of connections.
+    /// Each configuration of Envoy with each number of connections, in several runs as long as those that follow.
     fn screen(
         &self,
         stage: &ConcurrencyStage,
@@ -175,6 +178,8 @@ impl ConcurrencyExperiment<'_> {
         wait_ms: u64,
     ) -> anyhow::Result<Vec<Screened>> {
         let mut found = Vec::new();
+        // By connections, the most requests per second that a configuration has shown.
+        let mut most: BTreeMap<u32, f64> = BTreeMap::new();
         for contender in self.candidates(room) {
             let Some(setup) = contender.setup else {
                 continue;
@@ -184,22 +189,53 @@ impl ConcurrencyExperiment<'_> {
             // One that fails too much says so below.
             drop(self.fill(&running, stage, wait_ms));
             for &connections in self.plan.connections {
-                let load = self.plan.load(connections, wait_ms, self.plan.screening_s);
-                // One that fails too much ends its load generator: it is not the best.
-                let run = stage.load(&running, load);
-                found.push(Screened {
-                    connections,
-                    setup,
-                    failure: run.as_ref().err().map(|error| format!("{error:#}")),
-                    run: run.ok().map(|run| ConcurrencyRun::of(&run)),
-                });
-                rest(wait_ms);
+                let most = most.entry(connections).or_default();
+                let screened =
+                    self.screen_one(stage, &running, (connections, setup), wait_ms, *most);
+                let sound = screened.shown().filter(ConcurrencyRun::is_right);
+                *most = sound.map_or(*most, |shown| most.max(shown.qps));
+                found.push(screened);
             }
         }
         Ok(found)
     }
 
-    /// Every run of a room: Heddle, the Envoy that is best with so many connections, and no proxy at all.
+    /// The runs of a configuration that is being screened; one only where the first shows that it is not the best.
+    fn screen_one(
+        &self,
+        stage: &ConcurrencyStage,
+        running: &Running,
+        (connections, setup): (u32, EnvoySetup),
+        wait_ms: u64,
+        most: f64,
+    ) -> Screened {
+        let window_s = self.plan.screening_s(wait_ms);
+        let load = self.plan.load(connections, wait_ms, window_s);
+        let mut screened = Screened {
+            connections,
+            setup,
+            runs: Vec::new(),
+            failure: None,
+        };
+        while screened.runs.len() < self.plan.screening_runs {
+            // One that fails too much ends its load generator: it is not the best.
+            let loaded = stage.load(running, load);
+            rest(wait_ms);
+            match loaded {
+                Ok(found) => screened.runs.push(ConcurrencyRun::of(&found)),
+                Err(error) => {
+                    screened.failure = Some(format!("{error:#}"));
+                    break;
+                }
+            }
+            if !may_be_best(&screened.runs[0], most) {
+                break;
+            }
+        }
+        screened
+    }
+
+    /// Every run of a room: Heddle, the Envoys that are the best with so many connections, and no proxy at all.
     fn measure(
         &self,
         stage: &ConcurrencyStage,
@@ -208,8 +244,13 @@ impl ConcurrencyExperiment<'_> {
     ) -> anyhow::Result<()> {
         let room = report.room;
         let wanted = |contender: &Contender| {
-            let best = |setup| report.best.values().any(|best| *best == setup);
-            contender.setup.is_none_or(best)
+            let chosen = |setup| {
+                report
+                    .best
+                    .values()
+                    .any(|best| best.each().contains(&setup))
+            };
+            contender.setup.is_none_or(chosen)
         };
         let mut running = Vec::new();
         for contender in self.candidates(&room).into_iter().filter(wanted) {
@@ -220,10 +261,11 @@ impl ConcurrencyExperiment<'_> {
         for number in 0..self.plan.runs {
             eprintln!("{}: run {} of {}", room.name, number + 1, self.plan.runs);
             for &connections in self.plan.connections {
-                let best = report.best.get(&connections).copied();
-                let here = running
-                    .iter()
-                    .filter(|(_, contender)| contender.setup.is_none() || contender.setup == best);
+                let best = report.best.get(&connections);
+                let chosen = best.map(|best| best.each()).unwrap_or_default();
+                let here = running.iter().filter(|(_, contender)| {
+                    contender.setup.is_none_or(|setup| chosen.contains(&setup))
+                });
                 let here: Vec<_> = here.collect();
                 let load = self.plan.load(connections, wait_ms, report.window_s);
                 let mut fastest: Option<ConcurrencyRun> = None;
@@ -231,7 +273,7 @@ impl ConcurrencyExperiment<'_> {
                 for turn in 0..here.len() {
                     let (running, contender) = here[(turn + number) % here.len()];
                     let found = ConcurrencyRun::of(&stage.load(running, load)?);
-                    report.add(connections, &contender.system.name, found);
+                    report.add(connections, &contender.system.name, contender.setup, found);
                     if fastest.is_none_or(|fastest| found.qps > fastest.qps) {
                         fastest = Some(found);
                     }
@@ -240,7 +282,12 @@ impl ConcurrencyExperiment<'_> {
                 // The ceiling: as many at each provider as the fastest had there.
                 let at = fastest.map_or([1.0; 3], |fastest| fastest.mean_at_each);
                 let direct = stage.load_directly(shared_out(connections, at), load)?;
-                report.add(connections, report::CEILING, ConcurrencyRun::of(&direct));
+                report.add(
+                    connections,
+                    report::CEILING,
+                    None,
+                    ConcurrencyRun::of(&direct),
+                );
                 rest(wait_ms);
             }
         }
@@ -283,6 +330,7 @@ impl RoomReport {
             quotas: Vec::new(),
             third_cores: 0.0,
             window_s: 0.0,
+            screening_s: 0.0,
             no_quotas: None,
             screened: Vec::new(),
             best: BTreeMap::new(),
@@ -290,8 +338,14 @@ impl RoomReport {
         }
     }
 
-    fn add(&mut self, connections: u32, system: &str, run: ConcurrencyRun) {
-        let setting = (connections, system.to_owned());
+    fn add(
+        &mut self,
+        connections: u32,
+        system: &str,
+        setup: Option<EnvoySetup>,
+        run: ConcurrencyRun,
+    ) {
+        let setting = (connections, system.to_owned(), setup);
         self.runs.entry(setting).or_default().push(run);
     }
 }

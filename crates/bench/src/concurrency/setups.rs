@@ -1,15 +1,19 @@
-//! Configurations of Envoy that an expert would try, and the choice of the best one for each setting.
+//! Configurations of Envoy that an expert would try, and the choice of the best ones for each setting: one by
+//! requests per second, one by p99, one by the maximum.
 
 use serde::Serialize;
 
-use super::figures::ConcurrencyRun;
+use super::figures::{ConcurrencyRun, SAME};
 use super::plan::Room;
 
-/// Runs whose requests per second differ by less than this part carry the same: latency decides then.
+/// Setups whose requests per second differ by less than this part carry the same: latency decides then.
 const SAME_QPS: f64 = 0.01;
+/// A setup that carries less than the most by more than this part in its first run is not run again: it could not
+/// come within [`SAME_QPS`].
+const FAR_BEHIND: f64 = 0.03;
 
 /// How an Envoy picks a provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(super) enum Policy {
     LeastRequest,
@@ -20,7 +24,7 @@ pub(super) enum Policy {
 }
 
 /// Where requests wait for which a provider has no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Waiting {
     /// At the provider: circuit breakers are wide open.
@@ -33,18 +37,34 @@ pub(super) enum Waiting {
     Clusters,
 }
 
+/// What Envoy is told of the sizes of providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Weights {
+    /// Nothing: they are all alike.
+    None,
+    /// The weight of each is its room. Least request picks by weight / (active requests + 1), so that with this
+    /// weight full providers of unequal room have equally many requests.
+    Room,
+    /// The weight of each is the square of its room: with least request, full providers have requests in the
+    /// proportions of their room.
+    RoomSquared,
+    /// Weights are equal, and each provider is listed once for each part of the room that it has, at addresses of
+    /// its own. Least request scans all hosts only where weights are equal.
+    Listed,
+}
+
 /// A configuration of all Envoys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct EnvoySetup {
     pub(super) policy: Policy,
     /// Whether they speak HTTP/2 with each other.
     pub(super) http2: bool,
     pub(super) waiting: Waiting,
-    /// Whether providers have the weights of their room.
-    pub(super) weights: bool,
+    pub(super) weights: Weights,
 }
 
-const fn open(policy: Policy, http2: bool, weights: bool) -> EnvoySetup {
+const fn open(policy: Policy, http2: bool, weights: Weights) -> EnvoySetup {
     EnvoySetup {
         policy,
         http2,
@@ -58,23 +78,29 @@ const fn streams(policy: Policy) -> EnvoySetup {
         policy,
         http2: true,
         waiting: Waiting::Streams,
-        weights: true,
+        weights: Weights::Room,
     }
 }
 
 /// Where no proxy is told of room.
-const UNTOLD: [EnvoySetup; 7] = [
-    open(Policy::LeastRequest, false, false),
-    open(Policy::FullScan, false, false),
-    open(Policy::RoundRobin, false, false),
-    open(Policy::Random, false, false),
-    open(Policy::LeastRequest, true, false),
-    open(Policy::RoundRobin, true, false),
-    open(Policy::Random, true, false),
+const UNTOLD: [EnvoySetup; 8] = [
+    open(Policy::FullScan, false, Weights::None),
+    open(Policy::FullScan, true, Weights::None),
+    open(Policy::LeastRequest, false, Weights::None),
+    open(Policy::LeastRequest, true, Weights::None),
+    open(Policy::RoundRobin, false, Weights::None),
+    open(Policy::RoundRobin, true, Weights::None),
+    open(Policy::Random, false, Weights::None),
+    open(Policy::Random, true, Weights::None),
 ];
 
-/// Where it is known.
-const TOLD: [EnvoySetup; 8] = [
+/// Where it is known. Those that should do well are first: what is far behind them is run only once.
+const TOLD: [EnvoySetup; 14] = [
+    open(Policy::FullScan, false, Weights::Listed),
+    open(Policy::FullScan, true, Weights::Listed),
+    open(Policy::LeastRequest, false, Weights::RoomSquared),
+    open(Policy::LeastRequest, true, Weights::RoomSquared),
+    open(Policy::LeastRequest, false, Weights::Listed),
     streams(Policy::LeastRequest),
     streams(Policy::RoundRobin),
     streams(Policy::Random),
@@ -82,12 +108,13 @@ const TOLD: [EnvoySetup; 8] = [
         policy: Policy::Random,
         http2: false,
         waiting: Waiting::Clusters,
-        weights: true,
+        weights: Weights::Room,
     },
-    open(Policy::LeastRequest, false, true),
-    open(Policy::RoundRobin, false, true),
-    open(Policy::Random, false, true),
-    open(Policy::RoundRobin, true, true),
+    open(Policy::LeastRequest, false, Weights::Room),
+    open(Policy::LeastRequest, true, Weights::Room),
+    open(Policy::RoundRobin, false, Weights::Room),
+    open(Policy::RoundRobin, true, Weights::Room),
+    open(Policy::Random, false, Weights::Room),
 ];
 
 impl EnvoySetup {
@@ -110,69 +137,72 @@ impl EnvoySetup {
             Waiting::Streams => ", streams for room",
             Waiting::Clusters => ", connections for room",
         };
-        let weights = if self.weights { ", weights" } else { "" };
+        let weights = match self.weights {
+            Weights::None => "",
+            Weights::Room => ", weights",
+            Weights::RoomSquared => ", weights squared",
+            Weights::Listed => ", listed by size",
+        };
         format!("{policy}, {protocol}{waiting}{weights}")
     }
 }
 
-/// Which run is the best: without errors, the most requests per second; of those that carry as much, the one with
-/// the lowest p99.
-pub(super) fn best(runs: &[Option<ConcurrencyRun>]) -> Option<usize> {
-    let sound = || {
-        let sound = runs.iter().enumerate();
-        sound.filter_map(|(index, run)| Some((index, run.filter(ConcurrencyRun::is_right)?)))
+/// The setups that run in full: the best in each figure, which may be one and the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BestSetups {
+    qps: EnvoySetup,
+    p99: EnvoySetup,
+    max: EnvoySetup,
+}
+
+impl BestSetups {
+    /// Each of them once.
+    pub(super) fn each(&self) -> Vec<EnvoySetup> {
+        let mut setups = vec![self.qps, self.p99, self.max];
+        setups.sort();
+        setups.dedup();
+        setups
+    }
+
+    /// The names of the figures in which a setup is the best.
+    pub(super) fn figures_of(&self, setup: &EnvoySetup) -> Vec<&'static str> {
+        let figures = [("qps", self.qps), ("p99", self.p99), ("max", self.max)];
+        let of_it = figures.into_iter().filter(|(_, best)| best == setup);
+        of_it.map(|(figure, _)| figure).collect()
+    }
+}
+
+/// Which setups are the best, by what each has shown. All are sound: no errors, and the right hashes. One has the
+/// most requests per second; of those that carry as much, one has the lowest p99 and one the lowest maximum. Where
+/// figures are the same, a setup that is chosen already is not joined by another.
+pub(super) fn best(screened: &[(EnvoySetup, ConcurrencyRun)]) -> Option<BestSetups> {
+    let sound = || screened.iter().filter(|(_, run)| run.is_right());
+    let (qps, most) = sound().max_by(|(_, one), (_, other)| one.qps.total_cmp(&other.qps))?;
+    let lowest = |figure: fn(&ConcurrencyRun) -> f64, chosen: &[EnvoySetup]| {
+        let as_many = || sound().filter(|(_, run)| run.qps >= most.qps * (1.0 - SAME_QPS));
+        let least = as_many().map(|(_, run)| figure(run)).reduce(f64::min)?;
+        let same = as_many().filter(|(_, run)| figure(run) <= least * (1.0 + SAME));
+        let same = same.min_by(|(one, run), (other, other_run)| {
+            let new = |setup| !chosen.contains(setup);
+            let order = new(one).cmp(&new(other));
+            order.then(figure(run).total_cmp(&figure(other_run)))
+        });
+        same.map(|(setup, _)| *setup)
     };
-    let most = sound().map(|(_, run)| run.qps).reduce(f64::max)?;
-    let as_good = sound().filter(|(_, run)| run.qps >= most * (1.0 - SAME_QPS));
-    as_good
-        .min_by(|(_, one), (_, other)| one.p99_ms.total_cmp(&other.p99_ms))
-        .map(|(index, _)| index)
+    let p99 = lowest(|run| run.p99_ms, &[*qps])?;
+    let max = lowest(|run| run.max_ms, &[*qps, p99])?;
+    Some(BestSetups {
+        qps: *qps,
+        p99,
+        max,
+    })
+}
+
+/// Whether a setup may still be one of the best after its first run, where others have shown `most` requests per
+/// second.
+pub(super) fn may_be_best(first: &ConcurrencyRun, most: f64) -> bool {
+    first.is_right() && first.qps >= most * (1.0 - FAR_BEHIND)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::concurrency::figures::run;
-    use crate::concurrency::plan::ROOMS;
-
-    #[test]
-    fn the_best_carries_most_and_of_equals_has_the_lowest_p99() {
-        let with = |qps, p99_ms, errors| {
-            Some(ConcurrencyRun {
-                qps,
-                p99_ms,
-                errors,
-                ..run(1.0, 1.0, 0)
-            })
-        };
-        let runs = [
-            with(4000.0, 300.0, 0),
-            None,
-            with(3985.0, 200.0, 0),
-            with(3900.0, 100.0, 0),
-            with(5000.0, 50.0, 1),
-        ];
-        assert_eq!(best(&runs), Some(2));
-        assert_eq!(best(&runs[..2]), Some(0));
-        assert_eq!(best(&[None, with(1.0, 1.0, 3)]), None);
-        let wrong = run(1.0, 1.0, 0);
-        let wrong = ConcurrencyRun {
-            wrong_hashes: 1,
-            ..wrong
-        };
-        assert_eq!(best(&[Some(wrong)]), None);
-    }
-
-    #[test]
-    fn every_candidate_has_a_name_of_its_own_and_room_is_kept_only_where_it_is_known() {
-        for room in ROOMS {
-            let candidates = EnvoySetup::candidates(&room);
-            let mut names: Vec<String> = candidates.iter().map(EnvoySetup::name).collect();
-            names.sort();
-            names.dedup();
-            assert_eq!(names.len(), candidates.len());
-            let knows = |setup: &EnvoySetup| setup.weights || setup.waiting != Waiting::Provider;
-            assert!(candidates.iter().all(|setup| knows(setup) == room.told));
-        }
-    }
-}
+mod tests;

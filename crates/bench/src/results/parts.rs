@@ -233,16 +233,17 @@ pub(super) const PARTS: [Part; 15] = [
         name: "concurrency",
         arguments: &["concurrency"],
         title: "Many requests at once, and unequal providers",
-        minutes: 40,
+        minutes: 50,
         needs_root: false,
         has_quick: true,
         has_published: true,
         peers: ENVOY,
         counted: "Requests whose answer and hash are right, over all providers. Neither core is in use for more than \
             60 %; registry and control plane share them, and are in no figure but that.",
-        settings: "Ratios to the best are against the best Envoy of the configurations that were screened for each \
-            setting. Providers have processor time as 1 : 2 : 3, by quotas that bind: the small one's is 90 % of what a \
-            third of all answers takes with 512 connections.",
+        settings: "Configurations of Envoy are screened for each setting; the best in requests/s, in p99 and in maximum \
+            run in full, and each ratio is against the one of them that leaves Heddle least. Providers have processor \
+            time as 1 : 2 : 3, by quotas that bind: the small one's is 90 % of what a third of all answers takes with \
+            512 connections.",
         picture: Picture::Bars(&[
             (
                 "requests/s at 512 connections, in the ceiling",

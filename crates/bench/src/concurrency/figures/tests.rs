@@ -75,6 +75,30 @@ fn what_differs_by_no_more_than_its_runs_is_equal() {
 }
 
 #[test]
+fn each_figure_is_taken_where_it_leaves_least() {
+    let runs = |qps, max_ms| vec![run(qps, max_ms, 0); 3];
+    let ours = runs(100.0, 10.0);
+    let (fast, even) = (runs(125.0, 20.0), runs(100.0, 5.0));
+    let found = least_left(&ours, &[&fast, &even, &[]]);
+    let least = |name| {
+        let (index, ratios): &(usize, SystemRatios) = &found[name];
+        (*index, ratios.ratio)
+    };
+    assert_eq!(least("qps"), (0, 0.8));
+    assert_eq!(least("p99"), (0, 1.0));
+    assert_eq!(least("max"), (1, 2.0));
+    assert!(least_left(&ours, &[]).is_empty());
+}
+
+#[test]
+fn of_a_few_runs_the_median_of_each_figure_counts() {
+    let runs = [run(100.0, 9.0, 0), run(130.0, 7.0, 1), run(110.0, 8.0, 0)];
+    let found = medians(&runs).expect("runs");
+    assert_eq!((found.qps, found.max_ms, found.errors), (110.0, 8.0, 1));
+    assert_eq!(medians(&[]), None);
+}
+
+#[test]
 fn a_run_is_read_off_load_generator_consumer_and_providers() {
     let usage = |cpu_ns| Usage {
         cpu_ns,
