@@ -14,6 +14,10 @@ const AIM: f64 = 0.7;
 const MOST: f64 = 0.75;
 /// A run in which a proxy uses more of its core says how it queues, not what it costs.
 const AT_ITS_LIMIT: f64 = 0.85;
+/// The part of what the slowest proxy carries at which latency is compared a second time: little waits there.
+const QUIET: f64 = 0.4;
+/// Of half a core, what a proxy has to use for its throughput to be its own and not the client's or the upstream's.
+const SATURATED: f64 = 0.45;
 /// How often the rate is lowered.
 const TRIALS: usize = 4;
 
@@ -67,6 +71,11 @@ pub(super) fn settle(
     Ok(rate)
 }
 
+/// The lower rate of the two, by the rate that was settled on for that share of what the slowest carries.
+pub(super) fn quiet(settled: f64, share: f64) -> f64 {
+    (settled * QUIET / share).max(1.0)
+}
+
 /// Whether that part of its core is little enough for the rate at which all are compared.
 pub(super) fn is_enough(used: f64) -> bool {
     used <= MOST
@@ -79,6 +88,16 @@ pub(super) fn at_its_limit(outcome: &Outcome) -> Option<String> {
         format!(
             "the proxy used {:.0} % of its core at the fixed rate",
             used * 100.0
+        )
+    })
+}
+
+/// Why a run with half a core does not count: the proxy did not use it.
+pub(super) fn not_the_limit(outcome: &Outcome) -> Option<String> {
+    let used = outcome.cores("proxy");
+    (used < SATURATED).then(|| {
+        format!(
+            "the proxy used {used:.2} cores of the half that it had: something else was the limit"
         )
     })
 }
@@ -136,5 +155,20 @@ mod tests {
         assert_eq!(at_its_limit(&outcome(1, 0.85)), None);
         let why = at_its_limit(&outcome(1, 0.86)).expect("a reason");
         assert!(why.contains("86 %"), "{why}");
+    }
+
+    #[test]
+    fn the_quiet_rate_is_two_fifths_of_what_the_slowest_carries() {
+        assert_eq!(quiet(7_000.0, 0.7).round(), 4_000.0);
+        // Where the rate for all was lowered, so is this.
+        assert_eq!(quiet(3_500.0, 0.7).round(), 2_000.0);
+        assert_eq!(quiet(1.0, 0.7), 1.0);
+    }
+
+    #[test]
+    fn a_proxy_that_did_not_use_its_half_core_makes_a_run_invalid() {
+        assert_eq!(not_the_limit(&outcome(1, 0.45)), None);
+        let why = not_the_limit(&outcome(1, 0.44)).expect("a reason");
+        assert!(why.contains("0.44 cores"), "{why}");
     }
 }

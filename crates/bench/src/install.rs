@@ -23,6 +23,9 @@ const PACKAGES: [(&str, &str); 6] = [
 /// The version of Envoy that figures are published for.
 const ENVOY: &str = "1.40.0";
 
+/// Where Debian's `libnginx-mod-stream` puts the module that lets nginx pass bytes on.
+pub(super) const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+
 /// The programs of the peers.
 #[derive(Debug, Clone)]
 pub(super) struct Peers {
@@ -68,11 +71,49 @@ pub(super) fn peers() -> anyhow::Result<Peers> {
             install_envoy(&cache)?;
         }
     }
+    check_envoy(&envoy)?;
     Ok(Peers {
         envoy,
         haproxy: find("haproxy").context("haproxy is not installed")?,
         nginx: find("nginx").context("nginx is not installed")?,
     })
+}
+
+/// Finds nginx's module for opaque connections, and installs it if it is missing.
+///
+/// # Errors
+/// When the user declines, or the installation fails.
+pub(super) fn nginx_stream() -> anyhow::Result<()> {
+    let there = || Path::new(NGINX_STREAM).exists();
+    if there() {
+        return Ok(());
+    }
+    eprintln!("Missing: libnginx-mod-stream (Debian).");
+    anyhow::ensure!(agreed()?, "nothing installed");
+    install_packages(&["libnginx-mod-stream"])?;
+    anyhow::ensure!(there(), "there is no {NGINX_STREAM}");
+    Ok(())
+}
+
+/// Holds Envoy to be a build that is fit to be compared with.
+fn check_envoy(program: &Path) -> anyhow::Result<()> {
+    let output = Command::new(program).arg("--version").output();
+    let output = output.with_context(|| format!("cannot run {}", program.display()))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    anyhow::ensure!(
+        is_release(&said),
+        "{} is no release build with BoringSSL, but says {:?}: remove {} and run this again, which installs one",
+        program.display(),
+        said.trim(),
+        program.ancestors().nth(3).unwrap_or(program).display()
+    );
+    Ok(())
+}
+
+/// Whether Envoy says so: `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
+fn is_release(version: &str) -> bool {
+    let has = |wanted: &str| version.trim().split('/').any(|word| word == wanted);
+    has("RELEASE") && has("BoringSSL")
 }
 
 /// Finds etcd, and installs it if it is missing.

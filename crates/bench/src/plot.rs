@@ -27,9 +27,9 @@ const PANELS: [(&str, Measure, &str); 4] = [
         "requests_per_s",
     ),
     (
-        "memory, 1,000 endpoints, 500 connections (MiB)",
+        "PSS, 1,000 endpoints, 500 connections (MiB)",
         Measure::MemoryLoaded,
-        "rss_mib",
+        "pss_mib",
     ),
 ];
 const SIZE: (u32, u32) = (1000, 640);

@@ -23,7 +23,7 @@ mod proof;
 /// What the user may say to `bench proxy`.
 #[derive(Args, Clone)]
 pub struct Proxy {
-    /// Connections that are passed on as bytes, without nginx.
+    /// Connections that are passed on as bytes.
     #[arg(long)]
     opaque: bool,
     #[command(flatten)]
@@ -135,7 +135,7 @@ impl Extent {
             ProxyPlan::full()
         };
         let plan = plan.carrying(traffic);
-        let mut notes = Vec::new();
+        let mut notes = left_out(traffic, systems, &self.only);
         let runs = experiment::run(&plan, systems, &mut notes)?;
         let report = Report::new(machine, systems, &runs, plan.main(), self.run.quick, notes);
         let report = match traffic {
@@ -179,7 +179,9 @@ fn systems(options: &Comparison, traffic: Traffic, peers: &Peers) -> anyhow::Res
         systems.push(System::new("envoy", ProxyKind::Envoy, &peers.envoy)?);
     }
     systems.push(System::new("haproxy", ProxyKind::Haproxy, &peers.haproxy)?);
-    systems.push(System::new("nginx", ProxyKind::Nginx, &peers.nginx)?);
+    if traffic != Traffic::Opaque || passes_bytes_on() {
+        systems.push(System::new("nginx", ProxyKind::Nginx, &peers.nginx)?);
+    }
     let mut names: Vec<&str> = systems.iter().map(|system| system.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -188,11 +190,29 @@ fn systems(options: &Comparison, traffic: Traffic, peers: &Peers) -> anyhow::Res
         "two systems have the same name"
     );
     systems.retain(|system| match traffic {
-        Traffic::Http | Traffic::Grpc => true,
-        Traffic::Opaque => system.kind != ProxyKind::Nginx,
+        Traffic::Http | Traffic::Grpc | Traffic::Opaque => true,
         Traffic::MutualTls => matches!(system.kind, ProxyKind::Heddle | ProxyKind::Envoy),
     });
     Ok(systems)
+}
+
+/// Whether nginx has what it needs for opaque connections; it is installed if it can be.
+fn passes_bytes_on() -> bool {
+    let found = install::nginx_stream();
+    if let Err(reason) = &found {
+        eprintln!("nginx is left out: no libnginx-mod-stream: {reason:#}");
+    }
+    found.is_ok()
+}
+
+/// Says which peer is missing though all were to be measured.
+fn left_out(traffic: Traffic, systems: &[System], only: &[String]) -> Vec<String> {
+    let is_nginx = |system: &System| system.kind == ProxyKind::Nginx;
+    let missing = traffic == Traffic::Opaque && only.is_empty() && !systems.iter().any(is_nginx);
+    missing
+        .then(|| "nginx was left out: Debian's libnginx-mod-stream is not installed".to_owned())
+        .into_iter()
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,14 +1,19 @@
 //! From single runs to the report: rows with medians, ratios round by round, the values that bars use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
 
+use super::account::Memory;
 use super::load::Outcome;
 use super::machine::Machine;
-use super::statistics::{self, Spread};
-use super::systems::{ProxyKind, System};
+use super::statistics::Spread;
+use super::systems::System;
+
+mod ratios;
+
+pub(super) use ratios::ENVOY_PAIRS;
 
 /// What a run measured.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -17,6 +22,8 @@ pub(super) enum Measure {
     /// The same offered rate for all: CPU per request and latency.
     #[default]
     FixedRate,
+    /// A lower rate for all, at which no proxy is busy: latency.
+    QuietRate,
     /// As fast as it goes, the proxy held to half a core.
     HalfCore,
     /// As fast as it goes with a whole core; the load generator or upstream may be the limit.
@@ -27,11 +34,11 @@ pub(super) enum Measure {
     SystemCallsFixedRate,
     /// User instructions per request.
     Instructions,
-    /// Resident memory after start, one service.
+    /// Memory after start, one service.
     MemoryIdle,
-    /// Resident memory after start, 1,000 endpoints.
+    /// Memory after start, 1,000 endpoints.
     MemoryConfigured,
-    /// Resident memory with 1,000 endpoints and 500 connections in use.
+    /// Memory with 1,000 endpoints and 500 connections in use.
     MemoryLoaded,
 }
 
@@ -102,12 +109,29 @@ impl Run {
         add("proxy_cores", of_a_core("proxy"));
         add("client_cores", of_a_core("client"));
         add("upstream_cores", of_a_core("upstream"));
-        if let Some(memory) = outcome.memory.get("proxy") {
-            add("rss_mib", memory.rss_kib as f64 / 1024.0);
-            add("private_mib", memory.private_kib as f64 / 1024.0);
-        }
         add("core_0_busy", outcome.cores.first().copied().unwrap_or(0.0));
         add("core_1_busy", outcome.cores.get(1).copied().unwrap_or(0.0));
+        if let Some(memory) = outcome.memory.get("proxy") {
+            self.add_memory(memory);
+        }
+    }
+
+    /// Takes the figures of an account of memory.
+    pub(super) fn add_memory(&mut self, memory: &Memory) {
+        for (name, kib) in [
+            ("rss_mib", memory.rss_kib),
+            ("pss_mib", memory.pss_kib),
+            ("private_mib", memory.private_kib),
+        ] {
+            self.figures.insert(name, kib as f64 / 1024.0);
+        }
+    }
+
+    /// Forgets memory: it is that of what ran before, not of this load.
+    pub(super) fn drop_memory(&mut self) {
+        for name in ["rss_mib", "pss_mib", "private_mib"] {
+            self.figures.remove(name);
+        }
     }
 }
 
@@ -161,8 +185,9 @@ impl Report {
     ) -> Report {
         let rows = rows(systems, runs);
         notes.extend(disturbance(&rows));
-        let ratio_spreads = ratios(systems, runs, main);
-        let value_spreads = values(&rows, main);
+        let (ratio_spreads, left_out) = ratios::of(systems, runs, main);
+        notes.extend(left_out);
+        let value_spreads = ratios::values(&rows, main);
         let offered = rows
             .iter()
             .find(|row| row.valid && row.cell == main && row.measure == Measure::FixedRate);
@@ -236,8 +261,12 @@ fn rows(systems: &[System], runs: &[Run]) -> Vec<Row> {
         if !valid {
             counted = runs.iter().collect();
         }
-        let names = counted.first()?.figures.keys();
-        let figures = names.filter_map(|&name| {
+        // Memory is a figure of some rounds only.
+        let names: BTreeSet<&'static str> = counted
+            .iter()
+            .flat_map(|run| run.figures.keys().copied())
+            .collect();
+        let figures = names.into_iter().filter_map(|name| {
             let rounds: Vec<f64> = counted
                 .iter()
                 .filter_map(|run| run.figures.get(name).copied())
@@ -275,123 +304,6 @@ fn disturbance(rows: &[Row]) -> Option<String> {
             share * 100.0
         )
     })
-}
-
-/// What a pair of Envoys is called that speaks HTTP/1.1, and HTTP/2, between the two.
-pub(super) const ENVOY_PAIRS: [&str; 2] = ["envoy-http1", "envoy-http2"];
-
-/// What ratios are taken of.
-const MAIN_RATIOS: [(&str, Measure, &str); 8] = [
-    ("cpu", Measure::FixedRate, "cpu_us_per_request"),
-    ("p99", Measure::FixedRate, "p99_us"),
-    ("rps", Measure::HalfCore, "requests_per_s"),
-    ("rss", Measure::FixedRate, "rss_mib"),
-    ("private", Measure::FixedRate, "private_mib"),
-    ("rss_loaded", Measure::MemoryLoaded, "rss_mib"),
-    ("private_loaded", Measure::MemoryLoaded, "private_mib"),
-    (
-        "system_calls",
-        Measure::SystemCallsBusy,
-        "system_calls_per_request",
-    ),
-];
-
-/// Ratios of the first Heddle, or of what forwards in its place, to all other systems.
-fn ratios(systems: &[System], runs: &[Run], main: Cell) -> BTreeMap<String, Spread> {
-    let mut found = BTreeMap::new();
-    let Some(ours) = systems
-        .iter()
-        .find(|system| matches!(system.kind, ProxyKind::Heddle | ProxyKind::H2))
-    else {
-        return found;
-    };
-    let rounds = runs.iter().map(|run| run.round + 1).max().unwrap_or(0);
-    let by_round = |system: &System, measure: Measure, figure: &str| -> Vec<Option<f64>> {
-        let mut figures = vec![None; rounds];
-        let memory = measure == Measure::MemoryLoaded;
-        for run in runs
-            .iter()
-            .filter(|run| run.system == system.name && run.measure == measure)
-        {
-            if run.problem.is_none() && (memory || run.cell == main) {
-                figures[run.round] = run.figures.get(figure).copied();
-            }
-        }
-        figures
-    };
-    for (name, measure, figure) in MAIN_RATIOS {
-        for theirs in systems.iter().filter(|system| system.name != ours.name) {
-            let ratio = statistics::ratio(
-                &by_round(ours, measure, figure),
-                &by_round(theirs, measure, figure),
-            );
-            if let Some(ratio) = ratio {
-                found.insert(format!("{name}_vs_{}", theirs.name), ratio);
-            }
-        }
-        // Of two pairs of Envoys the better one counts: the one that leaves Heddle less.
-        let of_pairs = ENVOY_PAIRS.map(|pair| found.get(&format!("{name}_vs_{pair}")));
-        let less_is_better = measure != Measure::HalfCore;
-        let harder = of_pairs.into_iter().flatten().max_by(|one, other| {
-            let order = one.median.total_cmp(&other.median);
-            if less_is_better {
-                order
-            } else {
-                order.reverse()
-            }
-        });
-        if let Some(harder) = harder.cloned() {
-            found.insert(format!("{name}_vs_envoy"), harder);
-        }
-    }
-    found
-}
-
-fn values(rows: &[Row], main: Cell) -> BTreeMap<String, Spread> {
-    let mut values = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.valid) {
-        let of_main = row.cell == main;
-        let wanted: &[(&str, &str)] = match row.measure {
-            Measure::FixedRate if of_main => &[
-                ("cpu_us_per_request", "cpu_us_per_request"),
-                ("p50_us", "p50_us"),
-                ("p99_us", "p99_us"),
-                ("proxy_cores", "fixed_rate_cores"),
-                ("rss_mib", "rss_mib"),
-                ("private_mib", "private_mib"),
-            ],
-            Measure::HalfCore if of_main => &[("requests_per_s", "half_core_requests_per_s")],
-            Measure::WholeCore if of_main => &[("requests_per_s", "whole_core_requests_per_s")],
-            Measure::SystemCallsBusy => &[("system_calls_per_request", "system_calls_per_request")],
-            Measure::SystemCallsFixedRate => &[(
-                "system_calls_per_request",
-                "system_calls_per_request_fixed_rate",
-            )],
-            Measure::Instructions => &[(
-                "user_instructions_per_request",
-                "user_instructions_per_request",
-            )],
-            Measure::MemoryIdle => &[
-                ("rss_mib", "rss_idle_mib"),
-                ("private_mib", "private_idle_mib"),
-            ],
-            Measure::MemoryConfigured => &[
-                ("rss_mib", "rss_configured_mib"),
-                ("private_mib", "private_configured_mib"),
-            ],
-            Measure::MemoryLoaded => &[
-                ("rss_mib", "rss_loaded_mib"),
-                ("private_mib", "private_loaded_mib"),
-            ],
-            _ => &[],
-        };
-        for (figure, name) in wanted {
-            if let Some(spread) = row.figures.get(figure) {
-                values.insert(format!("{}_{name}", row.system), spread.clone());
-            }
-        }
-    }
-    values
 }
 
 #[cfg(test)]

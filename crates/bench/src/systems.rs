@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::account::{self, Memory};
 use super::authority::Authority;
 use super::child::{Child, Confinement, words};
+use super::install::NGINX_STREAM;
 use super::meter::Meter;
 use super::nodes::{self, NEAR, free_address};
 
@@ -293,7 +294,7 @@ impl System {
             (Nginx, Traffic::Http | Traffic::MutualTls) => {
                 include_str!("../peers/nginx.conf.j2")
             }
-            (Nginx, Traffic::Opaque) => anyhow::bail!("nginx-light passes no bytes on"),
+            (Nginx, Traffic::Opaque) => include_str!("../peers/nginx-tcp.conf.j2"),
             (H2, Traffic::Grpc) => include_str!("../peers/forward.yaml.j2"),
             (Heddle | Nginx, Traffic::Grpc) | (H2, _) => {
                 anyhow::bail!("{} does not carry {:?}", self.name, work.traffic)
@@ -381,6 +382,7 @@ fn configuration(
         admin_host => admin.ip().to_string(),
         admin_port => admin.port(),
         dir => dir.display().to_string(),
+        nginx_stream => NGINX_STREAM,
     };
     render(template, context)
 }

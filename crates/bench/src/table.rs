@@ -60,13 +60,14 @@ fn sections() -> Vec<(&'static str, Measure, Vec<Cells>)> {
         ("CPU µs/request", |row| plain(row, "cpu_us_per_request", 2)),
         ("p50 µs", |row| plain(row, "p50_us", 0)),
         ("p99 µs", |row| plain(row, "p99_us", 0)),
-        ("RSS MiB", |row| plain(row, "rss_mib", 1)),
-        ("private MiB", |row| plain(row, "private_mib", 1)),
         ("busy: proxy", |row| percent(row, "proxy_cores")),
         ("client", |row| percent(row, "client_cores")),
         ("upstream", |row| percent(row, "upstream_cores")),
         ("core 0", |row| percent(row, "core_0_busy")),
         ("core 1", |row| percent(row, "core_1_busy")),
+        ("RSS MiB", |row| plain(row, "rss_mib", 1)),
+        ("PSS MiB", |row| plain(row, "pss_mib", 1)),
+        ("private MiB", |row| plain(row, "private_mib", 1)),
     ];
     let mut fixed: Vec<Cells> = vec![
         ("offered/s", |row| {
@@ -80,7 +81,16 @@ fn sections() -> Vec<(&'static str, Measure, Vec<Cells>)> {
     ];
     fixed.extend_from_slice(&throughput[2..]);
     vec![
-        ("The same offered rate for all", Measure::FixedRate, fixed),
+        (
+            "The same offered rate for all",
+            Measure::FixedRate,
+            fixed.clone(),
+        ),
+        (
+            "A lower rate for all, at which no proxy is busy",
+            Measure::QuietRate,
+            fixed,
+        ),
         (
             "As fast as it goes, the proxy held to half a core",
             Measure::HalfCore,

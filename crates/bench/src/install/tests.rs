@@ -15,3 +15,17 @@ fn programs_are_found_where_they_are() {
     assert!(find("sh").is_some());
     assert!(find("no-such-program-anywhere").is_none());
 }
+
+#[test]
+fn only_a_release_of_envoy_with_boringssl_is_a_peer() {
+    assert!(is_release(
+        "/opt/envoy  version: 9e558093/1.40.0/Clean/RELEASE/BoringSSL\n"
+    ));
+    for other in [
+        "envoy  version: 9e558093/1.40.0/Clean/DEBUG/BoringSSL",
+        "envoy  version: 9e558093/1.40.0/Clean/RELEASE/OpenSSL",
+        "",
+    ] {
+        assert!(!is_release(other), "{other}");
+    }
+}

@@ -1,32 +1,22 @@
 //! The rounds: who is loaded when, and what is read.
 
-use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::plan::ProxyPlan;
 use super::proof;
 use crate::account::Memory;
-use crate::child::words;
 use crate::fixed_rate::{self, Carried};
-use crate::instructions;
 use crate::load::Outcome;
 use crate::report::{Cell, Measure, Run};
-use crate::stage::{self, Stage};
+use crate::stage::Stage;
 use crate::syscalls::Method;
-use crate::systems::{ProxyKind, Running, System, Traffic};
+use crate::systems::{Running, System, Traffic};
 use crate::wire::Wire;
+
+mod counted;
 
 /// Half a core: little enough that the proxy saturates before the load generator and the upstream.
 const HELD_TO_CORES: f64 = 0.5;
-/// The scenario `memory`: a small mesh, and clients that stay connected.
-const MESH_SERVICES: u32 = 100;
-const MESH_ENDPOINTS: u32 = 10;
-const MESH_CELL: Cell = Cell {
-    connections: 500,
-    body_bytes: 128,
-};
-const MESH_RATE: f64 = 5_000.0;
-
 /// What a run was, for its row.
 #[derive(Clone, Copy)]
 struct Label {
@@ -35,6 +25,23 @@ struct Label {
     measure: Measure,
     cell: Cell,
     offered_per_s: Option<f64>,
+    /// Whether memory is that of this load, and not of what ran before.
+    memory: bool,
+}
+
+/// What all are offered.
+struct Rates {
+    /// In each cell.
+    by_cell: Vec<f64>,
+    /// The lower one of the main cell.
+    quiet: Option<f64>,
+}
+
+/// The first and the second time that a round sees the main cell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    First,
+    Second,
 }
 
 struct Experiment<'a> {
@@ -57,7 +64,7 @@ pub(super) fn run(
 ) -> anyhow::Result<Vec<Run>> {
     let stage = Stage::set(
         systems,
-        MESH_SERVICES * MESH_ENDPOINTS,
+        counted::MESH_SERVICES * counted::MESH_ENDPOINTS,
         plan.warm_up_s,
         plan.traffic,
     )?;
@@ -105,7 +112,7 @@ impl Experiment<'_> {
     }
 
     /// Finds the best of each system in each cell, and from the slowest the rate that all are offered.
-    fn calibrate(&mut self) -> anyhow::Result<Vec<f64>> {
+    fn calibrate(&mut self) -> anyhow::Result<Rates> {
         let pairs = self.plan.traffic == Traffic::MutualTls;
         let wire = pairs.then(Wire::open);
         let running = self.stage.start_all()?;
@@ -133,7 +140,11 @@ impl Experiment<'_> {
             };
             rates.push(self.settled(&running, cell, rate)?);
         }
-        Ok(rates)
+        let quiet = || fixed_rate::quiet(rates[0], self.plan.offered_share);
+        Ok(Rates {
+            quiet: self.plan.quiet_rate.then(quiet),
+            by_cell: rates,
+        })
     }
 
     /// That rate, lowered until no proxy is close to its limit.
@@ -158,7 +169,7 @@ impl Experiment<'_> {
         })
     }
 
-    fn round(&mut self, round: usize, rates: &[f64]) -> anyhow::Result<()> {
+    fn round(&mut self, round: usize, rates: &Rates) -> anyhow::Result<()> {
         let running = self.stage.start_all()?;
         for (index, proxy) in running.iter().enumerate() {
             let memory = proxy.idle_memory();
@@ -167,18 +178,21 @@ impl Experiment<'_> {
                 memory,
             );
         }
-        let by_cell = self.plan.cells.iter().copied().zip(rates.iter().copied());
+        let cells = self.plan.cells.iter().copied();
+        let by_cell = cells.zip(rates.by_cell.iter().copied());
         // The main cell at both ends of the round, the second time in the opposite order: what drifts
         // steadily in between falls on all systems alike.
         let mut order = self.stage.order(round);
-        self.main_cell(2 * round, &order, &running, rates[0])?;
-        for (number, (cell, rate)) in by_cell.enumerate().skip(1) {
+        self.main_cell((round, Pass::First), &order, &running, rates)?;
+        let has_others = round < self.plan.cell_rounds;
+        for (number, (cell, rate)) in by_cell.enumerate().skip(1).filter(|_| has_others) {
             for index in self.stage.order(round + number) {
-                self.fixed_rate(round, index, &running[index], cell, rate);
+                let label = Label::new(round, index, Measure::FixedRate, cell);
+                self.at_a_rate(label.at(rate), &running[index]);
             }
         }
         order.reverse();
-        self.main_cell(2 * round + 1, &order, &running, rates[0])?;
+        self.main_cell((round, Pass::Second), &order, &running, rates)?;
         if round < self.plan.count_rounds {
             for index in self.stage.order(round) {
                 self.say(index, "system calls");
@@ -188,7 +202,7 @@ impl Experiment<'_> {
                 // strace slows a proxy so much that it would not keep up with a rate
                 if self.method == Some(Method::Perf) {
                     let label = Label::new(round, index, Measure::SystemCallsFixedRate, cell);
-                    self.system_calls(label.at(rates[0]), &running[index]);
+                    self.system_calls(label.at(rates.by_cell[0]), &running[index]);
                 }
             }
         }
@@ -198,50 +212,61 @@ impl Experiment<'_> {
     /// What the bars use: CPU per request at the fixed rate, and throughput at half a core.
     fn main_cell(
         &mut self,
-        round: usize,
+        (round, pass): (usize, Pass),
         order: &[usize],
         running: &[Running],
-        rate: f64,
+        rates: &Rates,
     ) -> anyhow::Result<()> {
+        let cell = self.plan.main();
+        let label = |index, measure| Label {
+            // The second time proxies still have what large bodies and many connections made them take.
+            memory: pass == Pass::First,
+            ..Label::new(
+                2 * round + usize::from(pass == Pass::Second),
+                index,
+                measure,
+                cell,
+            )
+        };
         for &index in order {
-            self.fixed_rate(round, index, &running[index], self.plan.main(), rate);
+            let label = label(index, Measure::FixedRate).at(rates.by_cell[0]);
+            self.at_a_rate(label, &running[index]);
         }
         for &index in order {
-            self.half_a_core(round, index, &running[index])?;
+            if let Some(rate) = rates.quiet {
+                let label = label(index, Measure::QuietRate).at(rate);
+                self.at_a_rate(label, &running[index]);
+            }
+        }
+        for &index in order {
+            self.half_a_core(label(index, Measure::HalfCore), &running[index])?;
         }
         for &index in order.iter().filter(|_| self.plan.whole_cores) {
-            self.whole_core(round, index, &running[index]);
+            self.whole_core(label(index, Measure::WholeCore), &running[index]);
         }
         Ok(())
     }
 
-    fn fixed_rate(&mut self, round: usize, index: usize, proxy: &Running, cell: Cell, rate: f64) {
-        self.say(index, "a fixed rate");
-        let outcome = self
-            .stage
-            .load(proxy, cell, Some(rate), self.plan.window(cell));
-        self.record(
-            Label::new(round, index, Measure::FixedRate, cell).at(rate),
-            outcome,
-        );
+    fn at_a_rate(&mut self, label: Label, proxy: &Running) {
+        self.say(label.index, "a fixed rate");
+        let seconds = self.plan.window(label.cell);
+        let rate = label.offered_per_s;
+        let outcome = self.stage.load(proxy, label.cell, rate, seconds);
+        self.record(label, outcome);
     }
 
-    fn whole_core(&mut self, round: usize, index: usize, proxy: &Running) {
-        self.say(index, "a whole core");
-        let cell = self.plan.main();
+    fn whole_core(&mut self, label: Label, proxy: &Running) {
+        self.say(label.index, "a whole core");
         let seconds = self.plan.main_window_s / 2.0;
-        let outcome = self.stage.load(proxy, cell, None, seconds);
-        self.record(Label::new(round, index, Measure::WholeCore, cell), outcome);
+        let outcome = self.stage.load(proxy, label.cell, None, seconds);
+        self.record(label, outcome);
     }
 
-    fn half_a_core(&mut self, round: usize, index: usize, proxy: &Running) -> anyhow::Result<()> {
-        self.say(index, "half a core");
-        let cell = self.plan.main();
-        let seconds = self.plan.main_window_s / 2.0;
-        match self.held(index, proxy, cell, seconds)? {
-            Some(outcome) => {
-                self.record(Label::new(round, index, Measure::HalfCore, cell), outcome);
-            }
+    fn half_a_core(&mut self, label: Label, proxy: &Running) -> anyhow::Result<()> {
+        self.say(label.index, "half a core");
+        let seconds = self.plan.half_core_window_s;
+        match self.held(label.index, proxy, label.cell, seconds)? {
+            Some(outcome) => self.record(label, outcome),
             None => self.progress.inc(1),
         }
         Ok(())
@@ -264,88 +289,6 @@ impl Experiment<'_> {
         Ok(Some(outcome))
     }
 
-    fn system_calls(&mut self, label: Label, proxy: &Running) {
-        self.progress.inc(1);
-        let Some(method) = self.method else {
-            return;
-        };
-        let mut command = self.stage.load_command(&proxy.targets, label.cell);
-        command.extend(words(["--requests", &method.requests().to_string()]));
-        if let Some(rate) = label.offered_per_s {
-            command.extend(words(["--rate", &rate.to_string()]));
-        }
-        let counted = method
-            .count(
-                &proxy.pids(),
-                &command,
-                &self.stage.client,
-                self.stage.dir.path(),
-            )
-            .and_then(|(count, printed)| Ok((count, stage::parse(&printed)?)));
-        let run = self.run(label, counted, |run, (count, outcome)| {
-            run.problem = problem(&outcome, label.offered_per_s);
-            let per_request = count as f64 / outcome.requests as f64;
-            run.figures.insert("system_calls_per_request", per_request);
-        });
-        self.runs.push(run);
-    }
-
-    /// The scenario `memory`: every system by itself, with a mesh's configuration and many clients.
-    fn meshes(&mut self, round: usize) -> anyhow::Result<()> {
-        let mesh = self.stage.work(MESH_SERVICES, MESH_ENDPOINTS);
-        for index in self.stage.order(round) {
-            self.say(index, "memory");
-            let proxy = self.stage.systems[index].start(&mesh, &self.stage.place(index), &[])?;
-            let idle = proxy.idle_memory();
-            self.record_memory(
-                Label::new(round, index, Measure::MemoryConfigured, Cell::NONE),
-                idle,
-            );
-            let outcome = self.stage.load(&proxy, MESH_CELL, Some(MESH_RATE), 2.0);
-            let memory = outcome.and_then(|outcome| {
-                if let Some(problem) = problem(&outcome, Some(MESH_RATE)) {
-                    anyhow::bail!(problem);
-                }
-                outcome
-                    .memory
-                    .get("proxy")
-                    .copied()
-                    .context("no account of the proxy")
-            });
-            self.record_memory(
-                Label::new(round, index, Measure::MemoryLoaded, MESH_CELL),
-                memory,
-            );
-            self.progress.inc(1);
-        }
-        Ok(())
-    }
-
-    /// Instructions are counted for what is built here alone: they compare versions of it, not programs.
-    fn instructions(&mut self) {
-        let work = self.stage.work(1, 1);
-        let cell = self.plan.main();
-        for (index, system) in self.stage.systems.iter().enumerate() {
-            if !matches!(system.kind, ProxyKind::Heddle | ProxyKind::H2) {
-                continue;
-            }
-            self.say(index, "instructions");
-            let place = self.stage.place(index);
-            let load = |targets: &[String], requests: u64| {
-                let mut command = self.stage.load_command(targets, cell);
-                command.extend(words(["--requests", &requests.to_string()]));
-                command
-            };
-            let counted =
-                instructions::per_request(system, &work, &place, &self.stage.client, load);
-            let label = Label::new(0, index, Measure::Instructions, cell);
-            let run = self.run(label, counted, |run, count| {
-                run.figures.insert("user_instructions_per_request", count);
-            });
-            self.runs.push(run);
-        }
-    }
-
     fn say(&self, index: usize, what: &str) {
         self.progress
             .set_message(format!("{}: {what}", self.stage.systems[index].name));
@@ -360,25 +303,22 @@ impl Experiment<'_> {
 
     fn record(&mut self, label: Label, outcome: anyhow::Result<Outcome>) {
         let run = self.run(label, outcome, |run, outcome| {
-            run.problem = problem(&outcome, label.offered_per_s);
-            if label.measure == Measure::FixedRate && run.problem.is_none() {
-                run.problem = fixed_rate::at_its_limit(&outcome);
-            }
+            run.problem = problem(&outcome, label.offered_per_s).or_else(|| match label.measure {
+                Measure::FixedRate => fixed_rate::at_its_limit(&outcome),
+                Measure::HalfCore => fixed_rate::not_the_limit(&outcome),
+                _ => None,
+            });
             run.add_load(&outcome);
+            if !label.memory {
+                run.drop_memory();
+            }
         });
         self.runs.push(run);
         self.progress.inc(1);
     }
 
     fn record_memory(&mut self, label: Label, memory: anyhow::Result<Memory>) {
-        let run = self.run(label, memory, |run, memory| {
-            run.figures
-                .insert("rss_mib", memory.rss_kib as f64 / 1024.0);
-            run.figures
-                .insert("pss_mib", memory.pss_kib as f64 / 1024.0);
-            run.figures
-                .insert("private_mib", memory.private_kib as f64 / 1024.0);
-        });
+        let run = self.run(label, memory, |run, memory| run.add_memory(&memory));
         self.runs.push(run);
     }
 
@@ -390,6 +330,7 @@ impl Experiment<'_> {
             measure,
             cell,
             offered_per_s,
+            ..
         } = label;
         let system = self.stage.systems[index].name.clone();
         let mut run = Run {
@@ -416,6 +357,7 @@ impl Label {
             measure,
             cell,
             offered_per_s: None,
+            memory: true,
         }
     }
 

@@ -11,12 +11,18 @@ pub(super) struct ProxyPlan {
     pub(super) calibration_s: f64,
     /// Window of the main cell, which the bars use and which each round measures twice.
     pub(super) main_window_s: f64,
+    /// Window of the main cell with the proxy held to half a core: many periods of its quota.
+    pub(super) half_core_window_s: f64,
     /// Window of the other cells.
     pub(super) window_s: f64,
+    /// Rounds in which the other cells are measured; no ratio is taken of them.
+    pub(super) cell_rounds: usize,
     /// Rounds in which memory and system calls are read; they hardly vary.
     pub(super) count_rounds: usize,
     /// The part of the slowest system's best that all are offered at most.
     pub(super) offered_share: f64,
+    /// Whether latency is measured at a second, lower rate.
+    pub(super) quiet_rate: bool,
     /// Whether each round sees what a whole core carries, beside what half a one does.
     pub(super) whole_cores: bool,
     /// What is carried. Memory of a mesh is measured for HTTP alone, instructions not for pairs.
@@ -34,7 +40,7 @@ const CALLS: Cell = Cell {
 };
 
 impl ProxyPlan {
-    /// About a quarter of an hour.
+    /// About seventeen minutes of HTTP.
     pub(super) fn full() -> ProxyPlan {
         let cells = [SMALL, MEDIUM, LARGE].into_iter().flat_map(|body_bytes| {
             [64, 1, 256].map(|connections| Cell {
@@ -48,9 +54,12 @@ impl ProxyPlan {
             warm_up_s: 0.4,
             calibration_s: 1.0,
             main_window_s: 3.0,
+            half_core_window_s: 4.0,
             window_s: 2.0,
-            count_rounds: 3,
+            cell_rounds: 2,
+            count_rounds: 2,
             offered_share: 0.7,
+            quiet_rate: true,
             whole_cores: false,
             traffic: Traffic::Http,
         }
@@ -76,9 +85,12 @@ impl ProxyPlan {
             warm_up_s: 0.3,
             calibration_s: 0.7,
             main_window_s: 2.0,
+            half_core_window_s: 2.0,
             window_s: 1.2,
+            cell_rounds: 1,
             count_rounds: 1,
             offered_share: 0.7,
+            quiet_rate: true,
             whole_cores: false,
             traffic: Traffic::Http,
         }
@@ -92,6 +104,7 @@ impl ProxyPlan {
             return ProxyPlan {
                 cells: vec![CALLS],
                 offered_share: 0.5,
+                quiet_rate: false,
                 whole_cores: true,
                 traffic,
                 ..self
@@ -128,12 +141,13 @@ impl ProxyPlan {
 
     /// How many steps the progress bar has for so many systems.
     pub(super) fn steps(&self, systems: usize) -> usize {
-        // the other cells, and the main one twice in each of its measures
-        let measures = if self.whole_cores { 3 } else { 2 };
-        let per_round = self.cells.len() - 1 + 2 * measures;
+        // the main cell twice in each of its measures
+        let measures = 2 + usize::from(self.quiet_rate) + usize::from(self.whole_cores);
+        let main = self.rounds * 2 * measures;
+        let others = self.cell_rounds.min(self.rounds) * (self.cells.len() - 1);
         // system calls twice, memory once
         let counted = 3 * self.count_rounds.min(self.rounds);
         // of each cell what a whole core carries, what half a one does, and the rate for all
-        systems * (3 * self.cells.len() + self.rounds * per_round + counted)
+        systems * (3 * self.cells.len() + main + others + counted)
     }
 }

@@ -32,6 +32,8 @@ fn a_full_run_has_five_rounds_of_nine_cells_and_a_quick_one_three_of_five() {
         (64, 1 << 20),
     ];
     assert_eq!((quick.rounds, cells(&quick)), (3, some.to_vec()));
+    // With half a core each round has two windows, of 40 periods of a quota.
+    assert!(2 * full.rounds >= 10 && full.half_core_window_s >= 4.0);
     for plan in [full, quick] {
         let main = plan.main();
         assert_eq!((main.connections, main.body_bytes), (64, 128));
@@ -43,4 +45,28 @@ fn calls_have_one_cell_and_a_rate_that_all_can_do() {
     let plan = ProxyPlan::full().carrying(Traffic::Grpc);
     assert_eq!(plan.cells, [plan.main()]);
     assert!(plan.whole_cores && plan.offered_share <= 0.5);
+}
+
+#[test]
+fn a_peer_that_passes_no_bytes_on_is_told() {
+    let system = |name: &str, kind| System {
+        name: name.to_owned(),
+        kind,
+        program: PathBuf::new(),
+        version: "1.0".to_owned(),
+        settings: None,
+        http2: false,
+    };
+    let heddle = [system("heddle", ProxyKind::Heddle)];
+    let [note] = &left_out(Traffic::Opaque, &heddle, &[])[..] else {
+        panic!("one note");
+    };
+    assert!(note.contains("libnginx-mod-stream"), "{note}");
+    assert!(left_out(Traffic::MutualTls, &heddle, &[]).is_empty());
+    assert!(left_out(Traffic::Opaque, &heddle, &["heddle".to_owned()]).is_empty());
+    let all = [
+        system("heddle", ProxyKind::Heddle),
+        system("nginx", ProxyKind::Nginx),
+    ];
+    assert!(left_out(Traffic::Opaque, &all, &[]).is_empty());
 }

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::systems::ProxyKind;
 
 const MAIN: Cell = Cell {
     connections: 64,

@@ -36,19 +36,47 @@ fn every_peer_gets_every_endpoint_once_and_one_for_the_canary() {
 #[test]
 fn the_peers_do_the_same_work() {
     let nginx = rendered(include_str!("../../peers/nginx.conf.j2"));
-    assert!(nginx.contains("keepalive 512") && nginx.contains("access_log off"));
+    assert!(nginx.contains("keepalive 32;") && nginx.contains("access_log off"));
     assert!(nginx.contains("stub_status") && nginx.contains("worker_processes 1"));
     assert!(nginx.contains("proxy_set_header X-Forwarded-For $remote_addr"));
     let haproxy = rendered(include_str!("../../peers/haproxy.cfg.j2"));
     assert!(haproxy.contains("nbthread 1") && haproxy.contains("http-reuse always"));
     assert!(haproxy.contains("set-header X-Forwarded-For %[src]"));
+    assert_eq!(haproxy.matches("use_backend").count(), 2, "{haproxy}");
     let envoy = rendered(include_str!("../../peers/envoy.yaml.j2"));
     assert!(envoy.contains("use_remote_address: true") && envoy.contains("normalize_path: true"));
+    assert!(envoy.contains("server_header_transformation: PASS_THROUGH"));
     for text in [nginx, haproxy, envoy] {
         assert!(
             text.contains("echo1.lab") && text.contains("/api/"),
             "{text}"
         );
+    }
+}
+
+#[test]
+fn one_service_has_a_large_pool_and_is_chosen_by_one_comparison() {
+    let work = Work::new(1, 1, 9000);
+    let nginx = rendered_for(include_str!("../../peers/nginx.conf.j2"), &work);
+    assert_eq!(nginx.matches("keepalive 512;").count(), 2, "{nginx}");
+    let haproxy = rendered_for(include_str!("../../peers/haproxy.cfg.j2"), &work);
+    assert!(
+        haproxy.contains("use_backend echo0.lab if known") && !haproxy.contains("use_backend %["),
+        "{haproxy}"
+    );
+}
+
+#[test]
+fn every_peer_passes_bytes_on_with_one_worker() {
+    let nginx = rendered(include_str!("../../peers/nginx-tcp.conf.j2"));
+    assert!(nginx.contains(&format!("load_module {NGINX_STREAM};")));
+    assert!(nginx.contains("worker_processes 1;") && nginx.contains("proxy_timeout 3600s;"));
+    let haproxy = rendered(include_str!("../../peers/haproxy-tcp.cfg.j2"));
+    assert!(haproxy.contains("nbthread 1") && haproxy.contains("mode tcp"));
+    let envoy = rendered(include_str!("../../peers/envoy-tcp.yaml.j2"));
+    for text in [nginx, haproxy, envoy] {
+        assert!(!text.contains("{{") && !text.contains("{%"), "{text}");
+        assert_eq!(text.matches("127.1.0.1").count(), 1, "{text}");
     }
 }
 
