@@ -73,11 +73,11 @@ pub(super) const SMALL_QUOTA: f64 = 0.9;
 ///
 /// | what | runs | minutes |
 /// |---|---|---|
-/// | the wait is chosen: 9 systems started, filled, loaded | | 2 |
-/// | 22 setups of Envoy started and filled | | 3 |
-/// | each screened with 3 numbers of connections: 3 runs, or 1 where it is far behind | about 140, at most 198 | 19, at most 27 |
+/// | the wait is chosen: 7 systems started, filled, loaded | | 2 |
+/// | 18 setups of Envoy started and filled | | 2 |
+/// | each screened with 3 numbers of connections: 3 runs, or 1 where it is far behind | about 110, at most 162 | 15, at most 22 |
 /// | 10 runs with 3 numbers of connections in 2 rooms of Heddle, the ceiling and 1 to 3 setups | about 200, at most 300 | 27, at most 41 |
-/// | together | | about 50, at most 73 |
+/// | together | | about 46, at most 67 |
 pub(super) struct ConcurrencyPlan {
     pub(super) runs: usize,
     pub(super) connections: &'static [u32],
@@ -107,7 +107,7 @@ impl ConcurrencyPlan {
         }
     }
 
-    /// Ten short runs: about fifty minutes.
+    /// Ten short runs: about three quarters of an hour.
     pub(super) fn full() -> ConcurrencyPlan {
         ConcurrencyPlan {
             warm_up_s: 1.0,

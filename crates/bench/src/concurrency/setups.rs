@@ -20,6 +20,7 @@ pub(super) enum Policy {
     /// Least request of all providers, not of two picked at random.
     FullScan,
     RoundRobin,
+    /// The route picks a cluster at random: within each there is one provider.
     Random,
 }
 
@@ -83,19 +84,17 @@ const fn streams(policy: Policy) -> EnvoySetup {
 }
 
 /// Where no proxy is told of room.
-const UNTOLD: [EnvoySetup; 8] = [
+const UNTOLD: [EnvoySetup; 6] = [
     open(Policy::FullScan, false, Weights::None),
     open(Policy::FullScan, true, Weights::None),
     open(Policy::LeastRequest, false, Weights::None),
     open(Policy::LeastRequest, true, Weights::None),
     open(Policy::RoundRobin, false, Weights::None),
     open(Policy::RoundRobin, true, Weights::None),
-    open(Policy::Random, false, Weights::None),
-    open(Policy::Random, true, Weights::None),
 ];
 
 /// Where it is known. Those that should do well are first: what is far behind them is run only once.
-const TOLD: [EnvoySetup; 14] = [
+const TOLD: [EnvoySetup; 12] = [
     open(Policy::FullScan, false, Weights::Listed),
     open(Policy::FullScan, true, Weights::Listed),
     open(Policy::LeastRequest, false, Weights::RoomSquared),
@@ -103,7 +102,6 @@ const TOLD: [EnvoySetup; 14] = [
     open(Policy::LeastRequest, false, Weights::Listed),
     streams(Policy::LeastRequest),
     streams(Policy::RoundRobin),
-    streams(Policy::Random),
     EnvoySetup {
         policy: Policy::Random,
         http2: false,
@@ -114,7 +112,6 @@ const TOLD: [EnvoySetup; 14] = [
     open(Policy::LeastRequest, true, Weights::Room),
     open(Policy::RoundRobin, false, Weights::Room),
     open(Policy::RoundRobin, true, Weights::Room),
-    open(Policy::Random, false, Weights::Room),
 ];
 
 impl EnvoySetup {

@@ -71,7 +71,7 @@ impl LinkPlan {
             warm_up_s: 0.4,
             calibration_s: 1.0,
             window_s: 2.0,
-            quiet_s: 5.0,
+            quiet_s: 4.0,
             counted: 20_000,
             count_rounds: 2,
         }

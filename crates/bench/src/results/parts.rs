@@ -37,7 +37,7 @@ pub(super) enum Picture {
 pub(super) type Panel = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// How long the part takes whose windows are as long as in the publication that it repeats.
-pub(super) const PUBLISHED_MINUTES: u64 = 210;
+pub(super) const PUBLISHED_MINUTES: u64 = 390;
 
 const PROXIES: &[ProxyKind] = &[ProxyKind::Envoy, ProxyKind::Haproxy, ProxyKind::Nginx];
 const ENVOY: &[ProxyKind] = &[ProxyKind::Envoy];
@@ -135,7 +135,7 @@ pub(super) const PARTS: [Part; 15] = [
         name: "link",
         arguments: &["link"],
         title: "What two nodes say to each other",
-        minutes: 30,
+        minutes: 26,
         needs_root: false,
         has_quick: true,
         has_published: false,
@@ -235,7 +235,7 @@ pub(super) const PARTS: [Part; 15] = [
         name: "concurrency",
         arguments: &["concurrency"],
         title: "Many requests at once, and unequal providers",
-        minutes: 50,
+        minutes: 46,
         needs_root: false,
         has_quick: true,
         has_published: true,
@@ -267,7 +267,7 @@ pub(super) const PARTS: [Part; 15] = [
         name: "node-memory",
         arguments: &["node-memory"],
         title: "Memory of all proxies of a node",
-        minutes: 15,
+        minutes: 11,
         needs_root: true,
         has_quick: true,
         has_published: false,
@@ -282,7 +282,7 @@ pub(super) const PARTS: [Part; 15] = [
         name: "node-cpu",
         arguments: &["node-cpu"],
         title: "CPU of all proxies of a node",
-        minutes: 10,
+        minutes: 9,
         needs_root: true,
         has_quick: true,
         has_published: false,
@@ -324,7 +324,7 @@ pub(super) const PARTS: [Part; 15] = [
         name: "crash",
         arguments: &["crash"],
         title: "A proxy that is killed under load",
-        minutes: 5,
+        minutes: 4,
         needs_root: true,
         has_quick: true,
         has_published: false,

@@ -2,7 +2,7 @@ use super::*;
 use crate::concurrency::figures::run;
 use crate::concurrency::plan::ROOMS;
 
-const SETUPS: [EnvoySetup; 14] = TOLD;
+const SETUPS: [EnvoySetup; 12] = TOLD;
 
 /// What a setup has shown: requests per second, p99, maximum.
 fn shown(index: usize, qps: f64, p99_ms: f64, max_ms: f64) -> (EnvoySetup, ConcurrencyRun) {
