@@ -11,37 +11,37 @@ const ENDS: &str = "<!-- end of figures -->";
 /// What is quoted: what it is, and its figures by part and name.
 const FIGURES: [(&str, &str, &[&str]); 10] = [
     (
-        "CPU of a request at the same rate, in that of Envoy / HAProxy / nginx",
+        "CPU for a request at the same rate: ÷ Envoy / HAProxy / nginx",
         "proxy",
         &["cpu_vs_envoy", "cpu_vs_haproxy", "cpu_vs_nginx"],
     ),
     (
-        "requests/s on half a core, in those of Envoy / HAProxy / nginx",
+        "requests/s on half a core: ÷ Envoy / HAProxy / nginx",
         "proxy",
         &["rps_vs_envoy", "rps_vs_haproxy", "rps_vs_nginx"],
     ),
     (
-        "CPU of a request between two nodes with mutual TLS, in that of two Envoys",
+        "CPU for a request between two nodes, with mutual TLS: ÷ two Envoys",
         "mtls",
         &["cpu_mtls_vs_envoy"],
     ),
     (
-        "bytes of an exchange between two nodes by a link, in those over HTTP/1.1",
+        "bytes between two nodes for an exchange over a link: ÷ the same over HTTP/1.1",
         "link",
         &["bytes_vs_http1_changing"],
     ),
     (
-        "512 requests at once to three unequal providers: requests/s in the ceiling, p99 in that of the best Envoy",
+        "512 requests at once to three backends of unequal size: requests/s ÷ the ceiling / p99 ÷ the best Envoy",
         "concurrency",
         &["qps_vs_ceiling", "p99_vs_envoy_best_512"],
     ),
     (
-        "the same where proxies know how much providers take at once",
+        "the same where proxies know how many requests each backend takes at once",
         "concurrency",
         &["qps_vs_ceiling_room", "p99_vs_envoy_best_512_room"],
     ),
     (
-        "memory of the proxies of a node with 100 servers, in that of an Envoy for each pod / of one Envoy for the node",
+        "memory of the proxies of a node with 100 servers: ÷ an Envoy for each pod / one Envoy for the node",
         "node-memory",
         &[
             "memory_node_vs_envoy_100",
@@ -49,13 +49,14 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
         ],
     ),
     (
-        "CPU of the proxies for a request between two pods of a node, in that of an Envoy for each pod, with mutual TLS \
-         between them / of one Envoy for the node, without, as Heddle",
+        "CPU of the proxies for a request between two pods of a node: ÷ an Envoy for each pod, which encrypt / one Envoy for \
+         the node, which does not, as Heddle",
         "node-cpu",
         &["cpu_node_vs_envoy", "cpu_node_vs_shared_envoy"],
     ),
     (
-        "p50 of that request, likewise; between two nodes on one machine, in that of an Envoy for each pod",
+        "p50 of that request: ÷ an Envoy for each pod / one Envoy for the node; and between two nodes on one machine: ÷ an Envoy \
+         for each pod",
         "node-latency",
         &[
             "latency_node_vs_envoy",
@@ -64,8 +65,8 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
         ],
     ),
     (
-        "the proxy of a node with 101 pods killed 20 times under load: worst time until one of 16 clients has an answer, longest \
-         wait of any (ms); requests that failed in flight, and besides",
+        "a node's proxy (101 pods) killed 20 times under load: ms until one of 16 clients has an answer, at worst / longest wait \
+         of any client in ms / requests that failed in flight / requests lost besides",
         "crash",
         &[
             "back_worst_ms_100",
@@ -79,7 +80,7 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
 /// The text between the markers.
 pub(super) fn section(records: &Records) -> String {
     let mut text =
-        "| | Heddle: median [lowest–highest round] | commit |\n|---|---|---|\n".to_owned();
+        "| figure | median [lowest–highest round] | commit |\n|---|---|---|\n".to_owned();
     for (what, part, names) in FIGURES {
         let record = records.get(part);
         let figures = names.iter().map(|name| {
