@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.." || exit
 
 pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 compiler=$(rustc --version | awk '{print $2}')
-binaries=${CARGO_TARGET_DIR:-target}/debug
+binaries=${CARGO_TARGET_DIR:-$PWD/target}/debug
 has_avx2=$(grep -cw avx2 /proc/cpuinfo)
 # Everything is compiled once, and what it costs is compared with what is on record: no part from an earlier build.
 export CARGO_INCREMENTAL=0

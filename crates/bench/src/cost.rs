@@ -120,7 +120,7 @@ fn measure(system: &System) -> anyhow::Result<Vec<Figure>> {
         figure("user_instructions_by_link", by_link, 2.0),
         // How many requests share a wait depends on who runs when; one call more for each would be over 20 %.
         figure("system_calls_per_request", calls, 15.0),
-        figure("idle_private_kib", memory.private_kib as f64, 10.0),
+        figure("idle_anonymous_kib", memory.anonymous_kib as f64, 10.0),
         figure("idle_rss_kib", memory.rss_kib as f64, 10.0),
     ])
 }

@@ -90,14 +90,13 @@ fn who_cannot_be_shown_is_seen_as_the_node_and_never_as_the_pod() {
 fn who_calls_from_another_node_is_seen_as_the_node() {
     for protocol in BYTES {
         let upstream = Upstream::at(ECHO);
-        let mesh = mesh(upstream.address, protocol);
-        let pair = Pair::of(&settings(), mesh.clone());
+        let pair = Pair::of(&settings(), mesh(upstream.address, protocol));
         let (holder, channel) = Holder::start().unwrap();
         pair.called.proxy.sockets(sockets(channel));
         let pods = [(name("echo"), PodId(1))].into_iter().collect();
         pair.called.proxy.pods(std::sync::Arc::new(pods));
         // Where this is in effect, so is what was ordered before.
-        pair.apply(&mesh);
+        pair.apply(&pair.mesh);
         let _client = pair.sending("shop", "hello\n");
         let mut server = upstream.accept();
         assert_eq!(server.exact(6), b"hello\n");
