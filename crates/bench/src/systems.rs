@@ -413,5 +413,18 @@ fn version(text: &str) -> Option<&str> {
         })
 }
 
+/// A system of that name, for tests that start none.
+#[cfg(test)]
+pub(super) fn never_started(name: &str, kind: ProxyKind) -> System {
+    System {
+        name: name.to_owned(),
+        kind,
+        program: PathBuf::new(),
+        version: "1.0".to_owned(),
+        settings: None,
+        http2: false,
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -96,7 +96,8 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
     findings.say(figures.table("requests/s", &RATES, &columns));
     findings.tell(figures);
     findings.rows.extend(figures.rows("rate_per_s"));
-    for (names, figure) in [
+    let busiest = &RATES[RATES.len() - 1..];
+    for (names, figure, rates) in [
         (
             [
                 "cpu_node_vs_pod",
@@ -104,6 +105,7 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
                 "cpu_node_vs_shared_envoy",
             ],
             "proxy_us",
+            &RATES[..],
         ),
         (
             [
@@ -112,6 +114,7 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
                 "cpu_path_node_vs_shared_envoy",
             ],
             "path_us",
+            &RATES[..],
         ),
         (
             [
@@ -120,15 +123,8 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
                 "cpu_machine_node_vs_shared_envoy",
             ],
             "machine_us",
+            &RATES[..],
         ),
-    ] {
-        for (index, theirs) in BESIDE {
-            let ratio = figures.ratio(figure, (Kind::Node, theirs), &RATES);
-            findings.ratio(names[index], ratio);
-        }
-    }
-    let busiest = [RATES[RATES.len() - 1]];
-    for (names, figure) in [
         (
             [
                 "p50_busy_node_vs_pod",
@@ -136,6 +132,7 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
                 "p50_busy_node_vs_shared_envoy",
             ],
             "p50_us",
+            busiest,
         ),
         (
             [
@@ -144,10 +141,11 @@ fn report(experiment: &mut NodeExperiment, figures: &Figures) {
                 "p99_busy_node_vs_shared_envoy",
             ],
             "p99_us",
+            busiest,
         ),
     ] {
         for (index, theirs) in BESIDE {
-            let ratio = figures.ratio(figure, (Kind::Node, theirs), &busiest);
+            let ratio = figures.ratio(figure, (Kind::Node, theirs), rates);
             findings.ratio(names[index], ratio);
         }
     }

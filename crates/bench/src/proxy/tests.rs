@@ -1,4 +1,5 @@
 use super::*;
+use crate::systems::never_started as system;
 
 #[test]
 fn a_peer_needs_a_name_and_a_path() {
@@ -49,14 +50,6 @@ fn calls_have_one_cell_and_a_rate_that_all_can_do() {
 
 #[test]
 fn a_peer_that_passes_no_bytes_on_is_told() {
-    let system = |name: &str, kind| System {
-        name: name.to_owned(),
-        kind,
-        program: PathBuf::new(),
-        version: "1.0".to_owned(),
-        settings: None,
-        http2: false,
-    };
     let heddle = [system("heddle", ProxyKind::Heddle)];
     let [note] = &left_out(Traffic::Opaque, &heddle, &[])[..] else {
         panic!("one note");

@@ -1,23 +1,11 @@
-use std::path::PathBuf;
-
 use super::*;
 use crate::systems::ProxyKind;
+use crate::systems::never_started as system;
 
 const MAIN: Cell = Cell {
     connections: 64,
     body_bytes: 128,
 };
-
-fn system(name: &str, kind: ProxyKind) -> System {
-    System {
-        name: name.to_owned(),
-        kind,
-        program: PathBuf::new(),
-        version: "1.0".to_owned(),
-        settings: None,
-        http2: false,
-    }
-}
 
 fn run(round: usize, system: &str, cpu: f64) -> Run {
     Run {

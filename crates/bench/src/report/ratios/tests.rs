@@ -1,22 +1,10 @@
-use std::path::PathBuf;
-
 use super::*;
+use crate::systems::never_started as system;
 
 const MAIN: Cell = Cell {
     connections: 64,
     body_bytes: 128,
 };
-
-fn system(name: &str, kind: ProxyKind) -> System {
-    System {
-        name: name.to_owned(),
-        kind,
-        program: PathBuf::new(),
-        version: "1.0".to_owned(),
-        settings: None,
-        http2: false,
-    }
-}
 
 fn run(round: usize, system: &str, measure: Measure, figures: &[(&'static str, f64)]) -> Run {
     Run {
