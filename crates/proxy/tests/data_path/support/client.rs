@@ -56,6 +56,14 @@ pub(crate) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
+/// Whether the other side has closed the connection.
+fn closed(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+    )
+}
+
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
@@ -82,9 +90,13 @@ impl Client {
         thread::spawn(move || stream.write_all(&bytes).unwrap())
     }
 
-    /// The same client, which has sent this.
+    /// The same client, which has sent this, unless the other side had closed the connection by then: a proxy may
+    /// refuse a connection before its first byte. What is read next shows which.
     pub(crate) fn sending(mut self, bytes: impl AsRef<[u8]>) -> Client {
-        self.send(bytes);
+        match self.stream.write_all(bytes.as_ref()) {
+            Err(error) if closed(&error) => {}
+            sent => sent.unwrap(),
+        }
         self
     }
 
@@ -157,7 +169,7 @@ impl Client {
         let mut buffer = [0; 65536];
         let n = match self.stream.read(&mut buffer) {
             Ok(n) => n,
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            Err(error) if closed(&error) => 0,
             Err(error) => panic!("reading: {error}"),
         };
         self.unread.extend_from_slice(&buffer[..n]);
