@@ -33,10 +33,10 @@ const REQUEST: &[u8] = b"GET /api/v1/items/16 HTTP/1.1\r\nHost: lab\r\n\r\n";
 /// Worker, there are too few: a Worker that has the connections of more pairs refuses requests of the others, since each
 /// link serves a flow or is waited for. Links from other nodes also have a share of a node's connections, where one
 /// that serves nothing makes room for the next: that share is made larger too.
-const SETTINGS: &str = "proxy: {between_nodes: link, bounds: {links: 4096, connections: 16384}}\n";
+const SETTINGS: &str = "proxy: {between_nodes: link, bounds: {links: 4096, connections: 8192}}\n";
 
-/// Descriptors that the lab, and each node, needs at most.
-const DESCRIPTORS: u64 = 16_384;
+/// Descriptors that the lab, and each node, needs at most: two for each connection, one for each listener, and a reserve.
+const DESCRIPTORS: u64 = 19_600;
 
 /// What one round found.
 struct Grown {
