@@ -1,4 +1,4 @@
-//! Compiles the programs for the kernel, with clang.
+//! Compiles the BPF programs with clang.
 
 use std::env;
 use std::error::Error;
@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Said with whatever is missing.
+/// Advice that is appended to errors about missing tools or headers.
 const INSTALL: &str = "programs for the kernel are compiled with clang and the headers of libbpf. \
                        On Debian: apt-get install clang libbpf-dev (or: scripts/setup.sh build)";
 
@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let compiled = Command::new(&clang)
         .args(["-target", "bpfel", "-mcpu=v3", "-O2", "-g"])
         .args(["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"])
-        // Where Debian keeps headers that differ by processor; elsewhere there is no such folder.
+        // Debian's folder of architecture-specific headers; other distributions have no such folder, which does no
+        // harm.
         .arg(format!("-I/usr/include/{architecture}-linux-gnu"))
         .args(["-c", "bpf/intercept.c", "-o"])
         .arg(object.join("intercept.o"))

@@ -1,4 +1,4 @@
-//! Compiles the protocol, without protoc.
+//! Compiles the protocol without protoc.
 
 use std::error::Error;
 
@@ -9,9 +9,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let descriptors = protox::compile(files, ["proto"])?;
     tonic_prost_build::configure()
-        // What is pushed to many nodes is shared, not copied.
+        // The mesh goes to many nodes: `Bytes` is shared instead of copied.
         .bytes(".heddle.v1.MeshUpdate.mesh_json")
-        // It holds a secret: written by hand.
+        // It holds a secret; `Debug` is written by hand.
         .skip_debug([".heddle.v1.JoinRequest"])
         .compile_fds(descriptors)?;
     Ok(())

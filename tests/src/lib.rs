@@ -1,5 +1,5 @@
-//! A mesh for tests: a folder of manifests that is watched, a proxy that serves it, endpoints, and
-//! a load of clients, all in this process.
+//! A mesh for tests: a watched folder of manifests, a proxy that serves it, endpoints, and clients that generate load,
+//! all in this process.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use std::io::{Read, Write};
@@ -15,21 +15,20 @@ use heddle_proxy::{Entry, Proxy, Settings};
 use heddle_telemetry::Registry;
 use tokio::sync::oneshot;
 
-/// Longest wait for anything.
+/// Timeout of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A folder of manifests, served.
+/// A folder of manifests, and a node that serves it.
 pub struct Mesh {
     folder: tempfile::TempDir,
     address: SocketAddr,
-    /// Dropping it ends the node.
+    /// Stops the node when dropped.
     running: Option<oneshot::Sender<()>>,
     node: Option<JoinHandle<()>>,
 }
 
 impl Mesh {
-    /// Serves `manifests` (file name and text), with one listener for every caller at port 80 of
-    /// `service`.
+    /// Serves `manifests` (file name and text), with one listener for any caller, which leads to port 80 of `service`.
     pub fn of(manifests: &[(&str, &str)], service: &str) -> Mesh {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in manifests {
@@ -54,19 +53,19 @@ impl Mesh {
         }
     }
 
-    /// Where to call.
+    /// The address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Replaces a manifest in one step, as an editor or a volume does.
+    /// Replaces a manifest atomically, as an editor or a volume does.
     pub fn edit(&self, name: &str, text: &str) {
         let new = self.file(".new");
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.file(name)).unwrap();
     }
 
-    /// Writes a manifest in place, whatever it holds.
+    /// Writes a manifest in place, with any content.
     pub fn scribble(&self, name: &str, text: &str) {
         std::fs::write(self.file(name), text).unwrap();
     }
@@ -89,7 +88,7 @@ impl Drop for Mesh {
     }
 }
 
-/// Control plane and proxy, as `heddle up` joins them.
+/// Control plane and proxy, connected as in `heddle up`.
 fn serve(dir: &Path, socket: TcpListener, entry: &Entry, mut stopped: oneshot::Receiver<()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -104,7 +103,7 @@ fn serve(dir: &Path, socket: TcpListener, entry: &Entry, mut stopped: oneshot::R
                 _ = &mut stopped => break,
                 (mesh, _) = watcher.next() => mesh,
             };
-            // A folder that is refused leaves what was served before.
+            // A refused folder leaves the served mesh in force.
             let Some(mesh) = mesh else { continue };
             proxy.apply(&mesh);
             if let Some(socket) = socket.take() {
@@ -136,17 +135,17 @@ pub fn endpoint(name: &'static str) -> SocketAddr {
     address
 }
 
-/// What a client was answered: a status and a body, or nothing.
+/// The answer to a client: status and body, or `None`.
 pub type Answer = Option<(u16, String)>;
 
-/// Clients that send one request after the other over connections that they keep.
+/// Clients that each send one request after the other over a kept connection.
 pub struct Load {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<Vec<(Instant, Answer)>>>,
 }
 
 impl Load {
-    /// Starts `clients` of them.
+    /// Starts this number of clients.
     pub fn start(address: SocketAddr, clients: usize) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let clients = (0..clients)
@@ -170,7 +169,7 @@ impl Load {
         Load { stop, clients }
     }
 
-    /// Ends them; returns every answer with its time, in order of time.
+    /// Stops the clients; returns every answer with its time, in order of time.
     pub fn stop(self) -> Vec<(Instant, Answer)> {
         self.stop.store(true, Ordering::Relaxed);
         let mut all: Vec<_> = self
@@ -183,7 +182,7 @@ impl Load {
     }
 }
 
-/// Asks until the answer is the wanted one; returns how long that took.
+/// Sends requests until the answer is the wanted one; returns how long that took.
 pub fn until_answered(address: SocketAddr, wanted: &str) -> Duration {
     let began = Instant::now();
     let mut wire = Wire::new(TcpStream::connect(address).unwrap());
@@ -199,7 +198,7 @@ pub fn until_answered(address: SocketAddr, wanted: &str) -> Duration {
     }
 }
 
-/// A connection that speaks the little HTTP that these tests need.
+/// A connection with the little HTTP that these tests need.
 struct Wire {
     stream: TcpStream,
     unread: Vec<u8>,

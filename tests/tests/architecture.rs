@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md says of crates and modules, and of what they refer to, is so in the code.
+//! Checks the statements of ARCHITECTURE.md about crates, modules and their dependencies against the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ fn root() -> PathBuf {
     tests.parent().expect("the workspace").to_path_buf()
 }
 
-/// The rows of the table under a heading of ARCHITECTURE.md, each as its cells.
+/// The rows of the table under a heading of ARCHITECTURE.md, each as a list of cells.
 fn table(text: &str, heading: &str) -> Vec<Vec<String>> {
     let (_, below) = text.split_once(heading).expect(heading);
     let lines = below.lines().skip_while(|line| !line.starts_with('|'));
@@ -26,10 +26,10 @@ fn table(text: &str, heading: &str) -> Vec<Vec<String>> {
     rows.map(cells).collect()
 }
 
-/// Modules that only tests have.
+/// Modules that exist only for tests.
 const OF_TESTS: [&str; 5] = ["tests", "testing", "simulation", "interleavings", "pairs"];
 
-/// Every file of the code with its module, without tests.
+/// Every source file with its module, without tests.
 fn sources(dir: &Path, module: Option<&str>, out: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(dir).expect("a folder").flatten() {
         let path = entry.path();
@@ -63,7 +63,7 @@ fn said(code: &str) -> String {
         .join("\n")
 }
 
-/// What a source refers to within a path such as `crate::`, one by one or in a list after `use`.
+/// The names that a source uses within a path such as `crate::`, single or in a `use` list.
 fn named(code: &str, path: &str) -> BTreeSet<String> {
     let code = said(code);
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -88,7 +88,7 @@ fn named(code: &str, path: &str) -> BTreeSet<String> {
     words.collect()
 }
 
-/// A crate's own name, and those of the crates that it depends on, each with the kind of its dependency.
+/// A crate's name, and its dependencies with the kind of each.
 fn manifest(folder: &str) -> (String, Vec<(String, String)>) {
     let text = fs::read_to_string(root().join(folder).join("Cargo.toml")).expect(folder);
     let (mut own, mut section, mut uses) = (String::new(), "", Vec::new());
@@ -206,12 +206,12 @@ fn crates_do_not_know_what_the_map_says_they_do_not() {
     }
 }
 
-/// What reads and writes sockets, or closes one way of them.
+/// Functions that read or write sockets, or shut down a direction.
 const OF_SOCKETS: [&str; 7] = [
     "recv", "recvfrom", "recvmsg", "send", "sendmsg", "sendto", "shutdown",
 ];
 
-/// The same for any descriptor.
+/// Functions that read or write any descriptor.
 const OF_DESCRIPTORS: [&str; 4] = ["read", "readv", "write", "writev"];
 
 #[test]
@@ -229,7 +229,7 @@ fn two_modules_of_the_proxy_read_and_write_sockets() {
         {
             found.insert(&**module);
         }
-        // What the runtime and the standard library have for it is used by none.
+        // No module uses the equivalents of the runtime and the standard library.
         for call in ["ReadExt", "WriteExt", ".try_read(", ".try_write("] {
             assert!(!said(code).contains(call), "{module}: {call}");
         }
@@ -272,10 +272,10 @@ fn refer_to_those_before_them(heading: &str, folder: &str) {
     assert!(up.is_empty(), "these refer to later modules: {up:?}");
 }
 
-/// Plain values to which a later module adds what it does with them, for itself and modules after it.
+/// Plain value types to which a later module adds methods, for itself and for modules after it.
 const EXTENDED: [&str; 3] = ["Inbound", "Moving", "Origin"];
 
-/// The types that a source defines, and those to which it adds methods.
+/// The types that a source defines, and the types to which it adds methods.
 fn types(code: &str) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let name = |rest: &'_ str| rest.len() - rest.trim_start_matches(is_word).len();
@@ -299,7 +299,7 @@ fn types(code: &str) -> (BTreeSet<&str>, BTreeSet<&str>) {
     (defined, extended)
 }
 
-/// A method of a type, written in a later module, would be called from earlier ones without an import.
+/// Earlier modules could call a method defined in a later module without an import.
 #[test]
 fn methods_of_a_type_stand_in_its_module() {
     let mut files = Vec::new();

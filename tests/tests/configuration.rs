@@ -64,8 +64,8 @@ fn failures(answers: &[(Instant, Answer)]) -> Vec<&Answer> {
         .collect()
 }
 
-/// Given clients that never pause, when the route is edited back and forth, then no request fails
-/// and each edit is in effect within a second.
+/// Given clients that never pause, when the route is edited back and forth, then no request fails and each edit takes
+/// effect within a second.
 #[test]
 fn a_route_is_edited_under_load() {
     let mesh = mesh();
@@ -80,12 +80,12 @@ fn a_route_is_edited_under_load() {
     let answers = load.stop();
     assert!(failures(&answers).is_empty(), "{:?}", failures(&answers));
     assert!(answers.len() > 100, "there was a load: {}", answers.len());
-    // A busy machine may be late now and then; a mesh that is slow is late every time.
+    // A busy machine may be late sometimes; a slow mesh is late every time.
     assert!(fastest < Duration::from_secs(1), "{fastest:?}");
 }
 
-/// Given clients that never pause, when a manifest is replaced by nonsense, cut in half, and
-/// mended with another split, then the last good state serves meanwhile and the mended one after.
+/// Given clients that never pause, when a manifest is replaced by nonsense, cut in half, and corrected with another
+/// split, then the last valid state is served meanwhile, and the corrected one afterwards.
 #[test]
 fn nonsense_does_not_replace_what_works() {
     let mesh = mesh();
@@ -106,8 +106,8 @@ fn nonsense_does_not_replace_what_works() {
     assert!(failures(&answers).is_empty(), "{:?}", failures(&answers));
 }
 
-/// Given clients that keep their connections, when endpoints come and go, then the connections
-/// stay and follow.
+/// Given clients that keep their connections, when endpoints come and go, then the connections stay open and requests
+/// go to the new endpoints.
 #[test]
 fn connections_outlive_their_endpoints() {
     let mesh = mesh();

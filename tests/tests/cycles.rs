@@ -1,4 +1,4 @@
-//! Files of a crate import each other in one direction, parents and children apart.
+//! Modules of a crate import each other in one direction only, except parents and children.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 /// A module by its path within the crate.
 type Module = Vec<String>;
 
-/// What else there is, which ARCHITECTURE.md explains: a table of connections and the drivers that it starts.
+/// Cycles that ARCHITECTURE.md explains: a table of connections and the drivers that it starts.
 const EXPLAINED: [(&str, &[&str]); 2] = [
     ("proxy", &["http2::call", "http2::connections"]),
     (
@@ -44,7 +44,7 @@ fn sources(dir: &Path, parent: &[String], out: &mut BTreeMap<Module, String>) {
     }
 }
 
-/// The paths that a `use` names, without those of other crates.
+/// The paths in `use` declarations, without those of other crates.
 fn imports(code: &str) -> Vec<Vec<String>> {
     let code: Vec<&str> = code
         .lines()
@@ -64,7 +64,7 @@ fn imports(code: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Takes braces apart: `a::{b, c::{d}}` is `a::b` and `a::c::d`.
+/// Expands braces: `a::{b, c::{d}}` becomes `a::b` and `a::c::d`.
 fn expand(before: &str, item: &str, out: &mut Vec<Vec<String>>) {
     let item = item.trim();
     let Some((head, list)) = item.split_once('{') else {
@@ -105,7 +105,7 @@ fn expand(before: &str, item: &str, out: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The module with a file in which a path ends.
+/// The module with a file to which a path belongs.
 fn resolve(from: &Module, path: &[String], files: &BTreeMap<Module, String>) -> Module {
     let mut module = match path[0].as_str() {
         "crate" => Vec::new(),
@@ -122,7 +122,7 @@ fn resolve(from: &Module, path: &[String], files: &BTreeMap<Module, String>) -> 
     module
 }
 
-/// The groups of a crate's files in which each leads to each other.
+/// The cycles among a crate's files: groups in which each file reaches each other.
 fn cycles(files: &BTreeMap<Module, String>) -> BTreeSet<Vec<String>> {
     let mut leads: BTreeMap<&Module, BTreeSet<Module>> = BTreeMap::new();
     for (module, code) in files {

@@ -1,4 +1,4 @@
-//! What the documents refer to exists.
+//! References in the documents lead to something that exists.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use std::collections::BTreeSet;
@@ -14,9 +14,9 @@ fn root() -> PathBuf {
 
 /// A Rust source file.
 struct Source {
-    /// The folders and modules that lead to it, and itself.
+    /// The folders and modules above it, and its own.
     modules: Vec<String>,
-    /// Whether its tests are in it.
+    /// Whether the file contains its tests.
     has_tests: bool,
     functions: BTreeSet<String>,
 }
@@ -37,13 +37,13 @@ impl Source {
         }
     }
 
-    /// Whether a module of this path leads to it, or is in it.
+    /// Whether the module path leads to this file or is inside it.
     fn is_in(&self, module: &[&str]) -> bool {
         let mut of_all = self.modules.windows(module.len());
         of_all.any(|some| some == module) || self.ends_in(module)
     }
 
-    /// Whether it has a function of this name in a module of this path.
+    /// Whether the file has a function of this name in a module of this path.
     fn has(&self, module: &[&str], function: &str) -> bool {
         self.functions.contains(function) && self.ends_in(module)
     }
@@ -71,7 +71,7 @@ fn sources(dir: &Path, out: &mut Vec<Source>) {
     }
 }
 
-/// What stands between back-quotes: every second piece.
+/// The texts between back-quotes: every second piece.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -86,7 +86,7 @@ fn page(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Tests by the modules that they are in, modules, folders, and fixtures of manifests.
+/// Checks names of tests by their modules, of modules, of folders, and of manifest fixtures.
 #[test]
 fn every_test_that_the_compatibility_page_names_exists() {
     let mut files = Vec::new();
@@ -131,7 +131,7 @@ fn the_compatibility_page_says_how_many_ambiguous_requests_are_sent() {
     assert!(row.unwrap().ends_with(&said), "not {cases}: {row:?}");
 }
 
-/// Every page under a folder, but of what is built or hidden.
+/// Every page under a folder, except build results and hidden folders.
 fn pages(dir: &Path, out: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -144,7 +144,7 @@ fn pages(dir: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// The anchors of a page's headings, in GitHub's form.
 fn anchors(page: &str) -> Vec<String> {
     let mut in_code = false;
     let mut anchors: Vec<String> = Vec::new();
@@ -161,7 +161,7 @@ fn anchors(page: &str) -> Vec<String> {
     anchors
 }
 
-/// Why a link of a page leads nowhere.
+/// Why a link is broken; `None` if it is not.
 fn broken(page: &Path, text: &str, link: &str) -> Option<&'static str> {
     let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
     let target = page.parent().unwrap().join(file);

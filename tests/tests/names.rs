@@ -1,4 +1,4 @@
-//! Names of the code and of metrics that the documents give are those of the code.
+//! Names of code and metrics in the documents exist in the code.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ fn read(page: &str) -> String {
     std::fs::read_to_string(root().join(page)).unwrap()
 }
 
-/// The words of a Rust file, and those of them that it defines, or implements something for.
+/// The words of a Rust file, and the types that it defines or implements something for.
 struct Source {
     words: BTreeSet<String>,
     types: BTreeSet<String>,
@@ -34,7 +34,7 @@ impl Source {
         }
     }
 
-    /// Whether a path such as `Type::member` can be one of this file.
+    /// Whether a path such as `Type::member` can refer to this file.
     fn has(&self, path: &[&str]) -> bool {
         match path {
             [.., of, member] if is_type(of) => {
@@ -51,7 +51,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| !word.is_empty())
 }
 
-/// Whether a name is written as types are.
+/// Whether a name has the form of a type's.
 fn is_type(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase())
         && name.contains(|c: char| c.is_ascii_lowercase())
@@ -75,7 +75,7 @@ fn what_the_pages_about_the_code_name_is_there() {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     for page in ["ARCHITECTURE.md", "docs/life-of-a-request.md"] {
         let text = read(page);
-        // What stands between back-quotes is every second piece.
+        // Every second piece is between back-quotes.
         let quoted = text.split('`').skip(1).step_by(2);
         let names = quoted.filter_map(|quoted| quoted.split(['(', '<']).next());
         let named: BTreeSet<&str> = names
@@ -92,7 +92,7 @@ fn what_the_pages_about_the_code_name_is_there() {
     }
 }
 
-/// That each metric has its row is tested with the programs that write them.
+/// Tests of the programs check that each of their metrics has its row.
 #[test]
 fn every_metric_that_has_a_row_is_written() {
     let mut crates = Vec::new();

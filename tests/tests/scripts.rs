@@ -1,4 +1,4 @@
-//! The scripts of the gate fail where they should.
+//! The scripts of the CI gate fail when they should.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ const FAILED: &str = "failures:\n\n---- a::b stdout ----\nit said so\n\n\nfailur
     test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n\n\
     error: 1 target failed:\n    `-p heddle-wire --lib`\n";
 
-/// What `scripts/tally.sh` says, and whether it is content.
+/// Whether `scripts/tally.sh` succeeds, and its output.
 fn tally(log: &str, skips: &str, expected: Option<&str>) -> (bool, String) {
     let folder = tempdir().expect("a folder");
     let write = |name: &str, text: &str| {
@@ -86,7 +86,7 @@ fn ignored(folder: &Path, out: &mut BTreeSet<String>) {
             ignored(&path, out);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("a source");
-            // At the beginning of a line: this one names the attribute, too.
+            // Only at the beginning of a line, since this file names the attribute, too.
             let attributed = text
                 .split('\n')
                 .map(str::trim_start)

@@ -1,4 +1,4 @@
-//! Certificates: what makes one an authority's, and how ours are made.
+//! Certificates: which ones may be an authority's, and how Heddle's own are made.
 //!
 //! Sources: the SPIFFE X.509-SVID standard (sections 2 to 5) and RFC 5280 section 4.
 
@@ -25,24 +25,23 @@ use super::UnixTime;
 use super::digest::sha256;
 use super::key::CaKey;
 
-/// How far a root or a site's certificate begins in the past, for clocks that are behind.
+/// How far the validity of a root or a site's certificate begins in the past, for nodes whose clocks are behind.
 const CA_BACKDATE: Duration = Duration::from_secs(3_600);
 
-/// The serial number of a certificate: 128 random bits, so that it cannot be foreseen.
+/// The serial number of a certificate: 128 random bits, so that it is unpredictable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serial([u8; 16]);
 
 impl Serial {
-    /// A new one.
     pub(super) fn random() -> Result<Self, FolderError> {
         let mut bytes = [0; 16];
         fill(&mut bytes)?;
-        // RFC 5280 section 4.1.2.2 does not allow for 0.
+        // RFC 5280 section 4.1.2.2 requires a positive number.
         bytes[0] |= 1;
         Ok(Self(bytes))
     }
 
-    /// The content of a certificate's INTEGER, big-endian. `None` when it is longer than ours are.
+    /// Reads the big-endian content of a certificate's INTEGER. `None` when it is zero or longer than 16 bytes.
     pub fn from_be_bytes(bytes: &[u8]) -> Option<Self> {
         let first = bytes.iter().position(|byte| *byte != 0)?;
         let bytes = bytes.get(first..)?;
@@ -52,12 +51,12 @@ impl Serial {
         Some(Self(serial))
     }
 
-    /// The number, big-endian.
+    /// The 16 bytes, big-endian.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// Takes 32 hexadecimal digits, as it is shown.
+    /// Reads 32 hexadecimal digits, the form in which a serial number is displayed.
     pub fn parse(text: &str) -> Option<Self> {
         hex::decode(text).map(Self)
     }
@@ -88,7 +87,6 @@ impl<'de> Deserialize<'de> for Serial {
     }
 }
 
-/// The certificate of an authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CaCertificate {
     pub(super) der: CertificateDer<'static>,
@@ -96,39 +94,39 @@ pub(super) struct CaCertificate {
     /// Seconds since 1970.
     pub(super) not_before: u64,
     pub(super) not_after: u64,
-    /// How many authorities there may be between it and a leaf.
+    /// X.509 path length: how many intermediates may stand between this certificate and a leaf; `None` is no limit.
     path_length: Option<u32>,
     public_key: Vec<u8>,
 }
 
-/// Why a certificate cannot be an authority's.
+/// Why a certificate cannot be an authority's. Serves as the message to the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CaFault {
-    /// The file does not hold the certificates it should; what is wrong with it.
+    /// The PEM file does not hold the expected sections; the text says what is wrong.
     Pem(&'static str),
-    /// It is no X.509 certificate that can be read.
+    /// The DER is not a readable X.509 certificate.
     Malformed,
-    /// It is not marked as an authority that signs certificates.
+    /// CA:TRUE or the usage that signs certificates is missing.
     NoAuthority,
-    /// It must not sign what it would have to sign.
+    /// The path length forbids the certificates that it would have to sign.
     PathLength,
-    /// It is of another trust domain; the URI that says so.
+    /// A certificate of another trust domain; the URI names it.
     TrustDomain(String),
-    /// The private key is another's.
+    /// The private key does not belong to the certificate.
     Key,
-    /// The private key cannot be read; why.
+    /// The private key cannot be read; the text says why.
     KeyFile(&'static str),
-    /// It has expired; the time in seconds since 1970.
+    /// Expired at this time, in seconds since 1970.
     Expired(u64),
-    /// It is not valid yet; from when on, in seconds since 1970.
+    /// Not valid before this time, in seconds since 1970.
     NotYetValid(u64),
-    /// What it signs does not verify against the root.
+    /// A leaf signed with it does not verify against the root.
     Chain,
 }
 
 impl CaCertificate {
-    /// Reads a certificate and checks that it is an authority's of this trust domain. When it is
-    /// valid is for the caller to check.
+    /// Reads a certificate and checks that it is an authority's of this trust domain. The caller checks its validity
+    /// period.
     pub(super) fn parse(der: &[u8], trust_domain: &TrustDomain) -> Result<Self, CaFault> {
         let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| CaFault::Malformed)?;
         let basic = certificate.basic_constraints().ok().flatten();
@@ -142,7 +140,7 @@ impl CaCertificate {
         {
             return Err(CaFault::NoAuthority);
         }
-        // X.509-SVID section 3.2: an authority may have a SPIFFE id, which then has no path.
+        // X.509-SVID section 3.2: a signing certificate may have a SPIFFE id, which then has no path.
         let own = format!("spiffe://{trust_domain}");
         for name in names.iter().flat_map(|names| &names.value.general_names) {
             if let GeneralName::URI(uri) = name
@@ -164,7 +162,7 @@ impl CaCertificate {
         })
     }
 
-    /// Reads all certificates of a PEM file, of which there are at least one and at most `max`.
+    /// Reads all certificates of a PEM file: at least one, at most `max`.
     pub(super) fn from_pem(
         bytes: &[u8],
         max: usize,
@@ -189,7 +187,6 @@ impl CaCertificate {
             .collect()
     }
 
-    /// Checks that the certificate is valid now.
     pub(super) fn check_time(&self, now: UnixTime) -> Result<(), CaFault> {
         if now.as_secs() < self.not_before {
             return Err(CaFault::NotYetValid(self.not_before));
@@ -200,7 +197,6 @@ impl CaCertificate {
         Ok(())
     }
 
-    /// Checks that the key is this certificate's.
     pub(super) fn check_key(&self, key: &CaKey) -> Result<(), CaFault> {
         match key.der_bytes() == self.public_key {
             true => Ok(()),
@@ -208,12 +204,12 @@ impl CaCertificate {
         }
     }
 
-    /// Whether there may be another authority between it and a leaf.
+    /// Whether the path length allows an intermediate below it.
     pub(super) fn may_sign_authorities(&self) -> bool {
         self.path_length != Some(0)
     }
 
-    /// What signs in the name of this certificate.
+    /// The issuer that signs in the name of this certificate.
     pub(super) fn issuer(&self, key: CaKey) -> Result<Issuer<'static, CaKey>, CaFault> {
         self.check_key(&key)?;
         Issuer::from_ca_cert_der(&self.der, key).map_err(|_| CaFault::Malformed)
@@ -224,7 +220,7 @@ impl CaCertificate {
     }
 }
 
-/// Makes the certificate of a new root: it signs leaves and the authorities of sites.
+/// Makes the certificate of a new root: it signs leaves and site intermediates.
 pub(super) fn root(
     trust_domain: &TrustDomain,
     key: &CaKey,
@@ -236,7 +232,7 @@ pub(super) fn root(
     CaCertificate::parse(made.der(), trust_domain).map_err(|_| SignFault::Refused)
 }
 
-/// Makes the certificate of a site's authority, which signs leaves and nothing else.
+/// Makes the intermediate of a site's authority, which signs leaves only.
 pub(super) fn site(
     trust_domain: &TrustDomain,
     key: &impl PublicKeyData,
@@ -266,7 +262,7 @@ fn authority(
     let mut params = CertificateParams::default();
     params.not_before = date(now.as_secs().saturating_sub(CA_BACKDATE.as_secs()))?;
     params.not_after = date(now.as_secs().saturating_add(life.as_secs()))?;
-    // A name of its own for each, so that two roots are never mistaken for one another.
+    // Each gets a unique name, so that two roots are never confused.
     params.distinguished_name = DistinguishedName::new();
     params
         .distinguished_name
@@ -280,7 +276,6 @@ fn authority(
     Ok(params)
 }
 
-/// A leaf as it was made.
 pub(super) struct Leaf {
     pub(super) der: CertificateDer<'static>,
     pub(super) serial: Serial,
@@ -288,8 +283,8 @@ pub(super) struct Leaf {
     pub(super) not_after: u64,
 }
 
-/// Makes a leaf (X.509-SVID section 4: one URI, no authority, digitalSignature). Its subject names the node that holds
-/// its key; where there is none the subject is empty, and the URI marked critical, as RFC 5280 section 4.2.1.6 wants.
+/// Makes a leaf (X.509-SVID section 4: one URI, no CA, digitalSignature). Its subject names the node that holds its
+/// key; without a node the subject is empty and the URI is marked critical, as RFC 5280 section 4.2.1.6 requires.
 pub(super) fn leaf(
     (id, holder): (&SpiffeId, Option<&NodeName>),
     key: &impl PublicKeyData,
@@ -328,7 +323,7 @@ pub(super) fn leaf(
     })
 }
 
-/// From when to when: within the life of the issuer, since nothing outlives that.
+/// The validity period, cut to the issuer's: no certificate outlives its issuer.
 fn validity(
     within: &CaCertificate,
     backdate: Duration,
@@ -360,9 +355,9 @@ fn uri(text: &str) -> Result<SanType, SignFault> {
 pub(super) enum SignFault {
     /// The issuer is expired or not valid yet.
     Issuer(CaFault),
-    /// There are no random bytes.
+    /// The system gave no random bytes.
     Random(FolderError),
-    /// The library refused: a time out of range.
+    /// The library refused, as for a time out of range.
     Refused,
 }
 

@@ -8,18 +8,18 @@ use zeroize::Zeroizing;
 use super::key::CaKey;
 use super::{Authority, CertificateRequest, IssueError, Issued, UnixTime};
 
-/// What the control plane shows to nodes.
+/// The certificate that the control plane presents to nodes, with its key.
 pub struct ControlLeaf {
     /// The leaf and its chain.
     pub issued: Issued,
-    /// The leaf's private key, PKCS #8 in DER. It is cleared when dropped.
+    /// The leaf's private key, PKCS #8 in DER. Its memory is cleared on drop.
     pub key: Zeroizing<Vec<u8>>,
-    /// The root that the chain verifies against.
+    /// The root against which the chain verifies.
     pub root: CertificateDer<'static>,
 }
 
 impl Authority {
-    /// Issues the control plane's own leaf, for a key that is made now and is written nowhere.
+    /// Issues the control plane's own leaf, for a new key that is never written to disk.
     ///
     /// # Errors
     /// [`IssueError`].

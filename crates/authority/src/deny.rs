@@ -13,9 +13,9 @@ use super::certificate::Serial;
 use super::error::{AuthorityError, Lost};
 use super::roots::{self, State};
 
-/// Entries that there may be at once.
+/// Largest number of entries.
 pub const MAX_DENIED: usize = 10_000;
-/// How long at most an entry stays: longer than any leaf lives, a new one replaces an old one.
+/// Longest life of an entry: longer than any leaf's. The operator renews an entry by denying again.
 pub const MAX_DENY_LIFE: Duration = Duration::from_secs(10 * 366 * 86_400);
 /// Longest reason, in bytes.
 pub const MAX_REASON_BYTES: usize = 256;
@@ -25,44 +25,44 @@ const VERSION: u32 = 1;
 /// Room for the longest entries: a SPIFFE id has 2048 bytes at most, and ours far fewer.
 const MAX_FILE_BYTES: usize = 32 * 1024 * 1024;
 
-/// What is refused.
+/// The subject of a deny-list entry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Denied {
-    /// One certificate.
+    /// One certificate, by its serial number.
     Serial(Serial),
-    /// Every certificate of a workload's or a node's identity, those to come included.
+    /// Every certificate of a workload's or a node's identity, present and future.
     Identity(SpiffeId),
 }
 
-/// Why, and until when.
+/// The reason and the end of a denial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DenyEntry {
-    /// What the operator says about it, for people who wonder.
+    /// The operator's note, shown to people who look at the entry.
     pub reason: String,
-    /// From when on it is not refused any more, in seconds since 1970.
+    /// The entry stops to apply at this time, in seconds since 1970.
     pub expires: u64,
 }
 
-/// What is refused, as a whole.
+/// A whole deny-list, of one generation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DenyList {
-    /// Counts the lists, from 0 for the first, empty one.
+    /// Counts the changes, from 0 for the first, empty list.
     pub generation: u64,
     entries: BTreeMap<Denied, DenyEntry>,
 }
 
-/// Why the deny-list is not changed.
+/// Why the deny-list was not changed.
 #[derive(Debug)]
 pub enum DenyError {
     /// There are [`MAX_DENIED`] entries.
     Full,
     /// The reason is longer than [`MAX_REASON_BYTES`].
     Reason,
-    /// It would be over already, or last for longer than [`MAX_DENY_LIFE`].
+    /// The entry would have expired already, or last for longer than [`MAX_DENY_LIFE`].
     Life,
-    /// The control plane cannot do without its own identity.
+    /// The entry names the control plane's own identity, which must stay valid.
     Control,
     /// The change could not be made durable.
     Folder(FolderError),
@@ -101,7 +101,7 @@ impl DenyList {
         by_id.filter(alive).or_else(|| by_serial.filter(alive))
     }
 
-    /// Every entry, those that have expired since the last change included.
+    /// Every entry, including those that expired since the last change.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = (&Denied, &DenyEntry)> {
         self.entries.iter()
     }
@@ -135,8 +135,8 @@ impl DenyList {
         }))
     }
 
-    /// The list that was read, or in a folder that never had one an empty one, written. From then on
-    /// the state says that there is one, so that a list that was mislaid is never taken for an empty one.
+    /// The list that was read, or, in a folder that never had one, a new empty list, which is written. From then on the
+    /// state records that there is a list, so that a lost list is never taken for an empty one.
     pub(super) fn found_or_first(
         found: Option<Self>,
         folder: &Folder,
@@ -163,7 +163,7 @@ impl DenyList {
         Ok(list)
     }
 
-    /// The list with one more entry; one for the same is replaced.
+    /// The list with one more entry, which replaces an entry for the same subject.
     pub(super) fn with(
         &self,
         what: Denied,
@@ -204,7 +204,7 @@ impl DenyList {
         self.entries.insert(what, entry);
     }
 
-    /// A copy for the next change, without what has expired.
+    /// A copy for the next change, without expired entries.
     fn next(&self, now: UnixTime) -> Self {
         let alive = |(what, entry): (&Denied, &DenyEntry)| {
             (now.as_secs() < entry.expires).then(|| (what.clone(), entry.clone()))
@@ -226,7 +226,7 @@ impl DenyList {
             generation: self.generation,
             entries: self.entries.iter().map(entry).collect(),
         };
-        // Names, numbers and texts always have a text.
+        // Names, numbers and texts always serialise.
         folder.write(FILE, &serde_json::to_vec_pretty(&file).unwrap_or_default())
     }
 }
@@ -259,11 +259,11 @@ impl fmt::Display for DenyError {
                 "the reason is longer than {MAX_REASON_BYTES} bytes (write it shorter)"
             ),
             Self::Life => f.write_str(
-                "the entry would be over already or last for more than ten years (choose when it \
+                "the entry would have expired already or last for more than ten years (choose when it \
                  expires; a leaf's expiry is enough for a certificate)",
             ),
             Self::Control => f.write_str(
-                "the control plane cannot do without its identity (deny the certificate instead)",
+                "the control plane's identity cannot be denied (deny its certificate instead)",
             ),
             Self::Folder(error) => error.fmt(f),
         }

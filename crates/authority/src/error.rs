@@ -1,4 +1,4 @@
-//! Why an authority cannot work.
+//! Why an authority cannot start or continue.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,41 +9,41 @@ use heddle_transport::secrets::{Folder, FolderError};
 use super::certificate::CaFault;
 use super::settings::OutOfBounds;
 
-/// Why an authority cannot start or go on. Each says what to do about it.
+/// Why an authority cannot start or continue. Each message says what to do about it.
 #[derive(Debug)]
 pub enum AuthorityError {
     /// A setting is out of its bounds.
     Settings(OutOfBounds),
-    /// The state folder, or a file in it.
+    /// The state folder, or a file in it, cannot be used.
     Folder(FolderError),
-    /// A certificate or a key, by its file.
+    /// A certificate or a key is unusable; the path names its file.
     Certificate(PathBuf, CaFault),
-    /// A file does not hold what was written into it; what is wrong.
+    /// A file's content is not in the written form; the text says what is wrong.
     Corrupt(PathBuf, String),
     /// The folder's files do not belong together.
     Lost(PathBuf, Lost),
-    /// The cryptography library failed, which only a want of memory or of random bytes explains.
+    /// The cryptography library failed: only a lack of memory or of random bytes explains that.
     Signing,
 }
 
-/// How the files of a state folder do not belong together.
+/// How the files of a state folder contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lost {
-    /// The state file is gone, and others are there.
+    /// The state file is missing while others are there.
     State,
     /// A node keeps its state in the folder.
     OfANode,
-    /// A root is to be made, and the folder has something in it.
+    /// A root would have to be made, but the folder is not empty.
     NotEmpty,
-    /// A file that the others speak of is not there.
+    /// A file that the others refer to is missing.
     File,
-    /// The deny-list is not there, and was.
+    /// The state records a deny-list, but its file is missing.
     DenyList,
-    /// There are a root's key and a site's intermediate.
+    /// The folder has both a root's key and a site's intermediate.
     TwoSigners,
-    /// A root is another than the state file says.
+    /// A root differs from the one that the state file names.
     OtherRoot,
-    /// The state is of the first trust domain, the settings say the second.
+    /// The state is of the first trust domain, the settings name the second.
     TrustDomain(TrustDomain, TrustDomain),
 }
 

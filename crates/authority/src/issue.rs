@@ -14,41 +14,41 @@ use super::{
     UnixTime,
 };
 
-/// A leaf, and what goes with it.
+/// An issued leaf with its chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// The leaf in DER, and behind it the site's intermediate if there is one. No root.
+    /// The leaf in DER, followed by the site's intermediate if there is one, without the root.
     pub chain: Vec<CertificateDer<'static>>,
     /// The serial number of the leaf.
     pub serial: Serial,
     /// When the leaf expires, in seconds since 1970.
     pub not_after: u64,
-    /// It lives for a shorter time than the settings say, because its issuer does: the issuer should
-    /// be replaced.
+    /// Whether the leaf lives shorter than the settings say because its issuer expires before: the issuer should be
+    /// replaced.
     pub shortened: bool,
 }
 
-/// Why a leaf is not issued.
+/// Why a leaf was not issued.
 #[derive(Debug)]
 pub enum IssueError {
-    /// The identity is of another trust domain.
+    /// The identity belongs to another trust domain.
     TrustDomain,
-    /// The authority's own certificate is expired or not valid yet.
+    /// The authority's own certificate has expired or is not valid yet.
     Issuer(CaFault),
     /// The system gave no random bytes.
     Random(FolderError),
     /// The cryptography library failed.
     Signing,
-    /// There are [`MAX_MEMBERS`] nodes.
+    /// The limit of [`MAX_MEMBERS`] nodes is reached.
     Nodes,
-    /// That a node gets it could not be written down.
+    /// The record that the node gets this leaf could not be written.
     NotDurable(FolderError),
 }
 
-/// Why a node does not join.
+/// Why a node cannot join.
 #[derive(Debug)]
 pub enum JoinError {
-    /// Its token is not taken.
+    /// Its token was refused.
     Token(TokenRefusal),
     /// Its identity is on the deny-list.
     Denied,
@@ -57,8 +57,8 @@ pub enum JoinError {
 }
 
 impl Authority {
-    /// Issues a leaf for an identity to a program that speaks for itself. Whether the asker may have it was checked by
-    /// [`may_issue`](super::may_issue).
+    /// Issues a leaf for an identity to a program that acts only for itself. The caller has checked with
+    /// [`may_issue`](super::may_issue) that the asker may have it.
     ///
     /// # Errors
     /// [`IssueError`].
@@ -74,7 +74,8 @@ impl Authority {
         }
     }
 
-    /// The same to a node, by which the leaf is marked: other nodes take from it what they take of no workload.
+    /// As [`issue`](Self::issue), but to a node, whose name the leaf carries: other nodes accept from a node's leaf
+    /// what they accept from no workload's.
     ///
     /// # Errors
     /// [`IssueError`].
@@ -102,7 +103,7 @@ impl Authority {
         if id.trust_domain != self.trust_domain {
             return Err(IssueError::TrustDomain);
         }
-        // An intermediate may have been signed to outlive its root.
+        // An intermediate may be valid for longer than its root.
         signer.root.check_time(now).map_err(IssueError::Issuer)?;
         let mut within = signer.certificate.clone();
         within.not_after = within.not_after.min(signer.root.not_after);
@@ -119,12 +120,12 @@ impl Authority {
         })
     }
 
-    /// Lets a node join: uses its token up and issues the node's leaf. When this returns a leaf, the
-    /// token is gone from the disk.
+    /// Lets a node join: redeems its token and issues the node's leaf. When this returns a leaf, the token is gone from
+    /// the disk.
     ///
     /// # Errors
-    /// [`JoinError`]. The token is used up only when everything but the token was fine, or when that
-    /// could not be made durable.
+    /// [`JoinError`]. The token is used up only when every other check had passed, or when its removal could not be
+    /// made durable.
     pub fn join(
         &self,
         (id, secret): (&TokenId, &TokenSecret),
@@ -138,8 +139,8 @@ impl Authority {
             return Err(JoinError::Denied);
         }
         let signer = self.signer();
-        // Signed before the token is used up: a leaf that no node gets does no harm, a token that
-        // was used up for nothing has to be made again by the operator.
+        // Signed before the token is used up: a leaf that no node receives is harmless, but for a token that is used up
+        // in vain the operator has to make another.
         let issued = self
             .issue_by(&signer, (&spiffe_id, Some(node)), request, now)
             .map_err(JoinError::Issue)?;
@@ -175,7 +176,7 @@ impl From<MemberError> for IssueError {
 }
 
 impl JoinError {
-    /// A word for logs and metrics.
+    /// The reason in one word, for logs and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Token(refusal) => refusal.reason(),

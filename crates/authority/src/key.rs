@@ -1,4 +1,4 @@
-//! The key that an authority signs with.
+//! The private key with which an authority signs.
 
 use std::fmt;
 
@@ -13,15 +13,14 @@ use zeroize::Zeroizing;
 
 use heddle_transport::secrets::pem;
 
-/// A private key of P-256 or P-384. The library that holds it clears its memory.
+/// A private key on P-256 or P-384. The library that holds it clears its memory.
 pub(super) struct CaKey {
     pair: EcdsaKeyPair,
     algorithm: &'static SignatureAlgorithm,
 }
 
 impl CaKey {
-    /// Makes a key of P-256, and what to write into its file. `None` when the system gives no random
-    /// bytes.
+    /// Makes a P-256 key, with the text for its file. `None` when the system gives no random bytes.
     pub(super) fn generate() -> Option<(Self, Zeroizing<String>)> {
         let random = SystemRandom::new();
         let document =
@@ -30,7 +29,7 @@ impl CaKey {
         Some((Self::from_der(document.as_ref())?, text))
     }
 
-    /// Takes PKCS #8 or SEC 1.
+    /// Accepts PKCS #8 or SEC 1.
     fn from_der(der: &[u8]) -> Option<Self> {
         let p256 = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_ASN1_SIGNING, der);
         if let Ok(pair) = p256 {
@@ -42,7 +41,7 @@ impl CaKey {
         p384.ok().map(|pair| Self { pair, algorithm })
     }
 
-    /// Takes the only private key of a PEM file. An error says what is wrong.
+    /// Reads a PEM file with exactly one private key. An error says what is wrong.
     pub(super) fn from_pem(bytes: &[u8]) -> Result<Self, &'static str> {
         let sections = pem::sections(bytes)?;
         let mut keys = sections
@@ -79,7 +78,7 @@ impl SigningKey for CaKey {
     }
 }
 
-/// Nothing of the key.
+/// Shows nothing of the key.
 impl fmt::Debug for CaKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CaKey").finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! The certificate authority: who gets which identity, and for how long.
+//! The certificate authority: decides which peer is issued which identity, and for how long.
 //!
 //! ```text
 //!   folder ──► roots ──► certificate ──► a leaf, its chain, its end
@@ -10,11 +10,11 @@
 //!     └── rotation                          permission   whether it may be
 //! ```
 //!
-//! An [`Authority`] is one folder and what is in it. It has no clock and no network: the time is
-//! passed in, and its server says who asks. Calls that change something write it to the disk
-//! before they return, and so block; the others do not.
+//! An [`Authority`] is one state folder and its content. It has no clock and no network: the caller passes the time in,
+//! and the server that uses it authenticates the peers. Calls that change the state write it to disk before they
+//! return, and so block; the others do not.
 //!
-//! Private keys are in the folder and in the memory of this process, nowhere else.
+//! Private keys exist only in the folder and in the memory of this process.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -69,25 +69,25 @@ use members::Members;
 use roots::{Roots, Signer};
 use token::Tokens;
 
-/// The roots that are trusted at one time.
+/// The roots trusted at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// Counts the bundles from 1.
+    /// Counts the bundles, starting at 1.
     pub generation: u64,
-    /// One or two certificates, in DER.
+    /// One certificate, or two during a rotation, in DER.
     pub roots: Vec<CertificateDer<'static>>,
 }
 
-/// What decides whether a certificate is taken.
+/// The input of certificate verification: roots and deny-list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trust {
-    /// The roots to trust.
+    /// The trusted roots.
     pub bundle: Arc<Bundle>,
-    /// What is refused all the same.
+    /// Certificates and identities refused although a trusted root verifies them.
     pub denied: Arc<DenyList>,
 }
 
-/// A certificate authority with its state in a folder. Many threads may use it at once.
+/// A certificate authority with its state in a folder. Threads may share it.
 #[derive(Debug)]
 pub struct Authority {
     trust_domain: TrustDomain,
@@ -97,31 +97,29 @@ pub struct Authority {
     trust: watch::Sender<Trust>,
 }
 
-/// The folders in the state folder: tokens that were not used, and nodes that hold certificates.
+/// Subfolders of the state folder: unused tokens, and the nodes that hold certificates.
 const TOKENS: &str = "tokens";
 const MEMBERS: &str = "nodes";
 
-/// What only one thread at a time may change.
+/// The state that a change locks.
 #[derive(Debug)]
 struct Inner {
     folder: Folder,
     roots: Roots,
     tokens: Tokens,
     members: Members,
-    /// Two processes with the same state would each undo what the other wrote.
+    /// Held while open: two processes on the same state would overwrite each other's changes.
     _lock: Lock,
 }
 
 impl Authority {
-    /// Opens the authority whose state is in a folder. A folder that is not there or empty gets a
-    /// new root; one with `root.pem` and `root.key`, or with `root.pem`, `intermediate.pem` and
-    /// `intermediate.key`, is taken as supplied. This call and those that change anything write to
-    /// disk and block.
+    /// Opens the authority whose state is in a folder. A missing or empty folder gets a new root; a folder with
+    /// `root.pem` and `root.key`, or with `root.pem`, `intermediate.pem` and `intermediate.key`, is adopted as
+    /// supplied. This call and every call that changes the state write to disk and block.
     ///
     /// # Errors
-    /// [`AuthorityError`] when a setting is out of its bounds, when others have access to the folder,
-    /// when another process works with it, and when anything in it is damaged, missing, expired or
-    /// of another trust domain.
+    /// [`AuthorityError`] when a setting is out of its bounds, when other users have access to the folder, when another
+    /// process uses it, and when a file in it is damaged, missing, expired or of another trust domain.
     pub fn open(
         dir: &Path,
         trust_domain: &TrustDomain,
@@ -156,12 +154,12 @@ impl Authority {
         })
     }
 
-    /// Whose authority it is.
+    /// The trust domain in which this authority issues identities.
     pub fn trust_domain(&self) -> &TrustDomain {
         &self.trust_domain
     }
 
-    /// How it came to its root.
+    /// How the authority got its root at this start.
     pub fn origin(&self) -> Origin {
         self.origin
     }
@@ -171,31 +169,31 @@ impl Authority {
         self.trust.borrow().clone()
     }
 
-    /// Tells of each change of [`Authority::trust`]; who is slow sees the newest.
+    /// Notifies of each change of [`Authority::trust`]; a slow receiver sees only the newest value.
     pub fn watch_trust(&self) -> watch::Receiver<Trust> {
         self.trust.subscribe()
     }
 
-    /// The SHA-256 of the root that its certificates verify against, in DER.
+    /// The SHA-256, over the DER, of the root against which issued certificates verify.
     pub fn root_sha256(&self) -> [u8; 32] {
         self.signer().root.sha256
     }
 
-    /// The root that its certificates verify against. A server sends it along with its chain, so
-    /// that a node can compare it with its token.
+    /// The root against which issued certificates verify. A server sends it along with its chain, so that a node can
+    /// compare it with its token.
     pub fn root(&self) -> CertificateDer<'static> {
         self.signer().root.der.clone()
     }
 
-    /// When what signs expires, in seconds since 1970: long before, a root should be rotated, and a
-    /// site's intermediate replaced.
+    /// When the signing certificate or its root expires, whichever is first, in seconds since 1970. An operator should
+    /// rotate the root, or replace the site's intermediate, long before.
     pub fn expires(&self) -> u64 {
         let signer = self.signer();
         signer.certificate.not_after.min(signer.root.not_after)
     }
 
-    /// From when on what signs should be replaced, in seconds since 1970: a quarter of its life is left, or
-    /// 30 days.
+    /// From when on the signing certificate should be replaced, in seconds since 1970: when a quarter of its life is
+    /// left, at most 30 days.
     pub fn replace_from(&self) -> u64 {
         const LONGEST: u64 = 30 * 86_400;
         let (expires, from) = (self.expires(), self.signer().certificate.not_before);
@@ -203,16 +201,16 @@ impl Authority {
         expires.saturating_sub(quarter.min(LONGEST))
     }
 
-    /// Whether it is a site's: it signs with an intermediate, and has no key of a root.
+    /// Whether this is a site's authority: it signs with an intermediate and has no root key.
     pub fn is_site(&self) -> bool {
         self.lock().roots.state.site
     }
 
-    /// Makes a token with which a node of this name may join, once.
+    /// Makes a token with which the named node may join, once.
     ///
     /// # Errors
-    /// [`TokenError`] when it should live too long, when there are too many, or when it could not
-    /// be written.
+    /// [`TokenError`] when its life is zero or too long, when there are too many tokens, or when it could not be
+    /// written.
     pub fn create_token(
         &self,
         node: &NodeName,
@@ -224,16 +222,16 @@ impl Authority {
         inner.tokens.create(node, life, root, now)
     }
 
-    /// The tokens that can be used, by id. A root that was replaced takes those along that name it.
+    /// The usable tokens, by id. Tokens that name a replaced root are left out: nodes could not join with them.
     pub fn tokens(&self, now: UnixTime) -> Vec<TokenInfo> {
         let inner = self.lock();
         inner.tokens.list(&inner.roots.signer.root.sha256, now)
     }
 
-    /// Takes a token back; says whether there was one.
+    /// Revokes a token; returns whether it existed.
     ///
     /// # Errors
-    /// [`FolderError`] when that could not be made durable; it is not taken all the same.
+    /// [`FolderError`] when that could not be made durable; this process refuses the token nevertheless.
     pub fn revoke_token(&self, id: &TokenId) -> Result<bool, FolderError> {
         self.lock().tokens.revoke(id)
     }
@@ -250,10 +248,10 @@ impl Authority {
         Ok(())
     }
 
-    /// Takes an entry of the deny-list back; says whether there was one.
+    /// Removes an entry of the deny-list; returns whether it existed.
     ///
     /// # Errors
-    /// [`FolderError`] when that could not be made durable; then it is still refused.
+    /// [`FolderError`] when that could not be made durable; then the entry stays in force.
     pub fn allow(&self, what: &Denied, now: UnixTime) -> Result<bool, FolderError> {
         let inner = self.lock();
         let Some(next) = self.trust.borrow().denied.without(what, now) else {
@@ -269,11 +267,11 @@ impl Authority {
         self.lock().members.list(now)
     }
 
-    /// Writes down where a node is reached, for after a restart; of who is no member nothing is kept.
-    /// `newest` is asked when it is this call's turn, so that of two calls the later one counts.
+    /// Records the address at which a node is reached, for use after a restart; a node that is not a member is ignored.
+    /// `newest` is called with the lock held, so that of two concurrent calls the later one wins.
     ///
     /// # Errors
-    /// [`FolderError`] when it could not be made durable: then what was written before is kept.
+    /// [`FolderError`] when it could not be made durable: then the recorded address stays as it was.
     pub fn note_address(
         &self,
         node: &NodeName,
@@ -286,8 +284,8 @@ impl Authority {
         }
     }
 
-    /// Where a rotation stands. `confirmed` says of a node which generation of the bundle it has
-    /// confirmed; `nodes` are those that should.
+    /// The stage of a rotation, and what it waits for. `nodes` are the nodes that should confirm the bundle;
+    /// `confirmed` returns the generation that a node has confirmed.
     pub fn rotation<'a>(
         &self,
         nodes: impl IntoIterator<Item = &'a NodeName>,
@@ -324,7 +322,7 @@ impl Authority {
         members
     }
 
-    /// Where a rotation stands, for every node that may hold a certificate and is not denied.
+    /// As [`Authority::rotation`], for every node that may hold a certificate and is not denied.
     pub fn rotation_of_members(
         &self,
         confirmed: impl Fn(&NodeName) -> Option<u64>,
@@ -334,12 +332,12 @@ impl Authority {
         self.rotation(members.iter().map(|member| &member.node), confirmed)
     }
 
-    /// Takes the next step of a rotation that has begun, if nothing is left to wait for: switches when
-    /// every node has confirmed both roots, finishes when what the old root signed has expired.
-    /// Returns what it has come to, if anything. Cheap to call often.
+    /// Takes the next step of a rotation under way if it has nothing to wait for: switches when every node has
+    /// confirmed both roots, finishes when every certificate of the old root has expired. Returns the new stage if it
+    /// changed. Cheap to call often.
     ///
     /// # Errors
-    /// [`RotationRefusal`] when a step was due and could not be taken.
+    /// [`RotationRefusal`] when a step was due and failed.
     pub fn advance_rotation(
         &self,
         confirmed: impl Fn(&NodeName) -> Option<u64>,
@@ -363,7 +361,7 @@ impl Authority {
         Ok(Some(self.lock().roots.state.stage))
     }
 
-    /// Begins a rotation: a new root is trusted beside the one that signs.
+    /// Begins a rotation: a new root is trusted beside the signing one.
     ///
     /// # Errors
     /// [`RotationRefusal`]: nothing has changed.
@@ -375,10 +373,10 @@ impl Authority {
         self.rotate(|folder, roots| rotation::begin(folder, roots, next, &self.settings, now))
     }
 
-    /// Signs with the new root from now on. `unconfirmed` are the nodes that have not confirmed
-    /// the bundle with both; `force` goes on without them.
+    /// Signs with the new root from now on. `unconfirmed` are the nodes that have not confirmed the bundle with both
+    /// roots; `force` switches without waiting for them.
     ///
-    /// Tokens that were made before name the old root, and cannot be used any more.
+    /// Tokens made before name the old root, and cannot be used any more.
     ///
     /// # Errors
     /// [`RotationRefusal`]: nothing has changed.
@@ -394,12 +392,12 @@ impl Authority {
         })
     }
 
-    /// Ends a rotation: the new root alone is trusted, the old one's key is removed. `unconfirmed`
-    /// are the nodes that have not confirmed the bundle with both; `force` goes on without them, and
-    /// before everything that the old root signed has expired.
+    /// Ends a rotation: only the new root is trusted, and the old root's key is removed. `unconfirmed` are the nodes
+    /// that have not confirmed the bundle with both roots; `force` waits neither for them nor until every certificate
+    /// of the old root has expired.
     ///
     /// # Errors
-    /// [`RotationRefusal`]: nothing has changed, unless it is about removing the old key.
+    /// [`RotationRefusal`]: nothing has changed, unless removing the old key failed.
     pub fn finish_rotation(
         &self,
         unconfirmed: &[NodeName],
@@ -409,10 +407,10 @@ impl Authority {
         self.rotate(|folder, roots| rotation::finish(folder, roots, unconfirmed, force, now))
     }
 
-    /// Gives up a rotation before the new root signs.
+    /// Cancels a rotation before the new root signs.
     ///
     /// # Errors
-    /// [`RotationRefusal`]: nothing has changed, unless it is about removing the new key.
+    /// [`RotationRefusal`]: nothing has changed, unless removing the new key failed.
     pub fn cancel_rotation(&self) -> Result<(), RotationRefusal> {
         self.rotate(rotation::cancel)
     }
@@ -439,13 +437,13 @@ impl Authority {
         });
     }
 
-    /// Signing happens outside of the lock.
+    /// Cloned out of the lock, so that signing does not hold it.
     fn signer(&self) -> Arc<Signer> {
         Arc::clone(&self.lock().roots.signer)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every change is made whole before it is stored, so a panic elsewhere leaves nothing half done.
+        // A change replaces the state as a whole, so a panic of another thread leaves nothing half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
-//! Which nodes may hold a certificate of their own: those that a rotation waits for.
+//! Members: the nodes that may hold a certificate of their own, for which a rotation waits.
 //!
-//! What a node was issued last is written down before the node gets it, each in a file of its own, so that
-//! a control plane that comes back knows which nodes it has to wait for; and where other nodes reach it, so that
-//! it does not cut off from them a node that has not come back to it yet.
+//! The end of a node's newest certificate is recorded before the node gets it, one file for each node, so that a
+//! restarted control plane knows for which nodes it has to wait. So is the address at which other nodes reach it, so
+//! that a restarted control plane does not cut a node off from the others before that node has reconnected.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,19 +16,19 @@ use super::UnixTime;
 use super::digest::sha256;
 use super::error::AuthorityError;
 
-/// Nodes that there may be at once.
+/// Largest number of members.
 pub const MAX_MEMBERS: usize = 10_000;
 const MAX_FILE_BYTES: usize = 4 * 1024;
 
-/// A node, and how long its newest certificate lasts.
+/// A node, and when its newest certificate expires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// Its name.
+    /// The node's name, unique among the members.
     pub node: NodeName,
     /// When the certificate expires, in seconds since 1970.
     pub until: u64,
-    /// Where other nodes reached it last; absent until it was present once.
+    /// The address at which other nodes last reached it; absent until it has been present once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
 }
@@ -40,23 +40,22 @@ pub(super) struct Members {
     known: BTreeMap<NodeName, MemberRecord>,
 }
 
-/// What is known of a node.
 #[derive(Debug, Clone, Copy)]
 struct MemberRecord {
     until: u64,
     address: Option<SocketAddr>,
 }
 
-/// Why a node is not written down.
+/// Why a node was not recorded.
 #[derive(Debug)]
 pub(super) enum MemberError {
-    /// There are [`MAX_MEMBERS`].
+    /// The limit of [`MAX_MEMBERS`] is reached.
     Full,
     Folder(FolderError),
 }
 
 impl Members {
-    /// Reads every file of a folder; what has expired is forgotten.
+    /// Reads every file of a folder and removes expired members.
     pub(super) fn open(folder: Folder, now: UnixTime) -> Result<Self, AuthorityError> {
         folder.sweep()?;
         let mut known = BTreeMap::new();
@@ -73,7 +72,7 @@ impl Members {
             }
             let (until, address) = (member.until, member.address);
             if !address.is_none_or(|address| is_reachable(&address)) {
-                return Err(corrupt("its address is none that others could reach"));
+                return Err(corrupt("its address is not one that others could reach"));
             }
             known.insert(member.node, MemberRecord { until, address });
         }
@@ -82,7 +81,7 @@ impl Members {
         Ok(members)
     }
 
-    /// Whether a node could be written down.
+    /// Whether a node could be recorded within [`MAX_MEMBERS`].
     pub(super) fn has_room(&mut self, node: &NodeName, now: UnixTime) -> bool {
         if self.known.len() >= MAX_MEMBERS && !self.known.contains_key(node) {
             self.forget_expired(now);
@@ -90,7 +89,7 @@ impl Members {
         self.known.len() < MAX_MEMBERS || self.known.contains_key(node)
     }
 
-    /// Writes down what a node gets. When this returns `Ok` it is on the disk.
+    /// Records the end of a node's certificate. When this returns `Ok`, the record is on the disk.
     pub(super) fn note(
         &mut self,
         node: &NodeName,
@@ -109,7 +108,7 @@ impl Members {
         written.map_err(MemberError::Folder)
     }
 
-    /// Writes down where a node is reached, if there is such a node and that is news.
+    /// Records the address of a member; writes nothing if it is unchanged or the node is not a member.
     pub(super) fn note_address(
         &mut self,
         node: &NodeName,
@@ -125,7 +124,7 @@ impl Members {
     }
 
     fn write(&mut self, node: &NodeName, known: MemberRecord) -> Result<(), FolderError> {
-        // Names, numbers and addresses always have a text.
+        // Names, numbers and addresses always serialise.
         let text = serde_json::to_vec(&member((node, &known))).unwrap_or_default();
         self.folder.write(&file(node), &text)?;
         self.known.insert(node.clone(), known);
@@ -143,7 +142,7 @@ impl Members {
         self.known.retain(|node, known| {
             let keep = now.as_secs() < known.until;
             if !keep {
-                // One that stays is forgotten at the next start.
+                // A file that cannot be removed now is removed at the next start.
                 folder.forget(&file(node));
             }
             keep
@@ -159,13 +158,13 @@ fn member((node, known): (&NodeName, &MemberRecord)) -> Member {
     }
 }
 
-/// Whether other nodes could connect to an address.
+/// Whether other nodes could connect to an address: it has a port, and is neither unspecified nor multicast.
 pub fn is_reachable(address: &SocketAddr) -> bool {
     let ip = address.ip();
     address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
 }
 
-/// A node's name may be as long as a file's may: its digest is not.
+/// The file is named by a digest: a node's name may be as long as a file name, which leaves no room for `.json`.
 fn file(node: &NodeName) -> String {
     let digest = sha256(&[node.as_str().as_bytes()]);
     format!("{}.json", hex::encode(&digest[..16]))

@@ -1,4 +1,4 @@
-//! Who may be issued what.
+//! Which peer may be issued which identity.
 
 use std::fmt;
 
@@ -7,38 +7,38 @@ use heddle_model::{NodeName, ServiceAccountName, SpiffeId, Subject, TrustDomain}
 use super::certificate::Serial;
 use super::{DenyList, UnixTime};
 
-/// The peer that asks for a certificate, as its connection was authenticated.
+/// The authenticated peer that asks for a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asker {
-    /// The identity of its certificate.
+    /// The identity in its certificate.
     pub id: SpiffeId,
-    /// The certificate's serial number, when it is one of ours.
+    /// The serial number of its certificate, if it has the length of this authority's.
     pub serial: Option<Serial>,
 }
 
-/// Why an asker is not issued an identity.
+/// Why an asker is refused an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IssuanceRefusal {
-    /// Who asks has no identity.
+    /// The asker has no identity.
     Unidentified,
-    /// Who asks, or the identity asked for, is of another trust domain.
+    /// The asker, or the identity asked for, belongs to another trust domain.
     TrustDomain,
-    /// Who asks is on the deny-list.
+    /// The asker is on the deny-list.
     AskerDenied,
     /// The identity asked for is on the deny-list.
     Denied,
-    /// Who asks is no node.
+    /// The asker is not a node.
     NoNode,
-    /// A node's identity, which is another's than who asks.
+    /// The identity asked for is that of another node.
     OtherNode,
-    /// The control plane's identity.
+    /// The identity asked for is the control plane's.
     Control,
-    /// No workload with that service account is placed on the node.
+    /// No workload with that service account runs on the asking node.
     NotPlaced,
 }
 
 impl IssuanceRefusal {
-    /// A word for logs and metrics.
+    /// The reason in one word, for logs and metrics.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Unidentified => "unidentified",
@@ -53,8 +53,8 @@ impl IssuanceRefusal {
     }
 }
 
-/// Whether the asker may be issued an identity: a node its own, and those of the workloads that
-/// `is_placed` says are on it. Everything else is refused.
+/// Checks whether the asker may be issued an identity: a node may have its own, and those of the workloads that
+/// `is_placed` places on it. Everything else is refused.
 ///
 /// # Errors
 /// [`IssuanceRefusal`] says why.
@@ -91,9 +91,9 @@ pub fn may_issue(
 impl fmt::Display for IssuanceRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unidentified => "who asks shows no certificate (join first)",
+            Self::Unidentified => "the asker presented no certificate (join first)",
             Self::TrustDomain => "the identity is of another trust domain",
-            Self::AskerDenied => "who asks is on the deny-list",
+            Self::AskerDenied => "the asker is on the deny-list",
             Self::Denied => "the identity is on the deny-list",
             Self::NoNode => "only nodes are issued identities",
             Self::OtherNode => "a node is issued no other node's identity",

@@ -1,7 +1,7 @@
 //! Certificate signing requests (PKCS #10, RFC 2986).
 //!
-//! A request says which key wants a certificate, and proves that the asker has it. Everything else
-//! in it, such as names, is not looked at: who gets which identity is decided by who asks.
+//! A request carries a public key and proves that the asker has the private one. All other content, such as names, is
+//! ignored: the asker's authenticated identity decides which identity it gets.
 
 use std::fmt;
 
@@ -14,29 +14,29 @@ use x509_parser::oid_registry::{
 };
 use x509_parser::prelude::FromDer as _;
 
-/// Longest request that is read, in bytes. One with our keys and no names takes about 250.
+/// Longest accepted request, in bytes. One with a key of Heddle's and no names takes about 250.
 pub const MAX_REQUEST_BYTES: usize = 8 * 1024;
-/// What a request is called in PEM.
+/// The PEM label of a request.
 pub(super) const PEM_LABEL: &str = "CERTIFICATE REQUEST";
 
-/// A key that wants a certificate; the sender of the request has its private half.
+/// A public key for which a certificate is requested; the sender has proved that it has the private key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// An uncompressed point or an Ed25519 key, as X.509 carries it.
+    /// An uncompressed point or an Ed25519 key, in the encoding of X.509.
     key: Vec<u8>,
     algorithm: &'static SignatureAlgorithm,
 }
 
-/// Why a certificate signing request is not taken.
+/// Why a certificate signing request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
     /// It is longer than [`MAX_REQUEST_BYTES`].
     TooLong,
-    /// It is no PKCS #10 request in DER, or there is something behind it.
+    /// The bytes are not a PKCS #10 request in DER, or more bytes follow it.
     Malformed,
-    /// Its key is neither of P-256 nor of Ed25519, or its signature is of another kind.
+    /// The key is neither P-256 nor Ed25519, or the signature algorithm does not fit it.
     Key,
-    /// It is not signed by its own key.
+    /// The signature does not verify with the key in the request.
     Signature,
 }
 
@@ -101,7 +101,7 @@ impl CertificateRequest {
         }
     }
 
-    /// What a key of our own would ask with: no proof that we have it is needed.
+    /// A request for a key of this process, which needs no proof of possession.
     pub(super) fn of(key: &impl PublicKeyData) -> Self {
         Self {
             key: key.der_bytes().to_vec(),
@@ -109,7 +109,7 @@ impl CertificateRequest {
         }
     }
 
-    /// The key itself, as X.509 carries it.
+    /// The public key, in the encoding of X.509.
     pub fn public_key(&self) -> &[u8] {
         &self.key
     }

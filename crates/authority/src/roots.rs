@@ -1,8 +1,8 @@
-//! The roots that are trusted, the key that signs, and the file that says which is which.
+//! The trusted roots, the signing key, and the state file that says which is which.
 //!
-//! `state.json` is written last, so whatever it names is there. A folder without it is empty, or
-//! holds what an operator supplied; a folder that has other files in it has lost it, or is not an authority's,
-//! and is refused: a root that no node trusts is never made in place of one that was mislaid.
+//! `state.json` is written last, so every file it names exists. A folder without it is empty, or holds what an operator
+//! supplied. A folder with other files has lost its state file, or is not an authority's, and is refused: the authority
+//! never replaces a lost root by a new one that no node trusts.
 
 use std::sync::Arc;
 
@@ -21,44 +21,43 @@ use super::{AuthoritySettings, MEMBERS, TOKENS, UnixTime};
 
 const STATE: &str = "state.json";
 const INTERMEDIATE: &str = "intermediate";
-/// The version of the state file that is written and read.
+/// The supported version of the state file.
 const VERSION: u32 = 1;
-/// What lies in a folder that is empty all the same: our lock, and what fsck(8) keeps.
+/// Files that an otherwise empty folder may have: the authority's lock, and the folder of fsck(8).
 const HARMLESS: [&str; 2] = ["lock", "lost+found"];
-/// What only a node has written.
+/// Files that only a node writes.
 const OF_A_NODE: [&str; 3] = ["node.leaf", "trust.json", "leaves"];
-/// The folders that only an authority with a state has.
+/// Subfolders that only an authority with a state has.
 const OF_A_STATE: [&str; 2] = [TOKENS, MEMBERS];
 const MAX_STATE_BYTES: usize = 64 * 1024;
 const MAX_PEM_BYTES: usize = 64 * 1024;
 
-/// What `state.json` holds.
+/// The content of `state.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
     pub(super) version: u32,
     pub(super) trust_domain: TrustDomain,
-    /// Counts the bundles of roots from 1.
+    /// Counts the bundles of roots, starting at 1.
     pub(super) generation: u64,
     pub(super) stage: Stage,
     /// One or two; the older first.
     pub(super) roots: Vec<RootEntry>,
-    /// What the next root's files are numbered.
+    /// The number for the files of the next root.
     pub(super) next_number: u32,
-    /// Whether it signs with a site's intermediate.
+    /// Whether the authority signs with a site's intermediate.
     pub(super) site: bool,
-    /// The longest life of leaves that the current signer's were issued with, in seconds.
+    /// The longest leaf life, in seconds, of any settings under which the current signer has issued.
     pub(super) longest_leaf_s: u64,
-    /// Until when the site authorities that the current signer signed are valid; seconds since 1970.
+    /// When the last intermediate signed by the current signer expires, in seconds since 1970.
     pub(super) sites_until: u64,
-    /// Until when anything is valid that the old root signed; set while two are trusted and the new
-    /// one signs.
+    /// When the last certificate signed by the old root expires; set while two roots are trusted and the new one signs.
     pub(super) old_until: Option<u64>,
     /// When the rotation under way began, in seconds since 1970; absent while there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) began_at: Option<u64>,
-    /// Whether there is a file with the deny-list. Folders that were made before it was recorded do not
-    /// say so, and are asked once.
+    /// Whether there is a file with the deny-list. Folders written by versions before this field lack it; then the file
+    /// is looked for once.
     #[serde(default)]
     pub(super) has_deny_list: bool,
 }
@@ -67,43 +66,43 @@ pub(super) struct State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RootEntry {
-    /// The name of its files without `.pem` and `.key`.
+    /// The name of the root's files without `.pem` and `.key`.
     pub(super) name: String,
-    /// Of the certificate in DER.
+    /// Digest of the certificate in DER.
     pub(super) sha256: String,
 }
 
-/// How an authority came to its root.
+/// How an authority got its root at this start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// It was made just now: this is the first start.
+    /// A new root was made: this is the first start.
     Made,
-    /// It was supplied and is taken just now.
+    /// The operator supplied a root or an intermediate, adopted at this start.
     Supplied,
-    /// It is the one of last time.
+    /// The root is unchanged since the last start.
     Kept,
-    /// It is a site's, whose certificates were replaced since the last time.
+    /// A site's certificates were replaced since the last start.
     Replaced,
 }
 
-/// What signs.
+/// The certificate and key that sign.
 #[derive(Debug)]
 pub(super) struct Signer {
     pub(super) issuer: Issuer<'static, CaKey>,
-    /// The certificate of the issuer: a root's, or the site's intermediate.
+    /// The certificate of the issuer: a root or the site's intermediate.
     pub(super) certificate: CaCertificate,
-    /// The root that its certificates verify against.
+    /// The root against which issued certificates verify.
     pub(super) root: CaCertificate,
 }
 
 impl Signer {
-    /// What goes between a leaf and a root.
+    /// The certificate between a leaf and the root, if any.
     pub(super) fn intermediate(&self) -> Option<&CertificateDer<'static>> {
         (self.certificate != self.root).then_some(&self.certificate.der)
     }
 }
 
-/// The state in force.
+/// The state in force, with its certificates and signer.
 #[derive(Debug)]
 pub(super) struct Roots {
     pub(super) state: State,
@@ -112,7 +111,7 @@ pub(super) struct Roots {
     pub(super) signer: Arc<Signer>,
 }
 
-/// Reads the state of a folder, takes what was supplied, or makes a first root.
+/// Reads the state of a folder, adopts supplied files, or makes a first root.
 pub(super) fn open(
     folder: &Folder,
     trust_domain: &TrustDomain,
@@ -188,7 +187,7 @@ fn first_root(
     })
 }
 
-/// Makes a root and writes its files; it is no part of the state yet.
+/// Makes a root and writes its files; the state does not name it yet.
 pub(super) fn new_root(
     folder: &Folder,
     name: &str,
@@ -202,7 +201,7 @@ pub(super) fn new_root(
     write_root(folder, name, certificate, key)
 }
 
-/// Writes the certificate of a root whose key is written.
+/// Writes the certificate of a root whose key is on disk already.
 pub(super) fn write_root(
     folder: &Folder,
     name: &str,
@@ -270,7 +269,7 @@ fn check_state(state: &State) -> Result<(), &'static str> {
         (Stage::Steady, false) => 1..=1,
         (Stage::Steady, true) => 1..=2,
         (Stage::Begun | Stage::Switched, false) => 2..=2,
-        (_, true) => return Err("a site rotates no root"),
+        (_, true) => return Err("a site does not rotate roots"),
     };
     if state.version != VERSION {
         return Err("it was written by another version of heddle");
@@ -287,7 +286,7 @@ fn check_state(state: &State) -> Result<(), &'static str> {
     }
 }
 
-/// Which root signs, by its place in the list.
+/// The index of the signing root in the list.
 fn signing(state: &State) -> usize {
     match state.stage {
         Stage::Steady | Stage::Begun => 0,
@@ -302,7 +301,7 @@ fn signer_file(state: &State) -> String {
     }
 }
 
-/// Reads the files that the state names. Without names in it, they are what was supplied.
+/// Reads the files that the state names; a state that names none is new, and the supplied files are read.
 pub(super) fn load(
     folder: &Folder,
     trust_domain: &TrustDomain,
@@ -380,7 +379,7 @@ fn load_site(
     Ok((roots, signer))
 }
 
-/// A time at which a certificate is valid, whatever the clock says.
+/// A time at which a certificate is valid, independent of the clock.
 fn middle(certificate: &CaCertificate) -> std::time::Duration {
     let half = certificate.not_after.saturating_sub(certificate.not_before) / 2;
     std::time::Duration::from_secs(certificate.not_before + half)
@@ -419,7 +418,7 @@ fn signer(
     })
 }
 
-/// Checks that what signs is valid, and that what it signs will be taken by those who verify.
+/// Checks that the signer is valid now, and that nodes will accept what it signs.
 pub(super) fn check(roots: &Roots, now: UnixTime) -> Result<(), CaFault> {
     let signer = &roots.signer;
     signer.root.check_time(now)?;
@@ -430,7 +429,7 @@ pub(super) fn check(roots: &Roots, now: UnixTime) -> Result<(), CaFault> {
     verify(signer, now)
 }
 
-/// Signs a leaf that is not given out, and verifies it as a node would.
+/// Signs a leaf that is never handed out, and verifies it as a node would.
 pub(super) fn verify(signer: &Signer, now: UnixTime) -> Result<(), CaFault> {
     let chain = |_| CaFault::Chain;
     let key = KeyPair::generate().map_err(chain)?;
@@ -469,7 +468,7 @@ fn probe(
     leaf.ok().map(|leaf| leaf.der)
 }
 
-/// Makes a change of the state durable.
+/// Writes the state durably.
 pub(super) fn save(folder: &Folder, state: &State) -> Result<(), AuthorityError> {
     let text = serde_json::to_vec_pretty(state)
         .map_err(|error| AuthorityError::corrupt(folder, STATE, error.to_string()))?;

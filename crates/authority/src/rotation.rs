@@ -1,4 +1,4 @@
-//! Another root, without a moment in which a valid leaf is not trusted.
+//! Rotation of roots, during which every valid leaf stays trusted.
 //!
 //! ```text
 //!              begin                 switch                 finish
@@ -9,8 +9,8 @@
 //!            cancel
 //! ```
 //!
-//! A stage ends when every node has confirmed what it brought: the new root has to be known before
-//! anything is signed by it, and nothing may be left that the old one signed when it goes.
+//! A stage ends when every node has confirmed its bundle: nodes must know the new root before it signs anything, and
+//! every certificate of the old root must have expired before that root is dropped.
 
 use std::fmt;
 
@@ -26,35 +26,34 @@ use super::roots::{self, RootEntry, Roots, Signer};
 use super::stage::Stage;
 use super::{AuthoritySettings, UnixTime};
 
-/// How many nodes a refusal names.
+/// How many nodes a refusal's message names.
 const MAX_NAMED: usize = 10;
 
-/// Where a rotation stands, and what it waits for.
+/// The stage of a rotation, and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RotationStatus {
-    /// How far it is.
+    /// The current stage.
     pub stage: Stage,
-    /// When it began, in seconds since 1970; absent while none is under way.
+    /// When the rotation began, in seconds since 1970; absent while none is under way.
     pub began_at: Option<u64>,
-    /// The generation of the bundle that nodes should have confirmed.
+    /// The generation of the bundle that nodes have to confirm.
     pub generation: u64,
-    /// How many should.
+    /// How many nodes have to confirm it.
     pub nodes: usize,
-    /// The nodes that have not confirmed it.
+    /// The nodes that have not confirmed it yet.
     pub unconfirmed: Vec<NodeName>,
-    /// Until when something may be in use that the old root signed, in seconds since 1970; only while
-    /// the new one signs.
+    /// When the last certificate of the old root expires, in seconds since 1970; only while the new root signs.
     pub old_until: Option<u64>,
-    /// From when on the old root is dropped by itself, in seconds since 1970: a little later, for clocks
-    /// that are behind.
+    /// From when on the old root is dropped automatically, in seconds since 1970: a little later, for clocks that are
+    /// behind.
     pub finish_from: Option<u64>,
 }
 
-/// The root that a rotation brings.
+/// The new root of a rotation.
 pub enum NextRoot<'a> {
-    /// One that is made now.
+    /// A root made now.
     Make,
-    /// One that is supplied.
+    /// A root supplied by the operator.
     Supply {
         /// Its certificate in PEM.
         certificate: &'a [u8],
@@ -63,18 +62,18 @@ pub enum NextRoot<'a> {
     },
 }
 
-/// Why a step of a rotation is not taken.
+/// Why a step of a rotation was refused.
 #[derive(Debug)]
 pub enum RotationRefusal {
-    /// It is the turn of another step.
+    /// Another step is next at this stage.
     Order(Stage),
-    /// A site does not have the key of a root.
+    /// A site's authority has no root key.
     Site,
-    /// These nodes have not confirmed the bundle, and would stop to trust others or be trusted.
+    /// These nodes have not confirmed the bundle; they would stop trusting others, or be trusted by others.
     Unconfirmed(Vec<NodeName>),
-    /// Until then, in seconds since 1970, something may be in use that the old root signed.
+    /// Certificates of the old root may be in use until this time, in seconds since 1970.
     StillInUse(u64),
-    /// What was supplied cannot be a root.
+    /// The supplied certificate or key cannot be a root.
     Supplied(CaFault),
     /// The change could not be made durable.
     Authority(AuthorityError),
@@ -92,7 +91,7 @@ impl From<FolderError> for RotationRefusal {
     }
 }
 
-/// Trusts another root beside the one that signs.
+/// Trusts a new root beside the signing one.
 pub(super) fn begin(
     folder: &Folder,
     roots: &mut Roots,
@@ -157,7 +156,6 @@ fn supplied(
     )?)
 }
 
-/// Signs with the new root.
 pub(super) fn switch(
     folder: &Folder,
     roots: &mut Roots,
@@ -174,7 +172,7 @@ pub(super) fn switch(
     state.old_until = Some(leaves_until.max(state.sites_until));
     state.longest_leaf_s = settings.leaf_life.as_secs();
     state.sites_until = 0;
-    // Read again, rather than kept in memory since the rotation began.
+    // Read again from disk, since the signer of the new root is not kept in memory.
     let next = roots::load(folder, &state.trust_domain.clone(), state)?;
     roots::check(&next, now).map_err(RotationRefusal::Supplied)?;
     roots::save(folder, &next.state)?;
@@ -182,7 +180,6 @@ pub(super) fn switch(
     Ok(())
 }
 
-/// Trusts the new root alone.
 pub(super) fn finish(
     folder: &Folder,
     roots: &mut Roots,
@@ -201,7 +198,7 @@ pub(super) fn finish(
     drop_root(folder, roots, 0)
 }
 
-/// Gives up a rotation whose new root has not signed anything.
+/// Cancels a rotation whose new root has not signed anything.
 pub(super) fn cancel(folder: &Folder, roots: &mut Roots) -> Result<(), RotationRefusal> {
     expect(roots, Stage::Begun)?;
     drop_root(folder, roots, 1)
@@ -217,7 +214,7 @@ fn drop_root(folder: &Folder, roots: &mut Roots, at: usize) -> Result<(), Rotati
     roots::save(folder, &state)?;
     roots.state = state;
     roots.certificates.remove(at);
-    // The state does not speak of them any more: if this fails, they do no harm.
+    // The state no longer names these files: if removing them fails, they do no harm.
     folder.remove(&format!("{}.key", gone.name))?;
     folder.remove(&format!("{}.pem", gone.name))?;
     Ok(())
@@ -243,7 +240,7 @@ fn confirmed(unconfirmed: &[NodeName], force: bool) -> Result<(), RotationRefusa
 impl fmt::Display for RotationRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Order(stage) => write!(f, "it is not the turn of this step: {stage}"),
+            Self::Order(stage) => write!(f, "this step is not possible at this stage: {stage}"),
             Self::Site => f.write_str(
                 "this authority signs for a site and does not have the root's key (rotate where \
                  the key is, then replace root.pem and the intermediate here and restart)",
@@ -265,8 +262,8 @@ impl fmt::Display for RotationRefusal {
             }
             Self::StillInUse(until) => write!(
                 f,
-                "what the old root signed may be in use until {} (wait, or force it: its holders \
-                 are refused until they have renewed)",
+                "certificates of the old root may be in use until {} (wait, or force it: their \
+                 holders are refused until they have renewed)",
                 utc(*until)
             ),
             Self::Supplied(fault) => write!(f, "the new root: {fault}"),

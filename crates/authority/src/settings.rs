@@ -1,4 +1,4 @@
-//! How long things live.
+//! The settings of an authority: lifetimes.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,14 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// What an operator may choose about an authority. The defaults suit most.
+/// The operator's choices for an authority. The defaults suit most meshes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuthoritySettings {
-    /// How long a leaf is valid from when it is issued: 5 minutes to 90 days, 24 hours by default.
-    /// A node that cannot reach the authority for longer loses its identities.
+    /// How long a leaf is valid after it is issued: 5 minutes to 90 days, 24 hours by default. A node that cannot reach
+    /// the authority for that long loses its identities.
     pub leaf_life: Duration,
-    /// How far a leaf's validity begins in the past, for nodes whose clocks are behind: at most a
-    /// day, one hour by default.
+    /// How far a leaf's validity begins in the past, for nodes whose clocks are behind: at most a day, one hour by
+    /// default.
     pub backdate: Duration,
     /// How long a root that is made here is valid: 30 days to 30 years, 10 years by default.
     pub root_life: Duration,

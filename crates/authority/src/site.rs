@@ -1,4 +1,4 @@
-//! Authorities of sites: an intermediate of its own lets a site live for days without the root.
+//! Authorities of sites: with its own intermediate a site works for days without the root's authority.
 
 use std::fmt;
 use std::path::Path;
@@ -16,39 +16,38 @@ use super::key::CaKey;
 use super::request::PEM_LABEL;
 use super::{Authority, CertificateRequest, UnixTime, roots};
 
-/// How long a site's intermediate may live: a year.
+/// Longest life of a site's intermediate: a year.
 const MAX_SITE_LIFE: Duration = Duration::from_secs(366 * 86_400);
 /// Longest file with a key in it, in bytes.
 const MAX_KEY_BYTES: usize = 64 * 1024;
 const MIN_SITE_LIFE: Duration = Duration::from_secs(3_600);
 
-/// What a site's authority starts from, besides the key that it made itself.
+/// The certificates with which a site's authority starts; the site made the key itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteCertificates {
-    /// What `intermediate.pem` holds.
+    /// The text for `intermediate.pem`.
     pub intermediate_pem: String,
-    /// What `root.pem` holds.
+    /// The text for `root.pem`.
     pub roots_pem: String,
     /// When the intermediate expires, in seconds since 1970.
     pub not_after: u64,
 }
 
-/// Why a site's intermediate is not signed.
+/// Why a site's intermediate was not signed.
 #[derive(Debug)]
 pub enum SiteError {
-    /// This authority is a site's itself.
+    /// This authority is a site's itself, and signs leaves only.
     Site,
-    /// It would live for less than an hour or more than a year.
+    /// The life is below an hour or above a year.
     Life,
-    /// The certificate that would sign must not, or cannot now.
+    /// The signing certificate may not sign an intermediate, or is not valid now.
     Issuer(CaFault),
-    /// It could not be signed, or that it was could not be written down.
+    /// Signing failed, or its record could not be written.
     Authority(AuthorityError),
 }
 
 impl Authority {
-    /// Signs a site's intermediate. It may sign leaves and nothing else, and does not outlive the
-    /// root.
+    /// Signs a site's intermediate, which may sign leaves only and does not outlive the root.
     ///
     /// # Errors
     /// [`SiteError`].
@@ -76,7 +75,7 @@ impl Authority {
             SignFault::Issuer(fault) => SiteError::Issuer(fault),
             other => SiteError::Authority(other.into()),
         })?;
-        // Written down before it is handed out: the root must stay while this is in use.
+        // Recorded before it is handed out: a rotation must keep the root while this intermediate is in use.
         let mut state = inner.roots.state.clone();
         state.sites_until = state.sites_until.max(made.not_after);
         roots::save(&inner.folder, &state).map_err(SiteError::Authority)?;
@@ -90,11 +89,11 @@ impl Authority {
     }
 }
 
-/// Makes the key of a site's authority, in its folder as `intermediate.key`, and the request that the
-/// root's authority signs, in DER. A key that is there already is used again, and may be in use.
+/// Makes the key of a site's authority, in its folder as `intermediate.key`, and the request for the root's authority
+/// to sign, in DER. An existing key is used again, since it may be in use.
 ///
 /// # Errors
-/// [`AuthorityError`] as [`Authority::open`], and when the folder holds an authority already.
+/// [`AuthorityError`] as for [`Authority::open`], and when the folder holds an authority already.
 pub fn request_site(
     dir: &Path,
     trust_domain: &TrustDomain,
@@ -103,7 +102,7 @@ pub fn request_site(
     let folder = Folder::open(dir)?;
     let lock = match folder.lock() {
         Ok(lock) => Some(lock),
-        // The site's control plane runs: what is there already can be read beside it.
+        // The site's control plane holds the lock; an existing key can be read nevertheless.
         Err(error) if error.is_busy() && folder.read(FILE, MAX_KEY_BYTES)?.is_some() => None,
         Err(error) => return Err(error.into()),
     };
@@ -138,7 +137,7 @@ pub fn request_site(
     Ok(made.into())
 }
 
-/// A site's request in PEM, to be carried to where the root is.
+/// A site's request in PEM, to be carried to the root's authority.
 pub fn site_request_pem(request: &CertificateSigningRequestDer<'_>) -> String {
     pem::encode(PEM_LABEL, request).to_string()
 }

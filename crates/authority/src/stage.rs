@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// There is one root.
+    /// One root is trusted, and signs.
     Steady,
-    /// Two are trusted, the old one signs.
+    /// Two roots are trusted, the old one signs.
     Begun,
-    /// Two are trusted, the new one signs.
+    /// Two roots are trusted, the new one signs.
     Switched,
 }
 

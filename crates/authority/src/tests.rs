@@ -1,4 +1,4 @@
-//! What the tests of the authority share.
+//! Helpers shared by the authority's tests.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn workload(namespace: &str, name: &str) -> SpiffeId {
     SpiffeId::workload(domain(), account)
 }
 
-/// A place for an authority's folder that goes away with the test.
+/// A temporary place for an authority's folder.
 struct Place {
     _temporary: tempfile::TempDir,
     dir: PathBuf,
@@ -59,7 +59,7 @@ impl Place {
         }
     }
 
-    /// A folder with what an operator supplied.
+    /// A folder with the files that an operator supplied.
     fn with(files: &[(&str, &str)]) -> Self {
         let place = Self::new();
         std::fs::create_dir(&place.dir).unwrap();
@@ -105,7 +105,7 @@ fn request_of(key: &KeyPair) -> CertificateRequest {
     CertificateRequest::parse(made.der()).unwrap()
 }
 
-/// Whether a chain verifies against a bundle at a time, as a node would look at it.
+/// Whether a chain verifies against a bundle at a given time, as a node would verify it.
 fn verifies(chain: &[CertificateDer<'static>], bundle: &Bundle, now: u64) -> bool {
     let anchors: Vec<_> = bundle
         .roots

@@ -1,7 +1,7 @@
-//! The join tokens that can be used: how a node that is not known yet becomes one of ours, once.
+//! The usable join tokens: with one a node that is not known yet becomes a member, once.
 //!
-//! What a token is, [`JoinToken`] says. Each is a file of its own here, with nothing but a digest of the secret in it:
-//! to use one up is to remove its file, and that is on the disk before the node gets an answer.
+//! [`JoinToken`] describes the token itself. Each has its own file here, with only a digest of the secret in it. Using
+//! a token up removes its file, durably, before the node gets an answer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,19 +18,19 @@ use super::UnixTime;
 use super::digest::sha256;
 use super::error::AuthorityError;
 
-/// Tokens that there may be at once.
+/// Largest number of usable tokens.
 pub const MAX_TOKENS: usize = 10_000;
-/// How long a token can be used unless the operator says otherwise.
+/// How long a token can be used by default.
 pub const DEFAULT_TOKEN_LIFE: Duration = Duration::from_secs(3_600);
-/// How long at most a token can be used.
+/// Longest life of a token.
 pub const MAX_TOKEN_LIFE: Duration = Duration::from_secs(7 * 86_400);
 
 const MAX_FILE_BYTES: usize = 4 * 1024;
 
-/// What is known of a token that was not used yet.
+/// The record of an unused token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TokenInfo {
-    /// What it is called.
+    /// The token's public part, by which an operator revokes it.
     pub id: TokenId,
     /// The node that may join with it.
     pub node: NodeName,
@@ -40,33 +40,33 @@ pub struct TokenInfo {
     pub expires: u64,
 }
 
-/// Why a token is not taken. The log gets the reason; the caller is only told that it was refused.
+/// Why a token is refused. The log gets the reason; the caller learns only that it was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenRefusal {
-    /// No token has this id: it was used, revoked, forgotten after it expired, or never made.
+    /// No token has this id: it was used, revoked, removed after it expired, or never made.
     Unknown,
-    /// It has expired.
+    /// The token has expired.
     Expired,
-    /// The secret is another.
+    /// The secret differs.
     Secret,
-    /// It is for another node.
+    /// The token is for another node.
     OtherNode,
-    /// That it was used could not be made durable.
+    /// The token's removal could not be made durable.
     NotDurable,
 }
 
-/// Why a token is not made.
+/// Why a token was not made.
 #[derive(Debug)]
 pub enum TokenError {
-    /// It would live for longer than [`MAX_TOKEN_LIFE`], or not at all.
+    /// The life is zero or longer than [`MAX_TOKEN_LIFE`].
     Life,
-    /// There are [`MAX_TOKENS`] already.
+    /// The limit of [`MAX_TOKENS`] is reached.
     Full,
-    /// It could not be written.
+    /// The token's file could not be written.
     Folder(FolderError),
 }
 
-/// What a token's file holds.
+/// The content of a token's file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
@@ -75,12 +75,11 @@ struct Record {
     secret_sha256: String,
     created: u64,
     expires: u64,
-    /// SHA-256 of the root that the token names, in hexadecimal. Older files do not say it.
+    /// SHA-256 of the root that the token names, in hexadecimal. Files of earlier versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     root_sha256: Option<String>,
 }
 
-/// The tokens that can be used.
 #[derive(Debug)]
 pub(super) struct Tokens {
     folder: Folder,
@@ -88,7 +87,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Reads every token of a folder; the expired ones are forgotten.
+    /// Reads every token of a folder and removes expired ones.
     pub(super) fn open(folder: Folder, now: UnixTime) -> Result<Self, AuthorityError> {
         folder.sweep()?;
         let mut records = BTreeMap::new();
@@ -134,14 +133,14 @@ impl Tokens {
             expires: now.as_secs().saturating_add(life.as_secs().max(1)),
             root_sha256: Some(hex::encode(&root_sha256)),
         };
-        // A record of names and numbers always has a text.
+        // A record of names and numbers always serialises.
         let text = serde_json::to_vec(&record).unwrap_or_default();
         self.folder.write(&file(&token.id), &text)?;
         self.records.insert(token.id.clone(), record);
         Ok(token)
     }
 
-    /// Uses a token up. When this returns `Ok`, no crash brings the token back.
+    /// Uses a token up. When this returns `Ok`, the token stays used even after a crash.
     pub(super) fn redeem(
         &mut self,
         id: &TokenId,
@@ -151,7 +150,7 @@ impl Tokens {
     ) -> Result<(), TokenRefusal> {
         let record = self.records.get(id).ok_or(TokenRefusal::Unknown)?;
         let wanted = hex::decode::<32>(&record.secret_sha256).unwrap_or_default();
-        // Only who has the secret learns anything about the token.
+        // Checked first: only a caller with the secret learns anything about the token.
         if verify_slices_are_equal(&wanted, &digest(id, secret)).is_err() {
             return Err(TokenRefusal::Secret);
         }
@@ -162,7 +161,7 @@ impl Tokens {
         if record.node != *node {
             return Err(TokenRefusal::OtherNode);
         }
-        // Forgotten first: a token whose removal failed half-way is not taken again either.
+        // Removed from memory first: a token whose file could not be removed is not accepted again either.
         self.records.remove(id);
         match self.folder.remove(&file(id)) {
             Ok(true) => Ok(()),
@@ -171,7 +170,7 @@ impl Tokens {
         }
     }
 
-    /// Removes a token; says whether there was one.
+    /// Removes a token; returns whether it existed.
     pub(super) fn revoke(&mut self, id: &TokenId) -> Result<bool, FolderError> {
         if self.records.remove(id).is_none() {
             return Ok(false);
@@ -179,7 +178,7 @@ impl Tokens {
         self.folder.remove(&file(id))
     }
 
-    /// Those that have not expired and name the root that nodes are shown.
+    /// Tokens that have not expired and name the root that nodes are shown.
     pub(super) fn list(&self, root_sha256: &[u8; 32], now: UnixTime) -> Vec<TokenInfo> {
         let root = hex::encode(root_sha256);
         let alive = |record: &&Record| {
@@ -200,7 +199,7 @@ impl Tokens {
         self.records.iter().filter_map(info).collect()
     }
 
-    /// Fills the list up with copies of one token that have no files.
+    /// Fills the list up to the limit with copies of one token, without files.
     #[cfg(test)]
     pub(super) fn fill_for_test(&mut self, like: &TokenId) {
         let Some(record) = self.records.get(like).cloned() else {
@@ -220,7 +219,7 @@ impl Tokens {
         self.records.retain(|id, record| {
             let keep = now.as_secs() < record.expires;
             if !keep {
-                // A file that stays is forgotten at the next start: it has expired all the same.
+                // A file that cannot be removed now has expired all the same, and is removed at the next start.
                 folder.forget(&file(id));
             }
             keep
@@ -232,7 +231,7 @@ fn file(id: &TokenId) -> String {
     format!("{id}.json")
 }
 
-/// What is kept of a secret.
+/// The digest of the secret, which is stored in its place.
 fn digest(id: &TokenId, secret: &TokenSecret) -> [u8; 32] {
     let id = id.as_str().as_bytes();
     sha256(&[b"heddle join token 1\0", id, secret.as_bytes()])
@@ -245,7 +244,7 @@ impl From<FolderError> for TokenError {
 }
 
 impl TokenRefusal {
-    /// A word for logs and metrics.
+    /// The reason in one word, for logs and metrics.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Unknown => "token_unknown",
@@ -267,8 +266,8 @@ impl fmt::Display for TokenRefusal {
             Self::Secret => "the token's secret is wrong (copy the whole token, or make a new one)",
             Self::OtherNode => "the token is for another node (make one for this node)",
             Self::NotDurable => {
-                "that the token was used could not be written down (look at the authority's disk, \
-                 and make a new one)"
+                "the use of the token could not be written to disk (check the authority's disk, \
+                 and make a new token)"
             }
         })
     }

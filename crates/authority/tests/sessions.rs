@@ -1,4 +1,4 @@
-//! What the authority issues is what sessions between nodes take.
+//! Sessions between nodes accept the certificates that the authority issues.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
@@ -47,7 +47,7 @@ fn leaf(authority: &Authority, id: &SpiffeId) -> Arc<Leaf> {
     Arc::new(Leaf::new(chain, &Zeroizing::new(key.serialize_der())).unwrap())
 }
 
-/// A node that trusts what `trusted` says, with a workload's leaf that `issuer` issued.
+/// A node that trusts the roots of `trusted`, with a workload's leaf issued by `issuer`.
 fn node(trusted: &Authority, issuer: &Authority, workload: &str) -> Identities {
     let trust = trusted.trust();
     let mut denied = heddle_transport::Denied::default();
@@ -75,7 +75,7 @@ fn node(trusted: &Authority, issuer: &Authority, workload: &str) -> Identities {
     Identities::new(trust, clock, leaf(issuer, &own), leaves).unwrap()
 }
 
-/// The peer that the server finds at the other end.
+/// The peer that the server authenticates at the other end.
 fn call(client: &Identities, server: &Identities) -> Result<Peer, TlsError> {
     let source = account("web");
     let protocol = heddle_transport::Protocol::Link;
@@ -117,7 +117,7 @@ fn nodes_of_one_authority_and_of_its_site_talk() {
         assert_eq!(peer.node.unwrap().as_str(), "n1");
         assert_eq!(peer.id, SpiffeId::workload(domain(), account("web")));
         assert_eq!(peer.not_after, NOW + DAY);
-        // What one calls the serial number of a certificate is what the other calls it.
+        // Authority and transport agree on the serial number of a certificate.
         let serial = Serial::from_be_bytes(&peer.serial).unwrap();
         assert_eq!(serial.as_bytes().as_slice(), &*peer.serial);
     }
@@ -143,14 +143,14 @@ fn strangers_and_the_denied_are_refused() {
     assert_eq!(refused, Err(TlsError::Refused(Refusal::Denied)));
 }
 
-/// At every stage every leaf that has not expired talks to every other.
+/// At every stage each unexpired leaf can connect to each other one.
 #[test]
 fn a_rotation_refuses_no_valid_leaf() {
     let dir = tempfile::tempdir().unwrap();
     let authority = open(&dir.path().join("root"));
     let before = node(&authority, &authority, "web");
     authority.begin_rotation(&NextRoot::Make, at(NOW)).unwrap();
-    // These have confirmed both roots, with leaves of the old one.
+    // This node has confirmed both roots, with a leaf of the old one.
     let begun = node(&authority, &authority, "cart");
     assert!(call(&before, &begun).is_ok());
     let kept = node(&authority, &authority, "web");
@@ -161,7 +161,7 @@ fn a_rotation_refuses_no_valid_leaf() {
         .map(|peer| peer.unwrap().serial)
         .collect();
     assert_eq!(serials.len(), 1, "the same leaf is taken all along");
-    // Who has not learned of the new root refuses it, which is why the switch waits.
+    // A node that does not know the new root refuses it, which is why the switch waits.
     let refused = call(&before, &switched);
     assert_eq!(refused, Err(TlsError::Refused(Refusal::UnknownAuthority)));
 }

@@ -1,4 +1,4 @@
-//! What the kernel says a process has used: CPU in nanoseconds, memory, and how busy each core was.
+//! CPU in nanoseconds, memory and the use of each core, as the kernel counts them for a process tree.
 //!
 //! CPU comes from `/proc/PID/task/*/schedstat`, which counts nanoseconds, for every thread of the
 //! process and its descendants. The split into user and system time comes from `/proc/PID/stat`,
@@ -41,11 +41,11 @@ pub(super) struct Usage {
 pub(super) struct Memory {
     /// Sum of the resident sets; pages that two processes share count twice.
     pub(super) rss_kib: u64,
-    /// Sum of the proportional sets: shared pages are divided among those who share them.
+    /// Sum of the proportional sets: a shared page is divided among the processes that share it.
     pub(super) pss_kib: u64,
-    /// Sum of the pages that no other process has, those of files included: what would be free without the processes.
+    /// Sum of the pages that no other process maps, file pages included: what stopping the processes would free.
     pub(super) private_kib: u64,
-    /// Sum of the pages that are no file's: what the processes have written, whichever else run the program.
+    /// Sum of the anonymous pages: what the processes have written, however many others run the same program.
     pub(super) anonymous_kib: u64,
 }
 
@@ -109,7 +109,7 @@ fn threads(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Reads what the tree has used so far.
+/// Reads the CPU time that the tree has used so far.
 ///
 /// # Errors
 /// When the process is gone or `/proc` does not read as expected.
@@ -135,7 +135,8 @@ pub(super) fn read(pid: u32) -> anyhow::Result<Reading> {
     Ok(reading)
 }
 
-/// What was used from `start` to `end`.
+/// Usage from `start` to `end`. When a thread ended in between, its nanoseconds are lost: then the ticks of the process
+/// count if they are more.
 pub(super) fn between(start: &Reading, end: &Reading) -> Usage {
     let user = end.user_ticks.saturating_sub(start.user_ticks);
     let ticks = user + end.system_ticks.saturating_sub(start.system_ticks);
@@ -163,7 +164,7 @@ pub(super) fn between(start: &Reading, end: &Reading) -> Usage {
     }
 }
 
-/// What each thread of a process used from `start` to `end`, by name, in nanoseconds.
+/// CPU time of each thread of a process from `start` to `end` in nanoseconds, with the thread's name.
 pub(super) fn by_thread(pid: u32, start: &Reading, end: &Reading) -> Vec<(String, u64)> {
     let name = |tid: &u32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok();
     let used = |tid: &u32, ns: u64| ns - start.threads.get(tid).copied().unwrap_or(0).min(ns);
@@ -254,7 +255,7 @@ fn parse_cores(text: &str) -> Cores {
             .filter_map(|field| field.parse().ok())
             .collect();
         let total: u64 = ticks.iter().sum();
-        // idle and iowait, and what the hypervisor gave to others: nothing of ours ran then
+        // not busy: idle, iowait and steal, which the hypervisor gave to other guests
         let steal = ticks.get(7).copied().unwrap_or(0);
         let rest: u64 = ticks.iter().skip(3).take(2).sum();
         cores.push((total - rest - steal, total));

@@ -1,4 +1,4 @@
-//! One request on a connection of its own, for what has to be true before anything is measured.
+//! A single request on a connection of its own, for checks before anything is measured.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,25 +8,25 @@ use anyhow::{Context, bail};
 
 use super::http;
 
-/// How long each step may take.
+/// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest answer that is read, in bytes.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER: usize = 64 << 10;
 
 /// Splits `AUTHORITY@ADDRESS:PORT`.
 ///
 /// # Errors
-/// When it is something else.
+/// When `text` has another form, or the address is not an IP address with a port.
 pub(super) fn target(text: &str) -> anyhow::Result<(&str, SocketAddr)> {
-    let (authority, address) = text.split_once('@').context("no AUTHORITY@ADDRESS:PORT")?;
-    Ok((authority, address.parse().context("no address")?))
+    let (authority, address) = text.split_once('@').context("not AUTHORITY@ADDRESS:PORT")?;
+    Ok((authority, address.parse().context("not ADDRESS:PORT")?))
 }
 
-/// Sends a request to `AUTHORITY@ADDRESS:PORT` and returns the status of its answer. `mark` is the value
-/// of a field that no proxy looks at.
+/// Sends a request to `AUTHORITY@ADDRESS:PORT` and returns the status of the answer. `mark` is the value of the header
+/// `X-Lab-Mark`, which no proxy looks at.
 ///
 /// # Errors
-/// When there is no answer in time, or none that is HTTP.
+/// When no answer comes in time, or the answer is not HTTP.
 pub(super) fn status(to: &str, method: &str, path: &str, mark: &str) -> anyhow::Result<u16> {
     let (authority, address) = target(to)?;
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
@@ -36,35 +36,35 @@ pub(super) fn status(to: &str, method: &str, path: &str, mark: &str) -> anyhow::
     answer(&stream, request.as_bytes())
 }
 
-/// What stands on a page, which must not be longer than [`MAX_ANSWER`].
+/// The body of a page. An answer longer than [`MAX_ANSWER`], its head included, is cut off there.
 ///
 /// # Errors
-/// When there is no answer in time, or another one than 200.
+/// When no answer comes in time, or its status is not 200.
 pub(super) fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     page(stream, path, MAX_ANSWER as u64)
 }
 
-/// The body of a page of at most `max` bytes, which ends with its connection.
+/// The body of an answer that ends when its connection closes. At most `max` bytes are read, the head included.
 ///
 /// # Errors
-/// When there is no such answer.
+/// When the answer has no complete head, or its status is not 200.
 pub(super) fn page(mut stream: impl Read + Write, path: &str, max: u64) -> anyhow::Result<String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.take(max).read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no complete head")?;
     let status = head.split(' ').nth(1);
-    anyhow::ensure!(status == Some("200"), "{path} is answered {status:?}");
+    anyhow::ensure!(status == Some("200"), "{path} got status {status:?}");
     Ok(body.to_owned())
 }
 
-/// Sends a request on a connection that is open and reads the whole answer; returns its status.
+/// Sends a request on an open connection and reads the whole answer; returns its status.
 ///
 /// # Errors
-/// When there is no answer in time, or none that is HTTP.
+/// When no answer comes in time, or the answer is not HTTP.
 pub(super) fn answer(mut stream: &TcpStream, request: &[u8]) -> anyhow::Result<u16> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -84,7 +84,7 @@ pub(super) fn answer(mut stream: &TcpStream, request: &[u8]) -> anyhow::Result<u
                     return Ok(head.status);
                 }
             }
-            Err(wrong) => bail!("the answer is no HTTP that is understood here: {wrong:?}"),
+            Err(wrong) => bail!("the answer cannot be parsed as HTTP: {wrong:?}"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A certificate authority of the experiment's own: the root of a mesh, and leaves for peers that have no
-//! authority of theirs. P-256, as everywhere in Heddle.
+//! The experiment's own certificate authority: the root of a mesh, and leaf certificates for proxies that have no
+//! authority of their own. P-256, as everywhere in Heddle.
 
 use std::fs;
 use std::io::Write;
@@ -14,25 +14,25 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// The trust domain of every mesh of the experiments: the default.
+/// The trust domain of every mesh of the experiments, which is Heddle's default.
 const TRUST_DOMAIN: &str = "cluster.local";
-/// The namespace of everything in it.
+/// The namespace of all Services and service accounts of the experiments.
 const NAMESPACE: &str = "lab";
 
-/// Longer than any experiment.
+/// Validity of a certificate: longer than any experiment.
 const LIFE: Duration = Duration::days(60);
 
 /// The identity of a service account of the experiments.
 ///
 /// # Errors
-/// When that is no name.
+/// When `account` is not a valid name.
 pub(super) fn identity(account: &str) -> anyhow::Result<SpiffeId> {
     let account = ServiceAccountName::new(NAMESPACE, account).context("an account's name")?;
     let domain = TrustDomain::parse(TRUST_DOMAIN).context("trust domain")?;
     Ok(SpiffeId::workload(domain, account))
 }
 
-/// An authority with its key.
+/// A root certificate and its key.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     root: String,
@@ -46,10 +46,10 @@ pub(super) struct Certified {
 }
 
 impl Authority {
-    /// A new one.
+    /// Generates a key and its self-signed root certificate.
     ///
     /// # Errors
-    /// When the library fails.
+    /// When the key cannot be generated, or the certificate not be signed.
     pub(super) fn new() -> anyhow::Result<Authority> {
         let key = KeyPair::generate()?;
         let mut params = valid_now()?;
@@ -66,18 +66,18 @@ impl Authority {
         })
     }
 
-    /// A leaf for a service account, for a proxy that is no node.
+    /// A leaf certificate of a service account, for a proxy that is not a Heddle node.
     ///
     /// # Errors
-    /// When the library fails, or the account's name is none.
+    /// When the certificate cannot be signed, or `account` is not a valid name.
     pub(super) fn leaf(&self, account: &str) -> anyhow::Result<Certified> {
         self.certified(account, valid_now()?)
     }
 
-    /// The same for a node, which others believe to be one.
+    /// The same with the mark of the node `node`, so that peers accept its holder as that node.
     ///
     /// # Errors
-    /// When the library fails, or the account's name is none.
+    /// When the certificate cannot be signed, or `account` is not a valid name.
     pub(super) fn leaf_of_node(&self, account: &str, node: &str) -> anyhow::Result<Certified> {
         let mut params = valid_now()?;
         let subject = &mut params.distinguished_name;
@@ -109,7 +109,7 @@ impl Authority {
         write_private(&dir.join("root.pem"), &self.root)
     }
 
-    /// Makes a folder with `root.pem` and `root.key`, which a control plane takes for its own.
+    /// Makes a folder with `root.pem` and `root.key`, from which a control plane takes its authority.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -150,7 +150,7 @@ fn uri(text: &str) -> anyhow::Result<SanType> {
 /// Writes a file that no other user may read.
 ///
 /// # Errors
-/// When it cannot be written, or exists.
+/// When it cannot be written, or exists already.
 pub(super) fn write_private(file: &Path, text: &str) -> anyhow::Result<()> {
     fs::OpenOptions::new()
         .write(true)

@@ -1,12 +1,12 @@
-//! `heddle-lab bench elastic-between-nodes`: a second Worker of a node that others call.
+//! `heddle-lab bench elastic-between-nodes`: the second Worker of a node that other nodes call.
 //!
 //! ```text
 //! load generator ── 64 connections ──▶ near node, one Worker ══ links, or HTTP/1.1 ══▶ far node, one Worker or two ──▶ upstream
 //! ```
 //!
-//! The far node begins with one Worker, and everything that comes from the near one is with that. How soon a second
-//! one carries its part, how even the two are, and what both carry over links beside what they carry over connections
-//! of HTTP/1.1, which come and go. Once with twenty callers, once with one. `docs/benchmarks.md` explains every choice.
+//! The far node begins with one Worker, which gets all traffic of the near node. Measured are how soon a second Worker
+//! carries its share, how evenly the two work, and what both carry over links compared with HTTP/1.1 connections, which
+//! come and go. Once with twenty callers, once with one. `docs/benchmarks.md` explains every choice.
 
 mod figures;
 mod mesh;
@@ -21,7 +21,7 @@ use super::upstream::Serving;
 use figures::{BetweenRun, BetweenRuns};
 use mesh::BetweenStage;
 
-/// What the user may say to `bench elastic-between-nodes`.
+/// Options of `bench elastic-between-nodes`.
 #[derive(Args, Clone)]
 pub struct Between {
     #[command(flatten)]
@@ -30,7 +30,6 @@ pub struct Between {
     subject: Subject,
 }
 
-/// What there is between the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Transport {
     Link,
@@ -40,7 +39,7 @@ enum Transport {
 impl Transport {
     const ALL: [Transport; 2] = [Transport::Link, Transport::Http1];
 
-    /// As the settings call it.
+    /// The name in the settings, `proxy.between_nodes`.
     fn name(self) -> &'static str {
         match self {
             Transport::Link => "link",
@@ -49,13 +48,12 @@ impl Transport {
     }
 }
 
-/// Callers that share the connections of the load generator.
+/// Numbers of callers that are measured; they share the connections of the load generator.
 const CALLERS: [u32; 2] = [20, 1];
 
-/// How long, and how often. Times are in seconds.
 struct BetweenPlan {
     rounds: u32,
-    /// Until the Workers have found together.
+    /// Time for the Workers to share the work before the window begins.
     warm_up_s: f64,
     window_s: f64,
 }
@@ -99,7 +97,7 @@ fn measure(
     for round in 0..plan.rounds {
         for callers in CALLERS {
             let mut ways = Transport::ALL;
-            // Who goes first alternates.
+            // The transport that goes first alternates.
             ways.rotate_left(round as usize % Transport::ALL.len());
             for way in ways {
                 eprintln!(

@@ -1,17 +1,17 @@
 //! A control group of our own with a CPU quota: cgroup v1's `cpu` controller, or cgroup v2.
 //!
 //! Only groups named `heddle-lab-…` are made, entered and removed; nothing that exists is changed.
-//! Both kinds live side by side on hosts, so the mount table decides.
+//! A host may have both kinds mounted, so the mount table decides.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-/// How long a quota's period is. Short, so that a proxy at its quota pauses for milliseconds.
+/// The period of a quota. Short, so that a proxy at its quota pauses for milliseconds.
 const PERIOD_US: u64 = 20_000;
 
-/// What the names of our groups begin with; the process id of their lab follows.
+/// Prefix of the names of our groups; the process id of the lab follows.
 const PREFIX: &str = "heddle-lab-";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl QuotaGroup {
     /// Makes a group below the root of the hierarchy that controls CPU.
     ///
     /// # Errors
-    /// Says why there can be none: no such hierarchy, or not allowed.
+    /// When no hierarchy controls CPU, or making a group is not allowed.
     pub(super) fn create(name: &str) -> anyhow::Result<QuotaGroup> {
         let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
         let Some((root, version)) = hierarchy(&mounts, v2_controls_cpu) else {
@@ -45,12 +45,12 @@ impl QuotaGroup {
         Ok(group)
     }
 
-    /// Where processes enter it.
+    /// The folder of the group: a process enters the group through its `cgroup.procs`.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Holds the group to that part of one core; `None` lifts it.
+    /// Limits the group to `cores` cores; `None` lifts the limit.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -69,7 +69,7 @@ impl QuotaGroup {
         }
     }
 
-    /// Gives the group that part, 0 to 1, of the weight that others of ours have.
+    /// Sets the CPU weight of the group to the fraction `part`, 0 to 1, of the maximum, which our other groups have.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -79,7 +79,7 @@ impl QuotaGroup {
         self.write(file, &weight.max(1).to_string())
     }
 
-    /// Where its weight beside other groups stands, and the most that it may be.
+    /// The file with the CPU weight of the group, and the maximum of that weight.
     fn weight(&self) -> (&'static str, u32) {
         match self.version {
             Version::V1 => ("cpu.shares", 262_144),
@@ -87,8 +87,8 @@ impl QuotaGroup {
         }
     }
 
-    /// Lets the measured processes win over whatever else runs on the machine. Best effort: without it
-    /// a busy machine only makes the figures noisier.
+    /// Gives the measured processes precedence over everything else on the machine. Best effort: without it a busy
+    /// machine only makes the figures noisier.
     fn favour(&self) {
         drop(self.share(1.0));
     }
@@ -102,14 +102,14 @@ impl QuotaGroup {
 
 impl Drop for QuotaGroup {
     fn drop(&mut self) {
-        // Fails only while a process is inside, and then the process is the thing to look at.
+        // Fails only while a process is inside: then find out why that process has not ended.
         if let Err(error) = fs::remove_dir(&self.dir) {
             eprintln!("heddle-lab: cannot remove {}: {error}", self.dir.display());
         }
     }
 }
 
-/// Removes the empty groups of labs that were interrupted.
+/// Removes the empty groups that interrupted labs have left behind.
 fn sweep(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -132,8 +132,8 @@ fn sweep(root: &Path) {
     }
 }
 
-/// The root of the hierarchy that controls CPU, and its kind. A v2 mount counts only if its root hands
-/// the controller down.
+/// The root of the hierarchy that controls CPU, and its version. A v2 mount counts only if its root enables the
+/// controller for child groups.
 fn hierarchy(mounts: &str, v2_controls_cpu: impl Fn(&Path) -> bool) -> Option<(PathBuf, Version)> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);

@@ -1,4 +1,4 @@
-//! A process of the experiment: started confined, stopped by its id, dead when the lab is.
+//! A process of the experiment: started confined, stopped by its id, ended when the lab ends.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// How long a process may take to stop before it is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
-/// Where and how a process runs.
+/// The core and the control groups that a process runs in; unconfined by default.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Confinement {
     pub(super) core: Option<usize>,
@@ -72,7 +72,7 @@ impl Child {
         self.process.id()
     }
 
-    /// The pipe of its standard output, once.
+    /// Takes the pipe of its standard output: possible once.
     pub(super) fn output(&mut self) -> anyhow::Result<std::process::ChildStdout> {
         self.process
             .stdout
@@ -80,7 +80,7 @@ impl Child {
             .context("its output is not piped")
     }
 
-    /// Calls `ready` until it yields something.
+    /// Calls `ready` until it returns a value.
     ///
     /// # Errors
     /// When the process ends or the time is up; the end of its log is quoted.
@@ -108,7 +108,7 @@ impl Child {
         }
     }
 
-    /// Waits for it to end by itself and returns what it printed.
+    /// Waits until it ends by itself and returns what it printed.
     ///
     /// # Errors
     /// When it fails or the time is up.
@@ -131,15 +131,15 @@ impl Child {
         if !status.success() {
             bail!("{} failed ({status}): {}", self.name, self.last_words());
         }
-        String::from_utf8(bytes).with_context(|| format!("{} printed no text", self.name))
+        String::from_utf8(bytes).with_context(|| format!("{} printed no UTF-8", self.name))
     }
 
-    /// Asks it to stop, and kills it if it does not soon.
+    /// Sends `signal`, and kills the process if it has not ended after [`STOP_WITHIN`].
     pub(super) fn stop(&mut self, signal: Signal) {
         self.stop_within(signal, STOP_WITHIN);
     }
 
-    /// Asks it to stop, and kills it if it has not when the time is up.
+    /// Sends `signal`, and kills the process if it has not ended after `time`.
     pub(super) fn stop_within(&mut self, signal: Signal, time: Duration) {
         if matches!(self.process.try_wait(), Ok(Some(_))) {
             return;
@@ -182,8 +182,8 @@ fn readable(fd: std::os::fd::BorrowedFd<'_>, within: Duration) -> anyhow::Result
     }
 }
 
-/// The command that starts another, confined. It starts from a main thread that outlives it: the
-/// kernel sends the parent-death signal when the *thread* ends that started the process.
+/// The command that runs another one confined. The thread that starts it has to outlive it, as the main thread does:
+/// the kernel sends the parent-death signal when the *thread* that started the process ends.
 fn confined(place: &Confinement, command: &[OsString]) -> anyhow::Result<Command> {
     let mut confined = Command::new(std::env::current_exe()?);
     confined

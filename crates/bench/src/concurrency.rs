@@ -6,9 +6,9 @@
 //!                                                                               ══▶ provider's proxy ──▶ provider, large
 //! ```
 //!
-//! Each provider waits before it answers, so that what counts is how many requests are under way, where
-//! they are, and where the rest of them waits. Twice: *as published*, where each provider takes 200 at once,
-//! and *with room* for 67, 133 and 200, which together are fewer than the most connections.
+//! Each provider waits before it answers, so that the figures depend on how many requests are in flight, at which
+//! provider they are, and where the others wait. Measured twice: *as published*, where each provider takes 200 requests
+//! at once, and *with room* for 67, 133 and 200, which together are fewer than the largest number of connections.
 //! `docs/benchmarks.md` explains every choice.
 
 use clap::Args;
@@ -36,14 +36,14 @@ mod runs;
 mod setups;
 mod stage;
 
-/// What the user may say to `bench concurrency`.
+/// Options of `bench concurrency`.
 #[derive(Args, Clone)]
 pub struct Concurrency {
     #[command(flatten)]
     run: RunOptions,
     #[command(flatten)]
     subject: Subject,
-    /// Ten runs of 60 s, as published, which take about six and a half hours; `--quick` wins over it.
+    /// Ten runs of 60 s, as published, which take about six and a half hours; ignored with `--quick`.
     #[arg(long, env = "PUBLISHED", value_parser = FalseyValueParser::new())]
     published: bool,
     /// Only these systems: heddle, envoy (ratios need both).

@@ -1,8 +1,8 @@
-//! `heddle-lab confine … -- PROGRAM ARGS`: becomes the program, held to a core and a control group,
-//! and ended with the process that started it.
+//! `heddle-lab confine … -- PROGRAM ARGS`: becomes the program, held to a core and control groups, and ended when the
+//! process that started it ends.
 //!
-//! A process in between instead of code between fork and exec: everything here is safe Rust, and what
-//! is set (affinity, group, parent-death signal) survives `exec`.
+//! A process of its own, instead of code between fork and exec: everything here is safe Rust, and affinity, group and
+//! parent-death signal survive `exec`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal};
 use rustix::thread::CpuSet;
 
-/// What `heddle-lab confine` is told.
+/// Options of `heddle-lab confine`.
 #[derive(Args)]
 pub struct Confine {
     /// The only core to run on.
@@ -34,12 +34,12 @@ pub struct Confine {
 
 /// Becomes the program; returns only if that fails.
 pub fn run(options: &Confine) -> anyhow::Result<()> {
-    // SIGTERM and not SIGKILL: nginx's master has to take its worker along.
+    // SIGTERM and not SIGKILL: nginx's master has to stop its worker.
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have died before that line.
+    // The parent may have ended before its signal was set.
     anyhow::ensure!(
         rustix::process::getppid() == Pid::from_raw(options.parent),
-        "the process that asked for this is gone"
+        "the parent process has already ended"
     );
     if let Some(core) = options.core {
         let mut only = CpuSet::new();

@@ -1,7 +1,7 @@
-//! `heddle-lab bench cost`: what a request and an idle proxy cost, held against what is on record.
+//! `heddle-lab bench cost`: the cost of a request and of an idle proxy, compared with a record.
 //!
-//! These figures hardly depend on the machine: user instructions and system calls of a request, and the memory that an
-//! idle proxy has. So a record of them can stand in the repository, and a change that costs says so in its tests.
+//! These figures hardly depend on the machine: user instructions and system calls of a request, and the memory of an
+//! idle proxy. So a record of them is kept in the repository, and a change that raises a figure fails the comparison.
 
 use std::fmt::Write;
 use std::fs;
@@ -20,13 +20,13 @@ use super::stage::{Stage, parse};
 use super::syscalls::Method;
 use super::systems::{ProxyKind, System, Traffic, Work};
 
-/// What the user may say to `bench cost`.
+/// Options of `bench cost`.
 #[derive(Args, Clone)]
 pub struct CostOptions {
     /// Fail when a figure is above the one in FILE by more than its tolerance.
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
-    /// Write FILE anew instead.
+    /// Write FILE anew instead of comparing.
     #[arg(long, requires = "expect")]
     update: bool,
     /// Write every figure to FILE as JSON.
@@ -39,7 +39,7 @@ pub struct CostOptions {
     isolated: bool,
 }
 
-/// A figure, and by how many per cent more is taken for the same.
+/// A figure, and the percentage by which it may be above its record.
 #[derive(Debug, Clone, PartialEq)]
 struct Figure {
     name: &'static str,
@@ -116,16 +116,16 @@ fn measure(system: &System) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![
         figure("user_instructions_per_request", one_node, 2.0),
         figure("user_instructions_with_policy", with_policy, 2.0),
-        // Of both nodes together. The policy is at the second.
+        // Both nodes together; the second one has the policy.
         figure("user_instructions_by_link", by_link, 2.0),
-        // How many requests share a wait depends on who runs when; one call more for each would be over 20 %.
+        // How many requests share a wait depends on scheduling; one more call for each request would be over 20 %.
         figure("system_calls_per_request", calls, 15.0),
         figure("idle_anonymous_kib", memory.anonymous_kib as f64, 10.0),
         figure("idle_rss_kib", memory.rss_kib as f64, 10.0),
     ])
 }
 
-/// The figures as a file has them.
+/// The text of a record with these figures.
 fn record(figures: &[Figure]) -> String {
     let mut text =
         "# What a request and an idle proxy cost; written by heddle-lab bench cost --update.\n"
@@ -137,10 +137,10 @@ fn record(figures: &[Figure]) -> String {
     text
 }
 
-/// Holds the figures against a record.
+/// Compares the figures with a record.
 ///
 /// # Errors
-/// When one is above it, or not in it.
+/// When a figure is above its record by more than its tolerance, or not in the record.
 fn compare(figures: &[Figure], file: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(file);
     let text = text.with_context(|| format!("cannot read {}", file.display()))?;
@@ -173,7 +173,7 @@ impl Figure {
     }
 }
 
-/// The value of a name in a record.
+/// The value with that name in a record.
 fn recorded(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| {
         let (value, named) = line.trim().split_once(' ')?;

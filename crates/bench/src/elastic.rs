@@ -20,7 +20,7 @@ use super::findings::Findings;
 use super::runner::{Network, RunOptions, Subject};
 use stage::ElasticStage;
 
-/// What the user may say to `bench elastic`.
+/// Options of `bench elastic`.
 #[derive(Args, Clone)]
 pub struct Elastic {
     /// Draw the workers over time into FILE.

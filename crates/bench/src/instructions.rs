@@ -1,4 +1,5 @@
-//! User instructions per request, counted by cachegrind: it only counts, and so does not trip over signals, as callgrind does.
+//! User instructions per request, counted by cachegrind: it only counts, so that signals do not disturb it as they do
+//! callgrind.
 //!
 //! Wall-clock time varies from machine to machine and hour to hour; instruction counts do not. Two runs
 //! that differ only in the number of requests give the cost of one: start and stop cancel out.
@@ -57,9 +58,9 @@ pub(super) fn per_request(
     Ok(difference as f64 / (REQUESTS[1] - REQUESTS[0]) as f64)
 }
 
-/// The same system, with a program that counts itself, once it carries requests.
+/// The same system with a script in place of its program: commands that carry requests run under cachegrind.
 fn counted(system: &System, dir: &Path) -> anyhow::Result<System> {
-    // The control plane of a pair, and operators' questions, are not counted.
+    // The control plane of a pair, and commands of operators, are not counted.
     let pattern = match system.kind {
         ProxyKind::Heddle => "up | node",
         _ => "*",
@@ -79,7 +80,7 @@ fn counted(system: &System, dir: &Path) -> anyhow::Result<System> {
     })
 }
 
-/// Where a process writes what it counted.
+/// The file into which a process writes its counts.
 fn out_file(dir: &Path, pid: impl Display) -> PathBuf {
     dir.join(format!("cachegrind.{pid}"))
 }

@@ -1,7 +1,7 @@
-//! Experiments that measure Heddle beside other proxies.
+//! Experiments that compare Heddle with other proxies.
 //!
 //! `proxy`, `mtls`, `grpc`, `link`, `identities`, `elastic`, `between`, `concurrency` and `node` are the experiments,
-//! `results` runs them all and writes down what they found; the rest are their instruments. The load generator, the
+//! `results` runs them all and records the results; the other modules are their instruments. The load generator, the
 //! upstream and the confinement of every process are processes of this same program.
 
 use clap::Subcommand;
@@ -62,33 +62,33 @@ mod work;
 pub enum BenchCommand {
     /// One proxy of each kind, the same work, the same machine, interleaved.
     Proxy(proxy::Proxy),
-    /// What a request and an idle proxy cost, held against a record.
+    /// The cost of a request and of an idle proxy, compared with a record.
     Cost(cost::CostOptions),
     /// Two nodes of each kind with mutual TLS and a policy between them, likewise.
     Mtls(mtls::MutualTls),
     /// Unary calls of gRPC through a proxy made of the crate h2 alone, likewise.
     Grpc(grpc::Grpc),
-    /// What is between two nodes: bytes, CPU and latency of several ways, likewise.
+    /// The traffic between two nodes: bytes, CPU and latency of several protocols, likewise.
     Link(link::Link),
-    /// What identities cost: memory of many, and many at once.
+    /// The cost of identities: memory of many, and many handshakes at once.
     Identities(identities::Identities),
     /// Workers that come and go with the load, and connections that move.
     Elastic(elastic::Elastic),
-    /// A second worker of a node that others call: by links, beside connections of HTTP/1.1.
+    /// A second worker of a node that other nodes call: links compared with HTTP/1.1 connections.
     ElasticBetweenNodes(between::Between),
-    /// Many requests at once, and providers of unequal size, beside Envoy.
+    /// Many requests at once, and providers of unequal size, compared with Envoy.
     Concurrency(concurrency::Concurrency),
-    /// Memory of all proxies of a node as its pods become more: one proxy for all, beside one for each.
+    /// Memory of all proxies of a node as its pods become more: one proxy for all, compared with one for each.
     NodeMemory(node::NodeBenchOptions),
     /// CPU of all proxies of a node as requests become more, likewise.
     NodeCpu(node::NodeBenchOptions),
-    /// What an application carries with its pod's share of a processor, likewise.
+    /// Throughput of an application within the CPU quota of its pod, likewise.
     NodeQps(node::NodeBenchOptions),
-    /// What a request takes as connections become more, on one node and between two, likewise.
+    /// Latency of a request as connections become more, on one node and between two, likewise.
     NodeLatency(node::NodeBenchOptions),
-    /// A node's proxy that is killed under load, 20 times: how soon the next one answers, and what is lost.
+    /// A node's proxy is killed under load, 20 times: how soon the next one answers, and which requests are lost.
     Crash(node::NodeBenchOptions),
-    /// All of these in full, into docs/results and the pages that quote them, as far as they are not on record.
+    /// Run all of these in full, except those on record; write docs/results and the pages that quote the figures.
     Results(results::ResultsOptions),
 }
 

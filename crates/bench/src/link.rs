@@ -1,12 +1,12 @@
-//! `heddle-lab bench link`: what is between two proxies, and what that costs.
+//! `heddle-lab bench link`: the traffic between two proxies, and its cost.
 //!
 //! ```text
 //! load generator ── HTTP ──▶ near proxy ══ one of several ways ══▶ far proxy ── HTTP ──▶ upstream
 //! ```
 //!
-//! Bytes of an exchange, request and response together, below TLS and on the socket; CPU of both proxies
-//! together, throughput with half a core for the pair, latency; busy pairs, and pairs that say little.
-//! `docs/benchmarks.md` explains every choice.
+//! Measured are the bytes of an exchange, request and response together, below TLS and on the socket; CPU of both
+//! proxies together; throughput with half a core for the pair; and latency: with busy pairs, and with pairs that have
+//! little traffic. `docs/benchmarks.md` explains every choice.
 
 use std::path::PathBuf;
 
@@ -25,14 +25,14 @@ mod rounds;
 mod summary;
 mod way;
 
-/// What the user may say to `bench link`.
+/// Options of `bench link`.
 #[derive(Args, Clone)]
 pub struct Link {
     #[command(flatten)]
     run: RunOptions,
     #[command(flatten)]
     subject: Subject,
-    /// Another Heddle whose links are measured beside, such as an older build.
+    /// Another Heddle whose links are measured for comparison, such as an older build.
     #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
     peers: Vec<(String, PathBuf)>,
     /// Only these ways: http1-plain, http1-mtls, http2-mtls, link-mtls, envoy-http1, envoy-http2 (ratios need both sides).

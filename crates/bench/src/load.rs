@@ -6,8 +6,8 @@
 //! counts from the time a request was **due**. So a proxy that stalls is charged for all the requests
 //! that the stall delayed, not only for those in flight (no coordinated omission).
 //!
-//! The process that measures reads the accounts of the others itself, exactly at the edges of its
-//! window, so that CPU time and completed requests belong to the same interval.
+//! The load generator itself reads the CPU time of the other processes, exactly at the edges of its window, so that CPU
+//! time and completed requests belong to the same interval.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -32,11 +32,11 @@ mod request;
 mod schedule;
 mod tally;
 
-/// A run must carry that part of the rate that it was offered. Arrivals are random: short windows of few
-/// requests miss the rate by a few per cent.
+/// The fraction of the offered rate that a run must carry. Arrivals are random: short windows of few requests miss the
+/// rate by a few per cent.
 const CARRIED_SHARE: f64 = 0.93;
 
-/// What `heddle-lab load` is told.
+/// Options of `heddle-lab load`.
 #[derive(Args, Clone)]
 pub struct Load {
     /// `AUTHORITY@ADDRESS:PORT` to send to; connections take these in turn.
@@ -45,32 +45,32 @@ pub struct Load {
     /// Keep-alive connections.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: u32,
-    /// Bytes of body to ask for, and to insist on.
+    /// Bytes of body to ask for; an answer with another length is a failure.
     #[arg(long, default_value_t = 128)]
     body_bytes: u64,
-    /// Whose heads the requests have.
+    /// The kind of head that requests have.
     #[arg(long, value_enum, default_value = "plain")]
     head: Head,
-    /// Bytes of body to send, where the head is one of those that go with a body.
+    /// Bytes of body to send, with a head that goes with a body.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=64 << 10))]
     send_bytes: u64,
-    /// Another path, trace and id with every request, where the head has them.
+    /// Change path, trace and id with every request, where the head has them.
     #[arg(long)]
     changing: bool,
-    /// How the path ends, instead of with the bytes that are asked for.
+    /// The end of the path, instead of the number of bytes to ask for.
     #[arg(long)]
     path_end: Option<String>,
     #[command(flatten)]
     pace: Pace,
-    /// `SECONDS@RATE` or `SECONDS@max`, in turn, over and over: each prints `phase UNIX_MS` as it begins.
+    /// `SECONDS@RATE` or `SECONDS@max`, in turn, over and over: each phase prints `phase UNIX_MS` as it begins.
     #[arg(long = "phase", conflicts_with_all = ["rate", "requests"])]
     phases: Vec<LoadPhase>,
-    /// Only every so many-th connection carries requests; the others stay open and idle.
+    /// Only every N-th connection carries requests; the others stay open and idle.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     active_every: u32,
 }
 
-/// How much load, for how long, and whose accounts are read meanwhile.
+/// The rate and the length of the load, and the processes whose CPU time is read.
 #[derive(Args, Clone)]
 pub(super) struct Pace {
     /// Requests per second offered; without it each connection sends as fast as it is answered.
@@ -85,7 +85,7 @@ pub(super) struct Pace {
     /// End after this many requests instead of by time; no warm-up.
     #[arg(long)]
     pub(super) requests: Option<u64>,
-    /// `NAME=PID`: read the accounts of this process tree over the window; those of one name are added up.
+    /// `NAME=PID`: read CPU time and memory of this process tree; trees with the same name are added up.
     #[arg(long = "watch")]
     pub(super) watched: Vec<Watched>,
     /// Seed of the arrivals.
@@ -93,7 +93,7 @@ pub(super) struct Pace {
     pub(super) seed: u64,
 }
 
-/// A time at one rate, or as fast as it goes.
+/// A time at one rate, or at full speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct LoadPhase {
     seconds: f64,
@@ -115,7 +115,7 @@ impl std::str::FromStr for LoadPhase {
     }
 }
 
-/// Where to send, and in whose name.
+/// A server to load: the authority of requests, and the address that they are sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) authority: String,
@@ -138,7 +138,7 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// A process tree to account for.
+/// A process tree whose CPU time and memory are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Watched {
     name: String,
@@ -157,14 +157,14 @@ impl std::str::FromStr for Watched {
     }
 }
 
-/// What one run found. Latencies are in microseconds.
+/// The results of one run. Latencies are in microseconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Outcome {
     /// Length of the window.
     pub(super) seconds: f64,
-    /// Requests answered well within the window.
+    /// Requests that got a correct answer within the window.
     pub(super) requests: u64,
-    /// What went wrong, by kind, over the whole run. A run with any is invalid.
+    /// Failures by kind, over the whole run. A run with any is invalid.
     pub(super) errors: BTreeMap<String, u64>,
     pub(super) mean_us: f64,
     pub(super) p50_us: f64,
@@ -172,7 +172,7 @@ pub(super) struct Outcome {
     pub(super) p99_us: f64,
     pub(super) p999_us: f64,
     pub(super) max_us: f64,
-    /// The most requests that were due and had no connection free.
+    /// The largest number of due requests that waited for a free connection.
     pub(super) backlog: usize,
     /// CPU of each watched process tree, and of the load generator as `client`.
     pub(super) cpu: BTreeMap<String, account::Usage>,
@@ -185,7 +185,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Processors that a process has used, on average.
+    /// Cores that a process tree has used, on average.
     pub(super) fn cores(&self, name: &str) -> f64 {
         let used = self.cpu.get(name).map_or(0, |used| used.cpu_ns);
         used as f64 / 1e9 / self.seconds
@@ -196,16 +196,16 @@ impl Outcome {
         self.requests as f64 / self.seconds
     }
 
-    /// Microseconds of processor time for each request, of what was watched by this name.
+    /// Microseconds of CPU time for each request, of the process tree that was watched by this name.
     pub(super) fn cpu_us(&self, of: &str) -> f64 {
         let used = self.cpu.get(of).copied().unwrap_or_default();
         used.cpu_ns as f64 / 1e3 / self.requests as f64
     }
 
-    /// Holds a run to what makes it count.
+    /// Checks whether a run counts.
     ///
     /// # Errors
-    /// It had failures, or carried less than was offered.
+    /// When it had failures or no answers, or carried less than was offered.
     pub(super) fn check(&self, rate: Option<f64>) -> anyhow::Result<()> {
         anyhow::ensure!(self.errors.is_empty(), "errors: {:?}", self.errors);
         anyhow::ensure!(self.requests > 0, "no request was answered");
@@ -236,7 +236,7 @@ struct Generator {
     body_bytes: u64,
     /// Connections that carry requests.
     active: Vec<usize>,
-    /// Whether the schedule pauses, and each connection sends its next request at once.
+    /// Whether the schedule pauses, so that each connection sends its next request at once.
     flat_out: bool,
     schedule: Option<Schedule>,
     /// Requests still to be started, when the run is bounded by their number.
@@ -282,7 +282,7 @@ impl Generator {
             budget: options.pace.requests,
             in_flight: 0,
             tally: Tally::new()?,
-            // as much as a body of one MiB arrives in at once
+            // as much of a body of one MiB as arrives at once
             scratch: vec![
                 0;
                 if options.body_bytes > 64 << 10 {
@@ -344,7 +344,7 @@ impl Generator {
             .outcome(&start, &end, &options.pace.watched, self.schedule.as_ref())
     }
 
-    /// Goes on at another rate, or as fast as it goes.
+    /// Continues at another rate, or at full speed.
     fn change(&mut self, rate: Option<f64>, now: Instant) {
         let Some(schedule) = &mut self.schedule else {
             return;
@@ -360,7 +360,7 @@ impl Generator {
         }
     }
 
-    /// Works until the time has come, or until the budget is used and every answer is in.
+    /// Works until `end`, or until the budget is used and every answer has come.
     fn until(&mut self, end: Option<Instant>) -> anyhow::Result<()> {
         let mut events = Vec::with_capacity(512);
         loop {
@@ -389,7 +389,7 @@ impl Generator {
         }
     }
 
-    /// Sends the next request of a connection, due at that time.
+    /// Sends the next request of a connection, which was due at `due`.
     fn begin(&mut self, index: usize, due: Instant) {
         match &mut self.budget {
             Some(0) => return,

@@ -1,4 +1,4 @@
-//! The machine that figures belong to, and a network namespace of our own on it.
+//! The machine that figures were measured on, and a network namespace of our own on it.
 //!
 //! A namespace has a loopback interface that no other process uses, and a congestion control of its own: with
 //! BBR, a common default, the kernel paces even loopback with a timer per packet, which says nothing about
@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::Context;
 use serde::Serialize;
 
-/// What a reader needs to know to place the figures.
+/// What a reader has to know of a machine to judge its figures.
 #[derive(Debug, Clone, Serialize, Default)]
 pub(super) struct Machine {
     pub(super) cpu: String,
@@ -22,8 +22,9 @@ pub(super) struct Machine {
     pub(super) irq_time_accounting: IrqTimeAccounting,
 }
 
-/// Whether the kernel takes time spent in interrupts out of that of the process that was running. CPU time of a request
-/// compares only between machines of the same kind: what arrives from a network is dealt with in interrupts.
+/// Whether the kernel takes the time of interrupts out of the CPU time of the process that was running. CPU time of a
+/// request can be compared only between machines with the same setting: packets that arrive from a network are handled
+/// in interrupts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 pub(super) enum IrqTimeAccounting {
     #[serde(rename = "y")]
@@ -39,8 +40,8 @@ pub(super) enum IrqTimeAccounting {
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 impl Machine {
-    /// Makes this one ready for an experiment, in a network namespace of its own where that is allowed;
-    /// then the program starts again, `isolated`, and only that one comes back from here.
+    /// Prepares this machine for an experiment. Where a network namespace of our own is allowed, the program starts
+    /// again in it, `isolated`, and only that process returns from here.
     ///
     /// # Errors
     /// When the program cannot be started again, or `/proc` cannot be read.
@@ -55,7 +56,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Describes this one.
+    /// Describes this machine.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
@@ -81,7 +82,7 @@ impl Machine {
 }
 
 impl IrqTimeAccounting {
-    /// That of a kernel with this configuration.
+    /// The setting in this configuration of a kernel.
     fn of(configuration: &str) -> IrqTimeAccounting {
         let is = |line| configuration.lines().any(|one| one == line);
         if is("CONFIG_IRQ_TIME_ACCOUNTING=y") {
@@ -94,7 +95,7 @@ impl IrqTimeAccounting {
     }
 }
 
-/// What this kernel was built with, where it says so or its package has left it behind.
+/// The configuration that this kernel was built with, from `/proc` or from the file of its package.
 fn kernel_configuration() -> Option<String> {
     let unpacked = Command::new("zcat").arg("/proc/config.gz").output();
     let unpacked = unpacked.ok().filter(|output| output.status.success());
@@ -106,7 +107,7 @@ fn kernel_configuration() -> Option<String> {
     })
 }
 
-/// The value of `name : value`, the first of them.
+/// The first value of `name : value`.
 fn value<'text>(text: &'text str, name: &str) -> Option<&'text str> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -142,7 +143,8 @@ fn enter_own_network() -> anyhow::Result<()> {
     Err(again.exec()).context("cannot start again in a network namespace")
 }
 
-/// Brings the loopback interface of the own namespace up, and leaves BBR; returns what is used then.
+/// Brings up the loopback interface of our namespace, and replaces BBR; returns the congestion control that is used
+/// then.
 ///
 /// # Errors
 /// When the interface does not come up.
@@ -152,8 +154,8 @@ fn use_plain_congestion_control() -> anyhow::Result<String> {
         .status()
         .context("ip")?;
     anyhow::ensure!(up.success(), "the loopback interface does not come up");
-    // A namespace may only choose what its host offers to everyone; Reno always is. Without loss, both
-    // behave the same.
+    // A namespace may only choose an algorithm that its host offers to all users, as it always does Reno. Without loss,
+    // Cubic and Reno behave the same.
     if fs::write(CONGESTION_CONTROL, "cubic").is_err() {
         fs::write(CONGESTION_CONTROL, "reno").context(CONGESTION_CONTROL)?;
     }

@@ -12,12 +12,12 @@ use anyhow::Context;
 
 use super::ask;
 
-/// How long a proxy may take to say what it has counted.
+/// The timeout for a proxy's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest page that is read, in bytes.
+/// Maximum size of a page, in bytes.
 const MAX_PAGE: u64 = 16 << 20;
 
-/// Where a proxy says what it has counted.
+/// Where the counters of a proxy can be read.
 #[derive(Debug, Clone)]
 pub(super) enum Meter {
     /// A Heddle's admin socket.
@@ -33,7 +33,7 @@ pub(super) struct Moved {
     pub(super) received: u64,
 }
 
-/// What connections have carried, all of them together.
+/// Traffic of connections, all of them together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct OnSockets {
     pub(super) moved: Moved,
@@ -60,10 +60,10 @@ impl Sub for Moved {
 }
 
 impl Meter {
-    /// What it has counted so far, below TLS. `None`: it does not count that.
+    /// The bytes below TLS so far. `None`: the proxy does not count them.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When the proxy does not answer.
     pub(super) fn read(&self) -> anyhow::Result<Option<Moved>> {
         match self {
             Meter::Heddle(socket) => {
@@ -79,8 +79,7 @@ impl Meter {
     }
 }
 
-/// What the connections of this network namespace to an address have carried so far, those that still
-/// stand.
+/// The traffic so far of the connections of this network namespace to an address, as far as they are still established.
 ///
 /// # Errors
 /// When `ss` cannot be run.
@@ -95,7 +94,7 @@ pub(super) fn on_sockets(to: SocketAddr) -> anyhow::Result<OnSockets> {
     Ok(of_ss(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The sum over workers and protocols; none if there is no such counter.
+/// The sum over workers and protocols; `None` if there is no such counter.
 fn of_heddle(metrics: &str) -> Option<Moved> {
     let of = |direction: &str| {
         let label = format!("direction=\"{direction}\"");
@@ -112,7 +111,7 @@ fn of_heddle(metrics: &str) -> Option<Moved> {
     })
 }
 
-/// The sum over clusters, of which a pair's first has none but those to the second.
+/// The sum over clusters: all clusters of a pair's first Envoy lead to the second one.
 fn of_envoy(stats: &str) -> Option<Moved> {
     let of = |name: &str| {
         let lines = stats.lines();

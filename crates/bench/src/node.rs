@@ -1,8 +1,8 @@
 //! `heddle-lab bench node-…`: one proxy for a node beside one for each pod.
 //!
-//! The experiments of the node-level mesh, in labs whose pods' programs know of no proxy. Five systems carry
-//! the same requests between the same pods; their labs are up at the same time and are loaded one after
-//! another, in an order that rotates. `docs/benchmarks.md` explains every choice.
+//! The experiments of the node-level mesh, in labs where the programs in the pods know of no proxy. Five systems carry
+//! the same requests between the same pods; their labs are up at the same time and are loaded one after another, in an
+//! order that rotates. `docs/benchmarks.md` explains every choice.
 
 use std::path::PathBuf;
 
@@ -34,10 +34,10 @@ pub(super) use latency::run as latency;
 pub(super) use memory::run as memory;
 pub(super) use qps::run as qps;
 
-/// Where servers serve.
+/// The port of the servers.
 const PORT: u16 = 80;
 
-/// The programs.
+/// The programs that labs and proxies run.
 struct Tools {
     lab: PathBuf,
     heddle: PathBuf,
@@ -45,7 +45,7 @@ struct Tools {
     nft: Option<PathBuf>,
 }
 
-/// What the user may say to `bench node-…`.
+/// Options of `bench node-…`.
 #[derive(Args, Clone)]
 pub struct NodeBenchOptions {
     /// Draw the main figures into FILE.
@@ -55,15 +55,15 @@ pub struct NodeBenchOptions {
     run: RunOptions,
     #[command(flatten)]
     subject: Subject,
-    /// Only these of direct, node, pod, envoy and shared, an Envoy for the node (ratios need both sides).
+    /// Only these systems: direct, node, pod, envoy, shared (one Envoy for the node). Ratios need both sides.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<Kind>,
-    /// So many rounds.
+    /// Number of rounds.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: Option<u16>,
 }
 
-/// What is the same for every experiment.
+/// The state that every experiment has.
 struct NodeExperiment<'o> {
     options: &'o NodeBenchOptions,
     kinds: Vec<Kind>,
@@ -72,10 +72,10 @@ struct NodeExperiment<'o> {
 }
 
 impl NodeExperiment<'_> {
-    /// Prepares one.
+    /// Prepares an experiment with those systems of `all` that the user wants.
     ///
     /// # Errors
-    /// Not root, or a peer is missing.
+    /// When not root, or a peer is missing.
     fn new<'o>(
         options: &'o NodeBenchOptions,
         name: &'static str,
@@ -83,7 +83,7 @@ impl NodeExperiment<'_> {
     ) -> anyhow::Result<NodeExperiment<'o>> {
         anyhow::ensure!(
             rustix::process::geteuid().is_root(),
-            "this experiment makes labs, which takes root (use sudo)"
+            "this experiment makes labs, which needs root (use sudo)"
         );
         let wanted = |kind: &Kind| options.only.is_empty() || options.only.contains(kind);
         let kinds: Vec<Kind> = all.iter().copied().filter(wanted).collect();
@@ -96,7 +96,7 @@ impl NodeExperiment<'_> {
             nft = install::find("nft");
             anyhow::ensure!(
                 nft.is_some(),
-                "Envoy takes nft (apt-get install nftables, or --only direct,node,pod)"
+                "Envoy needs nft (apt-get install nftables, or --only direct,node,pod)"
             );
         }
         scene::sweep();
@@ -118,7 +118,7 @@ impl NodeExperiment<'_> {
         self.options.rounds.map_or(usual, usize::from)
     }
 
-    /// Shows, and writes, what was found before an error as well.
+    /// Prints and writes the results; after an error, those that were found before it.
     fn conclude(self, measured: anyhow::Result<()>, panels: &[Panel]) -> anyhow::Result<()> {
         self.runner.end(measured)?;
         match &self.options.svg {

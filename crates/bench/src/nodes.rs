@@ -4,7 +4,7 @@
 //! manifests ─▶ heddle control ─▶ heddle node near, heddle node far
 //! ```
 //!
-//! The nodes join with tokens that the control plane's operator commands make, as nodes of any mesh would.
+//! The nodes join with tokens that `heddle token create` makes, as nodes of any mesh do.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,55 +18,54 @@ use anyhow::Context;
 use super::authority::{Authority, write_private};
 use super::child::{Child, Confinement, words};
 
-/// How long the control plane may take until it makes a token.
+/// The timeout until the control plane makes a token.
 const CONTROL_WITHIN: Duration = Duration::from_secs(20);
 /// Node names that the manifests use.
 pub(super) const NEAR: &str = "near";
 pub(super) const FAR: &str = "far";
 
-/// What a mesh is started from.
+/// Inputs for a mesh.
 pub(super) struct Site<'a> {
     pub(super) heddle: &'a Path,
-    /// Holds the manifests in `mesh/`; everything else goes beside.
+    /// The folder with the manifests in `mesh/`; all other files are written beside these.
     pub(super) dir: &'a Path,
-    /// Where the nodes run.
+    /// Core and groups of the nodes.
     pub(super) place: &'a Confinement,
     /// A settings file for the nodes.
     pub(super) settings: Option<&'a Path>,
-    /// What is otherwise of one node.
+    /// The node that differs from the others, if any.
     pub(super) apart: Option<Apart<'a>>,
     /// An etcd in which providers register.
     pub(super) etcd: Option<&'a str>,
-    /// Whose root is the mesh's.
+    /// The authority whose root is the mesh's.
     pub(super) root: &'a Authority,
 }
 
-/// A node with settings of its own, for which everything else goes first.
+/// A node with its own settings, to which all other processes are preferred.
 #[derive(Clone, Copy)]
 pub(super) struct Apart<'a> {
     pub(super) node: &'a str,
     pub(super) settings: &'a Path,
-    /// As `nice` takes it.
+    /// The niceness, as `nice -n` takes it.
     pub(super) nice: u32,
 }
 
-/// A mesh that runs. The nodes end before the control plane.
+/// A running mesh of two nodes. The nodes end before the control plane.
 pub(super) struct Nodes {
     pub(super) near: NodeProcess,
     pub(super) far: NodeProcess,
     pub(super) control: Child,
 }
 
-/// A node's process.
 pub(super) struct NodeProcess {
     pub(super) child: Child,
-    /// Where it takes connections of other nodes.
+    /// The address that other nodes connect to.
     pub(super) mesh: SocketAddr,
     pub(super) heddle: PathBuf,
     pub(super) socket: PathBuf,
 }
 
-/// A mesh of any nodes that runs. They end before the control plane.
+/// A running mesh of any number of nodes. The nodes end before the control plane.
 pub(super) struct MeshProcesses {
     /// In the order of their names.
     pub(super) nodes: Vec<NodeProcess>,
@@ -74,7 +73,7 @@ pub(super) struct MeshProcesses {
 }
 
 impl Nodes {
-    /// Starts the three and lets the nodes join. They may not serve yet.
+    /// Starts the control plane and both nodes, and lets the nodes join. They may not serve yet.
     ///
     /// # Errors
     /// When one does not start; the end of its log is quoted.
@@ -111,7 +110,7 @@ impl MeshProcesses {
         command.extend(with("--state", &state));
         command.extend(with("--socket", &socket));
         command.extend(site.etcd.iter().flat_map(|url| words(["--etcd", url])));
-        // Not where the nodes are measured.
+        // Another core than that on which the nodes are measured.
         let place = Confinement {
             core: site.place.core.map(|_| 1),
             groups: Vec::new(),
@@ -169,7 +168,7 @@ impl NodeProcess {
     }
 }
 
-/// What a Heddle says of itself in JSON; none while it does not.
+/// The status of a Heddle as JSON; empty while it does not answer.
 pub(super) fn status(heddle: &Path, socket: &Path) -> Option<Vec<u8>> {
     let mut command = Command::new(heddle);
     command.arg("status").args(with("--socket", socket));
@@ -177,7 +176,7 @@ pub(super) fn status(heddle: &Path, socket: &Path) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// A token with which that node may join.
+/// Makes a token with which that node may join.
 fn token(heddle: &Path, socket: &Path, node: &str) -> anyhow::Result<String> {
     let mut command = Command::new(heddle);
     command.args(["token", "create", node, "--output", "json"]);
@@ -193,13 +192,13 @@ fn with(flag: &str, value: &Path) -> [OsString; 2] {
     [flag.into(), value.into()]
 }
 
-/// A loopback address that no process listens on. Another process could take it before the proxy does, and
-/// then the proxy says so.
+/// A loopback address on which no process listens. Another process could take it before the proxy does, and then the
+/// proxy reports that.
 pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-/// Makes the folder of manifests with this one in it.
+/// Makes the folder `mesh` with this manifest in it.
 ///
 /// # Errors
 /// When it cannot be written.

@@ -1,7 +1,7 @@
-//! Clients that go on whatever happens: each asks, notes what came of it and when, and asks again.
+//! Clients that continue whatever happens: each sends a request, records its result and its times, and sends the next.
 //!
-//! Half of them keep their connection as long as it lasts, half take one for each request. Times are of the clock that all
-//! processes share, so that what they noted can be held against what was done to a proxy meanwhile.
+//! Half of the clients keep their connection as long as it lasts, half open one for each request. Times are those of
+//! the wall clock, which all processes share, so that they can be compared with the times at which a proxy was killed.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::http;
 
-/// How long a client waits for a connection, and for an answer: less than from one kill of a proxy to the next.
+/// The timeout for a connection, and for an answer: less than the interval between two kills of a proxy.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 /// Bytes of body that are asked for.
 const BODY_BYTES: usize = 128;
 
-/// What `heddle-lab persist` is told.
+/// Options of `heddle-lab persist`.
 #[derive(Args, Clone)]
 pub struct Persist {
     /// Where to send.
@@ -30,24 +30,24 @@ pub struct Persist {
     host: String,
     #[arg(long)]
     clients: usize,
-    /// Milliseconds of each client between an answer and its next request.
+    /// Pause of each client between an answer and its next request, in milliseconds.
     #[arg(long)]
     pause_ms: u64,
     #[arg(long)]
     seconds: f64,
 }
 
-/// A request, and what came of it.
+/// A request and its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Asked {
     /// Microseconds of Unix time.
     pub(super) began_us: u64,
     pub(super) ended_us: u64,
-    /// What went wrong, if it did.
+    /// Why the request failed, if it did.
     pub(super) failed: Option<String>,
 }
 
-/// Asks until the time is up, and prints everything as one line of JSON.
+/// Sends requests until the time is up, and prints all results as one line of JSON.
 ///
 /// # Errors
 /// When a thread cannot be started, or the clock is before 1970.
@@ -108,7 +108,7 @@ fn is_closed(stream: &TcpStream) -> bool {
 }
 
 fn exchange(to: SocketAddr, request: &[u8], kept: &mut Option<TcpStream>) -> anyhow::Result<()> {
-    // As any client with a pool: what was closed meanwhile is not used again.
+    // Like any client with a pool: a connection that was closed meanwhile is not used again.
     if kept.as_ref().is_some_and(is_closed) {
         *kept = None;
     }

@@ -46,7 +46,7 @@ pub(super) fn draw(report: &Report, file: &Path) -> anyhow::Result<()> {
     write(file, &text, report.quick)
 }
 
-/// Writes a picture, which says so if it is of a quick run.
+/// Writes a picture; one of a quick run says that it is.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -89,7 +89,7 @@ fn drawing(report: &Report, into: &mut String) -> Result<(), Box<dyn std::error:
     Ok(())
 }
 
-/// A bar with what stands below it.
+/// A bar with its label below.
 pub(super) struct Bar<'a> {
     pub(super) label: &'a str,
     pub(super) median: f64,

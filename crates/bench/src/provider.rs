@@ -1,13 +1,13 @@
-//! A provider of a service: it hashes the body that it is sent, works as an application would, waits as for another
-//! service's answer, and takes no more than so many requests at once.
+//! A provider of a service: it hashes the body of a request, takes CPU time as an application would, waits as for
+//! another service's answer, and works on a limited number of requests at once.
 //!
 //! ```text
 //! connection ─▶ request ─▶ a free place, in the order of arrival ─▶ hash, work, wait ─▶ answer
 //! ```
 //!
-//! What comes when all places are taken waits for one, as behind an application's own threads. The last
-//! segment of the path says for how many milliseconds it is to wait: `/api/v1/items/7f3a/50`. `/counts` answers what
-//! was counted since it was asked last.
+//! Requests that come when all places are taken wait for one, as they would for an application's threads. The last
+//! segment of the path says for how many milliseconds the provider waits: `/api/v1/items/7f3a/50`. `/counts` returns
+//! the counters since it was last called.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -27,12 +27,12 @@ use super::{ask, http};
 
 /// Bytes of an answer's body: the hash in hexadecimal digits.
 pub(super) const ANSWER_BYTES: u64 = 16;
-/// The longest request that is waited for, head and body, in bytes.
+/// Limit for a request, head and body together, in bytes.
 const MAX_REQUEST: usize = 64 << 10;
-/// The longest time that a client may ask it to wait.
+/// The longest wait that a request may ask for.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// What `heddle-lab provider` is told.
+/// Options of `heddle-lab provider`.
 #[derive(Args)]
 pub struct Provider {
     /// Where to serve; port 0 for any.
@@ -46,22 +46,22 @@ pub struct Provider {
     work_us: u64,
 }
 
-/// What a provider has counted.
+/// The counters of a provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
     /// Requests answered.
     pub(super) served: u64,
-    /// Of these, those that found no free place.
+    /// Answered requests that had found no free place.
     pub(super) waited: u64,
-    /// The most that were there at one time, worked on or waiting.
+    /// The largest number of requests there at one time, in work or waiting.
     pub(super) most: u64,
-    /// How long they were there, in microseconds, all added up: by the time that passed, how many were there
-    /// on average.
+    /// How long requests were there, in microseconds, all added up. Divided by the elapsed time, this is the average
+    /// number of requests there.
     pub(super) there_us: u64,
 }
 
 impl Counts {
-    /// Asks a provider.
+    /// Reads the counters of a provider, which resets them.
     ///
     /// # Errors
     /// When it does not answer.
@@ -90,7 +90,7 @@ pub fn run(options: &Provider) -> anyhow::Result<()> {
     })
 }
 
-/// What all its connections share, on one thread.
+/// What all connections share, on one thread.
 struct Shared {
     places: Semaphore,
     work: Duration,
@@ -109,7 +109,7 @@ async fn serve(listener: TcpListener, places: Semaphore, work: Duration) -> anyh
         let (stream, _) = listener.accept().await.context("accept")?;
         stream.set_nodelay(true)?;
         let shared = Rc::clone(&shared);
-        // A connection that breaks is its client's to notice.
+        // The client notices a broken connection.
         tokio::task::spawn_local(async move { drop(connection(stream, &shared).await) });
     }
 }
@@ -137,7 +137,7 @@ async fn connection(mut stream: TcpStream, shared: &Shared) -> anyhow::Result<()
 }
 
 impl Shared {
-    /// What was counted; the connection ends with it.
+    /// The answer with the counters, which it resets; the connection ends after it.
     fn counted(&self) -> anyhow::Result<String> {
         Ok(answer(&serde_json::to_string(&self.counts.take())?))
     }
@@ -164,7 +164,7 @@ impl Shared {
     }
 }
 
-/// How long a target asks it to wait: the number in its last path segment, in milliseconds.
+/// The wait that a target asks for: the number in its last path segment, in milliseconds.
 fn wait(target: &[u8]) -> Duration {
     Duration::from_millis(wait_ms(target)).min(MAX_WAIT)
 }
@@ -175,7 +175,7 @@ pub(super) fn wait_ms(target: &[u8]) -> u64 {
     last.and_then(http::number).unwrap_or(0)
 }
 
-/// What follows the head of a whole request: the string that is hashed.
+/// The body of a whole request: the string that is hashed.
 fn body(request: &[u8]) -> &[u8] {
     let head = memchr::memmem::find(request, b"\r\n\r\n");
     head.map_or(&[], |end| &request[end + 4..])

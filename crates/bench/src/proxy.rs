@@ -1,4 +1,4 @@
-//! `heddle-lab bench proxy`: what one proxy costs, beside its peers, doing the same work.
+//! `heddle-lab bench proxy`: the cost of one proxy, compared with its peers, under the same load.
 //!
 //! The proxy under test has core 0 to itself; the load generator and the upstream share core 1. All
 //! systems run at once but only one of them is loaded at a time, in an order that rotates, so that each
@@ -20,24 +20,24 @@ mod experiment;
 mod plan;
 mod proof;
 
-/// What the user may say to `bench proxy`.
+/// Options of `bench proxy`.
 #[derive(Args, Clone)]
 pub struct Proxy {
-    /// Connections that are passed on as bytes.
+    /// Measure opaque connections, which proxies forward as bytes.
     #[arg(long)]
     opaque: bool,
     #[command(flatten)]
     comparison: Comparison,
 }
 
-/// What the user may say to every experiment that measures Heddle beside its peers.
+/// Options of every experiment that compares Heddle with its peers.
 #[derive(Args, Clone)]
 pub(crate) struct Comparison {
     #[command(flatten)]
     extent: Extent,
     #[command(flatten)]
     subject: Subject,
-    /// Another Heddle to measure beside, such as an older build.
+    /// Another Heddle to measure for comparison, such as an older build.
     #[arg(long = "peer", value_name = "NAME=PATH", value_parser = named_path)]
     peers: Vec<(String, PathBuf)>,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Extent {
 /// Reads `NAME=PATH`.
 ///
 /// # Errors
-/// When it is not that.
+/// When the text has another form.
 pub(super) fn named_path(text: &str) -> Result<(String, PathBuf), String> {
     let (name, path) = text.split_once('=').ok_or("expected NAME=PATH")?;
     let valid = !name.is_empty()
@@ -66,12 +66,12 @@ pub(super) fn named_path(text: &str) -> Result<(String, PathBuf), String> {
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     if !valid {
-        return Err(format!("{name:?}: letters, digits, - and _ make a name"));
+        return Err(format!("{name:?}: use only letters, digits, - and _"));
     }
     Ok((name.to_owned(), PathBuf::from(path)))
 }
 
-/// The cell by which proxies are compared first.
+/// The main cell, in which proxies are compared first.
 pub(super) fn main_cell() -> Cell {
     ProxyPlan::quick().main()
 }
@@ -89,7 +89,7 @@ pub(super) fn run(options: &Proxy) -> anyhow::Result<()> {
     compare(&options.comparison, traffic)
 }
 
-/// Measures and reports what it costs Heddle and its peers to carry that.
+/// Measures and reports the cost of this traffic in Heddle and its peers.
 ///
 /// # Errors
 /// When a peer or tool is missing, the machine is too small, a system does not do what the others do, or
@@ -101,7 +101,7 @@ pub(super) fn compare(options: &Comparison, traffic: Traffic) -> anyhow::Result<
 }
 
 impl Extent {
-    /// Gets the peers, makes the machine ready, and leaves of the systems those that are wanted.
+    /// Installs the peers, prepares the machine, and returns those systems that the user wants.
     ///
     /// # Errors
     /// When a peer or tool is missing, the machine is too small, or no system is left.
@@ -196,7 +196,7 @@ fn systems(options: &Comparison, traffic: Traffic, peers: &Peers) -> anyhow::Res
     Ok(systems)
 }
 
-/// Whether nginx has what it needs for opaque connections; it is installed if it can be.
+/// Whether nginx has its module for opaque connections; the module is installed if it can be.
 fn passes_bytes_on() -> bool {
     let found = install::nginx_stream();
     if let Err(reason) = &found {
@@ -205,7 +205,7 @@ fn passes_bytes_on() -> bool {
     found.is_ok()
 }
 
-/// Says which peer is missing though all were to be measured.
+/// A note if a peer is missing although all were to be measured.
 fn left_out(traffic: Traffic, systems: &[System], only: &[String]) -> Vec<String> {
     let is_nginx = |system: &System| system.kind == ProxyKind::Nginx;
     let missing = traffic == Traffic::Opaque && only.is_empty() && !systems.iter().any(is_nginx);

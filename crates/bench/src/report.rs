@@ -1,4 +1,4 @@
-//! From single runs to the report: rows with medians, ratios round by round, the values that bars use.
+//! From single runs to the report: rows with medians, ratios round by round, and values by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +15,7 @@ mod ratios;
 
 pub(super) use ratios::ENVOY_PAIRS;
 
-/// What a run measured.
+/// The kind of measurement that a run was.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Measure {
@@ -24,11 +24,11 @@ pub(super) enum Measure {
     FixedRate,
     /// A lower rate for all, at which no proxy is busy: latency.
     QuietRate,
-    /// As fast as it goes, the proxy held to half a core.
+    /// At full speed, the proxy held to half a core.
     HalfCore,
-    /// As fast as it goes with a whole core; the load generator or upstream may be the limit.
+    /// At full speed with a whole core; the load generator or upstream may be the limit.
     WholeCore,
-    /// System calls per request, as fast as it goes.
+    /// System calls per request, at full speed.
     SystemCallsBusy,
     /// System calls per request at the fixed rate.
     SystemCallsFixedRate,
@@ -42,7 +42,7 @@ pub(super) enum Measure {
     MemoryLoaded,
 }
 
-/// So many connections, and bodies of that length.
+/// A number of connections and the length of the bodies on them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Cell {
     pub(super) connections: u32,
@@ -81,12 +81,12 @@ pub(super) struct Run {
     pub(super) cell: Cell,
     pub(super) offered_per_s: Option<f64>,
     pub(super) figures: BTreeMap<&'static str, f64>,
-    /// Why it does not count, if it does not.
+    /// Why the run does not count, if it does not.
     pub(super) problem: Option<String>,
 }
 
 impl Run {
-    /// Takes the figures of a run of the load generator.
+    /// Adds the figures of a run of the load generator.
     pub(super) fn add_load(&mut self, outcome: &Outcome) {
         let requests = outcome.requests as f64;
         let cpu = |name: &str| outcome.cpu.get(name).copied().unwrap_or_default();
@@ -116,7 +116,7 @@ impl Run {
         }
     }
 
-    /// Takes the figures of an account of memory.
+    /// Adds the figures of a reading of memory.
     pub(super) fn add_memory(&mut self, memory: &Memory) {
         for (name, kib) in [
             ("rss_mib", memory.rss_kib),
@@ -127,7 +127,7 @@ impl Run {
         }
     }
 
-    /// Forgets memory: it is that of what ran before, not of this load.
+    /// Removes the figures of memory where they are those of an earlier load.
     pub(super) fn drop_memory(&mut self) {
         for name in ["rss_mib", "pss_mib", "private_mib"] {
             self.figures.remove(name);
@@ -147,12 +147,12 @@ pub(super) struct Row {
     pub(super) valid: bool,
     /// How many rounds were invalid; the figures leave them out as long as one is valid.
     pub(super) invalid_rounds: usize,
-    /// Why the first invalid round was.
+    /// Why the first invalid round is invalid.
     pub(super) problem: Option<String>,
     pub(super) figures: BTreeMap<&'static str, Spread>,
 }
 
-/// Everything that was found.
+/// The report of an experiment.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Report {
     pub(super) scenario: &'static str,
@@ -174,7 +174,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Sums the runs up. `main` is the cell of ratios and values.
+    /// Summarizes the runs. `main` is the cell of ratios and values.
     pub(super) fn new(
         machine: Machine,
         systems: &[System],
@@ -223,7 +223,7 @@ impl Report {
 }
 
 impl Report {
-    /// The same of another scenario, whose ratios bear a word for what they are about: `cpu_vs_envoy` is
+    /// The same for another scenario, with a word for it in the names of ratios: `cpu_vs_envoy` becomes
     /// `cpu_mtls_vs_envoy`.
     pub(super) fn about(mut self, scenario: &'static str, word: &str) -> Report {
         let renamed = |name: String| name.replacen("_vs_", &format!("_{word}_vs_"), 1);
@@ -254,7 +254,7 @@ fn rows(systems: &[System], runs: &[Run]) -> Vec<Row> {
             .collect();
         let first = runs.first()?;
         let problem = runs.iter().find_map(|run| run.problem.clone());
-        // The rounds that count; if none does, what they found still says how bad it is.
+        // The rounds that count. If none does, the row shows the figures of the invalid ones.
         let mut counted: Vec<&&Run> = runs.iter().filter(|run| run.problem.is_none()).collect();
         let invalid_rounds = runs.len() - counted.len();
         let valid = !counted.is_empty();
@@ -287,8 +287,8 @@ fn rows(systems: &[System], runs: &[Run]) -> Vec<Row> {
     pairs.filter_map(row).collect()
 }
 
-/// Says so when something else used the cores: it takes caches and, on hyperthreads, execution units, so
-/// that CPU per request looks higher for everyone.
+/// A note when something else used the proxy's core: that takes caches and, on hyperthreads, execution units, so that
+/// CPU per request looks higher for all systems.
 fn disturbance(rows: &[Row]) -> Option<String> {
     let others = |row: &&Row| {
         let median = |name: &str| row.figures.get(name).map(|spread| spread.median);

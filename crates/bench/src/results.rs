@@ -1,18 +1,18 @@
-//! `heddle-lab bench results`: every figure that README and the documents quote, measured and written down.
+//! `heddle-lab bench results`: every figure that README and the documents quote, measured and recorded.
 //!
-//! Each part is an experiment in full, run as a program of its own. What it found is written to `docs/results` as soon as
-//! it ends, so that a run that is interrupted goes on where it was: a part that is on record for the programs of this
-//! commit is not measured again.
+//! Each part is an experiment in full, run as a program of its own. Its results are written to `docs/results` as soon
+//! as it ends, so that an interrupted run can be continued: a part that is on record for the programs of this commit is
+//! not measured again.
 //!
 //! | module | is |
 //! |---|---|
 //! | [`parts`] | the experiments, and what a reader has to know about each |
-//! | [`repository`] | which commit is measured, and whether that is what lies in the folder |
+//! | [`repository`] | which commit is measured, and whether the files in the folder are those of the commit |
 //! | [`build`] | the programs that are measured |
-//! | [`record`] | what is kept of a part, and when it is stale |
-//! | [`shown`], [`page`], [`readme`], [`picture`] | how it is told |
+//! | [`record`] | the record of a part, and when it is stale |
+//! | [`shown`], [`page`], [`readme`], [`picture`] | how results are presented |
 //! | [`quotes`] | figures in other pages, which have to be those on record |
-//! | [`check`] | whether they are: a test, and the end of every run |
+//! | [`check`] | whether they are: a test, and the end of `--render` |
 
 mod build;
 mod check;
@@ -42,7 +42,7 @@ use quotes::Records;
 use record::{Origin, Record};
 use repository::Repository;
 
-/// What the user may say to `bench results`.
+/// Options of `bench results`.
 #[derive(Args, Clone)]
 pub struct ResultsOptions {
     /// Only these parts.
@@ -51,13 +51,13 @@ pub struct ResultsOptions {
     /// Measure parts again that are on record for these programs.
     #[arg(long)]
     again: bool,
-    /// Measure what lies in the folder, committed or not, into target/results: not for publication.
+    /// Measure the files as they are, committed or not, into target/results: not for publication.
     #[arg(long)]
     draft: bool,
     /// Short experiments, to see whether all of them work: a draft.
     #[arg(long)]
     quick: bool,
-    /// Measure nothing: write the pages anew from what is on record.
+    /// Measure nothing: write the pages anew from the records.
     #[arg(long, conflicts_with_all = ["again", "draft", "quick"])]
     render: bool,
     /// Measure the programs of this folder instead of a build: a draft.
@@ -70,15 +70,15 @@ impl ResultsOptions {
         self.draft || self.quick || self.programs.is_some()
     }
 
-    /// The parts that are wanted.
+    /// The parts that the user wants.
     ///
     /// # Errors
-    /// There is no part of a name.
+    /// When no part has one of the names.
     fn parts(&self) -> anyhow::Result<Vec<&'static Part>> {
         let known = |name: &String| PARTS.iter().any(|part| part.name == name);
         if let Some(unknown) = self.only.iter().find(|name| !known(name)) {
             let names: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
-            anyhow::bail!("there is no part {unknown}: there are {}", names.join(", "));
+            anyhow::bail!("there is no part {unknown}, only {}", names.join(", "));
         }
         let is_wanted =
             |part: &&Part| self.only.is_empty() || self.only.iter().any(|name| name == part.name);
@@ -89,7 +89,7 @@ impl ResultsOptions {
 /// Measures what is not on record, and writes the pages.
 ///
 /// # Errors
-/// A part failed, or a file cannot be written.
+/// When a part failed, or a file cannot be written.
 pub(super) fn run(options: &ResultsOptions) -> anyhow::Result<()> {
     let repository = Repository::here()?;
     if options.render {
@@ -128,7 +128,7 @@ pub(super) fn run(options: &ResultsOptions) -> anyhow::Result<()> {
     session.conclude()
 }
 
-/// The parts that are on record for what is measured now, and those that are not.
+/// Splits the parts into those that are on record for the programs to be measured, and those that are not.
 fn split(
     wanted: &[&'static Part],
     folder: &Path,
@@ -140,7 +140,7 @@ fn split(
         let why = match Record::read(folder, part.name)? {
             None => Some("it is not on record"),
             Some(_) if options.again => Some("it was asked for again"),
-            // A draft is of programs that no name tells apart.
+            // Nothing tells the programs of one draft from those of another.
             Some(_) if origin.draft && !options.quick => Some("it is a draft"),
             Some(record) => record.stale(origin, part.has_published),
         };
@@ -155,15 +155,15 @@ fn split(
     Ok((kept, due))
 }
 
-/// What is measured.
+/// The commit, the compiler and the options of this run.
 ///
 /// # Errors
-/// It is not what was committed, unless it is a draft.
+/// When files differ from the commit, unless it is a draft.
 fn origin(repository: &Repository, options: &ResultsOptions) -> anyhow::Result<Origin> {
     let changed = repository.changed()?;
     anyhow::ensure!(
         options.is_draft() || changed.is_empty(),
-        "figures belong to a commit, and these files are not as it has them: commit them, or measure a --draft\n  {}",
+        "figures belong to a commit, and these files differ from it: commit them, or measure a --draft\n  {}",
         changed.join("\n  ")
     );
     Ok(Origin {
@@ -177,12 +177,12 @@ fn origin(repository: &Repository, options: &ResultsOptions) -> anyhow::Result<O
     })
 }
 
-/// What became of a part.
+/// The result of a part.
 enum End {
     Kept,
     Measured,
     NotRoot,
-    /// It did not end well, or what it found does not count.
+    /// The experiment failed, or its results are invalid.
     Failed(String),
 }
 
@@ -257,11 +257,11 @@ impl Session<'_> {
         let invalid = record.invalid();
         Ok(match invalid.is_empty() {
             true => End::Measured,
-            false => End::Failed(format!("it does not count: {}", invalid.join("; "))),
+            false => End::Failed(format!("the result is invalid: {}", invalid.join("; "))),
         })
     }
 
-    /// How long a part takes: as long as the last time, if it was measured like this.
+    /// The expected time of a part: as long as the last time, if it was measured with the same options.
     fn minutes(&self, part: &Part) -> u64 {
         let record = Record::read(self.folder, part.name).ok().flatten();
         let is_alike = |record: &Record| {
@@ -276,7 +276,7 @@ impl Session<'_> {
         }
     }
 
-    /// The page of results and, where these are for publication, what other pages quote of them.
+    /// Writes the page of results and, where these are for publication, the figures that other pages quote.
     fn write_pages(&self) -> anyhow::Result<()> {
         if self.origin.draft {
             let page = page::page(&records(self.folder)?, true);
@@ -285,10 +285,10 @@ impl Session<'_> {
         render(self.repository)
     }
 
-    /// Says what became of every part.
+    /// Prints the result of every part.
     ///
     /// # Errors
-    /// One failed.
+    /// When a part failed.
     fn conclude(&self) -> anyhow::Result<()> {
         println!("\n{} has:", self.folder.join("README.md").display());
         let mut failed = Vec::new();
@@ -313,10 +313,10 @@ impl Session<'_> {
     }
 }
 
-/// Everything that is on record in a folder.
+/// All records in a folder.
 ///
 /// # Errors
-/// A file is no record.
+/// When a file is not a record.
 fn records(folder: &Path) -> anyhow::Result<Records> {
     let mut records = Records::new();
     for part in &PARTS {
@@ -330,7 +330,7 @@ fn records(folder: &Path) -> anyhow::Result<Records> {
 /// Writes the page of results, README's figures, and those that other pages quote.
 ///
 /// # Errors
-/// A file cannot be read or written, or README has no place for them.
+/// When a file cannot be read or written, or README has no place for the figures.
 fn render(repository: &Repository) -> anyhow::Result<()> {
     let folder = repository.results();
     let records = records(&folder)?;
@@ -347,10 +347,10 @@ fn render(repository: &Repository) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says what the test of these pages would find.
+/// Fails with what the test of these pages would find.
 ///
 /// # Errors
-/// It would find something.
+/// When the test would find something.
 fn complain(repository: &Repository) -> anyhow::Result<()> {
     let wrong = check::check(repository)?.wrong;
     anyhow::ensure!(
@@ -371,7 +371,7 @@ fn write_changed(file: &Path, text: &str) -> anyhow::Result<()> {
 /// The pages that may quote figures: those at the root of the repository, and in `docs`.
 ///
 /// # Errors
-/// A folder cannot be read.
+/// When a folder cannot be read.
 fn pages(repository: &Repository) -> anyhow::Result<Vec<PathBuf>> {
     let mut pages = Vec::new();
     for folder in [repository.root.clone(), repository.file("docs")] {

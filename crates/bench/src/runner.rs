@@ -1,4 +1,4 @@
-//! The way of every experiment: what its user may say, the machine made ready, what was found told at the end.
+//! The frame of every experiment: its options, the preparation of the machine, and the results at the end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use serde::Serialize;
 use super::findings::Findings;
 use super::machine::Machine;
 
-/// What a quick run says of itself, in words and in pictures.
+/// The remark on a quick run, in text and in pictures.
 pub(super) const NOT_FOR_PUBLICATION: &str = "not for publication";
 
-/// What the user may say to every experiment.
+/// Options of every experiment.
 #[derive(Args, Clone)]
 pub(crate) struct RunOptions {
     /// Fewer and shorter rounds, to see how a change does: not for publication.
@@ -30,12 +30,12 @@ pub(crate) struct RunOptions {
 /// Which Heddle is measured.
 #[derive(Args, Clone)]
 pub(crate) struct Subject {
-    /// The Heddle to measure; the one beside this program unless said.
+    /// The Heddle to measure; by default the one beside this program.
     #[arg(long, value_name = "PATH")]
     heddle: Option<PathBuf>,
 }
 
-/// Where an experiment's traffic is.
+/// The network that an experiment's traffic uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Network {
     /// On the loopback interface of a namespace of its own.
@@ -44,7 +44,7 @@ pub(super) enum Network {
     Labs,
 }
 
-/// An experiment that runs.
+/// A running experiment.
 pub(super) struct Runner {
     pub(super) quick: bool,
     pub(super) findings: Findings,
@@ -52,8 +52,8 @@ pub(super) struct Runner {
 }
 
 impl RunOptions {
-    /// The machine, ready for an experiment. Where the network is to be its own the program starts again there, and
-    /// only that one comes back from here: what has to be downloaded is downloaded before.
+    /// Prepares the machine. For [`Network::Own`] the program starts again in a network namespace, and only that
+    /// process returns from here: whatever has to be downloaded has to be downloaded before.
     ///
     /// # Errors
     /// When the machine is too small, or the program cannot be started again.
@@ -84,7 +84,7 @@ impl RunOptions {
         })
     }
 
-    /// Writes what was found to the file of `--json`, if there is one.
+    /// Writes the results to the file of `--json`, if there is one.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -94,10 +94,10 @@ impl RunOptions {
 }
 
 impl Subject {
-    /// The program.
+    /// The path of the Heddle to measure.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such file.
     pub(super) fn heddle(&self) -> anyhow::Result<PathBuf> {
         let heddle = match &self.heddle {
             Some(path) => path.clone(),
@@ -113,11 +113,10 @@ impl Subject {
 }
 
 impl Runner {
-    /// Shows what was found. What was measured before something failed is still worth reading; only what is whole is
-    /// written to a file.
+    /// Prints the results, also those that were measured before a failure; only complete results are written to a file.
     ///
     /// # Errors
-    /// What failed while it was measured, or when the file cannot be written.
+    /// The failure of the experiment, or when the file cannot be written.
     pub(super) fn end<T>(self, measured: anyhow::Result<T>) -> anyhow::Result<T> {
         self.findings.print();
         let measured = measured?;
@@ -127,7 +126,7 @@ impl Runner {
     }
 }
 
-/// Writes what was found to a file, if there is one.
+/// Writes the results to a file, if one is given.
 ///
 /// # Errors
 /// When the file cannot be written.

@@ -1,4 +1,4 @@
-//! What an experiment has found: figures by name, system and cell, round after round.
+//! The figures of an experiment: by name, system and cell, round after round.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::statistics::{self, Spread};
 /// A column of a table: its title, the figure, its decimals.
 pub(super) type Column = (&'static str, &'static str, usize);
 
-/// Figures of systems in cells. Both are shown in the order in which they were given.
+/// Figures of systems in cells. Both are shown in the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Sheet {
     systems: Vec<String>,
@@ -20,11 +20,11 @@ pub(super) struct Sheet {
     problems: BTreeSet<String>,
 }
 
-/// Name of the figure, which system, which cell.
+/// The name of a figure, the index of its system, and the index of its cell.
 type FigureKey = (&'static str, usize, usize);
 
 impl Sheet {
-    /// Adds what a round found; what is not a number is left out.
+    /// Adds the figure of a round; a value that is not a finite number is left out.
     pub(super) fn add(
         &mut self,
         name: &'static str,
@@ -70,7 +70,7 @@ impl Sheet {
         Spread::of(&rounds.values().copied().collect::<Vec<_>>())
     }
 
-    /// The quotient of two systems in a cell, taken in each round that both have, and of these the median.
+    /// The ratio of two systems in a cell, taken in each round that both have, with the median of these.
     pub(super) fn ratio(
         &self,
         name: &'static str,
@@ -121,7 +121,7 @@ impl Sheet {
         self.found.iter().map(row).collect()
     }
 
-    /// Says which rounds do not count.
+    /// Reports which rounds do not count.
     pub(super) fn tell_problems(&self, findings: &mut Findings) {
         for problem in &self.problems {
             findings.problem(problem);
@@ -148,7 +148,7 @@ fn shown(spread: &Spread, decimals: usize) -> String {
     }
 }
 
-/// Names to the left, figures to the right.
+/// Lines as a table: names to the left, figures to the right.
 fn layout(lines: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.get(column));

@@ -14,8 +14,8 @@ use super::report::Cell;
 use super::systems::{Running, System, Traffic, Work};
 use super::upstream::Serving;
 
-/// Everything that runs, except the proxies themselves. Fields end in this order: a group can only be
-/// removed once no process is inside.
+/// All processes except the proxies themselves. Fields are dropped in this order: a group can only be removed once no
+/// process is inside.
 pub(super) struct Stage<'a> {
     pub(super) systems: &'a [System],
     upstream: Serving,
@@ -30,7 +30,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes the groups, as far as that is allowed, and starts an upstream with that many addresses.
+    /// Makes the groups, where that is allowed, and starts an upstream with `addresses` addresses.
     ///
     /// # Errors
     /// When the upstream does not start.
@@ -74,7 +74,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// So many services with so many endpoints each, all of them the upstream.
+    /// Work with a number of services and of endpoints of each, all of them at the upstream.
     pub(super) fn work(&self, services: u32, endpoints: u32) -> Work {
         Work {
             traffic: self.traffic,
@@ -93,7 +93,7 @@ impl<'a> Stage<'a> {
         self.systems.iter().enumerate().map(start).collect()
     }
 
-    /// Where a system runs.
+    /// The core and the group that a system runs in.
     pub(super) fn place(&self, index: usize) -> Confinement {
         let groups = self
             .groups
@@ -106,13 +106,13 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The systems, starting with another one each turn.
+    /// The indices of the systems, beginning with another one each turn.
     pub(super) fn order(&self, turn: usize) -> Vec<usize> {
         let count = self.systems.len();
         (0..count).map(|index| (index + turn) % count).collect()
     }
 
-    /// The command line of the load generator, without how long and how fast.
+    /// The command line of the load generator, without duration and rate.
     pub(super) fn load_command(&self, targets: &[String], cell: Cell) -> Vec<OsString> {
         let mut command = vec![self.lab.clone().into_os_string()];
         let load = match self.traffic {
@@ -133,10 +133,10 @@ impl<'a> Stage<'a> {
         command
     }
 
-    /// Loads one proxy for a window of so many seconds, at a rate or as fast as it goes.
+    /// Loads one proxy for a window of `seconds`, at a rate or at full speed.
     ///
     /// # Errors
-    /// When the load generator gives up.
+    /// When the load generator fails.
     pub(super) fn load(
         &self,
         proxy: &Running,
@@ -147,10 +147,10 @@ impl<'a> Stage<'a> {
         self.load_with(proxy, cell, &[], rate, seconds)
     }
 
-    /// The same, with more to tell the load generator.
+    /// The same, with more arguments for the load generator.
     ///
     /// # Errors
-    /// When the load generator gives up.
+    /// When the load generator fails.
     pub(super) fn load_with(
         &self,
         proxy: &Running,
@@ -181,7 +181,7 @@ impl<'a> Stage<'a> {
 /// Reads what the load generator prints.
 ///
 /// # Errors
-/// When it is something else.
+/// When that is not an outcome.
 pub(super) fn parse(printed: &str) -> anyhow::Result<Outcome> {
-    serde_json::from_str(printed).context("the load generator printed something else")
+    serde_json::from_str(printed).context("the load generator printed no valid outcome")
 }

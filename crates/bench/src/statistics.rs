@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What several rounds found of one figure.
+/// The values of one figure in several rounds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -13,7 +13,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// The spread of some figures; none when there are none, or one is not a number.
+    /// The spread of some figures; `None` when there are none, or one is not a finite number.
     pub(super) fn of(rounds: &[f64]) -> Option<Spread> {
         if rounds.is_empty() || rounds.iter().any(|figure| !figure.is_finite()) {
             return None;
@@ -47,8 +47,8 @@ pub(super) fn ratio(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Option<Spre
     Spread::of(&ratios)
 }
 
-/// What is left of some runs without the best and the worst of them by a figure, in order of that figure;
-/// all of them where there are fewer than three.
+/// The runs without the best and the worst of them by a figure, in order of that figure; all of them where there are
+/// fewer than three.
 pub(super) fn less_extremes<T>(runs: &[T], figure: impl Fn(&T) -> f64) -> Vec<&T> {
     let mut sorted: Vec<&T> = runs.iter().collect();
     sorted.sort_by(|one, other| figure(one).total_cmp(&figure(other)));
@@ -58,7 +58,7 @@ pub(super) fn less_extremes<T>(runs: &[T], figure: impl Fn(&T) -> f64) -> Vec<&T
     }
 }
 
-/// The mean of some figures; none when there are none, or one is not a number.
+/// The mean of some figures; `None` when there are none, or one is not a finite number.
 pub(super) fn mean(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, count) = figures
         .into_iter()
@@ -69,7 +69,7 @@ pub(super) fn mean(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
     mean.is_finite().then_some(mean)
 }
 
-/// The median of some figures; none when there are none, or one is not a number.
+/// The median of some figures; `None` when there are none, or one is not a finite number.
 pub(super) fn median(figures: &[f64]) -> Option<f64> {
     Spread::of(figures).map(|spread| spread.median)
 }

@@ -1,8 +1,8 @@
 //! System calls per request, counted by one method for all systems.
 //!
-//! Preferred is the kernel's own counter (`perf stat -e raw_syscalls:sys_enter`), which hardly slows
-//! what it counts; else `strace -c`, which slows it a lot but counts the same calls. Either is attached
-//! while a fixed number of requests runs, so nothing depends on two clocks agreeing.
+//! Preferred is the kernel's own counter (`perf stat -e raw_syscalls:sys_enter`), which hardly slows the counted
+//! processes; otherwise `strace -c`, which slows them a lot but counts the same calls. Either is attached while a fixed
+//! number of requests runs, so nothing depends on two clocks agreeing.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use super::account;
 use super::child::{Child, Confinement, words};
 
-/// Long enough for strace at a tenth of the speed.
+/// A timeout that is long enough for strace at a tenth of the speed.
 const WITHIN: Duration = Duration::from_secs(240);
 
 /// How system calls are counted.
@@ -50,7 +50,7 @@ impl Method {
         works(strace, strace_count).then_some(Method::Strace)
     }
 
-    /// What the report says about it.
+    /// The name in the report.
     pub(super) fn name(self) -> &'static str {
         match self {
             Method::Perf => "perf stat -e raw_syscalls:sys_enter",
@@ -58,7 +58,7 @@ impl Method {
         }
     }
 
-    /// How many requests give a good figure in bearable time.
+    /// The number of requests that gives a good figure in acceptable time.
     pub(super) fn requests(self) -> u64 {
         match self {
             Method::Perf => 100_000,

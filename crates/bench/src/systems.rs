@@ -27,20 +27,20 @@ mod row;
 
 pub(super) use pair::{ALLOWED, REFUSED};
 
-/// How long a proxy may take until it serves. Under valgrind everything takes fifty times as long.
+/// The timeout until a proxy serves. Under valgrind everything takes fifty times as long.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long after its start what a proxy did for it is over.
+/// How long after its start a proxy is idle.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Which program a system is.
+/// The program of a system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProxyKind {
     Heddle,
     Envoy,
     Haproxy,
     Nginx,
-    /// What the lab forwards with the crate `h2`, and nothing else.
+    /// The lab's own forwarder, made of the crate `h2` and nothing else.
     H2,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct System {
     pub(super) version: String,
     /// A settings file, for a Heddle.
     pub(super) settings: Option<PathBuf>,
-    /// Whether a pair of Envoys speaks HTTP/2 between them. Heddle's settings say it for Heddle.
+    /// Whether a pair of Envoys speaks HTTP/2 with each other. For Heddle, its settings decide that.
     pub(super) http2: bool,
 }
 
-/// What proxies carry, and how.
+/// The traffic that proxies carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum Traffic {
     /// HTTP/1.1 through one proxy.
@@ -71,18 +71,18 @@ pub(super) enum Traffic {
     Grpc,
 }
 
-/// What a proxy has to route.
+/// The traffic, and the services among which a proxy routes it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Work {
     pub(super) traffic: Traffic,
     pub(super) services: Vec<Service>,
-    /// What the policy at the second of a pair lets through.
+    /// The methods that the policy at the second proxy of a pair allows.
     pub(super) methods: &'static [&'static str],
-    /// Whether one Heddle alone has that policy too, and a workload for a caller.
+    /// Whether a single Heddle has that policy, too, and a workload as the caller.
     pub(super) policy: bool,
-    /// Whether the endpoints are no workloads of the mesh.
+    /// Whether the endpoints are outside of the mesh instead of being its workloads.
     pub(super) elsewhere: bool,
-    /// Whether HTTP/2 is spoken between two Envoys: [`System::http2`] of those that get this work.
+    /// Whether two Envoys speak HTTP/2 with each other: [`System::http2`] of the system that gets this work.
     pub(super) http2: bool,
 }
 
@@ -94,31 +94,31 @@ pub(super) struct Service {
     pub(super) endpoints: Vec<Endpoint>,
 }
 
-/// Where an upstream serves.
+/// An address on which an upstream serves.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Endpoint {
     pub(super) address: Ipv4Addr,
     pub(super) port: u16,
 }
 
-/// A proxy, or a pair of them, that serves. Dropping it stops it.
+/// A running proxy, or a running pair of them. Dropping it stops it.
 pub(super) struct Running {
     /// In the order in which a request meets them.
     pub(super) proxies: Vec<Child>,
     /// Where the load generator sends: `AUTHORITY@ADDRESS:PORT`.
     pub(super) targets: Vec<String>,
-    /// Where the second of a pair takes connections of the first.
+    /// The address at which the second proxy of a pair takes connections of the first.
     pub(super) between: Option<SocketAddr>,
-    /// What the first of a pair counts of the bytes between the two.
+    /// The counters of the first proxy of a pair for the bytes between the two.
     pub(super) meter: Option<Meter>,
-    /// What the proxies need and what is not measured. It ends after them.
+    /// Processes that the proxies need and that are not measured. They end after the proxies.
     _beside: Vec<Child>,
-    /// Of the first one, and of those beside whose it is not.
+    /// The folder of the first proxy, and those of other proxies that have their own.
     dirs: Vec<tempfile::TempDir>,
 }
 
 impl Running {
-    /// Proxies that run, in the order in which a request meets them.
+    /// Running proxies, in the order in which a request meets them.
     pub(super) fn of(
         proxies: Vec<Child>,
         targets: Vec<String>,
@@ -135,18 +135,18 @@ impl Running {
         }
     }
 
-    /// The proxies' processes.
+    /// The process ids of the proxies.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.proxies.iter().map(Child::pid).collect()
     }
 
-    /// What makes the load generator account for all of them together, as `proxy`.
+    /// Arguments with which the load generator watches all of them together, as `proxy`.
     pub(super) fn watched(&self) -> Vec<OsString> {
         let watch = |pid: u32| words(["--watch", &format!("proxy={pid}")]);
         self.pids().into_iter().flat_map(watch).collect()
     }
 
-    /// Memory of all of them together, once they have done nothing for a while.
+    /// Memory of all of them together, after [`IDLE`].
     ///
     /// # Errors
     /// When one is gone.
@@ -155,14 +155,14 @@ impl Running {
         self.pids().into_iter().map(account::memory).sum()
     }
 
-    /// Where its files are.
+    /// The folder of its files.
     pub(super) fn dir(&self) -> &Path {
         self.dirs[0].path()
     }
 }
 
 impl Work {
-    /// So many services with so many endpoints each, on the addresses of one upstream.
+    /// Work with a number of services and of endpoints of each, on the addresses of one upstream.
     pub(super) fn new(services: u32, endpoints: u32, upstream_port: u16) -> Work {
         let service = |index: u32| Service {
             name: format!("echo{index}"),
@@ -186,7 +186,7 @@ impl Work {
 }
 
 impl System {
-    /// A system, if its program runs and says a version.
+    /// A system with the version that its program prints.
     ///
     /// # Errors
     /// When the program cannot be run.
@@ -211,7 +211,7 @@ impl System {
         })
     }
 
-    /// The same Envoy, whose pair speaks HTTP/2.
+    /// The same Envoy, whose pair uses HTTP/2.
     pub(super) fn over_http2(self) -> System {
         System {
             http2: true,
@@ -227,7 +227,7 @@ impl System {
         }
     }
 
-    /// Starts it and waits until it serves. `wrapper` stands before its command line, as valgrind does.
+    /// Starts it and waits until it serves. `wrapper` is put in front of its command line, as for valgrind.
     ///
     /// # Errors
     /// When it does not start or does not serve in time; the end of its log is quoted.
@@ -273,7 +273,7 @@ impl System {
         Ok(Running::of(vec![child], targets, Vec::new(), dir))
     }
 
-    /// Its configuration for that work.
+    /// The template of its configuration for that work.
     fn template(&self, work: &Work) -> anyhow::Result<&'static str> {
         use ProxyKind::{Envoy, H2, Haproxy, Heddle, Nginx};
         Ok(match (self.kind, work.traffic) {
@@ -336,14 +336,14 @@ impl System {
         }
     }
 
-    /// Asks a Heddle where its services listen; none until all of them do.
+    /// Asks a Heddle on which addresses its services listen; `None` until all of them do.
     fn heddle_targets(&self, dir: &Path, work: &Work) -> Option<Vec<String>> {
         let status = nodes::status(&self.program, &dir.join("admin.sock"))?;
         targets_from_status(&status, work, work.policy.then_some(NEAR))
     }
 }
 
-/// The addresses for a workload, or for unidentified callers, out of `heddle status --output json`.
+/// The addresses for a workload, or for unidentified callers, in the output of `heddle status --output json`.
 fn targets_from_status(json: &[u8], work: &Work, caller: Option<&str>) -> Option<Vec<String>> {
     let status: serde_json::Value = serde_json::from_slice(json).ok()?;
     let listeners = status.get("listeners")?.as_array()?;
@@ -360,7 +360,7 @@ fn targets_from_status(json: &[u8], work: &Work, caller: Option<&str>) -> Option
     work.services.iter().map(target).collect()
 }
 
-/// A configuration for that work.
+/// A template filled in for that work.
 fn configuration(
     template: &str,
     work: &Work,
@@ -390,7 +390,7 @@ fn configuration(
 /// Fills a template.
 ///
 /// # Errors
-/// When it asks for something else than is there.
+/// When the template uses a value that `context` does not have.
 pub(super) fn render(template: &str, context: minijinja::Value) -> anyhow::Result<String> {
     let mut environment = minijinja::Environment::new();
     environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
@@ -402,7 +402,7 @@ pub(super) fn render(template: &str, context: minijinja::Value) -> anyhow::Resul
         .context("template")
 }
 
-/// The first thing that looks like `1.2` or `1.2.3` in what a program says about itself.
+/// The first word like `1.2` or `1.2.3` in the text that a program prints about itself.
 fn version(text: &str) -> Option<&str> {
     text.split(|c: char| c.is_whitespace() || c == '/' || c == '-')
         .find(|word| {

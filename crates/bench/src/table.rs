@@ -3,7 +3,7 @@
 use super::report::{Measure, Report, Row};
 use super::statistics::Spread;
 
-/// How a column gets its text from a row.
+/// The title of a column, and its text for a row.
 type Cells = (&'static str, fn(&Row) -> String);
 
 /// Prints the whole report.
@@ -174,7 +174,7 @@ fn layout(rows: &[&Row], columns: &[Cells]) -> String {
     text
 }
 
-/// What a reader must know before using a row.
+/// A remark on a row that a reader has to know before using it.
 fn problem(row: &Row) -> Option<String> {
     let problem = row.problem.as_ref()?;
     Some(if row.valid {

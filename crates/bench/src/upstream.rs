@@ -20,12 +20,12 @@ use super::work::work;
 
 /// The largest body that a request may ask for, in bytes.
 const MAX_BODY: u64 = 16 << 20;
-/// The longest request that is waited for, head and body, in bytes.
+/// Limit for a request, head and body together, in bytes.
 const MAX_REQUEST: usize = 128 << 10;
-/// What stands in an answer before its date.
+/// The beginning of an answer, up to its date.
 const BEFORE_DATE: &str = "HTTP/1.1 200 OK\r\nDate: ";
 
-/// What `heddle-lab upstream` is told.
+/// Options of `heddle-lab upstream`.
 #[derive(Args)]
 pub struct Upstream {
     /// How many addresses of 127.1.0.0/16 to serve on, all with the same port.
@@ -44,14 +44,14 @@ pub(super) fn address(index: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + index)
 }
 
-/// An upstream that runs, and the port it serves on.
+/// A running upstream, and the port it serves on.
 pub(super) struct Serving {
     pub(super) child: Child,
     pub(super) port: u16,
 }
 
 impl Serving {
-    /// Starts one with so many addresses.
+    /// Starts one with a number of addresses.
     ///
     /// # Errors
     /// When it does not start; its log is quoted.
@@ -64,7 +64,7 @@ impl Serving {
         Serving::of(&part, place, dir)
     }
 
-    /// Starts a part of this program that serves, and says on which port.
+    /// Starts a subcommand of this program that serves and prints its port.
     ///
     /// # Errors
     /// When it does not start; its log is quoted.
@@ -90,9 +90,9 @@ enum Peer {
 
 struct AcceptedConnection {
     stream: TcpStream,
-    /// A request of which the end has not arrived.
+    /// A request that has not arrived completely.
     partial: Vec<u8>,
-    /// The answer being written: which one, and how much of it has gone out.
+    /// The answer being written: its index, and how many of its bytes are written.
     writing: Option<(usize, usize)>,
 }
 
@@ -217,7 +217,7 @@ impl Server {
 }
 
 impl AcceptedConnection {
-    /// Does what the event allows; false when the connection is over.
+    /// Handles an event; false when the connection has ended.
     fn step(
         &mut self,
         epoll: &rustix::fd::OwnedFd,
@@ -259,7 +259,7 @@ impl AcceptedConnection {
                 self.partial.extend_from_slice(&scratch[..count]);
                 return Ok(true);
             };
-            // A proxy has one request in flight on a connection: more bytes are a fault of its.
+            // A proxy has one request in flight on a connection: more bytes are an error of the proxy.
             if len < count {
                 return Ok(false);
             }
@@ -299,9 +299,9 @@ impl AcceptedConnection {
 #[derive(Default)]
 struct ResponseCache {
     made: Vec<(u64, Vec<u8>)>,
-    /// The second that they bear as their date.
+    /// The date in all of them, as a Unix time in seconds.
     dated: i64,
-    /// CPU time that each costs beside.
+    /// CPU time that each answer costs in addition.
     work: Duration,
 }
 
@@ -323,7 +323,7 @@ impl ResponseCache {
         self.made.len() - 1
     }
 
-    /// Dates them anew when a second has passed, as every server does.
+    /// Renews their dates once a second, as every server does.
     fn date(&mut self) {
         let now = OffsetDateTime::now_utc().unix_timestamp();
         if now != self.dated {
@@ -358,7 +358,7 @@ fn answer(length: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes a date into an answer, whatever it was before (RFC 9110 section 5.6.7).
+/// Replaces the date in an answer (RFC 9110 section 5.6.7).
 fn put_date(answer: &mut [u8], unix_s: i64) {
     let at = OffsetDateTime::from_unix_timestamp(unix_s).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let weekday = at.weekday().to_string();

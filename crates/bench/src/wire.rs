@@ -1,7 +1,7 @@
-//! What passes over the interfaces of a network namespace, as the kernel shows it to a packet socket.
+//! The traffic over the interfaces of a network namespace, as the kernel shows it to a packet socket.
 //!
-//! It answers one question, whether what should be secret can be read on the way, so it understands
-//! just IPv4 and TCP, and of TLS the answer to a handshake, which is in the clear.
+//! It answers one question: whether data that should be secret can be read on the way. So it understands only IPv4 and
+//! TCP, and of TLS the ServerHello, which is not encrypted.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType};
 
-/// Room for what passes between two looks, in bytes.
+/// The receive buffer, for the packets between two reads, in bytes.
 const BUFFER: usize = 64 << 20;
 /// More than the longest packet of a loopback interface, in bytes.
 const MAX_PACKET: usize = 128 << 10;
@@ -21,18 +21,18 @@ const MAX_PACKET: usize = 128 << 10;
 const EVERYTHING: u16 = 3;
 const TCP: u8 = 6;
 
-/// A packet socket that sees everything from its making on.
+/// A packet socket that sees every packet from its creation on.
 pub(super) struct Wire(OwnedFd);
 
 impl Wire {
-    /// Begins to listen.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// When that is not allowed: it takes root.
+    /// When that is not allowed: it needs root.
     pub(super) fn open() -> anyhow::Result<Wire> {
         let protocol = NonZeroU32::new(u32::from(EVERYTHING.to_be())).map(Protocol::from_raw);
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        // DGRAM: from the network header on, whatever the link
+        // DGRAM: packets begin with the network header, whatever the link is
         let socket =
             rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, protocol)
                 .context("packet socket")?;
@@ -42,7 +42,7 @@ impl Wire {
         Ok(Wire(socket))
     }
 
-    /// What has passed since the last call.
+    /// The payload of the packets since the last call.
     ///
     /// # Errors
     /// When the socket fails.
@@ -66,7 +66,7 @@ type SegmentKey = (u16, u16, u32);
 /// The payload of TCP segments.
 #[derive(Debug, Default)]
 pub(super) struct Passed {
-    /// By key, since a loopback interface shows each twice.
+    /// By key, since a loopback interface shows each segment twice.
     segments: BTreeMap<SegmentKey, Vec<u8>>,
 }
 
@@ -77,13 +77,13 @@ impl Passed {
         }
     }
 
-    /// What was sent to a port.
+    /// Payloads that were sent to a port.
     pub(super) fn to(&self, port: u16) -> impl Iterator<Item = &[u8]> {
         let of_port = self.segments.iter().filter(move |(key, _)| key.1 == port);
         of_port.map(|(_, payload)| payload.as_slice())
     }
 
-    /// What was sent from a port.
+    /// Payloads that were sent from a port.
     pub(super) fn from(&self, port: u16) -> impl Iterator<Item = &[u8]> {
         let of_port = self.segments.iter().filter(move |(key, _)| key.0 == port);
         of_port.map(|(_, payload)| payload.as_slice())
@@ -95,14 +95,14 @@ pub(super) fn readable<'a>(mut payloads: impl Iterator<Item = &'a [u8]>, text: &
     payloads.any(|payload| memmem::find(payload, text.as_bytes()).is_some())
 }
 
-/// Key and payload of a TCP segment that carries any.
+/// Key and payload of a TCP segment; `None` where there is no payload.
 fn segment(packet: &[u8]) -> Option<(SegmentKey, &[u8])> {
     let first = *packet.first()?;
     if first >> 4 != 4 || *packet.get(9)? != TCP {
         return None;
     }
     let total = usize::from(u16::from_be_bytes([*packet.get(2)?, *packet.get(3)?]));
-    // A segment that is longer than an IP packet may be says 0.
+    // A segment that is longer than the limit of an IP packet has a total length of 0.
     let packet = match total {
         0 => packet,
         total => packet.get(..total)?,

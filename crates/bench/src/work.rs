@@ -1,9 +1,9 @@
-//! The work of an application, where an answer is to cost some.
+//! The CPU work of an application, for answers that are to cost some.
 
 use std::time::Duration;
 
-/// Keeps this thread's processor busy for that much of its CPU time. The thread's own clock stands still while a
-/// quota stops it, so that the work is the same however little of a processor there is.
+/// Keeps this thread busy for `time` of its own CPU time. That clock stands still while a quota stops the thread, so
+/// that the work is the same however small the quota is.
 pub(crate) fn work(time: Duration) {
     if time.is_zero() {
         return;

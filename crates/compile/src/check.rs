@@ -1,6 +1,6 @@
-//! Checks of single values: what the API server would refuse, and what could not be served.
+//! Checks of single values: what the API server would refuse, or what cannot be served.
 //!
-//! Pure functions from text to a checked value or a [`Flaw`]. They know nothing of objects.
+//! Pure functions from text to a checked value or a [`Flaw`]. They know no objects.
 
 mod address;
 mod duration;
@@ -17,7 +17,7 @@ pub(crate) use header::{Direction, edit_name, edit_value, match_name, match_valu
 pub(crate) use path::{exact_path, full_path, path_prefix, replacement_prefix};
 pub(crate) use timestamp::timestamp;
 
-/// What is wrong with a value, and how to right it.
+/// The fault of a value, and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) reason: String,

@@ -1,13 +1,12 @@
-//! Objects to a mesh.
+//! Compiles objects into a mesh.
 //!
-//! Everything that needs more than one object happens here: who a selector selects, where a
-//! reference leads, which rule goes first. The order is fixed by what depends on what:
-//! [`index`] (what there is, each once), [`workload`], [`service`] (ports and endpoints), [`cluster_ip`],
-//! [`policy`] (which makes some ports HTTP), then
-//! [`route`] and its parts, and last [`attach`], which puts rules in order and on ports.
+//! Everything that needs more than one object happens here: the workloads of a selector, the targets of references, the
+//! precedence of rules. The order follows from the dependencies: [`index`] (every object once), [`workload`],
+//! [`service`] (ports and endpoints), [`cluster_ip`], [`policy`] (which makes some ports HTTP), then [`route`] and its
+//! parts, and last [`attach`], which orders rules and puts them on ports.
 //!
-//! Compilation always goes to the end, so that one run reports every problem. The mesh that comes
-//! out counts only when the report holds no error.
+//! Compilation never stops early, so that one run reports every problem. The resulting mesh is valid only if the report
+//! holds no error.
 
 use std::path::Path;
 
@@ -47,7 +46,7 @@ mod tests;
 
 use index::Index;
 
-/// Compiles objects, of which those of the folder `base` may name files relative to it.
+/// Compiles objects. Those of the folder `base` may name files relative to it.
 pub(crate) fn compile(
     objects: &[Object],
     base: &Path,
@@ -80,7 +79,7 @@ pub(crate) fn compile(
     }
 }
 
-/// What is wrong with a workload for itself: that its account is not there is for others to say.
+/// The first fault of a workload compiled alone, with its account added, so that a missing account is not one.
 pub(crate) fn flaw_of_workload(
     workload: Object,
     options: &Options,
@@ -96,7 +95,7 @@ pub(crate) fn flaw_of_workload(
         .find(|problem| problem.severity == Severity::Error)
 }
 
-/// An object under judgement: a place to report problems with its fields.
+/// An object being checked: reports problems with its fields.
 struct Scope<'a> {
     written: &'a Written,
     findings: &'a mut Findings,
@@ -118,7 +117,7 @@ impl<'a> Scope<'a> {
         self.push(Severity::Warning, path, reason.into(), remedy.into());
     }
 
-    /// A provider that registered is left out.
+    /// Reports that a registered provider is left out.
     fn leave_out(&mut self, cause: Cause, path: &FieldPath, reason: &str, remedy: &str) {
         let (reason, remedy) = (reason.to_owned(), remedy.to_owned());
         let problem = self
@@ -135,19 +134,19 @@ impl<'a> Scope<'a> {
             .push(self.written.problem(severity, path, reason, remedy));
     }
 
-    /// Whether the object of that name is there, but wrong: then it is not missed.
+    /// Whether an object of that name exists but has errors: then it is not reported as missing.
     fn is_refused(&self, kind: Kind, namespace: &Namespace, name: &Name) -> bool {
         self.findings
             .refused
             .has(kind, namespace.as_str(), name.as_str())
     }
 
-    /// Whether any object of that kind and namespace is there, but wrong.
+    /// Whether any object of that kind and namespace exists but has errors.
     fn is_any_refused(&self, kind: Kind, namespace: &Namespace) -> bool {
         self.findings.refused.has_any(kind, namespace.as_str())
     }
 
-    /// The checked value, or none and an error with the field at `path`.
+    /// The checked value, or `None` and an error with the field at `path`.
     fn check<T>(&mut self, path: &FieldPath, checked: Result<T, Flaw>) -> Option<T> {
         match checked {
             Ok(value) => Some(value),
@@ -158,9 +157,9 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The items of a list, as many as the API allows; an error when there are more.
+    /// The items of a list up to the API's limit; an error when there are more.
     ///
-    /// Those beyond are not judged: what is compared with each other stays few.
+    /// Further items are not checked, so that pairwise comparisons stay bounded.
     fn at_most<'t, T>(&mut self, path: &FieldPath, items: &'t [T], most: usize) -> &'t [T] {
         if items.len() > most {
             let reason = format!("there are {} items", items.len());
@@ -170,11 +169,11 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// How many names one that is not found is compared with.
+/// Limit of names compared with one that is not found.
 const MAX_CANDIDATES: usize = 1_000;
 
-/// What to do about a Service that is not there: one of that name may be in another namespace, or one of
-/// nearly that name in this one. `how` says what to do if it is another namespace's.
+/// The remedy for a missing Service: one of that name may be in another namespace, or one of a similar name in this
+/// one. `how` says what to do in the first case.
 fn find_service<'a>(
     wanted: &ServiceName,
     known: impl Iterator<Item = &'a ServiceName> + Clone,
@@ -189,7 +188,7 @@ fn find_service<'a>(
     did_you_mean(wanted.name.as_str(), names, "add the Service")
 }
 
-/// How a route's reference reaches a Service of another namespace.
+/// How a route's reference names a Service of another namespace.
 fn name_namespace(written: Option<&str>) -> impl FnOnce(&ServiceName) -> String {
     let is_written = written.is_some_and(|namespace| !namespace.is_empty());
     move |elsewhere| match is_written {
@@ -201,7 +200,7 @@ fn name_namespace(written: Option<&str>) -> impl FnOnce(&ServiceName) -> String 
     }
 }
 
-/// `did you mean x?` when there is an x, and otherwise what to say instead.
+/// `did you mean x?` if a candidate is similar, or else another remedy.
 pub(crate) fn did_you_mean<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,

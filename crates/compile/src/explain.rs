@@ -1,7 +1,7 @@
-//! Which caller may call which workload, and why: what the proxy would decide, in words.
+//! Explains which caller may call which workload: the proxy's decision, with its reasons.
 //!
-//! The decision is the proxy's own ([`heddle_model::Guard::decide`]); what is added is who is meant, which
-//! endpoints there are, and what would change the outcome.
+//! The decision is the proxy's own ([`heddle_model::Guard::decide`]); this module resolves caller, destination and
+//! endpoints, and adds what would change the outcome.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,35 +28,35 @@ mod tests;
 use denied::DenyListCheck;
 use question::{Question, opaque};
 
-/// Endpoints that are explained; the rest is counted.
+/// Limit of explained endpoints; the others are only counted.
 const MAX_EXPLAINED: usize = 100;
 
-/// Who calls.
+/// The caller in a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// A workload, with the identity that it has.
+    /// A workload, with its identity.
     Workload(WorkloadName),
-    /// Any workload that runs as a service account.
+    /// Any workload of a service account.
     Account(ServiceAccountName),
-    /// A caller that proves no identity.
+    /// A caller that presents no certificate.
     Anonymous,
 }
 
-/// Who is called.
+/// The destination in a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
     /// `namespace/name`: of a Service, or of a workload if there is no such Service.
     pub name: ServiceName,
-    /// The workload is meant, even if there is a Service of that name.
+    /// Whether the name is a workload's, even if there is a Service of that name.
     pub is_workload: bool,
-    /// The port of the Service or of the workload; all of them without one.
+    /// The port of the Service or of the workload; `None` for all of them.
     pub port: Option<u16>,
 }
 
-/// What is asked for.
+/// The HTTP request in a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Request {
-    /// The method, by case.
+    /// The method; upper and lower case differ.
     pub method: String,
     /// The path in canonical form.
     pub path: String,
@@ -64,7 +64,7 @@ pub struct Request {
     pub query: String,
 }
 
-/// Why a question has no answer.
+/// Why a question cannot be answered, and what to ask instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unexplained {
     reason: String,
@@ -83,68 +83,68 @@ impl fmt::Display for Unexplained {
 
 impl std::error::Error for Unexplained {}
 
-/// The answer. Shown, it is what a person reads; serialised, it is for programs.
+/// The answer: `Display` writes it for people, serialisation for programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Who calls, in words.
+    /// The caller, in words.
     pub from: String,
-    /// What the caller proves to be, if anything.
+    /// The caller's identity, if it has one.
     pub identity: Option<SpiffeId>,
-    /// Who is called.
+    /// The destination, in words.
     pub to: String,
-    /// What is asked for; none when the question is about a connection.
+    /// The request; `None` when the question is about a connection.
     pub request: Option<Request>,
-    /// What becomes of it at each endpoint, at most 100.
+    /// The outcome at each endpoint, at most 100.
     pub endpoints: Vec<ExplainedEndpoint>,
-    /// How many more endpoints there are.
+    /// How many further endpoints are left out.
     pub omitted: usize,
-    /// What else is worth knowing.
+    /// Remarks on the mesh that matter for the question.
     pub notes: Vec<String>,
 }
 
-/// What becomes of it at one endpoint.
+/// The outcome at one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExplainedEndpoint {
-    /// Where it is.
+    /// The endpoint's address and port.
     pub address: SocketAddr,
-    /// The workload, if it is known here.
+    /// The endpoint's workload, if it is known here.
     pub workload: Option<WorkloadName>,
-    /// Its node, if there are several.
+    /// The workload's node, in a mesh of several.
     pub node: Option<NodeName>,
-    /// What would happen.
+    /// The decision about the request or connection.
     pub outcome: Outcome,
-    /// Why, in words.
+    /// The reason of the decision, in words.
     pub reason: String,
-    /// The policy that decides, if one does.
+    /// The policy that decides, if any.
     pub policy: Option<PolicyName>,
-    /// Which of its rules, counted from 0.
+    /// The index of the deciding rule in that policy, from 0.
     pub rule: Option<u32>,
-    /// What dry-run policies would change, in words.
+    /// How enforcing the dry-run policies would change the outcome, in words.
     pub dry_run: Option<String>,
-    /// What would change the outcome, or is missing for it to be what was wanted.
+    /// Changes that would give another outcome.
     pub advice: Vec<String>,
 }
 
-/// What would happen.
+/// The decision about a request or connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It goes through.
+    /// The request or connection is forwarded.
     Allowed,
-    /// It is refused.
+    /// The request or connection is refused.
     Refused,
-    /// A connection is taken, and each request on it decided for itself.
+    /// The connection is accepted, and each request on it decided separately.
     Depends,
-    /// A connection is taken for a health check, and nothing passed on.
+    /// The connection is accepted for a health check, and nothing on it is forwarded.
     ConnectOnly,
-    /// It is decided elsewhere: on another node, or outside the mesh.
+    /// Another node decides, or the endpoint is outside the mesh.
     Elsewhere,
 }
 
-/// Says what would become of a request, or of a connection, and why.
+/// Explains the decision about a request, or about a connection.
 ///
-/// `mesh` is the whole mesh, or what one node knows of it: then endpoints of other nodes are
-/// decided elsewhere. Routes are not followed.
+/// `mesh` is the whole mesh, or one node's part of it: then endpoints on other nodes are decided elsewhere. Routes are
+/// not followed.
 ///
 /// # Errors
 /// When the caller or the destination does not exist.
@@ -157,7 +157,7 @@ pub fn explain(
     explain_denying(mesh, &BTreeSet::new(), caller, destination, request)
 }
 
-/// Says it as [`explain`] does, where the deny-list has these identities.
+/// As [`explain`], with these identities on the deny-list.
 ///
 /// # Errors
 /// As [`explain`].
@@ -248,7 +248,7 @@ fn identify(mesh: &Mesh, caller: &Caller) -> Result<(String, Option<SpiffeId>), 
     }
 }
 
-/// Endpoints are there only while it is known where their node is.
+/// Notes on nodes with an unknown address: their endpoints cannot be called from other nodes.
 fn unknown_nodes(mesh: &Mesh, endpoints: &[Endpoint]) -> Vec<String> {
     let is_known = |name: &&NodeName| mesh.nodes.iter().any(|node| node.name == **name);
     let named = endpoints
@@ -256,7 +256,7 @@ fn unknown_nodes(mesh: &Mesh, endpoints: &[Endpoint]) -> Vec<String> {
         .filter_map(|endpoint| endpoint.node.as_ref());
     let unknown: BTreeSet<&NodeName> = named.filter(|name| !is_known(name)).collect();
     let note = |name: &NodeName| match mesh.nodes.is_empty() {
-        // Manifests alone say nothing about that.
+        // Manifests alone do not say which nodes have joined.
         true => format!(
             "no node is known to have joined: while {name} has not, callers on other nodes get 503 no_endpoint"
         ),
@@ -276,7 +276,7 @@ fn known_workloads(mesh: &Mesh) -> Vec<String> {
     names.collect()
 }
 
-/// The endpoints that a question is about.
+/// The endpoints in question.
 fn endpoints(
     mesh: &Mesh,
     destination: &Destination,
@@ -348,7 +348,7 @@ fn of_service(
     Ok(endpoints.collect())
 }
 
-/// A workload as endpoints: of the port that is asked for, or of all that are known.
+/// A workload's endpoints: its requested port, or all known ones.
 fn of_workload(
     mesh: &Mesh,
     workload: &Workload,
@@ -385,14 +385,14 @@ fn of_workload(
 }
 
 impl Request {
-    /// Takes a method and the target of a request: an absolute path, perhaps with a query.
+    /// Builds a request from a method and a target: an absolute path, optionally with a query.
     ///
     /// # Errors
-    /// When the proxy would refuse such a request before any policy decides.
+    /// When the proxy would refuse such a request before it evaluates policies.
     pub fn new(method: &str, target: &str) -> Result<Self, Unexplained> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let path = check::exact_path(path).map_err(|flaw| Unexplained {
-            reason: format!("no such request is taken: {}", flaw.reason),
+            reason: format!("this request is refused: {}", flaw.reason),
             remedy: flaw.remedy,
         })?;
         check::match_name(method, "method").map_err(|flaw| Unexplained {

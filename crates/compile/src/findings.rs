@@ -1,4 +1,4 @@
-//! What reading and compiling a folder has come to so far.
+//! The findings of reading and compiling a folder.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use heddle_model::report::{Problem, Report};
 
 use crate::manifest::kind::Kind;
 
-/// The report that is being written, and what only the rest of the work needs to know.
+/// The report in progress, and data that later steps need.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Findings {
     pub(crate) report: Report,
-    /// How many documents there were that say something, whatever they say.
+    /// The number of non-empty documents, valid or not.
     pub(crate) documents: usize,
-    /// What is there, but wrong.
+    /// Objects that exist but have errors.
     pub(crate) refused: RefusedObjects,
 }
 
@@ -21,22 +21,22 @@ impl Findings {
         self.report.push(problem);
     }
 
-    /// Whether there is nothing in a folder that could be right or wrong.
+    /// Whether the folder has neither a document nor an error.
     pub(crate) fn is_empty(&self) -> bool {
         self.documents == 0 && !self.report.has_errors()
     }
 }
 
-/// Objects with an error. They are there, so nothing is said of what follows from their absence:
-/// it would send the reader to the wrong place, and goes away when the error does.
+/// Objects with an error. Problems that follow only from their absence are not reported: they would mislead the reader,
+/// and vanish when the error is corrected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RefusedObjects {
-    /// Something could not be read at all, which may have held any object.
+    /// Something could not be read at all, and may have contained any object.
     pub(crate) unknown: bool,
     objects: BTreeSet<Key>,
 }
 
-/// What an object is called, as far as that can be told.
+/// The name of an object, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) kind: Kind,
@@ -51,7 +51,7 @@ impl RefusedObjects {
         }
     }
 
-    /// Whether the object of that name may be among them.
+    /// Whether an object of that name may be among them.
     pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         let key = |name: Option<&str>| Key {
             kind,
@@ -61,7 +61,7 @@ impl RefusedObjects {
         self.unknown || self.objects.contains(&key(None)) || self.objects.contains(&key(Some(name)))
     }
 
-    /// Whether any object of that kind and namespace may be among them.
+    /// Whether an object of that kind and namespace may be among them.
     pub(crate) fn has_any(&self, kind: Kind, namespace: &str) -> bool {
         let first = Key {
             kind,

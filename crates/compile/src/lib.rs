@@ -1,19 +1,19 @@
-//! From manifests to a mesh: sources, checks and compilation.
+//! Compiles manifests into a mesh: sources, checks and compilation.
 //!
 //! ```text
 //!   source ──► manifest ──► compile ──► heddle_model::Mesh
 //!   bytes      objects      checked and resolved
 //! ```
 //!
-//! Beside the folder there may be what [registers](registered) by itself.
+//! Beside the folder a [registry](registered) may contribute providers.
 //!
-//! [`load`] goes this way once, a [`Watcher`] each time the folder changes. Everything that is wrong
-//! comes back in a [report](heddle_model::report::Report) whose problems name file, line, field, reason and remedy. There is a
-//! mesh only when none of them is an error; a server keeps the last good one.
+//! [`load`] compiles once, a [`Watcher`] each time the folder changes. Everything wrong is returned in a
+//! [report](heddle_model::report::Report) whose problems name file, line, field, reason and remedy. There is a mesh
+//! only when no problem is an error; a server keeps the last valid one.
 //!
-//! Nothing in a manifest is guessed at or dropped in silence. A field that is not known is an
-//! error, and so is one that cannot be honoured; what is known to have no effect here is listed in one
-//! place (`manifest/unused.rs`); kinds of other groups are counted.
+//! Nothing in a manifest is guessed or silently dropped. An unknown field is an error, and so is one that cannot be
+//! honoured; known fields without effect here are listed in one place (`manifest/unused.rs`); objects of other groups
+//! are counted.
 
 mod check;
 mod compile;
@@ -31,36 +31,36 @@ pub use source::{Watcher, load, load_text, load_with};
 
 use heddle_model::{Mode, TrustDomain};
 
-/// What manifests leave open.
+/// Settings that manifests do not contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Who vouches for the identities of the mesh.
+    /// The trust domain of every identity in the mesh.
     pub trust_domain: TrustDomain,
-    /// The mode of workloads of which neither they nor their namespace say one.
+    /// The mode of a workload when neither it nor its namespace sets one.
     pub default_mode: Mode,
-    /// Which node workloads are on.
+    /// How workloads are assigned to nodes.
     pub placement: Placement,
-    /// Where workloads and Services have their addresses from.
+    /// The source of the addresses of workloads and Services.
     pub addresses: Addresses,
 }
 
-/// Where workloads and Services have their addresses from.
+/// The source of the addresses of workloads and Services.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Addresses {
-    /// From the manifests: a LocalWorkload without one is refused.
+    /// The manifests: a LocalWorkload without an address is refused.
     #[default]
     Written,
-    /// From a lab, which gives every pod and Service its own: what is written does not count. Those of the mesh
-    /// that comes of it stand in for them, and nothing is there.
+    /// A lab, which assigns an address to every pod and Service: written ones are ignored. The addresses in the
+    /// compiled mesh are placeholders at which nothing listens.
     Given,
 }
 
-/// Which node workloads are on.
+/// How workloads are assigned to nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// There is one node, and all workloads are on it, whatever they say.
+    /// There is one node, which runs all workloads, whatever node they name.
     #[default]
     OneNode,
-    /// Each says it. Those that do not are left out, with a warning.
+    /// Each workload names its node. A workload without one is left out, with a warning.
     ByNode,
 }

@@ -1,9 +1,8 @@
-//! Manifests: text to typed objects.
+//! Reads manifests: text to typed objects.
 //!
-//! [`yaml`] turns text into trees that remember their lines, [`kind`] says which of them are
-//! objects that Heddle reads, [`decode`] reads those into the structs of [`core`], [`gateway`],
-//! [`policy`], [`smi`] and [`local`]. Nothing is compared with anything else here: whether an object makes sense beside the
-//! others is for `compile`.
+//! [`yaml`] parses text into trees that remember their lines, [`kind`] decides which of them are objects that Heddle
+//! reads, [`decode`] reads those into the structs of [`core`], [`gateway`], [`policy`], [`smi`] and [`local`]. Each
+//! object is read alone: `compile` checks it against the others.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -37,10 +36,10 @@ use decode::{Fault, decode_body, decode_metadata};
 use kind::{Verdict, judge};
 use node::{FieldPath, Node, Value};
 
-/// The namespace of objects that name none.
+/// The namespace of objects without one.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// An object as it was written, with where it was written.
+/// An object as it was written, with its place.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) written: Written,
@@ -52,7 +51,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// The account that a workload names, as an object beside it.
+    /// The service account that a workload names, as a separate object.
     pub(crate) fn account(&self) -> Option<Object> {
         let Body::LocalWorkload(body) = &self.body else {
             return None;
@@ -69,7 +68,7 @@ impl Object {
     }
 }
 
-/// The part of an object that depends on its kind.
+/// The kind-specific part of an object.
 #[derive(Debug)]
 pub(crate) enum Body {
     Service(core::Service),
@@ -85,10 +84,10 @@ pub(crate) enum Body {
     TcpRoute(smi::TcpRoute),
 }
 
-/// How an object was written, and where: enough to say what is wrong with any field of it.
+/// An object's source: enough to report a problem with any field of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
-    /// Without a line.
+    /// File or registry key, without a line.
     pub(crate) origin: Origin,
     pub(crate) label: String,
     pub(crate) key: Key,
@@ -96,17 +95,17 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Where the object begins.
+    /// The place at which the object begins.
     pub(crate) fn begins(&self) -> Origin {
         self.origin.at(self.tree.line)
     }
 
-    /// Where the field at `path` is.
+    /// The place of the field at `path`.
     pub(crate) fn origin_of(&self, path: &FieldPath) -> Origin {
         self.origin.at(self.tree.line_of(path))
     }
 
-    /// The fields of the `spec` that are written without a value.
+    /// The fields of the `spec` that have no value.
     pub(crate) fn blank_fields(&self) -> Vec<FieldPath> {
         let mut found = Vec::new();
         if let Some(spec) = self.tree.get("spec") {
@@ -135,8 +134,8 @@ impl Written {
     }
 }
 
-/// Reads every object in a file. What is wrong goes into the report; what is right is returned.
-/// `values_left` is how many values the folder may still hold.
+/// Reads every object in a file: returns the valid ones, and reports the faults of the others. `values_left` is how
+/// many more values the folder may have.
 pub(crate) fn read(
     file: &Path,
     bytes: &[u8],
@@ -188,7 +187,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `kind: List`, as `kubectl get -o yaml` prints it, or a list of one kind.
+    /// Reads `kind: List`, as `kubectl get -o yaml` prints it, or a list of one kind.
     fn list(&mut self, list: Node, item_kind: &str) {
         let api_version = list
             .get("apiVersion")
@@ -219,7 +218,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An item of a typed list may leave out what the list already says.
+    /// Reads an item of a list. In a typed list it may leave out `apiVersion` and `kind`.
     fn item(&mut self, mut item: Node, api_version: &str, kind: &str) {
         if !kind.is_empty() && item.get("kind").is_none() && item.get("apiVersion").is_none() {
             let line = item.line;
@@ -310,7 +309,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What cannot be taken apart may have held any object.
+    /// A document that cannot be parsed may contain any object.
     fn unreadable(&mut self, problem: Problem) {
         self.findings.refused.unknown = true;
         self.findings.push(problem);
@@ -329,7 +328,7 @@ impl Reader<'_> {
     }
 }
 
-/// An object's `apiVersion` and `kind`, or why it is none.
+/// An object's `apiVersion` and `kind`, or why the document is not an object.
 fn type_of(tree: &Node) -> Result<(&str, &str), (&'static str, &'static str)> {
     if !matches!(tree.value, Value::Mapping(_)) {
         return Err((
@@ -353,7 +352,7 @@ fn type_of(tree: &Node) -> Result<(&str, &str), (&'static str, &'static str)> {
     }
 }
 
-/// What an object is called, as far as it can be told before the object is read.
+/// An object's name, as far as it is known before the object is read.
 fn key(kind: Kind, tree: &Node) -> Key {
     let field = |key| {
         tree.get("metadata")
@@ -368,7 +367,7 @@ fn key(kind: Kind, tree: &Node) -> Key {
     }
 }
 
-/// `Kind namespace/name`, as far as it can be told before the object is read.
+/// `Kind namespace/name`, as far as it is known before the object is read.
 fn label(kind: Kind, tree: &Node) -> String {
     label_of(kind.as_str(), kind.is_namespaced(), tree)
 }

@@ -1,14 +1,14 @@
-//! What registers by itself: a source of workloads beside the folder.
+//! Providers from a registry: a source of workloads beside the folder.
 //!
 //! ```text
 //!   a registry ──► Providers ──► Watcher ──► heddle_model::Mesh
 //!                  what is there   beside the folder's objects
 //! ```
 //!
-//! What stands under a key is a `LocalWorkload` (`key` says which, `value` what may be in it). It is judged
-//! when it is read: what is wrong is a [`Problem`], and the last value that was right goes on for as long as its
-//! lease does. What is right for itself may still not fit beside the others: that is for `admit`. Nothing that
-//! stands in the registry can keep the folder from being served.
+//! The value of a key is a `LocalWorkload` (`key` defines the keys, `value` the accepted values). It is validated when
+//! it is read: an invalid value gives a [`Problem`], and the last valid value stays in use until its lease ends. A
+//! value that is valid on its own may still conflict with the other objects: `admit` decides that. Nothing in the
+//! registry can stop the folder from being served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,53 +23,53 @@ mod value;
 pub use key::{InvalidKey, Layout, ProviderKey};
 pub use value::{judge, sockets};
 
-/// The annotation by which a workload says how many requests it takes at a time.
+/// The annotation with a workload's limit of concurrent requests.
 pub const MAX_REQUESTS_ANNOTATION: &str = "heddle.dev/max-requests";
 
-/// Bytes of one value. A provider takes about 300.
+/// Limit of one value in bytes. A typical provider takes about 300.
 pub const MAX_VALUE_BYTES: usize = 16 << 10;
 
-/// What the registry holds at one time.
+/// The content of the registry at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Providers {
-    /// The entries that were right for themselves, sorted by key.
+    /// The entries that are valid on their own, sorted by key.
     pub entries: Vec<Arc<Entry>>,
-    /// What is wrong with others.
+    /// The faults of other keys and values, up to a limit.
     pub problems: Vec<Problem>,
-    /// The same as numbers, with those that are not spelled out.
+    /// The number of all faults by cause, including those that `problems` leaves out.
     pub by_cause: BTreeMap<Cause, usize>,
-    /// Keys of providers under which nothing was right.
+    /// Providers without any valid value.
     pub wrong: Vec<ProviderKey>,
-    /// Changes whenever one of the two does.
+    /// Changes whenever the content does.
     pub version: u64,
 }
 
 impl Providers {
-    /// How many entries there are that were right for themselves.
+    /// The number of entries, each valid on its own.
     pub fn count(&self) -> usize {
         self.entries.len()
     }
 
-    /// What is wrong with others, a line each.
+    /// The faults of other keys and values, one line each.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 }
 
-/// A value that was right for itself.
+/// A value that is valid on its own, with its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it stands.
+    /// The key in the registry, as reports show it.
     pub origin: Origin,
-    /// Which provider it is.
+    /// The Service and the provider's name in it.
     pub key: ProviderKey,
-    /// A LocalWorkload, as it was written.
+    /// A LocalWorkload in JSON, as it was written.
     pub value: Vec<u8>,
-    /// The revision at which its key came to be: the provider that was there first keeps an address.
+    /// The revision that created the key: of two providers at one address the older one keeps it.
     pub created: i64,
 }
 
-/// Something in the registry is wrong: never a reason not to serve.
+/// A problem with the registry: always a warning, which does not stop the folder from being served.
 pub fn warning(origin: &Origin, field: &str, reason: String, remedy: &str) -> Problem {
     Problem {
         severity: Severity::Warning,

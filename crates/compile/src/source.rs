@@ -1,7 +1,7 @@
-//! Where manifests come from.
+//! The sources of manifests.
 //!
-//! A [`folder`] is read once by [`load`] or followed by a [`Watcher`]. Both go through [`read`], so that
-//! `heddle validate` and `heddle up` say the same of the same files. Beside the folder a watcher may follow a
+//! A [`folder`] is read once by [`load`] or followed by a [`Watcher`]. Both go through [`read`], so that `heddle
+//! validate` and `heddle up` report the same about the same files. Beside the folder a watcher may follow a
 //! [registry](crate::registered), whose providers are compiled together with the folder's objects.
 
 use std::path::Path;
@@ -23,21 +23,20 @@ pub use watcher::Watcher;
 
 use folder::Scan;
 
-/// Objects in one folder.
+/// Limit of objects in one folder.
 const MAX_OBJECTS: usize = 50_000;
-/// Values in all files of one folder together.
+/// Limit of YAML values in all files of one folder together.
 const MAX_VALUES: usize = 4_000_000;
 
 /// Reads a folder of manifests.
 ///
-/// Files named `*.yaml`, `*.yml` and `*.json` are read, those of subfolders too; hidden files and
-/// editors' temporary files are not. The mesh is there unless the report holds an error. This call
-/// reads from disk and blocks.
+/// Reads files named `*.yaml`, `*.yml` and `*.json`, in subfolders too, except hidden files and editors' temporary
+/// files. Returns the mesh unless the report holds an error. This call reads from disk and blocks.
 pub fn load(dir: &Path) -> (Option<Mesh>, Report) {
     load_with(dir, &Options::default())
 }
 
-/// Reads a folder of manifests, as [`load`] does, where what they leave open is not the default.
+/// As [`load`], with other options than the default.
 pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
     let (unregistered, mut tried) = (Providers::default(), Tried::default());
     let scan = folder::scan(dir);
@@ -48,9 +47,9 @@ pub fn load_with(dir: &Path, options: &Options) -> (Option<Mesh>, Report) {
     (mesh, findings.report)
 }
 
-/// Compiles the text of one manifest file that is in no folder, as [`load`] compiles a folder's.
+/// Compiles the text of one manifest file outside of any folder, as [`load`] compiles a folder's.
 ///
-/// `file` is what problems name; relative commands start from its folder.
+/// Problems name `file`; relative commands start from its folder.
 pub fn load_text(file: &Path, text: &[u8]) -> (Option<Mesh>, Report) {
     let base = file.parent().unwrap_or(file);
     let (unregistered, mut tried) = (Providers::default(), Tried::default());
@@ -96,7 +95,7 @@ fn holds_nothing(dir: &Path, severity: Severity) -> Problem {
     }
 }
 
-/// What stood in the file is closed, and that may be what a copy that failed has left.
+/// Warns about an empty file: its objects are no longer served, and a failed copy may have emptied it.
 fn holds_no_byte(file: &Path) -> Problem {
     Problem {
         severity: Severity::Warning,
@@ -109,8 +108,8 @@ fn holds_no_byte(file: &Path) -> Problem {
     }
 }
 
-/// Compiles what a scan of a folder found, and the providers that fit beside it. What came of trying
-/// those before is known, and what comes of these is remembered.
+/// Compiles the objects that a scan found, and the providers that fit beside them. `tried` carries the results of
+/// trials from one call to the next.
 fn read(
     dir: &Path,
     scan: &Scan,
@@ -161,20 +160,19 @@ fn read(
     ((!findings.report.has_errors()).then_some(mesh), findings)
 }
 
-/// A folder's objects, of which it is not yet known what fits beside them.
+/// A folder's objects, before any provider is compiled beside them.
 struct Compiling<'c> {
     dir: &'c Path,
     options: &'c Options,
-    /// What reading the folder came to.
+    /// The findings of reading the folder.
     findings: Findings,
     objects: Vec<Object>,
-    /// How many of the objects are the folder's: the first ones.
+    /// How many of the objects are the folder's, which come first.
     folder: usize,
 }
 
 impl Compiling<'_> {
-    /// Compiles the folder and every provider with which that works. When it does not work without them, the
-    /// folder is to blame, and they are left alone.
+    /// Compiles the folder and every provider that fits. If the folder does not compile alone, no provider is tried.
     fn with(mut self, providers: &Providers, tried: &mut Tried) -> (Mesh, Findings) {
         let (fit, mut problems) = candidates(&self.objects, &providers.entries);
         let (entries, objects): (Vec<_>, Vec<_>) =
@@ -210,7 +208,7 @@ impl Compiling<'_> {
         (mesh, findings)
     }
 
-    /// Compiles the folder with these beside it, and hands them back.
+    /// Compiles the folder with these objects beside it, and returns them.
     fn beside(&mut self, mut more: Vec<Object>) -> (Mesh, Findings, Vec<Object>) {
         self.objects.append(&mut more);
         let mut findings = self.findings.clone();

@@ -1,4 +1,4 @@
-//! From a listener to authenticated connections, none of them without bounds.
+//! Accepts and authenticates connections, within the limits of [`ServeBounds`].
 //!
 //! ```text
 //!   accept ──▶ handshake ──▶ identified? ── yes ──▶ served until its certificate expires or a root goes
@@ -7,8 +7,8 @@
 //!     └── too many connections: waits, is counted, and now and then told
 //! ```
 //!
-//! Who has not shown who it is takes no place from others for long: when all are taken, the oldest
-//! handshake, or the oldest connection without a certificate, makes room for the newest.
+//! Peers without an identity cannot lock out others: at the limit, the oldest handshake, or the oldest
+//! connection without a certificate, is closed for the newest.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,12 +27,12 @@ use super::peer::{Peer, PeerStream};
 use super::places::Places;
 use super::{Clock, Counters, ServeBounds};
 
-/// How long to wait when the system has no descriptors left.
+/// Pause after accept failed, for example because the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// When a root goes, connections end over this time.
+/// After a root is removed, connections are closed spread over this time.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// What every connection goes through.
+/// Accepts connections and applies the limits.
 pub(super) struct Door {
     bounds: ServeBounds,
     clock: Clock,
@@ -41,7 +41,7 @@ pub(super) struct Door {
     connections: Arc<Semaphore>,
     handshakes: Arc<Places>,
     unidentified: Arc<Places>,
-    /// What was said of too little room.
+    /// Rate limit of warnings about limits that were reached.
     said: Mutex<Seldom<&'static str>>,
 }
 
@@ -64,7 +64,7 @@ impl Door {
         }
     }
 
-    /// Accepts connections and hands the authenticated ones on, until the server takes them no more.
+    /// Accepts connections and sends the authenticated ones to `ready`, until its receiver is closed.
     pub(super) async fn keep<IO, H, F>(
         self: Arc<Self>,
         listener: TcpListener,
@@ -104,7 +104,7 @@ impl Door {
             let ready = ready.clone();
             tokio::spawn(async move {
                 let _ = stream.set_nodelay(true);
-                // Before the handshake: a root that goes while hands are shaken counts as gone.
+                // Subscribed before the handshake, so that a root removed during the handshake closes the connection.
                 let trust = door.authority.watch_trust();
                 let shaken = handshake(stream, address);
                 let shaken = tokio::select! {
@@ -115,13 +115,13 @@ impl Door {
                 let failed = match shaken {
                     Some(Ok(Ok((io, peer)))) => {
                         let stream = door.admit(io, peer, connection, trust);
-                        // No task takes it when the server ends.
+                        // Fails when the server shuts down.
                         let _ = ready.send(Ok(stream)).await;
                         return;
                     }
                     Some(Ok(Err(error))) => error.to_string(),
                     Some(Err(_)) => "it took too long".to_owned(),
-                    None => "it made room for others".to_owned(),
+                    None => "too many handshakes at once: the oldest was ended".to_owned(),
                 };
                 door.counters.handshakes_failed.fetch_add(1, Relaxed);
                 debug!(%address, reason = failed, "a handshake failed");
@@ -129,7 +129,8 @@ impl Door {
         }
     }
 
-    /// Waits for a place. What comes behind a connection that waits does so in the kernel's queue, which is bounded too.
+    /// Waits for a permit of the connection limit. Later connections meanwhile wait in the kernel's backlog, which is
+    /// limited too.
     async fn connection(&self) -> Option<OwnedSemaphorePermit> {
         let places = Arc::clone(&self.connections);
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
@@ -140,14 +141,15 @@ impl Door {
             warn!(
                 connections = self.bounds.connections,
                 since_last = unnamed + 1,
-                "all connections are taken: nodes wait until another one ends (raise the limit of open files, \
+                "the connection limit is reached: nodes wait until a connection ends (raise the limit of open files, \
                  ulimit -n; or is a client flooding the control plane?)"
             );
         }
         places.acquire_owned().await.ok()
     }
 
-    /// Finds a place for a connection, at another's cost if need be, and says when it ends.
+    /// Wraps an authenticated connection with its lifetime. One without a certificate takes a place, which may evict
+    /// another.
     pub(super) fn admit<IO>(
         &self,
         io: IO,
@@ -184,38 +186,38 @@ impl Door {
         PeerStream::new(io, peer, life, distrusted, (connection, place))
     }
 
-    /// Warns that there is no room, now and then.
+    /// Warns that a limit was reached, rate-limited.
     fn say(&self, what: &'static str) {
         if let Some(unnamed) = self.said_now(what) {
             warn!(
                 what,
                 since_last = unnamed + 1,
-                "too many at once, the oldest made room (is a client flooding the control plane?)"
+                "too many at once: the oldest was closed for a new one (is a client flooding the control plane?)"
             );
         }
     }
 
-    /// Whether it is to be said now; and if so, how often it was not since it was last.
+    /// Whether to log `what` now. If so, returns how often it was suppressed since the last time.
     fn said_now(&self, what: &'static str) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.name(what, Instant::now())
     }
 }
 
-/// Waits until a root is gone that was trusted when a connection began: it may have vouched for the peer,
-/// who shows its certificate again when it comes back.
+/// Waits until one of `roots`, which were trusted when the connection began, is removed: that root may have signed
+/// the peer's certificate. The peer reconnects and is verified again.
 async fn root_gone(mut trust: watch::Receiver<Trust>, roots: &Bundle) {
     let is_gone = |trust: &Trust| {
         let mut roots = roots.roots.iter();
         !roots.all(|root| trust.bundle.roots.contains(root))
     };
     if trust.wait_for(is_gone).await.is_err() {
-        // There is no authority any more, and soon no server.
+        // The authority is gone: the server shuts down.
         std::future::pending::<()>().await;
     }
 }
 
-/// Serial numbers are random: by them, nodes do not all come back at once.
+/// Delay derived from the serial number, which is random, so that nodes do not all reconnect at once.
 fn place_in_spread(serial: Serial) -> Duration {
     let [.., high, low] = serial.as_bytes();
     let part = u32::from(u16::from_be_bytes([*high, *low]));

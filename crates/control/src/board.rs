@@ -1,4 +1,4 @@
-//! The newest mesh, as each node is to see it.
+//! The newest mesh, and the part of it that each node gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ use tokio::time::{Instant, sleep_until};
 use super::mesh::{MeshSlice, MeshSource};
 use super::nodes::{Nodes, Present};
 
-/// How long nodes that come, go or move are waited for before all others are told: when a hundred
-/// nodes start, each of them is told a few times, not a hundred times.
+/// Changes of nodes are collected for this time before all nodes get an update: when a hundred nodes
+/// start, each gets a few updates, not a hundred.
 const GATHER: Duration = Duration::from_millis(50);
-/// All nodes are told of other nodes once in this time at most, for each node that there is …
+/// Minimum time between two such updates, for each known node …
 const REST_PER_NODE: Duration = Duration::from_millis(5);
-/// … and up to this.
+/// … and its upper limit.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// Where a mesh is put up for all nodes. Clones are the same.
+/// Publishes the mesh to all nodes. Clones share the same state.
 ///
-/// A node's part changes with the mesh, and with which nodes there are and where: either makes a new
+/// A node's part changes with the mesh, and with the set of nodes and their addresses. Each such change makes a new
 /// generation.
 #[derive(Clone)]
 pub struct Board {
@@ -34,20 +34,20 @@ struct BoardState {
     epoch: String,
     nodes: Nodes,
     newest: Mutex<Newest>,
-    /// Counts what was put up, from 1; 0 while there is nothing.
+    /// Generation of the published mesh, from 1; 0 before the first.
     generation: watch::Sender<u64>,
 }
 
-/// What is put up.
+/// The published mesh, and an index of it.
 #[derive(Clone, Default)]
 struct Newest {
     mesh: Option<Arc<Mesh>>,
-    /// Which accounts have a workload on which node.
+    /// Service accounts that have a workload on each node.
     placed: Arc<BTreeMap<NodeName, BTreeSet<ServiceAccountName>>>,
 }
 
 impl Board {
-    /// An empty one, of an epoch that nothing was before.
+    /// An empty board with a new, random epoch.
     ///
     /// # Errors
     /// When the system gives no random bytes.
@@ -62,7 +62,7 @@ impl Board {
         })
     }
 
-    /// Puts a mesh up in place of the one before.
+    /// Publishes a mesh in place of the previous one.
     pub fn put(&self, mesh: Mesh) {
         let mut placed: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for workload in &mesh.workloads {
@@ -80,22 +80,22 @@ impl Board {
             .send_modify(|generation| *generation += 1);
     }
 
-    /// The mesh that is up, with the nodes that are there.
+    /// The published mesh, with the known nodes and their addresses.
     pub fn mesh(&self) -> Option<Mesh> {
         self.shared.whole()
     }
 
-    /// Which run of the control plane counts the generations.
+    /// Identifies this run of the control plane, within which generations are comparable.
     pub fn epoch(&self) -> &str {
         &self.shared.epoch
     }
 
-    /// Counts what was put up, from 1; 0 while there is nothing.
+    /// Generation of the published mesh, from 1; 0 before the first.
     pub fn generation(&self) -> u64 {
         *self.shared.generation.borrow()
     }
 
-    /// What a [`ControlServer`](super::ControlServer) serves.
+    /// The source from which a [`ControlServer`](super::ControlServer) serves this board.
     pub fn source(&self) -> MeshSource {
         let (parts, accounts) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
         MeshSource {
@@ -110,11 +110,11 @@ impl Board {
         }
     }
 
-    /// Makes a new generation whenever a node comes, moves or is forgotten. It never ends.
+    /// Makes a new generation when nodes appear, move or are forgotten. Never returns.
     pub async fn follow_nodes(&self) {
         let mut reached = self.shared.nodes.watch_reached();
         let mut rested = Instant::now();
-        // The sender is the nodes' own, which we hold.
+        // Never fails: `nodes` holds the sender.
         while reached.changed().await.is_ok() {
             sleep_until(rested.max(Instant::now() + GATHER)).await;
             let nodes = u32::try_from(reached.borrow_and_update().len());
@@ -132,11 +132,11 @@ impl Board {
 
 impl BoardState {
     fn part(&self, node: &NodeName) -> MeshSlice {
-        // Read first: what is newer than it says is told again.
+        // Read before the mesh: if the mesh turns out newer than this number, the node gets it once more.
         let generation = *self.generation.borrow();
         let mut part = self.whole().unwrap_or_default().for_node(node);
         part.generation = generation;
-        // Names, numbers and texts always have a text; a node refuses an empty one and says so.
+        // Serializing names, numbers and strings cannot fail; a node would refuse an empty text and log it.
         let json = serde_json::to_vec(&part).unwrap_or_default();
         MeshSlice {
             generation,
@@ -152,7 +152,7 @@ impl BoardState {
     }
 
     fn newest(&self) -> MutexGuard<'_, Newest> {
-        // It is replaced whole.
+        // It is only ever replaced as a whole, so a poisoned lock is safe to use.
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

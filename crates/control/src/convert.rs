@@ -1,4 +1,4 @@
-//! From the authority's values to the protocol's.
+//! Conversions from types of the authority to protocol messages.
 
 use heddle_xds::proto;
 use rustls_pki_types::CertificateDer;

@@ -6,10 +6,10 @@
 //!                                      └──► nodes: who is there, and what it has confirmed
 //! ```
 //!
-//! How a connection is authenticated is the caller's: a *handshake* turns an accepted connection into
-//! bytes in the clear and a [`Peer`]. One that shows no certificate may join and nothing else. Everything
-//! that a peer can take is bounded by [`ServeBounds`], and no connection outlives the certificate that it
-//! was made with, nor the trust in a root that may have signed it.
+//! The caller of this crate authenticates connections: its *handshake* turns an accepted connection into
+//! a plaintext stream and a [`Peer`]. A peer without a certificate may join and nothing else. [`ServeBounds`]
+//! limits every resource that a peer can use. No connection outlives the certificate with which it was made,
+//! nor the trust in a root that may have signed this certificate.
 
 use std::fmt;
 use std::io;
@@ -50,27 +50,27 @@ use limiter::Limiter;
 
 use heddle_authority::{Authority, DenyList, UnixTime};
 
-/// Says what time it is.
+/// Returns the current time. Tests pass a clock that they move themselves.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
 
-/// How much of the control plane its peers may take.
+/// Limits of the resources that peers can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeBounds {
-    /// Connections at once: at least as many as there are nodes, and some.
+    /// Limit of open connections, default 12,000. It must be somewhat higher than the number of nodes.
     pub connections: usize,
-    /// Connections at once whose peers have shown no certificate. The oldest makes room for one more.
+    /// Limit of open connections without a client certificate, default 256. Beyond it the oldest is closed.
     pub unidentified: usize,
-    /// Handshakes at once. The oldest makes room for one more.
+    /// Limit of handshakes in progress, default 256. Beyond it the oldest is ended.
     pub handshakes: usize,
-    /// How long a handshake may take.
+    /// Timeout of a handshake, default 10 s.
     pub handshake_wait: Duration,
-    /// How long a connection may last whose peer has shown no certificate.
+    /// Lifetime of a connection without a client certificate, default 60 s.
     pub unidentified_life: Duration,
-    /// How long an answer may take, and the first message of a call that goes on.
+    /// Timeout of a response, and of the first message of a streaming call; default 30 s.
     pub answer_wait: Duration,
-    /// Calls at once on one connection.
+    /// Limit of concurrent calls (HTTP/2 streams) per connection, default 16.
     pub streams: u32,
-    /// Calls at once that read or write the disk, or make a node's part of the mesh.
+    /// Limit of concurrent calls that use the disk or compute a node's part of the mesh, default 8.
     pub blocking: usize,
 }
 
@@ -89,38 +89,38 @@ impl Default for ServeBounds {
     }
 }
 
-/// What happened since the start. Each only grows.
+/// Counters since the start of the server. Each only grows.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections that were served.
+    /// Connections that passed the handshake.
     pub connections: AtomicU64,
-    /// Connections that waited, because as many were there as may be.
+    /// Connections that had to wait because the connection limit was reached.
     pub connections_waited: AtomicU64,
-    /// Handshakes that failed, took too long, or made room for others.
+    /// Handshakes that failed, timed out, or were ended to make room for others.
     pub handshakes_failed: AtomicU64,
-    /// Connections without a certificate that were closed because there were too many.
+    /// Connections without a certificate that were closed because their limit was reached.
     pub unidentified_refused: AtomicU64,
     /// Nodes that joined.
     pub joined: AtomicU64,
     /// Attempts to join that were refused.
     pub joins_refused: AtomicU64,
-    /// Attempts to join that were not looked at, because there were too many failures before.
+    /// Attempts to join that were rejected unread because of too many failures before.
     pub joins_limited: AtomicU64,
-    /// Leaves that nodes were issued after they joined.
+    /// Leaf certificates issued to nodes after they joined.
     pub issued: AtomicU64,
-    /// Leaves that they were not.
+    /// Requests for leaf certificates that were refused.
     pub issues_refused: AtomicU64,
-    /// Parts of the mesh that were sent.
+    /// Mesh updates sent to nodes.
     pub meshes_sent: AtomicU64,
 }
 
-/// A control plane that nodes can connect to.
+/// The gRPC server to which nodes connect.
 pub struct ControlServer {
     shared: Arc<Shared>,
     door: Arc<Door>,
 }
 
-/// What all services share.
+/// State shared by the gRPC services.
 struct Shared {
     authority: Arc<Authority>,
     mesh: MeshSource,
@@ -129,27 +129,27 @@ struct Shared {
     bounds: ServeBounds,
     counters: Arc<Counters>,
     limiter: Mutex<Limiter>,
-    /// What was said of nodes, which decide how often they do what is worth a warning.
+    /// Rate limit of warnings by node and reason: nodes decide how often they cause one.
     said: Mutex<Seldom<(NodeName, &'static str)>>,
-    /// Places for calls that block.
+    /// One permit for each call that may run on a blocking thread.
     blocking: Semaphore,
-    /// Whether the server ends: calls that would go on for ever do then.
+    /// True once the server shuts down: streaming calls end then.
     closing: watch::Sender<bool>,
 }
 
 impl Shared {
-    /// Waits for the server to end.
+    /// Completes when the server begins to shut down.
     async fn closing(&self) {
-        // It fails only without a sender, and that is `self`.
+        // Cannot fail: `self` holds the sender.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 
-    /// The node that a peer is, if it is one that is to be told anything now.
+    /// The node name of a peer that is allowed to receive data now.
     fn admitted<'a>(&self, peer: &'a Peer, denied: &DenyList) -> Result<&'a NodeName, Status> {
         peer.admitted(self.authority.trust_domain(), denied, (self.clock)())
     }
 
-    /// Runs what blocks on a thread that may, when there is a place for it.
+    /// Runs blocking work on a blocking thread, once a permit is free.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -161,8 +161,8 @@ impl Shared {
 }
 
 impl ControlServer {
-    /// A server for an authority and a mesh. `nodes` is told who is there; `clock` says what time it
-    /// is.
+    /// A server for an authority and a mesh. It records in `nodes` which nodes are present, and takes the time from
+    /// `clock`.
     pub fn new(
         authority: Arc<Authority>,
         mesh: MeshSource,
@@ -194,16 +194,16 @@ impl ControlServer {
         }
     }
 
-    /// What happened since the start.
+    /// The server's counters, which stay readable while it serves.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.shared.counters)
     }
 
-    /// Serves a listener until `shutdown` is done, and then until every connection has ended or a few
-    /// seconds have passed. `handshake` authenticates a connection that was accepted.
+    /// Serves a listener until `shutdown` completes, then drains connections for at most 3 seconds.
+    /// `handshake` authenticates an accepted connection.
     ///
     /// # Errors
-    /// [`ServeError`] when serving cannot go on.
+    /// [`ServeError`] when the gRPC server fails.
     pub async fn serve<IO, H, F>(
         self,
         listener: TcpListener,
@@ -249,7 +249,7 @@ impl ControlServer {
             .add_service(authority)
             .add_service(mesh)
             .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async {
-                // Dropped or told, it is the same.
+                // The sender is only ever dropped, which ends this wait as well.
                 let _ = stopped.await;
             });
         let mut serving = std::pin::pin!(serving);
@@ -259,7 +259,7 @@ impl ControlServer {
         }
         shared.closing.send_replace(true);
         drop(stop);
-        // A peer that does not close its connection is not waited for.
+        // Do not wait longer for a peer that keeps its connection open.
         match tokio::time::timeout(DRAIN_WAIT, serving).await {
             Ok(served) => served.map_err(ServeError),
             Err(_) => Ok(()),
@@ -267,27 +267,27 @@ impl ControlServer {
     }
 }
 
-/// How often a silent connection is asked whether it lives, and how long it may take to say so.
+/// Interval of HTTP/2 keepalive pings on an idle connection, and the timeout of the reply.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_WAIT: Duration = Duration::from_secs(20);
-/// How long calls may go on when the server ends.
+/// How long open calls are drained at shutdown.
 const DRAIN_WAIT: Duration = Duration::from_secs(3);
 
-/// What those are told whose calls end with the server.
+/// Status message for calls that end because the server shuts down.
 const ENDS: &str = "the control plane is shutting down";
 
-/// The peer that sent a request.
+/// The peer at the other end of a request's connection.
 fn peer_of<T>(request: &Request<T>) -> Result<Peer, Status> {
     connection_of(request).map(|connection| connection.peer.clone())
 }
 
-/// What a request came over.
+/// The connection over which a request came.
 fn connection_of<T>(request: &Request<T>) -> Result<&peer::Connection, Status> {
     let connection = request.extensions().get();
     connection.ok_or_else(|| Status::internal("the connection has no peer"))
 }
 
-/// Why a control plane cannot go on serving.
+/// The gRPC server failed.
 #[derive(Debug)]
 pub struct ServeError(tonic::transport::Error);
 

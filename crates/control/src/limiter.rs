@@ -1,8 +1,7 @@
-//! How often a peer without an identity may try to join.
+//! Rate limit for join attempts of peers without an identity.
 //!
-//! Each source address has a bucket of attempts that fills up over time (a token bucket, RFC 3290
-//! section 5.1). An attempt that succeeds gives back what it took, so that a whole rack behind one
-//! address joins at once, and only failures count.
+//! Each source address has a token bucket (RFC 3290, section 5.1). An attempt takes a token; one that
+//! succeeds gives it back. So only failures count, and a whole rack behind one address can join at once.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,22 +10,22 @@ use std::time::{Duration, Instant};
 #[cfg(test)]
 mod tests;
 
-/// Failures in a row that an address may have.
+/// Tokens in a full bucket: the number of failures in a row that one address may have.
 const BURST: u32 = 20;
-/// How long it takes until one more is allowed.
+/// Time to refill one token.
 const REFILL: Duration = Duration::from_secs(3);
-/// Addresses that are told apart; those beyond share one bucket.
+/// Limit of addresses with a bucket of their own. Further addresses share one bucket.
 const MAX_SOURCES: usize = 4_096;
 
-/// Attempts that an address has left.
+/// The token bucket of an address.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     left: u32,
-    /// When the last whole attempt was added.
+    /// When the last whole token was added.
     filled: Instant,
 }
 
-/// Who tried how often. The time is passed in.
+/// The buckets of all addresses. The caller passes the time.
 #[derive(Debug)]
 pub(super) struct Limiter {
     sources: HashMap<IpAddr, Bucket>,
@@ -41,7 +40,7 @@ impl Limiter {
         }
     }
 
-    /// Takes one attempt from a source; says whether it had one.
+    /// Takes one token from the bucket of a source. False when it was empty: the attempt is to be refused.
     pub(super) fn attempt(&mut self, source: Option<IpAddr>, now: Instant) -> bool {
         let bucket = self.bucket(source, now);
         bucket.fill(now);
@@ -50,7 +49,7 @@ impl Limiter {
         allowed
     }
 
-    /// Gives back the attempt of one that succeeded.
+    /// Gives back the token of an attempt that succeeded.
     pub(super) fn succeeded(&mut self, source: Option<IpAddr>, now: Instant) {
         let bucket = self.bucket(source, now);
         bucket.left = (bucket.left + 1).min(BURST);
@@ -62,7 +61,7 @@ impl Limiter {
         };
         let is_new = !self.sources.contains_key(&source);
         if is_new && self.sources.len() >= MAX_SOURCES {
-            // Who has a full bucket is as good as unknown.
+            // A full bucket holds no information: remove all of them to make room.
             self.sources.retain(|_, bucket| {
                 bucket.fill(now);
                 bucket.left < BURST
@@ -95,7 +94,8 @@ impl Bucket {
     }
 }
 
-/// What one holder of addresses has: an IPv4 address, or an IPv6 network of 64 bits.
+/// The key of a bucket: an IPv4 address, or the /64 network of an IPv6 address, since one host can use all addresses
+/// of its /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

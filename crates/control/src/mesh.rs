@@ -22,42 +22,41 @@ use super::nodes::Presence;
 use super::peer::Peer;
 use super::{Shared, peer_of};
 
-/// What is left of a message for all but the mesh, in bytes.
+/// Bytes reserved in a message for fields other than the mesh.
 const MESSAGE_MARGIN: usize = 1_024;
 
-/// How long a node may be away before it is said.
+/// How long a node may be away before its absence is logged.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
 
-/// What makes a node's part of a mesh.
+/// Computes a node's part of the mesh.
 pub type ForNode = Box<dyn Fn(&NodeName) -> MeshSlice + Send + Sync>;
-/// What says whether a service account's workload is on a node.
+/// Whether a workload with a service account is placed on a node.
 pub type IsPlaced = Box<dyn Fn(&NodeName, &ServiceAccountName) -> bool + Send + Sync>;
 
-/// Where the mesh comes from that is served.
+/// The source of the mesh that the server sends to nodes.
 pub struct MeshSource {
-    /// Tells this run of the control plane from others: at most 64 bytes, not empty. Generations count
-    /// within it.
+    /// Identifies this run of the control plane: 1 to 64 bytes. Generations are comparable only within one epoch.
     pub epoch: String,
-    /// The generation of the newest mesh, 0 while there is none. Whatever is sent to it makes every
-    /// node's part be made again.
+    /// The generation of the newest mesh, 0 while there is none. Each new value makes the server compute every node's
+    /// part again.
     pub generation: watch::Receiver<u64>,
-    /// A node's part of the newest mesh. It is called on a blocking thread.
+    /// Computes a node's part of the newest mesh. It is called on a blocking thread.
     pub for_node: ForNode,
-    /// Whether the newest mesh places a workload with that service account on the node. It is called
-    /// on the runtime, and must not block.
+    /// Whether the newest mesh places a workload with that service account on the node. It is called on an
+    /// async runtime thread, so it must not block.
     pub is_placed: IsPlaced,
 }
 
 /// A node's part of a mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshSlice {
-    /// The generation of the mesh.
+    /// The generation of the mesh from which it was made.
     pub generation: u64,
-    /// The mesh, as JSON.
+    /// The part of the mesh, as JSON.
     pub json: Bytes,
 }
 
-/// The service, over what all services share.
+/// The gRPC service `heddle.v1.Mesh`.
 pub(super) struct MeshService(pub(super) Arc<Shared>);
 
 #[tonic::async_trait]
@@ -74,14 +73,14 @@ impl server::Mesh for MeshService {
         let denied = shared.authority.trust().denied;
         let node = shared.admitted(&peer, &denied)?;
         if request.node_name != node.as_str() {
-            let said = "a node watches its own part of the mesh";
+            let said = "a node may watch only its own part of the mesh";
             return Err(Status::permission_denied(said));
         }
         let address = mesh_address(&request.mesh_address)?;
         let presence = shared.nodes.arrive(node, address);
         let presence =
             presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
-        // A connection that ends meanwhile takes this call with it, and the presence.
+        // When the connection ends during this wait, the call is dropped, and the presence with it.
         shared.note_address(node).await?;
         info!(%node, %address, "a node is present");
         if let [other, ..] = shared.nodes.also_at(node)[..]
@@ -98,7 +97,7 @@ impl server::Mesh for MeshService {
         {
             warn!(
                 %node, %other, %address,
-                "two nodes say that they are at one address: one of them cannot be reached"
+                "two nodes announce the same address: one of them cannot be reached"
             );
         }
         let same_epoch = request.last_epoch == shared.mesh.epoch;
@@ -109,11 +108,11 @@ impl server::Mesh for MeshService {
             let told = shared.clone().tell_mesh(&peer, presence, has, &answers);
             let told = told.await;
             if let Err(status) = &told {
-                // The client is told if it still listens.
+                // Fails when the client has gone.
                 let _ = answers.send(Err(status.clone())).await;
             }
             drop(answers);
-            // Where it is now may be where another of its connections said. It fails when we end.
+            // The address may now be that of another connection of the node. Fails when the server shuts down.
             let _ = shared.note_address(&node).await;
             shared.say_gone(&peer, &node, told.err()).await;
         });
@@ -122,7 +121,7 @@ impl server::Mesh for MeshService {
 }
 
 impl Shared {
-    /// Tells one node its part of the mesh, until it goes, is denied, or its certificate expires.
+    /// Sends one node its part of the mesh, until it disconnects, is denied, or its certificate expires.
     async fn tell_mesh(
         self: Arc<Self>,
         peer: &Peer,
@@ -137,7 +136,7 @@ impl Shared {
             let node = self.admitted(peer, &denied)?.clone();
             let newest = *generations.borrow_and_update();
             if newest > 0 && has != Some(newest) {
-                // With a place in hand it is the newest that goes out.
+                // Wait for room first, so that the newest part is sent, not the one that was newest before the wait.
                 let Ok(place) = answers.reserve().await else {
                     return Ok(());
                 };
@@ -168,8 +167,9 @@ impl Shared {
         }
     }
 
-    /// Says that a node is not here any more, and why as far as that is known: `told` is what ended its call, unless
-    /// the node did. One that is back in a moment has only connected anew, to show another certificate.
+    /// Logs that a node is gone, and why if that is known: `told` is the status with which the server ended its call,
+    /// `None` if the node ended it. A node that is back within [`BACK_WITHIN`] has only reconnected with a new
+    /// certificate, and is not logged.
     async fn say_gone(&self, peer: &Peer, node: &NodeName, told: Option<Status>) {
         let denied = self.authority.trust().denied;
         let why = told.or_else(|| self.admitted(peer, &denied).err());
@@ -195,8 +195,8 @@ impl Shared {
         }
     }
 
-    /// Writes down where a node is, so that a restart does not cut it off from the others. When that
-    /// fails it is present all the same.
+    /// Stores a node's address, so that other nodes still learn it after a restart of the control plane. When that
+    /// fails, an error is logged and the node stays present.
     async fn note_address(self: &Arc<Self>, node: &NodeName) -> Result<(), Status> {
         let (shared, name) = (Arc::clone(self), node.clone());
         let noted = self.blocking(move || {
@@ -204,7 +204,7 @@ impl Shared {
             shared.authority.note_address(&name, newest)
         });
         if let Err(why) = noted.await? {
-            error!(%node, "where it is could not be written down: {why}");
+            error!(%node, "the address of a node could not be stored: {why}");
         }
         Ok(())
     }
@@ -222,10 +222,10 @@ impl Shared {
     }
 }
 
-/// An address that other nodes can connect to.
+/// Parses an address that other nodes can connect to.
 fn mesh_address(text: &str) -> Result<SocketAddr, Status> {
     let address: Option<SocketAddr> = text.parse().ok();
     address.filter(is_reachable).ok_or_else(|| {
-        Status::invalid_argument("mesh_address is no address and port that others could reach")
+        Status::invalid_argument("mesh_address is no address and port that other nodes can reach")
     })
 }

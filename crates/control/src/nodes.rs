@@ -1,4 +1,5 @@
-//! Which nodes there are, where they are reached, and what they have confirmed.
+//! The nodes that are present, the addresses at which they are reached, and the trust generations that they
+//! confirmed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,15 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use heddle_model::NodeName;
 use tokio::sync::watch;
 
-/// Nodes that are known at once.
+/// Limit of known nodes.
 const MAX_NODES: usize = 10_000;
-/// Presences of one node that are known at once: the oldest makes room.
+/// Limit of presences of one node. Beyond it the oldest is dropped.
 const MAX_PRESENCES: usize = 64;
 
-/// The nodes that are present, and where other nodes reach them.
+/// Node names, with the address at which other nodes reach each.
 pub type Present = BTreeMap<NodeName, SocketAddr>;
 
-/// The nodes of one control plane. Clones are the same.
+/// The nodes of one control plane. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Nodes {
     shared: Arc<NodesState>,
@@ -25,42 +26,43 @@ pub struct Nodes {
 struct NodesState {
     known: Mutex<KnownNodes>,
     present: watch::Sender<Arc<Present>>,
-    /// The same, and those that are away where they were last: that a node has lost us says nothing about
-    /// whether others reach it.
+    /// `present`, plus nodes that are away, at their last address: a node that lost its connection to the control
+    /// plane may still be reachable for other nodes.
     reached: watch::Sender<Arc<Present>>,
 }
 
 #[derive(Debug, Default)]
 struct KnownNodes {
     nodes: BTreeMap<NodeName, NodeRecord>,
-    /// Numbers the presences, so that the newest is known, and an old one that ends late ends no other.
+    /// The number of the last presence. The numbers show which presence is the newest, and keep an old one that ends
+    /// late from removing a newer one.
     visits: u64,
 }
 
 #[derive(Debug, Default, Clone)]
 struct NodeRecord {
-    /// Where it is reached, by presence. The newest counts; those before it are connections that have not
-    /// ended yet, or of another machine with the same identity.
+    /// Address by presence number. The newest counts. Older ones belong to connections that have not ended yet, or to
+    /// another machine with the same identity.
     present: BTreeMap<u64, SocketAddr>,
-    /// Generations of the bundle and of the deny-list that it has in force.
+    /// Generations of the trust bundle and of the deny-list that the node uses.
     bundle: u64,
     denied: u64,
 }
 
 impl NodeRecord {
-    /// Where others are told to reach it.
+    /// The address that other nodes get.
     fn newest(&self) -> Option<SocketAddr> {
         let (_, address) = self.present.last_key_value()?;
         Some(*address)
     }
 }
 
-/// What a node has confirmed.
+/// The trust generations that a node has confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Confirmed {
-    /// The generation of its bundle of roots; 0 for none.
+    /// Generation of its trust bundle; 0 for none.
     pub bundle: u64,
-    /// The generation of its deny-list.
+    /// Generation of its deny-list; 0 for none.
     pub denied: u64,
 }
 
@@ -77,17 +79,17 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// Those that are present, by name.
+    /// The nodes that have a connection to this control plane.
     pub fn present(&self) -> Arc<Present> {
         Arc::clone(&self.shared.present.borrow())
     }
 
-    /// Where other nodes reach nodes, present ones and those that are away and not [forgotten](Nodes::forget).
+    /// The nodes that are announced to other nodes: those present, and those away but not [forgotten](Nodes::forget).
     pub fn reached(&self) -> Arc<Present> {
         Arc::clone(&self.shared.reached.borrow())
     }
 
-    /// Those of [`Nodes::reached`] that are not present.
+    /// The nodes in [`Nodes::reached`] that are not present.
     pub fn away(&self) -> Vec<NodeName> {
         let present = self.present();
         let reached = self.reached();
@@ -95,16 +97,16 @@ impl Nodes {
         away.cloned().collect()
     }
 
-    /// Tells where a node was reached before this control plane began; one that is known stays as it is.
+    /// Adds the address that a node had before this control plane started. A known address is not replaced.
     pub fn remember(&self, name: &NodeName, address: SocketAddr) {
-        // Who changes something holds the lock.
+        // Every change of `reached` is made under this lock.
         let _known = self.lock();
         if !self.shared.reached.borrow().contains_key(name) {
             publish(&self.shared.reached, name, Some(address));
         }
     }
 
-    /// Stops telling other nodes where a node is that is away. One that is present stays.
+    /// Stops announcing a node that is away. A node that is present stays.
     pub fn forget(&self, name: &NodeName) {
         let known = self.lock();
         let node = known.nodes.get(name);
@@ -113,7 +115,7 @@ impl Nodes {
         }
     }
 
-    /// Another node that is present at the same address.
+    /// Another present node with the same address, if any.
     pub(super) fn other_at(&self, node: &NodeName, address: SocketAddr) -> Option<NodeName> {
         let present = self.present();
         let mut others = present.iter().filter(|(name, _)| *name != node);
@@ -121,8 +123,8 @@ impl Nodes {
         Some(other.0.clone())
     }
 
-    /// Where a present node says it is, besides where others are told to reach it. Not for long, that is a
-    /// node that has moved; for long, two machines have one node's identity.
+    /// Further addresses of a present node, besides the announced one. For a short time this means that the node has
+    /// moved; for a long time, that two machines use the identity of one node.
     pub fn also_at(&self, name: &NodeName) -> Vec<SocketAddr> {
         let known = self.lock();
         let Some(node) = known.nodes.get(name) else {
@@ -136,17 +138,17 @@ impl Nodes {
         others
     }
 
-    /// Tells of each change of [`Nodes::present`]; who is slow sees the newest.
+    /// Notifies about changes of [`Nodes::present`]. A slow receiver sees only the newest state.
     pub fn watch_present(&self) -> watch::Receiver<Arc<Present>> {
         self.shared.present.subscribe()
     }
 
-    /// Tells of each change of [`Nodes::reached`]; who is slow sees the newest.
+    /// Notifies about changes of [`Nodes::reached`]. A slow receiver sees only the newest state.
     pub fn watch_reached(&self) -> watch::Receiver<Arc<Present>> {
         self.shared.reached.subscribe()
     }
 
-    /// What a node has confirmed since this control plane runs, if anything.
+    /// The generations that a node has confirmed since this control plane was started. `None` for an unknown node.
     pub fn confirmed(&self, node: &NodeName) -> Option<Confirmed> {
         let known = self.lock();
         known.nodes.get(node).map(|node| Confirmed {
@@ -155,7 +157,7 @@ impl Nodes {
         })
     }
 
-    /// Takes down what a node has in force; says whether there was room for the node.
+    /// Records the generations that a node has confirmed. False when there is no room for the node.
     pub(super) fn confirm(&self, name: &NodeName, confirmed: Confirmed) -> bool {
         let mut known = self.lock();
         let Some(node) = self.node(&mut known, name) else {
@@ -166,8 +168,8 @@ impl Nodes {
         true
     }
 
-    /// Counts a node as present, at an address, for as long as what is returned lives. While there is a
-    /// later presence, that one says where it is. `None` when there are too many nodes.
+    /// Marks a node as present at `address` until the returned [`Presence`] is dropped. The newest presence of a node
+    /// determines its address. `None` when there are too many nodes.
     pub(super) fn arrive(&self, name: &NodeName, address: SocketAddr) -> Option<Presence> {
         let mut known = self.lock();
         known.visits += 1;
@@ -186,7 +188,7 @@ impl Nodes {
         })
     }
 
-    /// The entry of a node, made if there is room for it. One that is absent makes room.
+    /// Returns the entry of a node, or makes one. At the limit, an absent node is removed for it.
     fn node<'known>(
         &self,
         known: &'known mut KnownNodes,
@@ -205,19 +207,19 @@ impl Nodes {
     }
 
     fn lock(&self) -> MutexGuard<'_, KnownNodes> {
-        // Nothing in here is left half done by a panic.
+        // A panic cannot leave this state half changed, so a poisoned lock is safe to use.
         let known = self.shared.known.lock();
         known.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Tells of one change. Called with the lock in hand, so that changes are told in their order.
+/// Publishes one change. The caller holds the lock, so that changes are published in order.
 fn publish(told: &watch::Sender<Arc<Present>>, name: &NodeName, address: Option<SocketAddr>) {
     told.send_if_modified(|present| {
         if present.get(name).copied() == address {
             return false;
         }
-        // Copied only while a reader looks at the last one.
+        // Clones the map only while a reader still holds the last one.
         let present = Arc::make_mut(present);
         match address {
             Some(address) => present.insert(name.clone(), address),
@@ -227,7 +229,7 @@ fn publish(told: &watch::Sender<Arc<Present>>, name: &NodeName, address: Option<
     });
 }
 
-/// A node is present while this lives.
+/// Keeps a node marked as present until it is dropped.
 #[derive(Debug)]
 pub(super) struct Presence {
     nodes: Nodes,
@@ -243,7 +245,7 @@ impl Drop for Presence {
             return;
         };
         node.present.remove(visit);
-        // Another connection of the node may still be there, and is how it is reached now.
+        // Another connection of the node may remain: its address is announced now.
         let address = node.newest();
         publish(&nodes.shared.present, name, address);
         if address.is_some() {

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The authenticated peer of a connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,31 +16,31 @@ use tonic::transport::server::Connected;
 
 use super::places::{Holding, Leave, Place};
 
-/// Longest life of any connection: a timer does not reach further, and nothing needs it to.
+/// Longest lifetime of a connection, whatever its certificate says: timers have a limited range.
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
 
-/// The other end of a connection, as the handshake found out.
+/// The peer of a connection, as found by the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it connects from, when that is known.
+    /// Its source address, if known.
     pub address: Option<SocketAddr>,
-    /// What its certificate says. `None` for a peer that showed none, which may join and nothing else.
+    /// Its verified certificate. `None` for a peer that sent none: it may join and nothing else.
     pub certificate: Option<PeerCertificate>,
 }
 
-/// What was verified of a peer's certificate.
+/// The verified fields of a peer's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// The identity that it proves.
+    /// The SPIFFE ID that it proves.
     pub id: SpiffeId,
-    /// Its serial number, when it has one of ours.
+    /// Its serial number, if it has the form of serial numbers of this authority.
     pub serial: Option<Serial>,
-    /// When it expires, in seconds since 1970. The connection ends then.
+    /// Expiry in seconds since 1970. The connection is closed then.
     pub not_after: u64,
 }
 
 impl Peer {
-    /// Who asks, for [`may_issue`](heddle_authority::may_issue).
+    /// The peer as the asker for [`may_issue`](heddle_authority::may_issue).
     pub(super) fn asker(&self) -> Option<Asker> {
         self.certificate.as_ref().map(|certificate| Asker {
             id: certificate.id.clone(),
@@ -48,7 +48,7 @@ impl Peer {
         })
     }
 
-    /// The node that this is.
+    /// The node name of the peer; `None` if it is not a node.
     pub(super) fn node(&self) -> Option<&NodeName> {
         match &self.certificate.as_ref()?.id.subject {
             Subject::Node(node) => Some(node),
@@ -56,7 +56,7 @@ impl Peer {
         }
     }
 
-    /// The node that this is, if it is one that is to be told anything now.
+    /// The node name of a peer that is allowed to receive data now: its certificate is valid and not denied.
     pub(super) fn admitted(
         &self,
         trust_domain: &TrustDomain,
@@ -65,12 +65,12 @@ impl Peer {
     ) -> Result<&NodeName, Status> {
         let certificate = self.certificate.as_ref();
         let certificate =
-            certificate.ok_or_else(|| Status::unauthenticated("show a certificate, or join"))?;
+            certificate.ok_or_else(|| Status::unauthenticated("no client certificate: join"))?;
         if now.as_secs() >= certificate.not_after {
             return Err(Status::unauthenticated("the certificate has expired"));
         }
         if certificate.id.trust_domain != *trust_domain {
-            let said = "the certificate is of another trust domain";
+            let said = "the certificate belongs to another trust domain";
             return Err(Status::permission_denied(said));
         }
         if denied
@@ -80,27 +80,27 @@ impl Peer {
             return Err(Status::permission_denied("on the deny-list"));
         }
         self.node()
-            .ok_or_else(|| Status::permission_denied("only nodes are told"))
+            .ok_or_else(|| Status::permission_denied("only nodes may ask for this"))
     }
 }
 
-/// A connection with its peer. It ends when its time is up, or what it was verified by is not trusted any
-/// more, whatever it is doing.
+/// A connection with its peer. It ends when its certificate expires, its root is no longer trusted, or it is evicted,
+/// even while calls are in progress.
 pub(super) struct PeerStream<IO> {
     io: IO,
     peer: Peer,
     end: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Its place among the connections; free again when it is dropped, as is the other.
+    /// Permit of the connection limit. It is released when dropped, like `place`.
     _connection: OwnedSemaphorePermit,
-    /// Its place among those without a certificate.
+    /// Place among the connections without a certificate.
     place: Option<Place>,
 }
 
-/// What every request of a connection comes with.
+/// Connection data that tonic attaches to every request.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) peer: Peer,
-    /// The place among those without a certificate.
+    /// The holder of the place, for a connection without a certificate.
     pub(super) holding: Option<Holding>,
 }
 

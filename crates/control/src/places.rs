@@ -1,7 +1,7 @@
-//! Places that are never all taken: who comes gets the place of who came first.
+//! A limit that never refuses a newcomer: when it is reached, the oldest holder is evicted.
 //!
-//! A client that holds places and does nothing would otherwise keep all others out for as long as a place may be
-//! held. An honest one is done in a moment, and is the newest for that long.
+//! Otherwise a client that takes all places and stays silent would lock out everyone else until the places time out.
+//! An honest client is done before it becomes the oldest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 #[cfg(test)]
 mod tests;
 
-/// A bounded number of places.
+/// A limited number of places.
 #[derive(Debug)]
 pub(super) struct Places {
     most: usize,
@@ -20,42 +20,42 @@ pub(super) struct Places {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Numbers those who come, so that the lowest number came first.
+    /// The number of the last holder. The lowest number in `holders` is the oldest.
     count: u64,
     holders: BTreeMap<u64, Holder>,
 }
 
 #[derive(Debug)]
 struct Holder {
-    /// Calls that are under way.
+    /// Calls in progress.
     calls: usize,
-    /// Tells the holder to go when it is dropped.
+    /// Dropping it completes the holder's [`Leave`].
     _leave: oneshot::Sender<()>,
 }
 
-/// A place; free again when it is dropped.
+/// A place of one holder; free again when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
     number: u64,
 }
 
-/// Comes to its end when another holder has the place.
+/// Completes when the holder is evicted.
 pub(super) struct Leave(oneshot::Receiver<()>);
 
-/// Who holds a place, for those who have to know that it is busy.
+/// Reference to the holder of a place, for marking it as busy.
 #[derive(Debug, Clone)]
 pub(super) struct Holding {
     places: Arc<Places>,
     number: u64,
 }
 
-/// Spares a place while it lives.
+/// Marks a holder as busy until it is dropped: idle holders are evicted first.
 #[derive(Debug)]
 pub(super) struct UnderWay(Holding);
 
 impl Places {
-    /// So many places, at least one.
+    /// Makes `most` places, at least one.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most: most.max(1),
@@ -63,8 +63,8 @@ impl Places {
         })
     }
 
-    /// Takes a place. When there is none, the oldest holder loses its own, one without a call under way
-    /// if there is one; says whether that was so.
+    /// Takes a place. At the limit, the oldest idle holder is evicted, or the oldest of all if every holder is busy.
+    /// The flag says whether one was evicted.
     pub(super) fn take(self: &Arc<Self>) -> (Place, Leave, bool) {
         let (leave, left) = oneshot::channel();
         let mut taken = self.lock();
@@ -90,13 +90,13 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // Nothing in here is left half done by a panic.
+        // A panic cannot leave this state half changed, so a poisoned lock is safe to use.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Place {
-    /// Who holds it.
+    /// A reference to this holder, for [`Holding::call`].
     pub(super) fn holding(&self) -> Holding {
         Holding {
             places: Arc::clone(&self.places),
@@ -112,15 +112,15 @@ impl Drop for Place {
 }
 
 impl Leave {
-    /// Waits until another holder has the place.
+    /// Waits until the holder is evicted.
     pub(super) async fn told(self) {
-        // Nothing is ever sent: that the sender is gone is what tells.
+        // Nothing is ever sent: dropping the sender is the signal.
         let _ = self.0.await;
     }
 }
 
 impl Holding {
-    /// Begins a call, which is over when what is returned is dropped.
+    /// Begins a call, which ends when the returned [`UnderWay`] is dropped.
     pub(super) fn call(&self) -> UnderWay {
         if let Some(holder) = self.places.lock().holders.get_mut(&self.number) {
             holder.calls += 1;

@@ -1,4 +1,4 @@
-//! The server over connections in memory, with a clock that only the test moves.
+//! The server over in-memory connections, with a clock that only the test moves.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -46,7 +46,7 @@ fn workload(name: &str) -> SpiffeId {
     SpiffeId::workload(domain(), account)
 }
 
-/// A mesh with nothing in it, and so many blanks.
+/// An empty mesh, padded with blanks.
 fn padded(blanks: usize) -> Vec<u8> {
     let mut json = serde_json::to_vec(&Mesh::default()).unwrap();
     json.resize(json.len() + blanks, b' ');
@@ -59,14 +59,14 @@ fn request() -> Vec<u8> {
     made.unwrap().der().to_vec()
 }
 
-/// A control plane that runs, and what it runs with.
+/// A running control plane.
 struct Control {
     authority: Arc<Authority>,
     nodes: Nodes,
     counters: Arc<Counters>,
-    /// The generation of the mesh; a node's part of it is empty, and has this generation.
+    /// The generation of the mesh. Every node's part is empty and has this generation.
     generation: watch::Sender<u64>,
-    /// What is served in place of that, if the test asked for it.
+    /// Served in place of the empty mesh, if the test asks for it.
     board: Board,
     time: Arc<AtomicU64>,
     door: Arc<Door>,
@@ -103,13 +103,13 @@ impl Control {
         Self::serving(bounds, Nodes::default(), (mesh, board), generation)
     }
 
-    /// One that serves its board, on which nothing is yet.
+    /// A control plane that serves its board, which is still empty.
     async fn empty() -> Self {
         let nodes = Nodes::default();
         let board = Board::new(nodes.clone()).unwrap();
         let following = board.clone();
         tokio::spawn(async move { following.follow_nodes().await });
-        // It has to have begun to look before there is something to see.
+        // `follow_nodes` must subscribe before the first change.
         tokio::task::yield_now().await;
         let mesh = board.source();
         let bounds = ServeBounds::default();
@@ -152,7 +152,7 @@ impl Control {
         }
     }
 
-    /// Connects as a peer whose certificate expires in a day.
+    /// Connects with a certificate that expires in a day.
     async fn connect_as(&self, id: SpiffeId, serial: Option<Serial>) -> Client {
         let certificate = PeerCertificate {
             id,
@@ -173,7 +173,7 @@ impl Control {
         Client::over(io).await.unwrap()
     }
 
-    /// The other end of a connection that was let in.
+    /// The client's end of an admitted connection.
     async fn pipe(&self, certificate: Option<PeerCertificate>, address: &str) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let peer = Peer {

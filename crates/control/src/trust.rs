@@ -29,12 +29,12 @@ use super::peer::{Connection, Peer};
 use super::places::Holding;
 use super::{Shared, connection_of, peer_of};
 
-/// What a node that fails to join is told: not which part of the token was wrong.
-const NOT_JOINED: &str = "the token is not taken (see the control plane's log for the reason)";
-/// Longest part of a refused name that is logged, in characters.
+/// Message for a node that fails to join. It does not disclose which part of the token was wrong.
+const NOT_JOINED: &str = "the token is not accepted (see the control plane's log for the reason)";
+/// Limit for logging a refused node name, in characters.
 const MAX_LOGGED: usize = 100;
 
-/// The service, over what all services share.
+/// The gRPC service `heddle.v1.Authority`.
 pub(super) struct AuthorityService(pub(super) Arc<Shared>);
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -45,7 +45,7 @@ impl server::Authority for AuthorityService {
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
         let Connection { peer, holding } = connection_of(&request)?.clone();
-        // A token is good once: a node that is being let in does not lose the answer to a newcomer.
+        // A token can be used once, so a node that is joining must not be evicted before it gets the response.
         let _under_way = holding.as_ref().map(Holding::call);
         let source = peer.address.map(|address| address.ip());
         let shared = &self.0;
@@ -102,12 +102,12 @@ impl server::Authority for AuthorityService {
         shared.admitted(&peer, &shared.authority.trust().denied)?;
         let mut said = request.into_inner();
         let first = timeout(shared.bounds.answer_wait, said.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("say what you have"))??;
-        let first = first.ok_or_else(|| Status::invalid_argument("say what you have"))?;
+        let first = first.map_err(|_| Status::deadline_exceeded("no first message"))??;
+        let first = first.ok_or_else(|| Status::invalid_argument("no first message"))?;
         let (answers, stream) = mpsc::channel(1);
         tokio::spawn(async move {
             if let Err(status) = shared.tell_trust(&peer, first, said, &answers).await {
-                // The client is told if it still listens.
+                // Fails when the client has gone.
                 let _ = answers.send(Err(status)).await;
             }
         });
@@ -115,11 +115,11 @@ impl server::Authority for AuthorityService {
     }
 }
 
-/// Why a node did not join: for the log, and for the node.
+/// Why a node did not join: node and reason for the log, the status for the node.
 struct JoinRefusal {
     node: String,
     reason: &'static str,
-    /// Boxed: it is larger than all the rest.
+    /// Boxed, because it is larger than the other fields together.
     status: Box<Status>,
 }
 
@@ -215,7 +215,8 @@ impl Shared {
         })
     }
 
-    /// Tells one node which certificates to trust, until it goes, is denied, or its certificate expires.
+    /// Sends one node the trust bundle and the deny-list, until it disconnects, is denied, or its certificate
+    /// expires.
     async fn tell_trust(
         &self,
         peer: &Peer,
@@ -225,15 +226,15 @@ impl Shared {
     ) -> Result<(), Status> {
         let mut changes = self.authority.watch_trust();
         let mut has = (first.bundle_generation, first.deny_generation);
-        // A node that has no bundle has no deny-list either, whatever number it gives.
+        // A node without a bundle has no deny-list either, whatever generation it claims.
         let mut is_new = has.0 == 0;
         self.confirmed(peer, &first)?;
         loop {
             let trust = changes.borrow_and_update().clone();
             self.admitted(peer, &trust.denied)?;
             if is_new || has != generations(&trust) {
-                // With a place in hand it is the newest that goes out, not what was new when the
-                // client stopped to read.
+                // Wait for room first, so that the newest trust is sent, not the one that was newest when the client
+                // stopped reading.
                 let Ok(place) = answers.reserve().await else {
                     return Ok(());
                 };
@@ -262,12 +263,12 @@ impl Shared {
         }
     }
 
-    /// Takes down what a node says it has, as far as that can be.
+    /// Records the generations that a node confirms.
     fn confirmed(&self, peer: &Peer, said: &WatchTrustRequest) -> Result<(), Status> {
         let now = generations(&self.authority.trust());
         let confirmed = Confirmed {
-            // A number that was never given out is from an authority's other life, and confirms
-            // nothing of this one.
+            // A generation above the current one was issued by another instance of the authority, and confirms
+            // nothing about this one.
             bundle: if said.bundle_generation <= now.0 {
                 said.bundle_generation
             } else {
@@ -288,7 +289,7 @@ impl Shared {
         }
     }
 
-    /// Whether the log is to say something of a node now; and how often it did not since it last did.
+    /// Whether to log `reason` for a node now. If so, returns how often it was suppressed since the last time.
     pub(super) fn may_say(&self, node: &NodeName, reason: &'static str) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.name((node.clone(), reason), Instant::now())
@@ -313,7 +314,7 @@ fn warn_if_shortened(issued: &Issued) {
     if issued.shortened {
         warn!(
             not_after = issued.not_after,
-            "a leaf was shortened: the certificate that signs comes to its end, replace it"
+            "a leaf certificate got a shorter lifetime: the signing certificate is about to expire, replace it"
         );
     }
 }

@@ -1,6 +1,8 @@
-//! An allocator that counts, for tests of what allocates and of how much is kept.
+//! A global allocator that counts allocations and live bytes, for tests of code that must not allocate or must not
+//! grow.
 //!
-//! A test names it once, `#[global_allocator] static HEAP: Counting = Counting;`, and asks what was counted before and after.
+//! A test installs it with `#[global_allocator] static HEAP: Counting = Counting;` and subtracts two readings of
+//! [`Heap`].
 #![allow(unsafe_code, reason = "a global allocator can only be written with it")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -8,16 +10,16 @@ use std::cell::Cell;
 use std::ops::Sub;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// The system's allocator, and counters.
+/// The system allocator with counters for the process and for each thread.
 #[derive(Debug)]
 pub struct Counting;
 
-/// What was counted.
+/// A reading of the counters. Subtract an earlier reading to get what a piece of code did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Heap {
-    /// Blocks that were allocated, or allocated anew in another size.
+    /// Calls of `alloc` and `realloc`.
     pub allocations: u64,
-    /// Bytes of blocks that are still there.
+    /// Bytes allocated and not freed. Negative for a thread that frees blocks of others.
     pub bytes: i64,
 }
 
@@ -29,7 +31,7 @@ thread_local! {
 }
 
 impl Heap {
-    /// By all threads, so far.
+    /// The counters of all threads together.
     #[must_use]
     pub fn of_process() -> Self {
         Heap {
@@ -38,7 +40,7 @@ impl Heap {
         }
     }
 
-    /// By this thread, so far: what others do at the same time does not count.
+    /// The counters of this thread alone, so that tests running in parallel do not disturb each other.
     #[must_use]
     pub fn of_thread() -> Self {
         OF_THREAD.get()
@@ -59,7 +61,7 @@ impl Sub for Heap {
 fn count(allocations: u64, bytes: i64) {
     ALLOCATIONS.fetch_add(allocations, Relaxed);
     BYTES.fetch_add(bytes, Relaxed);
-    // A thread that ends has no counters any more.
+    // Fails while the thread ends and its thread-local counters are already destroyed.
     let _ended = OF_THREAD.try_with(|heap| {
         let Heap {
             allocations: before,
@@ -76,23 +78,23 @@ fn signed(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-// SAFETY: every call is passed to the system's allocator as it came, which keeps the contract.
+// SAFETY: every call is forwarded unchanged to `System`, which keeps the contract of `GlobalAlloc`.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, signed(layout.size()));
-        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
+        // SAFETY: the caller upholds for `layout` exactly what `System` requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         count(0, -signed(layout.size()));
-        // SAFETY: `ptr` came from `System` with this layout, since `alloc` got it there.
+        // SAFETY: `alloc` got `ptr` from `System`, with this layout.
         unsafe { System.dealloc(ptr, layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(1, signed(new_size) - signed(layout.size()));
-        // SAFETY: as for `dealloc`, and the caller promises that `new_size` is sound.
+        // SAFETY: as for `dealloc`; the caller guarantees that `new_size` is valid.
         unsafe { System.realloc(ptr, layout, new_size) }
     }
 }

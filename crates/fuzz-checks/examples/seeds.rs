@@ -1,5 +1,5 @@
-//! Writes the inputs that fuzzing starts from: `seeds DIR` fills `DIR/<target>/` from the corpus
-//! of refused requests and from a few well-formed messages.
+//! Writes the initial inputs for fuzzing: `seeds DIR` fills `DIR/<target>/` from the corpus of refused requests and
+//! from some well-formed messages.
 
 use std::fs;
 use std::path::Path;
@@ -88,7 +88,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Heads of one shape with another beginning in between, and the blocks that they become.
+/// Heads of one shape, one of them with another beginning, and the blocks that encode them.
 fn link_heads(dir: &Path, number: usize, changed: &str) -> std::io::Result<()> {
     let (_, fields) = TRACED.split_at(5);
     let changed = match changed.ends_with("\r\n\r\n") {

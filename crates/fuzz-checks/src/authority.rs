@@ -1,4 +1,4 @@
-//! A canonical authority is its own canonical form and reads the same to the standard library.
+//! A canonical authority is its own canonical form, and the standard library parses it to the same address.
 
 use std::net::IpAddr;
 

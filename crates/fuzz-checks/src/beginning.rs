@@ -1,5 +1,5 @@
-//! What the first bytes of a connection are does not change when more of them come, and whatever the
-//! parser takes for a request is seen as one.
+//! The classification of a connection's first bytes does not change when more bytes arrive, and every head that the
+//! parser accepts as a request is classified as one.
 
 use heddle_wire::http1::{Beginning, Limits, RequestHead, beginning};
 

@@ -1,6 +1,6 @@
-//! A chunked body has the same end, data and verdict however it is cut into reads, and an accepted
-//! one means the same to a naive reader. What goes on of it is the same however it is cut, means the
-//! same, and goes on from there as it is. The first three bytes say where to cut.
+//! A chunked body has the same end, data and verdict for any division into reads, and an accepted body means the same
+//! to a naive parser. The forwarded body is the same for any division, has the same meaning, and would be forwarded
+//! unchanged by the next proxy. The first three bytes choose where to divide.
 
 use heddle_wire::http1::{BodyTracker, Framing, Line, Piece};
 
@@ -33,7 +33,7 @@ fn feed(input: &[u8], cuts: &[u8]) -> Outcome {
     Ok((at, body.is_done(), data))
 }
 
-/// What goes on of a body that is accepted, with every trailer.
+/// The forwarded bytes of an accepted body, with every trailer.
 fn pass_on(input: &[u8], cuts: &[u8]) -> Vec<u8> {
     let mut body = BodyTracker::from_framing(Framing::Chunked);
     let mut out = Vec::new();
@@ -63,7 +63,7 @@ fn pass_on(input: &[u8], cuts: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Reads a complete chunked body by splitting it at its line ends.
+/// Parses a complete chunked body by splitting it at its line ends.
 fn naive(raw: &[u8]) -> Vec<u8> {
     let mut rest = raw;
     let mut data = Vec::new();

@@ -1,4 +1,4 @@
-//! A certificate request that is taken is no longer than it may be, and has a key of a kind that is.
+//! An accepted certificate request is within the length limit, and has a supported kind of key.
 
 use heddle_authority::{CertificateRequest, MAX_REQUEST_BYTES};
 use heddle_transport::secrets::JoinToken;
@@ -12,7 +12,7 @@ pub fn check(raw: &[u8]) {
             key => assert_eq!(key.len(), 32),
         }
     }
-    // What is read as a token is written as it was read.
+    // A parsed token encodes to the same text.
     if let Some(token) = std::str::from_utf8(raw).ok().and_then(JoinToken::parse) {
         let text = token.to_text();
         let again = JoinToken::parse(&text).expect("its own text");

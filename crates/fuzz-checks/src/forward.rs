@@ -1,5 +1,5 @@
-//! What a proxy would forward parses, at the next proxy, to the same request, and is forwarded
-//! unchanged from there: there is one reading of it.
+//! A forwarded request parses at the next proxy to the same request, and is forwarded unchanged from there: it has only
+//! one interpretation.
 
 use crate::naive::split_lines;
 use heddle_wire::http1::path::{self, Canonical};
@@ -8,7 +8,7 @@ use heddle_wire::http1::{
     authority,
 };
 
-/// Everything about a request that decides what becomes of it.
+/// Every part of a request that affects its treatment.
 #[derive(Debug, PartialEq, Eq)]
 struct Meaning {
     method: Method,
@@ -20,7 +20,7 @@ struct Meaning {
     fields: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What the proxy understands, and the head that it sends on in HTTP/1.1.
+/// The proxy's interpretation, and the head that it forwards in HTTP/1.1.
 fn forward(data: &[u8], strict: bool) -> Result<Option<(Meaning, Vec<u8>)>, Reject> {
     let mut head = RequestHead::new();
     let Some(length) = head.parse(data, &Limits::DEFAULT)? else {
@@ -63,7 +63,7 @@ fn forward(data: &[u8], strict: bool) -> Result<Option<(Meaning, Vec<u8>)>, Reje
     let lines = split_lines(&sent);
     let kept = |field: &&Field| {
         let line = field.line.of(data).strip_suffix(b"\r\n").expect("a line");
-        // Host and framing have parts of their own, and are written anew.
+        // Host and framing are compared separately, and written anew.
         let is_part = matches!(
             field.kind,
             FieldKind::Host | FieldKind::ContentLength | FieldKind::TransferEncoding
@@ -92,8 +92,8 @@ pub fn check(data: &[u8]) {
         let Ok(Some((meaning, sent))) = forward(data, strict) else {
             continue;
         };
-        // The canonical form may be longer than what came: percent-encoding makes three bytes of one.
-        // Then the next hop may find it too long, as we would.
+        // The canonical form may be longer than the input, since percent-encoding makes three bytes of one. Then the
+        // next hop may refuse it as too long.
         let line = sent.iter().position(|&byte| byte == b'\n').unwrap_or(0);
         if sent.len() > Limits::DEFAULT.max_head_bytes - 1024
             || line > Limits::DEFAULT.max_target_bytes

@@ -1,8 +1,8 @@
-//! A head that is converted between HTTP/1.1, links and HTTP/2 means the same afterwards, and what HTTP/2 brings has as many
-//! fields in HTTP/1.1 as it had there, or is refused.
+//! A head converted between HTTP/1.1, links and HTTP/2 keeps its meaning, and a head from HTTP/2 has as many fields in
+//! HTTP/1.1, or is refused.
 //!
-//! The first byte says which head it is and where it comes from. Of HTTP/2 the first line has a method, a path and an
-//! authority, or a status; the others are fields.
+//! The first byte chooses the kind of head and its protocol. For HTTP/2 the first line has a method, a path and an
+//! authority, or a status; the other lines are fields.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use heddle_wire::link::heads::{Decoder, Encoder, HeadLimits};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Uri, request, response};
 
-/// A converted head may be longer than the one that came.
+/// A converted head may be longer than its input.
 const LIMITS: Limits = Limits {
     max_head_bytes: u16::MAX as usize,
     max_target_bytes: u16::MAX as usize,
     ..Limits::DEFAULT
 };
-/// What h2 refuses before it tells of a request (RFC 9113 section 8.2.2).
+/// Fields that h2 refuses before it reports a request (RFC 9113 section 8.2.2).
 const REFUSED: [&str; 6] = [
     "connection",
     "transfer-encoding",
@@ -85,7 +85,7 @@ fn request_goes_and_comes(data: &[u8]) {
     assert_eq!(again.framing, framing);
     assert_eq!(again.expect_continue, head.expect_continue);
     assert_eq!(fields(&text, &again.fields), fields(&sent, &head.fields));
-    // From there on it stays as it is.
+    // Converting the result again does not change it.
     let (parts, _) = fuzzing::request(&text).expect("it was one");
     assert_eq!(
         fuzzing::write_request(&parts, framing == Framing::None),
@@ -124,7 +124,7 @@ fn response_goes_and_comes(data: &[u8], method: Method) {
     assert_eq!(fields(&text, &again.fields), fields(&sent, &head.fields));
 }
 
-/// A link carries a head byte for byte, or not at all.
+/// A link carries a head byte for byte, or refuses it.
 fn over_a_link(head: &[u8]) {
     let limits = HeadLimits::DEFAULT;
     if head.len() > limits.max_head_bytes as usize {
@@ -137,7 +137,7 @@ fn over_a_link(head: &[u8]) {
     assert_eq!(out, head);
 }
 
-/// What a head says beside its framing and its host. Cookies are one (RFC 9113 section 8.2.3).
+/// The fields of a head without framing and host. Cookies are joined into one (RFC 9113 section 8.2.3).
 fn fields(text: &[u8], all: &[Field]) -> Fields {
     let mut found = Fields::new();
     for field in all {
@@ -166,7 +166,7 @@ fn fields(text: &[u8], all: &[Field]) -> Fields {
     found
 }
 
-/// Lines of fields as HTTP/2 has them.
+/// Field lines as an HTTP/2 header map.
 fn header_map(lines: &[&[u8]]) -> HeaderMap {
     let mut map = HeaderMap::new();
     for line in lines {
@@ -184,7 +184,7 @@ fn header_map(lines: &[&[u8]]) -> HeaderMap {
     map
 }
 
-/// What HTTP/2 has, in the same form as `fields`, and how many lines it is.
+/// The fields of an HTTP/2 head in the form of `fields`, and the number of their lines.
 fn expected(map: &HeaderMap, has_host: bool) -> (Fields, usize) {
     let (mut found, mut lines) = (Fields::new(), 0);
     for (name, value) in map {
@@ -231,7 +231,7 @@ fn request_comes(data: &[u8], ended: bool) -> Option<()> {
     let (parts, ()): (request::Parts, ()) = request.into_parts();
     let text = fuzzing::write_request(&parts, ended);
     let mut head = RequestHead::new();
-    // What does not make sense in HTTP/1.1 is refused, as it is on every connection.
+    // A head that is invalid in HTTP/1.1 is refused, as on every connection.
     let length = head.parse(&text, &LIMITS).ok()?;
     assert_eq!(length, Some(text.len()), "{}", text.escape_ascii());
     assert_eq!(head.method_span.of(&text), method);
@@ -268,7 +268,7 @@ fn response_comes(data: &[u8], method: Method, ended: bool) -> Option<()> {
     assert_eq!(head.status, parts.status.as_u16());
     let (expected, lines) = expected(&parts.headers, false);
     assert_eq!(fields(&text, &head.fields), expected);
-    // One of ours says where the body ends.
+    // The conversion may add one field, for the framing of the body.
     assert!((lines..=lines + 1).contains(&head.fields.len()));
     assert_ne!(head.framing, Framing::UntilClose, "{}", text.escape_ascii());
     Some(())

@@ -1,8 +1,8 @@
-//! Whatever packets come over the channel between a holder and a proxy, the proxy hears of what is whole and nothing else,
-//! what waits for a socket is answered once, and no descriptor stays open.
+//! For any packets on the channel between a holder and a proxy: the proxy gets an event for each valid packet and for
+//! nothing else, each request for a socket is answered once, and no descriptor leaks.
 //!
-//! A line of the input is a packet: its first byte says how many descriptors come with it, and the first line's also who
-//! hears it.
+//! A line of the input is a packet: its first byte is the number of descriptors sent with it; that of the first line
+//! also chooses the receiver.
 
 use std::future::Future;
 use std::io;
@@ -20,14 +20,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::{Builder, Runtime};
 
-/// Packets of one input, and descriptors of one packet.
+/// Limits of packets in one input, and of descriptors in one packet.
 const MAX_PACKETS: usize = 32;
 const MAX_DESCRIPTORS: usize = 2;
-/// Longer messages are cut by the kernel.
+/// The kernel truncates longer messages.
 const MAX_MESSAGE: usize = 8 * 1024;
-/// Sockets that are waited for.
+/// Requests for sockets that wait for an answer.
 const ASKED: u64 = 3;
-/// Says that all before it was heard.
+/// A packet whose event shows that all packets before it were received.
 const SENTINEL: PodId = PodId(u32::MAX);
 
 thread_local! {
@@ -46,7 +46,7 @@ pub fn check(data: &[u8]) {
         .map(|(&first, rest)| (usize::from(first % 4), rest))
         .collect();
     match who >> 4 {
-        // Digits.
+        // The digits `0` to `9`.
         3 => RUNTIME.with(|runtime| runtime.block_on(proxy_hears(&packets, &open))),
         6 => packets.iter().for_each(|packet| {
             hears::<ToHolder>(packet, &open, |_| {});
@@ -63,7 +63,7 @@ pub fn check(data: &[u8]) {
     assert_eq!(left, Ok(0), "a descriptor stayed open");
 }
 
-/// Sends a packet as it is, with copies of a descriptor.
+/// Sends a packet unchanged, with copies of a descriptor.
 fn put(channel: &OwnedFd, (count, bytes): &(usize, &[u8]), open: &OwnedFd) -> bool {
     let copies: Vec<BorrowedFd<'_>> = vec![open.as_fd(); *count];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -75,13 +75,13 @@ fn put(channel: &OwnedFd, (count, bytes): &(usize, &[u8]), open: &OwnedFd) -> bo
     sendmsg(channel, &buffers, &mut ancillary, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// What a packet says to its reader; `None` when that is not understood.
+/// Parses a packet as its receiver does; `None` if it is invalid.
 fn read<M: DeserializeOwned>((count, bytes): &(usize, &[u8])) -> Option<M> {
     let is_whole = bytes.len() <= MAX_MESSAGE && *count <= MAX_DESCRIPTORS;
     is_whole.then(|| serde_json::from_slice(bytes).ok())?
 }
 
-/// What is received is what was sent, and can be sent again.
+/// Checks that the received message equals the sent one, and can be sent again.
 fn hears<M>(packet: &(usize, &[u8]), open: &OwnedFd, check: impl Fn(&M))
 where
     M: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,
@@ -96,7 +96,8 @@ where
             assert_eq!(descriptors.len(), *count);
             assert_eq!(Some(&message), read(packet).as_ref());
             check(&message);
-            // A number may be written longer than it came; nothing else is.
+            // A number may have a longer text than in the input, so the message may be too long to send; nothing else
+            // grows.
             if send(&near, &message, &[]).is_ok() {
                 let again = receive::<M>(&far).expect("it comes").expect("a message");
                 assert_eq!(again.0, message);
@@ -110,7 +111,7 @@ where
     }
 }
 
-/// A request that a holder takes has no more exceptions than the hooks look at.
+/// Checks that a request accepted by a holder has no more exclusions than the hooks can hold.
 fn may_be_enrolled(request: &Request) {
     let Request::Enrol { exclude, .. } = request else {
         return;
@@ -189,7 +190,7 @@ fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
     matches!(future.as_mut().poll(&mut context), Poll::Pending)
 }
 
-/// Whether an event is what a message with so many descriptors says.
+/// Checks that an event matches its message and number of descriptors.
 fn is_said(message: Option<&ToProxy>, count: usize, heard: Option<Event>) {
     match (message, heard) {
         (

@@ -1,7 +1,7 @@
-//! What fuzzing checks of each input, as plain functions.
+//! The checks of the fuzz targets, as plain functions.
 //!
-//! The fuzz targets in `fuzz/` call them, each the `check` of the module of its name, and so does a test that replays the
-//! inputs that are kept in `fuzz/corpus`: it needs no nightly compiler. A check panics when what it holds is not so.
+//! Each fuzz target in `fuzz/` calls the `check` of the module of its name. A test that replays the inputs kept in
+//! `fuzz/corpus` calls them too, and needs no nightly compiler. A check panics when a property is broken.
 #![allow(clippy::unwrap_used, reason = "a check is there to panic")]
 #![allow(
     clippy::missing_panics_doc,

@@ -1,5 +1,5 @@
-//! Whatever bytes come, an end of a link keeps to its bounds and tells its owner only what can be. The input
-//! is bytes as they are, or heads of frames made whole so that more of them are taken.
+//! For any bytes received, an end of a link keeps its limits and reports only possible events to its owner. The input
+//! is raw bytes, or frames with completed heads, so that more of them are accepted.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use heddle_wire::link::session::{Opened, Session, Streams};
 
 const TOKEN: Token = Token([9; 16]);
 
-/// An owner that answers what it is asked, later, and checks what it is told.
+/// An owner that answers each event later, and checks the order of events.
 #[derive(Default)]
 struct Owner {
     open: BTreeSet<Serial>,
-    /// Streams of which something is to be done.
+    /// Streams with pending work, and received bytes to confirm.
     busy: Vec<(Serial, usize)>,
 }
 
@@ -145,7 +145,8 @@ fn hello(server: bool) -> Hello {
     }
 }
 
-/// Three bytes of input are a head's second and third byte and its serial, one more the length, and then its payload.
+/// Of four bytes of input, three become the frame head's second and third byte and its serial, and one the length; the
+/// payload follows.
 fn frames(mut data: &[u8], to_server: bool, out: &mut Vec<u8>) {
     while let Some((&[flags, code, serial, length], rest)) = data.split_first_chunk() {
         let direction = match (flags & 0x80, to_server) {

@@ -1,8 +1,8 @@
-//! Whatever header blocks come, what a decoder holds is within its limits, and what it takes for a
-//! head is one to a reader that only splits at CR LF.
+//! For any header blocks, the decoder's state stays within its limits, and every decoded head is also one for a parser
+//! that only splits at CR LF.
 //!
-//! The first byte chooses the limits. Blocks follow, each behind two bytes with its length. A session would be
-//! over after an error; here others go on, to come further.
+//! The first byte chooses the limits. Blocks follow, each after its length in two bytes. A session would end after an
+//! error; here decoding continues, to cover more code.
 
 use crate::naive::{assert_head, head_limits};
 use heddle_wire::link::heads::Decoder;

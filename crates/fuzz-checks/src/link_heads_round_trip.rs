@@ -1,8 +1,8 @@
-//! Whatever heads are sent, they come out byte for byte at their destinations, and both ends hold
-//! the same, within the limits.
+//! Any heads that are sent arrive byte for byte at their destinations, and encoder and decoder hold the same state,
+//! within the limits.
 //!
-//! The first byte chooses the limits. Heads follow, up to an empty line each, behind a byte that
-//! says whose they are and where they go.
+//! The first byte chooses the limits. Heads follow, each up to an empty line, after a byte that chooses the workload
+//! and the destination.
 
 use crate::naive::head_limits;
 use heddle_wire::link::heads::{Decoder, Encoder};
@@ -44,7 +44,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Whether a decoder takes it as it is.
+/// Whether a decoder accepts the head unchanged.
 fn is_head(head: &[u8]) -> bool {
     let limits = head_limits(0);
     let block = [&[0x20, 0], head].concat();

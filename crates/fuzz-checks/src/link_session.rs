@@ -1,5 +1,5 @@
-//! Two ends of a link, a network that fails and two owners, all as the input wants: streams stay whole, and both
-//! ends come to rest.
+//! Two ends of a link, a failing network and two owners, all driven by the input: streams stay intact, and both ends
+//! become idle.
 
 use heddle_wire::link::session::simulation::{Choices, World};
 

@@ -1,5 +1,5 @@
-//! Whatever is in a manifest, reading it ends with a mesh that keeps its promises or with an error,
-//! says the same again, and names lines that exist.
+//! For any manifest: reading ends with a mesh that fulfils its invariants or with an error, gives the same result
+//! again, and names only lines that exist.
 
 use std::path::Path;
 

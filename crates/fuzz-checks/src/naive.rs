@@ -1,10 +1,10 @@
-//! What the fuzz targets compare the parsers with: the same grammar, read naively.
+//! Naive parsers of the same grammar, with which the fuzz targets compare the real ones.
 
 use heddle_wire::http1::Field;
 use heddle_wire::link::heads::HeadLimits;
 
-/// The name and value of each field line of `head`, read by splitting: lines at CR LF, fields at
-/// their first colon, values without the spaces and tabs around them.
+/// The name and value of each field line of `head`, parsed by splitting: lines at CR LF, fields at their first colon,
+/// values without surrounding spaces and tabs.
 pub(crate) fn naive_fields(head: &[u8]) -> Vec<(&[u8], &[u8])> {
     let text = head
         .strip_suffix(b"\r\n\r\n")
@@ -58,7 +58,7 @@ fn trim(value: &[u8]) -> &[u8] {
     &value[start..end]
 }
 
-/// The same from a parsed head, after checking that the lines cover the head without a gap.
+/// The fields of a parsed head, after checking that their lines cover the head without a gap.
 pub(crate) fn parsed_fields<'a>(
     buf: &'a [u8],
     fields: &[Field],
@@ -82,7 +82,7 @@ pub(crate) fn parsed_fields<'a>(
     out
 }
 
-/// Limits for header blocks: what a link has, or so little that it matters at once.
+/// Limits for header blocks: the defaults, or ones so small that they are reached at once.
 pub(crate) fn head_limits(choice: u8) -> HeadLimits {
     match choice % 4 {
         0 => HeadLimits::DEFAULT,
@@ -103,7 +103,7 @@ pub(crate) fn head_limits(choice: u8) -> HeadLimits {
     }
 }
 
-/// A head from a link: lines of text with their CR LF, one empty line, the last one.
+/// Checks a decoded head: lines of text ended by CR LF, of which only the last is empty.
 pub(crate) fn assert_head(head: &[u8]) {
     let text = head.strip_suffix(b"\r\n\r\n").expect("an empty line");
     assert!(text[0].is_ascii_graphic());

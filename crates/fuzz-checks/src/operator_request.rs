@@ -1,8 +1,8 @@
-//! Whatever bytes come to the admin socket or the metrics listener, a connection asks one question at most, which is what
-//! its first line says to a reader that splits at spaces; only orders have a body, which is the one that came; every answer
-//! is one response; and the connection comes to its end.
+//! For any bytes sent to the admin socket or the metrics listener: a connection asks at most one question, which is the
+//! one that a naive parser finds in its first line; only orders have a body, which arrives unchanged; every answer is
+//! one response; and the connection ends.
 //!
-//! The first byte says which of the two it is, and in what pieces the others come.
+//! The first byte chooses the listener, and the size of the pieces in which the other bytes arrive.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 const ANSWER: &str = "what was asked for";
 
 thread_local! {
-    // Its clock stands still: no time limit ends a connection.
+    // Its clock stands still: no timeout ends a connection.
     static RUNTIME: Runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
 }
 
@@ -45,7 +45,7 @@ pub fn check(data: &[u8]) {
         return;
     }
     let text = String::from_utf8(said).expect("text");
-    // Before the body of a client that waits for it.
+    // Sent before the body of a client that waits for it.
     let text = text.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n");
     if text.is_empty() {
         assert_eq!(asked, None, "a question is answered");
@@ -69,7 +69,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Has a connection served to its end. Returns what was asked, and what was said.
+/// Serves a connection to its end. Returns the question and the bytes of the answer.
 fn served(data: &[u8], piece: usize, is_operator: bool) -> (Option<Question>, Vec<u8>) {
     let state = Rc::new(RefCell::new(State {
         input: data.to_vec(),
@@ -105,7 +105,7 @@ fn served(data: &[u8], piece: usize, is_operator: bool) -> (Option<Question>, Ve
     (asked, said)
 }
 
-/// Whether the question is what the request says, read naively.
+/// Checks that the question matches the request, parsed naively.
 fn is_meant(data: &[u8], is_operator: bool, question: &Question) {
     let text = String::from_utf8_lossy(data.trim_ascii_start()).into_owned();
     let line = text.lines().next().unwrap_or_default();
@@ -114,7 +114,7 @@ fn is_meant(data: &[u8], is_operator: bool, question: &Question) {
         panic!("no request line: {line:?}");
     };
     assert!(["HTTP/1.1", "HTTP/1.0"].contains(&version), "{line:?}");
-    // With a scheme, the path is behind the authority.
+    // An absolute target has the path after the authority.
     let path = match target.split_once("://") {
         Some((scheme, rest)) if !scheme.contains('/') => {
             rest.find('/').map_or("/", |slash| &rest[slash..])
@@ -138,7 +138,7 @@ fn is_meant(data: &[u8], is_operator: bool, question: &Question) {
     assert_eq!(question, &expected, "{line:?}");
 }
 
-/// An order's body with a length is the JSON behind the head.
+/// Checks that an order's body with a length is the JSON after the head.
 fn is_order(text: &str, data: &[u8], question: &Question) {
     let Question::Order(order) = question else {
         panic!("an order asks {question:?}");
@@ -164,13 +164,13 @@ fn is_order(text: &str, data: &[u8], question: &Question) {
     );
 }
 
-/// A connection's two directions.
+/// The two directions of a connection.
 #[derive(Default)]
 struct State {
     input: Vec<u8>,
     read: usize,
     output: Vec<u8>,
-    /// Nothing more comes.
+    /// The client has closed its direction.
     is_over: bool,
 }
 

@@ -1,5 +1,5 @@
-//! A canonical path is its own canonical form, means what was sent, and under a path rule has none
-//! of what servers disagree about. The first byte says whether there is such a rule.
+//! A canonical path is its own canonical form and means the same as the input; with a path rule it has no part that
+//! servers interpret differently. The first byte says whether there is such a rule.
 
 use heddle_wire::http1::path::{Canonical, canonicalise};
 

@@ -1,4 +1,4 @@
-//! What is taken for a preface is written again as the same bytes, and more bytes after it change nothing.
+//! An accepted preface encodes to the same bytes, and bytes after it change nothing.
 
 use heddle_wire::preface::{MAX_PREFACE_BYTES, Preface};
 

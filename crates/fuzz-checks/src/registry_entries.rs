@@ -1,8 +1,8 @@
-//! Whatever stands in the registry, what is taken from it was written there under that very key with a lease, is right for
-//! itself, and is what a list of the same store says; and what is said of the rest can be shown on a terminal.
+//! For any registry content: each accepted entry was written under its own key with a lease, is valid on its own, and
+//! is also in a list of the same store; and the problems reported for the other entries can be displayed on a terminal.
 //!
-//! A line of the input is a change: `+` writes with a lease, `=` without one, `-` removes. The key follows up to a space,
-//! after what all keys begin with unless it has a slash in front, and then the value.
+//! A line of the input is a change: `+` writes with a lease, `=` writes without one, `-` removes. The key follows up to
+//! a space, and gets the providers' prefix unless it begins with a slash; then comes the value.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use heddle_compile::registered::{Layout, Providers, judge};
 use heddle_model::report::{Origin, Severity};
 use heddle_registry::fuzzing::View;
 
-/// What stands under a key: the value, and its lease.
+/// The content of a store: key to value and lease.
 type Store = BTreeMap<Vec<u8>, (Vec<u8>, i64)>;
 
 /// Checks one input.
@@ -62,7 +62,7 @@ pub fn check(data: &[u8]) {
     assert_eq!(listed.count(), right.count(), "a list is what is right");
 }
 
-/// Whether what stands under a key is a provider's, by each rule for itself.
+/// Whether a key, its value and its lease are valid, each checked separately.
 fn is_good(layout: &Layout, key: &[u8], value: &[u8], lease: i64) -> bool {
     let origin = Origin::etcd("a key");
     let known = layout.provider(key);

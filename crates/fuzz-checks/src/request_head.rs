@@ -1,5 +1,5 @@
-//! Whatever is accepted as a request head says the same to a naive reader, needs all of its bytes,
-//! and cannot be told apart from itself among other bytes.
+//! An accepted request head means the same to a naive parser, needs all of its bytes, and parses the same when other
+//! bytes follow.
 
 use crate::naive::{naive_fields, parsed_fields, split_lines};
 use heddle_wire::http1::{FieldKind, Framing, Limits, RequestHead, TargetForm};
@@ -62,7 +62,7 @@ pub fn check(data: &[u8]) {
         Framing::UntilClose => panic!("a request cannot end with its connection"),
     }
 
-    // Fewer bytes are never enough, and more make no difference.
+    // Fewer bytes are incomplete, and more bytes make no difference.
     let mut other = RequestHead::new();
     assert_eq!(other.parse(&data[..length], &LIMITS), Ok(Some(length)));
     for end in [length - 1, length - 2, length / 2, start + 1, start] {

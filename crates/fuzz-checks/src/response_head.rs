@@ -1,5 +1,5 @@
-//! Whatever is accepted as a response head says the same to a naive reader and needs all of its
-//! bytes. The first byte chooses the method that is answered.
+//! An accepted response head means the same to a naive parser, and needs all of its bytes. The first byte chooses the
+//! method of the request.
 
 use crate::naive::{naive_fields, parsed_fields, split_lines};
 use heddle_wire::http1::{Edits, Framing, Limits, Method, ResponseHead};
@@ -40,7 +40,7 @@ pub fn check(data: &[u8]) {
         );
     }
 
-    // What goes on parses to the same, unless our own field makes it exceed a limit.
+    // The forwarded head parses to the same, unless the added field exceeds a limit.
     if head.fields.len() == Limits::DEFAULT.max_fields {
         return;
     }

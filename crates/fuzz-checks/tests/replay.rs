@@ -1,11 +1,11 @@
-//! Every input that fuzzing has kept passes its check.
+//! Replays every input kept from fuzzing.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
-/// A test for each target, and their names.
+/// Defines a test for each target, and the list of targets.
 macro_rules! replayed {
     ($($target:ident)*) => {
         const TARGETS: &[&str] = &[$(stringify!($target)),*];
@@ -27,7 +27,7 @@ fn fuzz() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// The names of what is in a folder, without their endings.
+/// The file names in a folder, without extensions.
 fn stems(folder: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
     let stem = |path: PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into());

@@ -36,10 +36,10 @@ use self::status::StatusAnswer;
 use crate::order::Order;
 use crate::output::OutputFormat;
 
-/// Where a heddle says what it is, and how it is doing.
+/// Path of the status in the admin interface.
 const STATUS: &str = "/status";
 
-/// Prints a command's result. That the reader went away (`heddle status | head`) is no failure.
+/// Prints a command's result. A reader that closes the pipe (`heddle status | head`) is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -50,7 +50,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Gives each way in which a running process does not answer its exit code.
+/// Exit code for each reason why a running process did not answer.
 fn unanswered(error: ClientError) -> Failure {
     let exit = match error {
         ClientError::NotRunning(..)
@@ -64,7 +64,7 @@ fn unanswered(error: ClientError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// The same of a node, which may have a holder that does answer.
+/// Like [`unanswered`], for a node: if its proxy does not answer, its holder may.
 fn node_unanswered(error: ClientError, at: &Location, holder_socket: Option<PathBuf>) -> Failure {
     let seen_by_holder = holder::seen(&error, at, holder_socket);
     let failure = unanswered(error);
@@ -74,7 +74,7 @@ fn node_unanswered(error: ClientError, at: &Location, holder_socket: Option<Path
     }
 }
 
-/// Which process a command asks that any may be asked.
+/// Selects the process for commands that can ask a node or a control plane.
 #[derive(Debug, clap::Args)]
 struct At {
     /// The admin socket of the running heddle [default: as for `heddle up`, with --control as for
@@ -84,7 +84,7 @@ struct At {
     /// Ask the control plane
     #[arg(long)]
     control: bool,
-    /// Where the node's holder is asked if its proxy does not answer, as for `heddle node --holder-socket`
+    /// Socket of the node's holder, which is asked if the proxy does not answer, as for `heddle node --holder-socket`
     #[arg(long, value_name = "PATH", conflicts_with = "control")]
     holder_socket: Option<PathBuf>,
 }
@@ -98,8 +98,8 @@ impl At {
         }
     }
 
-    /// What `path` of its admin interface answers. If only a control plane is there, the error says so; and if one was
-    /// asked and a node answers, that is an error.
+    /// Gets `path` from the admin interface. If only a control plane runs here, the error says so; with `--control`, an
+    /// answer from a node is an error.
     fn get(&self, path: &str) -> Result<String, Failure> {
         let answer = self.get_of_any(path)?;
         if !self.control {
@@ -135,7 +135,7 @@ impl At {
     }
 }
 
-/// How a command asks a control plane.
+/// Flags of commands that talk to a control plane.
 #[derive(Debug, clap::Args)]
 struct Asked {
     /// The admin socket of the running control plane [default: as for `heddle control`]
@@ -147,13 +147,13 @@ struct Asked {
 }
 
 impl Asked {
-    /// Gives an order, and returns what came of it.
+    /// Sends an order and returns the answer.
     fn order<T: DeserializeOwned>(&self, order: &Order) -> Result<T, Failure> {
         let body = serde_json::to_string(order).context("the order has no text")?;
         let answer = admin::post(&Location::control(self.socket.clone()), "/order", &body);
-        // A token may be in it.
+        // It may contain a token.
         let answer = Zeroizing::new(answer.map_err(|error| match error {
-            // It says why, and what to do about it.
+            // The answer gives the reason and the remedy.
             ClientError::Status(400 | 404 | 409, why) => {
                 Failure::from(anyhow!("{}", why.trim_end()))
             }
@@ -163,7 +163,7 @@ impl Asked {
         Ok(understood.context("the answer is not understood: is it another version of heddle?")?)
     }
 
-    /// Prints what came of an order: as text, or as it is.
+    /// Prints the answer to an order: as text or as JSON.
     fn show<T: Serialize>(
         &self,
         answer: &T,

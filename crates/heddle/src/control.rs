@@ -7,7 +7,8 @@
 //!                                                 └─► SIGTERM ─► end calls ─► end
 //! ```
 //!
-//! What decides, signs and serves is `heddle_control`; here it gets a socket, a clock, TLS and an operator.
+//! Decisions, signing and serving are in `heddle_control`; this module adds the socket, clock, TLS and operators'
+//! orders.
 
 mod door;
 #[cfg(test)]
@@ -50,22 +51,21 @@ use door::Door;
 use keeper::AuthorityKeeper;
 use plane::{Plane, PlaneParts};
 
-/// Questions that may wait for the main loop.
+/// Capacity of the queue of questions to the main loop.
 const ASKS: usize = 32;
-/// Threads that shake hands and talk to nodes.
+/// Threads for TLS handshakes and calls of nodes.
 const THREADS: usize = 2;
-/// Threads that read and write the disk and make nodes' parts of the mesh.
+/// Threads for disk access and for computing each node's part of the mesh.
 const BLOCKING_THREADS: usize = 16;
-/// Descriptors that are kept for what is no node.
+/// Descriptors that are reserved for everything except nodes' connections.
 const RESERVED_DESCRIPTORS: u64 = 128;
-/// With fewer connections there is no point in serving: a few nodes, and one that joins.
+/// Fewest connections to start with: enough for a few nodes, and one that joins.
 const FEWEST_CONNECTIONS: u64 = 8;
 
 /// Serves nodes until a signal ends it.
 ///
 /// # Errors
-/// When something is missing that is needed from the start: the admin socket, the addresses, the
-/// authority, a valid configuration.
+/// When something is missing at the start: the admin socket, the addresses, the authority, a valid configuration.
 pub(crate) fn run(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -78,12 +78,13 @@ pub(crate) fn run(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
 async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let mut signals = Signals::new().context("cannot handle signals")?;
     let bounds = bounds()?;
-    // The path is given back when this function ends.
+    // The socket's path is removed when this function ends.
     let location = Location::control(settings.admin.socket.clone());
     let (_socket, admin) = start::admin_socket(start::claim(&location)?)?;
     let metrics = start::metrics_listener(settings.control.metrics)?;
     let (listener, listen) = node_listener(settings.control.listen)?;
-    // A root is made only when nothing else is in the way of serving: it is what people back up.
+    // The authority is opened last: a new root is created only when nothing else prevents serving, since operators back
+    // it up.
     let mut watcher = Watcher::with(dir, settings::options_by_node(&settings.mesh));
     let registry = Followed::start(settings).await?;
     if let Some(registry) = &registry {
@@ -142,7 +143,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
         tokio::select! {
             signal = signals.next() => match signal {
                 Signal::Stop => break,
-                // There is no access log here.
+                // A control plane has no access log.
                 Signal::Reopen => {}
             },
             Some((mesh, report)) = changes.recv() => plane.folder_changed(mesh, &report),
@@ -155,7 +156,7 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     tracing::info!("stopping: a second signal, half a second from now or later, stops at once");
     plane.drain();
     keeping.abort();
-    // The receiver is gone when it has ended by itself.
+    // The receiver is gone if serving has ended by itself.
     let _ended = stop.send(());
     loop {
         tokio::select! {
@@ -176,12 +177,14 @@ fn node_listener(at: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
         .context("nodes cannot be served: choose another address with --listen")?;
     let listener = TcpListener::from_std(listener).context("cannot use the listener for nodes")?;
     if !listen.ip().is_loopback() {
-        tracing::info!("{listen} is open to the network: who shows no certificate may only join");
+        tracing::info!(
+            "{listen} is open to the network: clients without a certificate can only join"
+        );
     }
     Ok((listener, listen))
 }
 
-/// The authority in its folder, and what an operator should know of it.
+/// Opens the authority, and logs its state for the operator.
 fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, Failure> {
     let now = UnixTime::since_unix_epoch(Duration::from_secs(clock.now()));
     let (domain, lives) = (
@@ -220,7 +223,7 @@ fn open(state: &Path, settings: &Settings, clock: &Clock) -> Result<Authority, F
     Ok(authority)
 }
 
-/// Tells nodes that come back where those are that have not yet: they may be reached all the same.
+/// Loads the addresses of nodes that have not reconnected yet, so that nodes that have can reach them all the same.
 fn remember(authority: &Authority, nodes: &Nodes, now: UnixTime) {
     for member in authority.welcome(now) {
         if let Some(address) = member.address {
@@ -229,7 +232,7 @@ fn remember(authority: &Authority, nodes: &Nodes, now: UnixTime) {
     }
 }
 
-/// The folder as it is now. At the start a mistake is refused: there is no last good state yet.
+/// Reads the folder for the first time. At the start, errors are fatal: there is no last good state yet.
 async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<(Option<Mesh>, Report), Failure> {
     let (mesh, report) = watcher.next().await;
     if mesh.is_some() {
@@ -241,14 +244,14 @@ async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<(Option<Mesh>, 
     Err(Failure::new(Exit::Refused, refused))
 }
 
-/// Watches the folder in a task of its own, so that a busy main loop never restarts a look.
+/// Watches the folder in a task of its own, so that a busy main loop never restarts a read of the folder.
 fn follow(mut watcher: Watcher) -> mpsc::Receiver<(Option<Mesh>, Report)> {
     let (sender, changes) = mpsc::channel(1);
     tokio::spawn(async move { while sender.send(watcher.next().await).await.is_ok() {} });
     changes
 }
 
-/// Serves in a task of its own, until told to stop or until it fails.
+/// Serves in a task of its own, until the returned sender is used or dropped, or serving fails.
 fn start_serving(
     server: ControlServer,
     listener: TcpListener,
@@ -260,7 +263,7 @@ fn start_serving(
             let door = Arc::clone(&door);
             async move { door.shake(stream, address).await }
         };
-        // Dropped or told, it is the same.
+        // Both a message and a dropped sender stop serving.
         let shutdown = async {
             let _dropped = stopped.await;
         };
@@ -279,13 +282,13 @@ fn ended_early(ended: Result<Result<(), String>, tokio::task::JoinError>) -> Fai
     anyhow!("nodes are not served any more: {why}").into()
 }
 
-/// The clock as the authority asks for it.
+/// Converts the clock to the form that `heddle_control` takes.
 fn at(clock: &Arc<Clock>) -> heddle_control::Clock {
     let clock = Arc::clone(clock);
     Arc::new(move || UnixTime::since_unix_epoch(Duration::from_secs(clock.now())))
 }
 
-/// As many connections as there may be descriptors for.
+/// Limits connections to the number of available descriptors.
 fn bounds() -> anyhow::Result<ServeBounds> {
     let usual = ServeBounds::default();
     let Some(descriptors) = getrlimit(Resource::Nofile).current else {

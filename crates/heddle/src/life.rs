@@ -1,11 +1,11 @@
-//! How long something should last, as people write it.
+//! Parses durations of command-line flags.
 
 use std::time::Duration;
 
-/// Reads `90s`, `15m`, `1h`, `30d`.
+/// Parses `90s`, `15m`, `1h` or `30d`.
 ///
 /// # Errors
-/// What is expected, for anything else.
+/// When the text is anything else; the message says what is expected.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let expected =
         || format!("`{text}` is no length of time, expected such as 90s, 15m, 1h or 30d");
@@ -18,7 +18,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         _ => return Err(expected()),
     };
     let digits = text.strip_suffix(unit).unwrap_or_default();
-    // A sign is no digit.
+    // `u64::parse` would accept a `+`.
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(expected());
     }

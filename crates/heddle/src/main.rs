@@ -1,10 +1,10 @@
 //! Heddle, a service mesh with one proxy per node.
 //!
-//! `main` reads the command line and finds the command; each command is a page in [`commands`], but for `heddle node`,
-//! which is [`heddle_node::command`]. What `heddle up` does after its first page is in [`up`], `heddle control` in
-//! [`control`], `heddle register` in [`register`].
+//! `main` parses the command line and runs the command. Each command has a module in [`commands`], except `heddle
+//! node`, which is [`heddle_node::command`]. The parts of `heddle up` beyond its command line are in [`up`], those of
+//! `heddle control` in [`control`], those of `heddle register` in [`register`].
 
-// They panic when no process reads: `exit::say` does not.
+// `print!` and `eprint!` panic when the reader has closed the pipe; `exit::say` does not.
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 mod cli;
@@ -27,13 +27,13 @@ use heddle_node::exit::ended;
 
 use cli::{Cli, Command};
 
-/// What its messages begin with.
+/// Prefix of error messages.
 const PROGRAM: &str = "heddle";
 
 fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
     let done = match Cli::parse().command {
-        // Its exit code may be that of another program.
+        // The exit code may be that of the command that it ran.
         Command::Register(args) => return ended(PROGRAM, commands::register::run(*args)),
         Command::Up(args) => commands::up::run(*args),
         Command::Node(args) => command::run(*args),

@@ -1,8 +1,7 @@
-//! What operators' commands ask of a control plane, and what it answers, both as JSON over the admin
-//! socket. Fields are only ever added.
+//! Orders of operators' commands to a control plane, and the answers, both as JSON over the admin socket. Fields are
+//! only ever added.
 //!
-//! Texts are checked by the control plane, so that a client that is not one of our commands is told the
-//! same.
+//! The control plane checks all values itself, so that a client other than our commands gets the same errors.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,41 +10,41 @@ use heddle_node::status::{ConfigStatus, RegistryStatus, UsageStatus};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// `POST /order`.
+/// Body of `POST /order`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Order {
-    /// Make a join token: [`TokenCreated`].
+    /// Create a join token. Answer: [`TokenCreated`].
     TokenCreate { node: String, life_s: u64 },
-    /// The tokens that were not used: a list of [`TokenStatus`].
+    /// List the unused tokens. Answer: a list of [`TokenStatus`].
     TokenList,
-    /// Take a token back: [`Changed`].
+    /// Revoke a token. Answer: [`Changed`].
     TokenRevoke { id: String },
-    /// Where the root stands: [`RootStatus`].
+    /// Get the state of the root. Answer: [`RootStatus`].
     RootStatus,
-    /// Begin a rotation, or go on with one: [`RootStatus`]. By force: whatever it waits for.
+    /// Begin or continue a rotation; `force` goes on without waiting for nodes. Answer: [`RootStatus`].
     RootRotate {
         force: bool,
         #[serde(default)]
         supplied: Option<SuppliedRoot>,
     },
-    /// Give a rotation up: [`RootStatus`].
+    /// Cancel a rotation. Answer: [`RootStatus`].
     RootCancel,
-    /// Refuse an identity or a certificate: [`DenyStatus`]. Without a time, for as long as makes sense.
+    /// Deny an identity or a certificate; without `until`, for the default time of its kind. Answer: [`DenyStatus`].
     DenyAdd {
         what: String,
         reason: String,
         until: Option<u64>,
     },
-    /// What is refused: a list of [`DenyStatus`].
+    /// List the deny-list. Answer: a list of [`DenyStatus`].
     DenyList,
-    /// Refuse it no longer: [`Changed`].
+    /// Remove an entry of the deny-list. Answer: [`Changed`].
     DenyRemove { what: String },
-    /// Sign a site's request, in PEM: [`SiteSigned`].
+    /// Sign a site's request, in PEM. Answer: [`SiteSigned`].
     SiteSign { request: String, life_s: u64 },
 }
 
-/// Where a root is that is not to be made. The files are read by the control plane: no key travels.
+/// Files of an operator's own root. The control plane reads them: the key is not sent over the socket.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SuppliedRoot {
@@ -55,18 +54,18 @@ pub(crate) struct SuppliedRoot {
     pub(crate) key: PathBuf,
 }
 
-/// A new join token. Its text is shown once, and cleared when this is dropped.
+/// A new join token. Its text is shown only once, and wiped from memory on drop.
 #[derive(Deserialize, Serialize)]
 pub(crate) struct TokenCreated {
     pub(crate) id: String,
     pub(crate) node: String,
-    /// When it cannot be used any more, in seconds since 1970.
+    /// Expiry, in seconds since 1970.
     pub(crate) expires: u64,
-    /// What the node is given.
+    /// Text of the token, for the node.
     pub(crate) token: Zeroizing<String>,
 }
 
-/// A join token that was not used.
+/// An unused join token. Times are in seconds since 1970.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct TokenStatus {
     pub(crate) id: String,
@@ -75,81 +74,81 @@ pub(crate) struct TokenStatus {
     pub(crate) expires: u64,
 }
 
-/// Whether there was something to change.
+/// Whether the order changed something.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Changed {
     pub(crate) changed: bool,
 }
 
-/// What is refused, and until when.
+/// An entry of the deny-list.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct DenyStatus {
     /// A SPIFFE id or a serial number.
     pub(crate) what: String,
     pub(crate) reason: String,
-    /// From when on it is not refused any more, in seconds since 1970.
+    /// Expiry of the entry, in seconds since 1970.
     pub(crate) until: u64,
 }
 
-/// What a site's authority starts from, besides its key.
+/// Files that a site's authority starts from, besides its key.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct SiteSigned {
-    /// What `intermediate.pem` holds.
+    /// Content of `intermediate.pem`.
     pub(crate) intermediate_pem: String,
-    /// What `root.pem` holds.
+    /// Content of `root.pem`.
     pub(crate) roots_pem: String,
     /// When the intermediate expires, in seconds since 1970.
     pub(crate) not_after: u64,
 }
 
-/// How far a rotation is.
+/// Stage of a rotation of roots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RootStage {
-    /// There is one root.
+    /// No rotation: one root is trusted.
     Steady,
-    /// Two are trusted, the old one signs.
+    /// Two roots are trusted, the old one signs.
     Begun,
-    /// Two are trusted, the new one signs.
+    /// Two roots are trusted, the new one signs.
     Switched,
 }
 
-/// Where the root stands.
+/// State of the root and of a rotation.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct RootStatus {
     pub(crate) stage: RootStage,
-    /// When the rotation under way began, in seconds since 1970; absent while there is none, and of one that
-    /// an older version began.
+    /// When the current rotation began, in seconds since 1970; absent without a rotation, and for one that an older
+    /// version began.
     #[serde(default)]
     pub(crate) began_at: Option<u64>,
     /// Only in the answer to [`Order::RootRotate`]: whether a rotation was under way before the order came.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) joined: bool,
-    /// Counts the bundles of roots.
+    /// Generation of the trust bundle.
     pub(crate) generation: u64,
-    /// SHA-256 of the root that signs, in DER, as a join token has it.
+    /// SHA-256 of the signing root's DER, as in a join token.
     pub(crate) sha256: String,
-    /// Whether it is a site, which signs with an intermediate.
+    /// Whether this authority is a site's, which signs with an intermediate.
     #[serde(default)]
     pub(crate) site: bool,
-    /// When what signs expires, in seconds since 1970.
+    /// Expiry of the signing certificate (root or intermediate), in seconds since 1970.
     pub(crate) expires: u64,
-    /// How many nodes there are that may hold a certificate and are not denied.
+    /// Number of nodes that may hold a certificate and are not denied.
     pub(crate) nodes: usize,
-    /// Those that have not confirmed this generation, and that a rotation waits for; none while there is none.
+    /// Nodes that a rotation waits for: they have not confirmed this generation. Empty without a rotation.
     pub(crate) waits_for: Vec<String>,
-    /// While there is no rotation: those that have not confirmed this generation since the control plane started.
+    /// Without a rotation: nodes that have not confirmed this generation since the control plane started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) unheard: Vec<String>,
-    /// When the last certificate of the old root expires; only while the new one signs.
+    /// Expiry of the last certificate that the old root signed; only while the new root signs.
     pub(crate) old_until: Option<u64>,
-    /// When the old root is dropped by itself: a little later.
+    /// When the old root is dropped automatically, a little after `old_until`.
     pub(crate) finish_from: Option<u64>,
-    /// What the control plane's clock shows, in seconds since 1970.
+    /// The control plane's time, in seconds since 1970.
     pub(crate) now: u64,
 }
 
-/// What a control plane says about itself: its answer to `GET /status`.
+/// A control plane's answer to `GET /status`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct ControlStatus {
     /// Always `control`: a node's status has no role.
@@ -160,47 +159,46 @@ pub(crate) struct ControlStatus {
     pub(crate) ready: bool,
     pub(crate) draining: bool,
     pub(crate) trust_domain: String,
-    /// Where nodes connect to.
+    /// Address at which nodes connect.
     pub(crate) listen: SocketAddr,
-    /// Where `/metrics` and `/ready` are served over TCP.
+    /// TCP address of `/metrics` and `/ready`, if they are served.
     pub(crate) metrics: Option<SocketAddr>,
     /// The folder of manifests.
     pub(crate) folder: PathBuf,
     /// The authority's folder.
     pub(crate) state: PathBuf,
     pub(crate) config: ConfigStatus,
-    /// Where providers register by themselves; absent where no registry is followed.
+    /// The registry that providers register in; absent where none is followed.
     #[serde(default)]
     pub(crate) registry: Option<RegistryStatus>,
-    /// Which run of the control plane counts the parts of the mesh, and how many there were.
+    /// Identifies this run of the control plane; `mesh_generation` counts within it.
     pub(crate) epoch: String,
     pub(crate) mesh_generation: u64,
     pub(crate) root: RootStatus,
-    /// Join tokens that were not used.
+    /// Number of unused join tokens.
     pub(crate) tokens: usize,
-    /// Entries of the deny-list, and which list it is.
+    /// Number of entries of the deny-list, whose generation is `deny_generation`.
     pub(crate) denied: usize,
     pub(crate) deny_generation: u64,
     pub(crate) nodes: Vec<NodeStatus>,
     pub(crate) usage: UsageStatus,
 }
 
-/// A node that is here, holds a certificate, or has workloads.
+/// A node that is connected, holds a certificate, or has workloads.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct NodeStatus {
     pub(crate) name: String,
-    /// Where other nodes reach it; absent while it is away.
+    /// Address at which other nodes reach it; absent while it is not connected.
     pub(crate) address: Option<SocketAddr>,
-    /// Where it says it is besides, over another connection: it has just moved, or two machines have its
-    /// identity.
+    /// Further addresses that it reported over other connections: it has just moved, or two machines use its identity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) also_at: Vec<SocketAddr>,
-    /// When its certificate expires, in seconds since 1970; absent when it holds none.
+    /// Expiry of its certificate, in seconds since 1970; absent when it holds none.
     pub(crate) certificate_until: Option<u64>,
-    /// The generations of the roots and of the deny-list that it has confirmed since this run began.
+    /// Generation of the trust bundle that it has confirmed during this run; `deny_list` is that of the deny-list.
     pub(crate) bundle: Option<u64>,
     pub(crate) deny_list: Option<u64>,
-    /// Workloads of the mesh that are on it.
+    /// Number of the mesh's workloads on this node.
     pub(crate) workloads: usize,
     /// Whether its identity is on the deny-list.
     pub(crate) denied: bool,

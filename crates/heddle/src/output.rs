@@ -1,4 +1,4 @@
-//! In which form results are printed.
+//! Output formats of commands.
 
 use clap::ValueEnum;
 

@@ -1,4 +1,4 @@
-//! `heddle register`: the life of one provider.
+//! `heddle register`: registers one provider and keeps it registered.
 //!
 //! ```text
 //!   start COMMAND ─► takes connections ─► registered ─┬─ signal ───► taken back ─► drain ─► SIGTERM ─► its end
@@ -6,8 +6,9 @@
 //!        └─ its end, signal┘ ─► end
 //! ```
 //!
-//! Without a command it begins and ends with being registered. The command is in a process group of its own, so
-//! that a terminal's Ctrl-C reaches us alone, and no request is sent to what is about to end.
+//! Without a command, only the registration remains of this. The command runs in a process group of its own, so that a
+//! terminal's Ctrl-C reaches only heddle: the registration is taken back before the command ends, so no request is sent
+//! to a program that is about to end.
 
 use std::ffi::OsString;
 use std::io;
@@ -29,17 +30,17 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-/// How often it is tried whether a command takes connections, and how long one try may take.
+/// Interval and timeout of attempts to connect to the command.
 const TRY_EVERY: Duration = Duration::from_millis(50);
 const TRY_FOR: Duration = Duration::from_secs(1);
-/// After so long it is said what is waited for.
+/// Time after which a warning names what is waited for.
 const SAY_AFTER: Duration = Duration::from_secs(5);
 
-/// What to register, and what to run.
+/// The provider to register, and the command to run.
 pub(crate) struct Plan {
     pub(crate) registration: Registration,
     pub(crate) address: SocketAddr,
-    /// The program and its arguments; empty when heddle does not run it.
+    /// Program and arguments; empty when heddle does not run the provider.
     pub(crate) command: Vec<OsString>,
     pub(crate) drain: Duration,
     pub(crate) at_once: bool,
@@ -60,7 +61,7 @@ pub(crate) fn run(plan: &Plan, settings: &Settings) -> Result<ExitCode, Failure>
     })
 }
 
-/// A command that was started, leader of its own process group.
+/// A running command that leads a process group of its own.
 struct Running {
     child: Child,
     group: Option<Pid>,
@@ -79,12 +80,12 @@ impl Running {
 
     fn signal(&self, signal: sys::Signal) {
         if let Some(group) = self.group {
-            // It may be gone.
+            // The group may be gone.
             let _gone = sys::kill_process_group(group, signal);
         }
     }
 
-    /// Waits for its end. Dropping the future loses nothing.
+    /// Waits for the command's end. Dropping the future loses nothing.
     async fn ended(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
@@ -95,11 +96,11 @@ struct Life {
     child: Option<Running>,
 }
 
-/// Why it is not waited any longer.
+/// Why a wait has ended.
 enum Over {
     /// The command has ended.
     Ended(ExitStatus),
-    /// A signal asks for it.
+    /// A stop signal came.
     Stop,
 }
 
@@ -120,7 +121,10 @@ impl Life {
                 true
             }
             Some(Kept::NotRevoked(why)) => {
-                tracing::error!(key, "etcd could not be told, it goes with its lease: {why}");
+                tracing::error!(
+                    key,
+                    "etcd could not be told, the registration ends with its lease: {why}"
+                );
                 false
             }
             Some(Kept::Refused(why)) => {
@@ -131,7 +135,7 @@ impl Life {
             }
             // A second signal.
             None => {
-                tracing::warn!(key, "stopped at once: it goes with its lease");
+                tracing::warn!(key, "stopped at once: the registration ends with its lease");
                 if let Some(child) = &self.child {
                     child.signal(sys::Signal::KILL);
                 }
@@ -146,7 +150,7 @@ impl Life {
         }
     }
 
-    /// Waits until the command takes connections; says what came instead.
+    /// Waits until the command accepts connections (`None`), or returns what ended the wait.
     async fn until_it_listens(&mut self, address: SocketAddr) -> Result<Option<Over>, Failure> {
         let listens = async {
             while !takes_connections(address).await {
@@ -179,15 +183,15 @@ impl Life {
         }
     }
 
-    /// Registered until something ends that. How the command ended, if it did, and what etcd says; nothing after
-    /// a second signal.
+    /// Keeps the provider registered until the command ends, a signal comes or etcd refuses. Returns the command's exit
+    /// status if it has ended, and the outcome at etcd (`None` after a second signal).
     async fn while_registered(
         &mut self,
         registration: &Registration,
     ) -> Result<(Option<ExitStatus>, Option<Kept>), Failure> {
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async {
-            // Dropped, it is over as well.
+            // A dropped sender ends the registration, too.
             let _dropped = stopped.await;
         };
         let key = registration.key();
@@ -208,7 +212,8 @@ impl Life {
         }
     }
 
-    /// Lets the command finish, ends it, and says how it ended. A signal shortens the first, another the second.
+    /// Waits for `drain`, sends SIGTERM, waits for the end, and returns the exit code. A signal ends the drain early;
+    /// another one kills the command.
     async fn stop(mut self, drain: Duration) -> Result<ExitCode, Failure> {
         tokio::select! {
             () = sleep(drain) => {}
@@ -232,7 +237,7 @@ impl Life {
     }
 }
 
-/// Waits for the end of the command; for ever, where there is none.
+/// Waits for the end of the command; without one, never resolves.
 async fn ended(child: &mut Option<Running>) -> Result<ExitStatus, Failure> {
     match child {
         Some(child) => Ok(child.ended().await.context("cannot wait for the command")?),
@@ -254,7 +259,7 @@ fn say(key: &str, news: &News) {
     }
 }
 
-/// The command's exit code, as a shell has it.
+/// The command's exit code, or 128 plus the signal's number, as in a shell.
 fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| Some(128 + status.signal()?));
     let code = code.and_then(|code| u8::try_from(code).ok());

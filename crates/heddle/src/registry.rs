@@ -1,4 +1,4 @@
-//! The registry as `heddle up` and `heddle control` follow it.
+//! Follows a registry for `heddle up` and `heddle control`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio::sync::watch;
 
 use crate::settings;
 
-/// How long the first state is waited for before the folder is served without.
+/// Longest wait for the registry's first state; after it, the folder is served without providers.
 const FIRST_WAIT: Duration = Duration::from_secs(3);
 
-/// Providers that are left out and named in the status.
+/// Most left-out providers that the status names.
 const MAX_LEFT_OUT: usize = 100;
 
 /// A registry that is followed.
@@ -28,11 +28,11 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// Follows the registry, if there is to be one. Its first state is waited for, so that a start of ours is no
-    /// time without providers; when etcd does not answer, the folder is served all the same.
+    /// Follows the registry, if one is configured. Waits for its first state, so that a restart does not serve without
+    /// providers; when etcd does not answer, the folder is served all the same.
     ///
     /// # Errors
-    /// When the settings are not those that were checked, or there is no thread.
+    /// When the settings were not checked, or a thread cannot be started.
     pub(crate) async fn start(settings: &Settings) -> Result<Option<Followed>, Failure> {
         let refused = |why: String| Failure::new(Exit::Refused, anyhow!("the registry: {why}"));
         let Some((access, layout)) = settings::registry(&settings.registry).map_err(refused)?
@@ -52,12 +52,12 @@ impl Followed {
         }))
     }
 
-    /// Who is registered, as it changes.
+    /// The registered providers, updated as they change.
     pub(crate) fn providers(&self) -> watch::Receiver<Arc<Providers>> {
         self.follower.providers()
     }
 
-    /// How it is reached, and what what is in it came to.
+    /// Status of the connection, and `tally`, the counts of the last compilation.
     pub(crate) fn status(&self, tally: &Tally) -> RegistryStatus {
         let seen = self.seen.borrow();
         let by_reason = tally.problems.iter();

@@ -1,14 +1,15 @@
-//! What reading a folder came to, said in the log and to a node.
+//! Logs the problems found in a folder of manifests.
 
 use heddle_model::report::{Report, Severity};
 use heddle_node::table::count;
 
-/// Logs what is wrong.
+/// Logs all problems.
 pub(crate) fn say(report: &Report) {
     say_new(report, &[]);
 }
 
-/// Logs what is wrong, but for what the registry had wrong before: that changes whenever a provider comes or goes.
+/// Logs all problems, except those of the registry that are also in `before`: a report is made whenever a provider
+/// comes or goes, and would repeat them each time.
 pub(crate) fn say_new(report: &Report, before: &[String]) {
     for problem in &report.problems {
         let is_registrys = problem.origin.is_registry();

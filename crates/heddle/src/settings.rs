@@ -1,4 +1,4 @@
-//! The settings of what no node has: manifests, the authority, a registry.
+//! Converts settings that no node uses: manifests, the authority, a registry.
 
 use heddle_authority::AuthoritySettings;
 use heddle_compile::registered::Layout;
@@ -9,7 +9,7 @@ use heddle_registry::{Access, Credentials, Tls};
 #[cfg(test)]
 mod tests;
 
-/// What compiling takes, for one node.
+/// Options for compiling a folder for a single node.
 pub(crate) fn options(mesh: &MeshSettings) -> Options {
     Options {
         trust_domain: mesh.trust_domain.clone(),
@@ -18,7 +18,7 @@ pub(crate) fn options(mesh: &MeshSettings) -> Options {
     }
 }
 
-/// The same for a control plane: each workload says which node it is on.
+/// Options for a control plane: each workload names its node.
 pub(crate) fn options_by_node(mesh: &MeshSettings) -> Options {
     Options {
         placement: Placement::ByNode,
@@ -26,7 +26,7 @@ pub(crate) fn options_by_node(mesh: &MeshSettings) -> Options {
     }
 }
 
-/// The lifetimes as the authority takes them.
+/// Certificate lifetimes in the authority's form.
 pub(crate) fn lifetimes(control: &Control) -> AuthoritySettings {
     AuthoritySettings {
         leaf_life: control.leaf_life(),
@@ -35,16 +35,16 @@ pub(crate) fn lifetimes(control: &Control) -> AuthoritySettings {
     }
 }
 
-/// How etcd is reached, and what all keys there begin with; `None` when there is no registry.
+/// Access to etcd, and the prefix of all keys there; `None` when no registry is configured.
 ///
 /// # Errors
-/// When the prefix is none: settings that were checked have one.
+/// When the prefix is invalid; checked settings have a valid one.
 pub(crate) fn registry(settings: &RegistrySettings) -> Result<Option<(Access, Layout)>, String> {
     let layout = Layout::parse(&settings.prefix).map_err(|error| error.to_string())?;
     Ok(access(settings).map(|access| (access, layout)))
 }
 
-/// Of a pair there are both, once settings were checked.
+/// Checked settings have either both parts of a pair (certificate and key, user and password) or none.
 fn access(settings: &RegistrySettings) -> Option<Access> {
     let is_followed = !settings.etcd.is_empty();
     let own = settings.certificate.clone().zip(settings.key.clone());

@@ -1,7 +1,7 @@
 //! `heddle up`: control plane and node proxy in one process.
 //!
-//! The mesh comes from the folder of manifests, and from the registry beside it if there is one: nothing is
-//! served before the folder could be read once, and a state of it that is wrong never replaces one that was right. The rest is
+//! The mesh comes from the folder of manifests, and from the registry if there is one. Nothing is served before the
+//! folder was read successfully once, and an invalid state of the folder never replaces a valid one. The rest is
 //! [`heddle_node::serving`].
 
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ use crate::{report, settings};
 /// Serves the folder until a signal ends it.
 ///
 /// # Errors
-/// When something is missing that is needed from the start: the admin socket, the metrics
-/// address, the access log, a valid configuration.
+/// When something is missing at the start: the admin socket, the metrics address, the access log, a valid
+/// configuration.
 pub(crate) fn run(dir: PathBuf, settings: Settings) -> Result<Exit, Failure> {
     serving::in_runtime(&settings.clone(), async |output| {
         serve(dir, settings, output).await
@@ -46,11 +46,11 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
     serving::serve(doors, settings, output, served).await
 }
 
-/// The folder, and the registry beside it, if there is one.
+/// The folder, and the registry if there is one.
 struct Source {
     watcher: Watcher,
     registry: Option<Arc<Followed>>,
-    /// What was wrong when it was read last.
+    /// Problems of the last read.
     problems: Vec<String>,
 }
 
@@ -68,8 +68,7 @@ impl Source {
         })
     }
 
-    /// The folder as it is now, with its warnings. At the start a mistake is refused: there is no
-    /// last good state yet.
+    /// Reads the folder for the first time. At the start, errors are fatal: there is no last good state yet.
     async fn first_mesh(&mut self, dir: &Path) -> Result<(Mesh, Findings), Failure> {
         let (mesh, report) = self.watcher.next().await;
         let errors = count(report.errors(), "error");
@@ -83,7 +82,7 @@ impl Source {
         }
     }
 
-    /// Watches the folder in a task of its own, so that a busy main loop never restarts a look.
+    /// Watches the folder in a task of its own, so that a busy main loop never restarts a read of the folder.
     fn follow(mut self) -> mpsc::Receiver<Change> {
         let (sender, changes) = mpsc::channel(1);
         tokio::spawn(async move {
@@ -98,7 +97,7 @@ impl Source {
         changes
     }
 
-    /// Says what is wrong, and has a node told what there is to say of it.
+    /// Logs the problems of a report, and converts it for the node.
     fn findings(&mut self, report: Report) -> Findings {
         report::say_new(&report, &self.problems);
         self.problems = report.problems.iter().map(ToString::to_string).collect();

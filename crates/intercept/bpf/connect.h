@@ -1,7 +1,7 @@
-// Outbound: what pods connect to.
+// Outbound connections and datagrams of pods.
 #pragma once
 
-// What hooks on addresses answer.
+// Return values of cgroup programs.
 #define REFUSE 0
 #define ALLOW 1
 
@@ -11,14 +11,15 @@ static __always_inline int refuse(void)
     return REFUSE;
 }
 
-// Questions to name servers, without which no program would find out that it is refused, and echo requests.
+// DNS queries, without which a program would not get as far as being refused, and ICMP.
 static __always_inline bool is_harmless(struct bpf_sock_addr *ctx)
 {
     return (ctx->protocol == IPPROTO_UDP && ctx->user_port == bpf_htons(DNS_PORT)) ||
            ctx->protocol == IPPROTO_ICMP || ctx->protocol == IPPROTO_ICMPV6;
 }
 
-// Datagrams, and whatever else is not TCP, are not carried. They may go where connections would not be refused.
+// Datagrams, and everything else that is not TCP, are not carried by the mesh. They may pass where a connection would
+// not be refused.
 static __always_inline bool datagram(struct bpf_sock_addr *ctx, __u64 netns, struct pod *pod,
                                      const struct address *to)
 {
@@ -67,7 +68,7 @@ static __always_inline enum decision decide(struct bpf_sock_addr *ctx, const str
     return DECIDED_REWRITE;
 
 untouched:
-    // What a socket that is used again was connected to before.
+    // A socket that is used again may still have the destination of its earlier connection.
     if (ctx->sk)
         bpf_sk_storage_delete(&destinations, ctx->sk);
     return DECIDED_ALLOW;
@@ -109,7 +110,7 @@ int connect6(struct bpf_sock_addr *ctx)
     case DECIDED_REWRITE:
         ctx->user_ip6[0] = 0;
         ctx->user_ip6[1] = 0;
-        // An IPv4 destination stays one: there may be no IPv6 in the pod.
+        // An IPv4 destination stays IPv4: the pod may have no IPv6.
         ctx->user_ip6[2] = is_v4(&to) ? bpf_htonl(0xffff) : 0;
         ctx->user_ip6[3] = is_v4(&to) ? bpf_htonl(0x7f000001) : bpf_htonl(1);
         ctx->user_port = outbound_port;
@@ -146,7 +147,7 @@ int sendmsg6(struct bpf_sock_addr *ctx)
     return send(ctx, &to);
 }
 
-// Asked for its peer, a rewritten socket names the one that the program meant.
+// getpeername() on a rewritten socket returns the destination that the program asked for.
 SEC("cgroup/getpeername4")
 int getpeername4(struct bpf_sock_addr *ctx)
 {

@@ -1,11 +1,11 @@
-// What is left when the holder is gone: pods that must not be heard unprotected stay silent. The guards come after
-// the programs that rewrite, see what those left as it was, and refuse it if it concerns the mesh. They are pinned,
-// and with them the tables that they read.
+// The guards, which remain when the holder is gone: pods whose fate is to be refused send and receive nothing
+// unprotected. The guards run after the programs that rewrite destinations. They refuse traffic to the mesh that was
+// not rewritten. They are pinned, together with the tables that they read.
 #pragma once
 
-// One guard for each hook, and one table that ends with the holder for each: the kernel empties such a table when no
-// process has it open any more, whatever keeps its programs (it takes some milliseconds for that). Datagrams pass while
-// the holder lives, because then the hooks before decide.
+// Each guard has a table of programs for a tail call. The kernel empties such a table some milliseconds after the
+// last process has closed it, even when a pinned program still uses it. So the tail call succeeds only while the
+// holder lives. Datagrams pass then, because the programs before have decided about them.
 #define ALIVE(name)                                  \
     struct {                                         \
         __uint(type, BPF_MAP_TYPE_PROG_ARRAY);       \
@@ -98,8 +98,8 @@ int yield_sendmsg6(struct bpf_sock_addr *ctx)
     return ALLOW;
 }
 
-// In the namespace of each guarded pod. Where several programs are attached, a socket that one of them chose wins
-// over a drop, so that this one drops what `arrive` did not choose.
+// Attached to the namespace of each guarded pod. When several programs are attached, a socket chosen by one of them
+// wins over a drop by another. So this one drops connections for which `arrive` has not chosen a socket.
 SEC("sk_lookup/guard_arrive")
 int guard_arrive(struct bpf_sk_lookup *ctx)
 {
@@ -109,12 +109,12 @@ int guard_arrive(struct bpf_sk_lookup *ctx)
     ADDRESS(&to, ctx, local);
     if (is_from_within(ctx, &to))
         return SK_PASS;
-    // Of an interface's own making, or come since the holder went, if not a moment before.
+    // A link-local address, or one that was added after the holder ended or a moment before.
     __u64 *netns = bpf_map_lookup_elem(&addresses, &to);
     if (!netns)
         return SK_DROP;
-    // Asked here and not only by being attached: who is no longer guarded is so at once, while the kernel takes its
-    // time to detach.
+    // Check the flag, too: a pod whose guard was removed must be reachable at once, while the kernel takes its time
+    // to detach this program.
     struct pod *pod = bpf_map_lookup_elem(&pods, netns);
     if (!pod || !(pod->flags & POD_GUARDED) || is_among(pod->inbound, pod->inbound_ranges, ctx->local_port))
         return SK_PASS;

@@ -1,12 +1,12 @@
-// How an original destination gets from the client's socket to the one that the listener makes for it: through
-// `handshakes`, where it stands from the client's SYN to the listener's last ACK, or the client's end.
+// Carries the original destination from the client's socket to the listener's socket for the same connection. It is
+// kept in `handshakes` from the client's SYN until the listener gets the last ACK, or the client's socket is closed.
 #pragma once
 
-// States of a connection, as the kernel counts them.
+// TCP states as numbered by the kernel.
 #define TCP_CONNECTED 1
 #define TCP_CLOSED 7
 
-// The program that removes an entry counts it, so that none is counted twice.
+// Removes an entry. Only the program whose delete succeeds lowers the counters, so that no entry is counted twice.
 static __always_inline void forget(struct handshake *key, __u32 pod)
 {
     if (bpf_map_delete_elem(&handshakes, key))
@@ -33,10 +33,10 @@ static __always_inline void begin(struct bpf_sock_ops *ctx)
     __u32 *all = all_handshakes();
     if (!all)
         return;
-    // A pod that was released a moment ago is counted no more.
+    // A pod that was released a moment ago has no counter of its own any more.
     bool is_counted = pending && pending->id == destination->pod;
     __u32 count = is_counted ? __sync_fetch_and_add(&pending->count, 1) : 0;
-    // Without an entry the listener's side finds no destination, and its proxy refuses.
+    // Without an entry the listener's socket has no original destination, and the proxy refuses the connection.
     if (!has_room(count, __sync_fetch_and_add(all, 1)) ||
         bpf_map_update_elem(&handshakes, &key, destination, BPF_NOEXIST)) {
         __sync_fetch_and_sub(all, 1);
@@ -59,7 +59,7 @@ static __always_inline void end(struct bpf_sock_ops *ctx)
         forget(&key, destination->pod);
 }
 
-// At the pods' cgroup.
+// Attached to the pods' cgroup.
 SEC("sockops")
 int client(struct bpf_sock_ops *ctx)
 {
@@ -74,23 +74,23 @@ int client(struct bpf_sock_ops *ctx)
     return 1;
 }
 
-// The proxy calls a pod's program from within the pod. Where it does so with another's address, the kernel says of
-// its first packet that it came from the network, so that who looks at what arrives has to be told.
+// Records connections of the proxy to a pod's program, made inside the pod from the address of another host. The
+// first packet of such a connection looks like one from the network, so `arrive` finds it in `visits`.
 static __always_inline void visit(struct bpf_sock_ops *ctx, bool is_beginning)
 {
     __u64 netns = bpf_get_netns_cookie(ctx);
     struct visit visit = {.port = ctx->local_port, .to_port = bpf_ntohl(ctx->remote_port)};
     __u8 yes = 1;
     ADDRESS(&visit.to, ctx, remote);
-    // The compiler must not read two words of the context at once: the kernel refuses that.
+    // The compiler must not merge two reads of words of the context: the verifier refuses that.
     __asm__ volatile("" : : : "memory");
     ADDRESS(&visit.from, ctx, local);
-    // Only sockets that began a visit are told of their end, and it ends whatever addresses the pod has by then: what
-    // stayed here would let a stranger in who has the same ones.
+    // Only sockets that added an entry get the state callback. The entry is removed whatever addresses the pod has by
+    // then: a stale entry would let in a stranger with the same address and port.
     if (!is_beginning)
         bpf_map_delete_elem(&visits, &visit);
     else if (is_own(netns, &visit.to) && !is_own(netns, &visit.from)) {
-        // Without an entry it is steered like what comes from the network.
+        // Without an entry it is steered like a connection from the network.
         if (bpf_map_update_elem(&visits, &visit, &yes, BPF_ANY))
             count_full(FULL_VISITS);
         else
@@ -98,7 +98,7 @@ static __always_inline void visit(struct bpf_sock_ops *ctx, bool is_beginning)
     }
 }
 
-// A rewritten connection has reached its listener.
+// A rewritten connection is established at its listener: moves the original destination to the new socket.
 static __always_inline void arrived(struct bpf_sock_ops *ctx)
 {
     struct address here;
@@ -120,7 +120,7 @@ static __always_inline void arrived(struct bpf_sock_ops *ctx)
     forget(&key, original.pod);
 }
 
-// At the holder's cgroup, to which its sockets belong and those that its listeners accept.
+// Attached to the holder's cgroup, to which its sockets belong, including those that its listeners accept.
 SEC("sockops")
 int server(struct bpf_sock_ops *ctx)
 {

@@ -1,4 +1,4 @@
-// Inbound: connections that arrive in a pod's network namespace.
+// Inbound connections, which arrive in a pod's network namespace.
 #pragma once
 
 #define LOOPBACK_IFINDEX 1
@@ -9,9 +9,9 @@ static __always_inline bool is_same(const struct address *a, const struct addres
            a->words[3] == b->words[3];
 }
 
-// What the pod says to itself, and what the proxy says to it. Both travel over lo, but what arrives at an address of
-// another interface may be said to have come in there, hence four questions. The last is for a pod with several
-// addresses, which calls one of them by another: who is not the pod cannot, since the answer would not reach him.
+// Whether the connection comes from the pod itself, or from the proxy inside it. Both use lo, but for an address of
+// another interface the kernel may report that interface, hence four checks. The last one is for a pod that connects
+// from one of its addresses to another: a spoofed source from outside is useless, since the reply would not reach it.
 static __always_inline bool is_from_within(struct bpf_sk_lookup *ctx, const struct address *to)
 {
     struct visit visit = {.to = *to, .port = bpf_ntohs(ctx->remote_port), .to_port = ctx->local_port};
@@ -23,7 +23,7 @@ static __always_inline bool is_from_within(struct bpf_sk_lookup *ctx, const stru
     return here && is_own(*here, &visit.from);
 }
 
-// Addresses that no table has, since every interface makes its own.
+// Link-local addresses are in no table, since every interface generates its own.
 static __always_inline bool is_link_local(const struct address *to)
 {
     if (is_v4(to))
@@ -40,12 +40,12 @@ int arrive(struct bpf_sk_lookup *ctx)
     ADDRESS(&to, ctx, local);
     if (is_from_within(ctx, &to))
         return SK_PASS;
-    // This is a pod's namespace: an unknown address came a moment ago, and is followed a moment later;
-    // or it cannot be, and then it is not known what holds for it.
+    // This is a pod's namespace. An unknown address was either added a moment ago, and the holder is about to
+    // record it; or it cannot be recorded, and then it is not known which rules apply to it.
     __u64 *netns = bpf_map_lookup_elem(&addresses, &to);
     if (!netns)
         return is_link_local(&to) ? SK_PASS : SK_DROP;
-    // One that was released has its addresses until this program is gone from its namespace.
+    // A released pod keeps its addresses in the table until this program is detached from its namespace.
     struct pod *pod = bpf_map_lookup_elem(&pods, netns);
     if (!pod || is_among(pod->inbound, pod->inbound_ranges, ctx->local_port))
         return SK_PASS;
@@ -54,7 +54,7 @@ int arrive(struct bpf_sk_lookup *ctx)
     struct bpf_sock *listener = bpf_map_lookup_elem(&listeners, netns);
     if (!listener)
         return SK_DROP;
-    // Another program of the namespace may have chosen before; what the mesh says goes.
+    // Another program in the namespace may have chosen a socket before: replace it.
     long failed = bpf_sk_assign(ctx, listener, BPF_SK_LOOKUP_F_REPLACE);
     bpf_sk_release(listener);
     return failed ? SK_DROP : SK_PASS;

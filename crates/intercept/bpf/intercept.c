@@ -1,7 +1,7 @@
-// What the kernel does for intercepted pods. One object; each header is one matter.
+// The BPF programs for intercepted pods. One object file; each header covers one topic.
 //
-// Nothing here is trusted more than a pod's network namespace: the namespace's cookie, which the kernel
-// gives once and never again, is the key of everything that is known about a pod.
+// The identity of a pod is its network namespace: the key of everything that is known about a pod is the
+// namespace's cookie, which the kernel never reuses.
 #include <linux/bpf.h>
 #include <linux/in.h>
 #include <linux/in6.h>

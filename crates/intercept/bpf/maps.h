@@ -1,5 +1,5 @@
-// The tables. Entries are allocated when they are there, but of hash tables the kernel allocates 16 bytes for each
-// entry that there may be: hence no more than a node can need.
+// The tables. Entries are allocated on demand, but for a hash table the kernel allocates 16 bytes for each possible
+// entry in advance. So the limits are not higher than a node can need.
 #pragma once
 
 struct {
@@ -10,7 +10,7 @@ struct {
     __type(value, struct pod);
 } pods SEC(".maps");
 
-// Apart from `pods`, whose entries are replaced as a whole while connections come and go.
+// Separate from `pods`, whose entries are replaced as a whole while connections are counted.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -19,7 +19,7 @@ struct {
     __type(value, struct pending);
 } pendings SEC(".maps");
 
-// Whose an address is: the netns cookie of a pod that is enrolled, or was a moment ago.
+// The netns cookie of the pod that has an address. The pod is enrolled, or was released a moment ago.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -36,7 +36,7 @@ struct {
     __type(value, __u32);
 } listeners SEC(".maps");
 
-// What belongs to the mesh (1) and what does not (0); and per pod what is left alone. The longest prefix wins.
+// Networks inside the mesh (1) and outside (0), and the excluded networks of each pod (1). The longest prefix wins.
 struct {
     __uint(type, BPF_MAP_TYPE_LPM_TRIE);
     __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -45,7 +45,7 @@ struct {
     __type(value, __u8);
 } networks SEC(".maps");
 
-// One number: pods with another one are not served by any proxy.
+// The current epoch. No proxy serves pods with another epoch.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -53,7 +53,7 @@ struct {
     __type(value, __u32);
 } epoch SEC(".maps");
 
-// Rewritten connections between the client's first packet and the listener's socket.
+// Rewritten connections, from the client's SYN until the listener has a socket for them.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -62,7 +62,7 @@ struct {
     __type(value, struct destination);
 } handshakes SEC(".maps");
 
-// One number: how many they are, a little more while one is tried.
+// The number of entries in `handshakes`; slightly higher while one is being added.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -70,7 +70,7 @@ struct {
     __type(value, __u32);
 } crowd SEC(".maps");
 
-// How often a table had no room for a connection, by `enum full_table`.
+// How often a table was full when a connection needed an entry, by `enum full_table`.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, FULL_TABLES);
@@ -78,7 +78,8 @@ struct {
     __type(value, __u64);
 } full SEC(".maps");
 
-// Of a client's socket and of the socket that the listener made for it. Goes with the socket.
+// The original destination, stored with a client's socket and with the listener's socket for the same connection. It
+// is freed with the socket.
 struct {
     __uint(type, BPF_MAP_TYPE_SK_STORAGE);
     __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -86,7 +87,7 @@ struct {
     __type(value, struct destination);
 } destinations SEC(".maps");
 
-// Of the proxy, until they are established.
+// Connections of the proxy to pods' programs, until they are established.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(map_flags, BPF_F_NO_PREALLOC);

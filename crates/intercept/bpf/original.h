@@ -1,5 +1,5 @@
-// The question after the original destination, in the words of a redirecting firewall: a program that asks
-// need not know who rewrote.
+// Answers the socket option for the original destination like netfilter does: the program that asks need not
+// know what redirected the connection.
 #pragma once
 
 #define SOL_IP 0
@@ -25,7 +25,7 @@ struct answer6 {
 SEC("cgroup/getsockopt")
 int original(struct bpf_sockopt *ctx)
 {
-    // More than a page does not reach us, and is passed on as it is only when we say so.
+    // The kernel gives us at most a page of a longer option value. Setting `optlen` to 0 leaves the value unchanged.
     if (ctx->optlen > PAGE)
         ctx->optlen = 0;
     if (ctx->optname != ORIGINAL_DST || (ctx->level != SOL_IP && ctx->level != SOL_IPV6) || !ctx->sk)
@@ -33,10 +33,10 @@ int original(struct bpf_sockopt *ctx)
     struct destination *destination = bpf_sk_storage_get(&destinations, ctx->sk, 0, 0);
     if (!destination)
         return 1;
-    // Each family answers at its own level only.
+    // Each address family is reported at its own level only.
     if (is_v4(&destination->address) != (ctx->level == SOL_IP))
         return 1;
-    // Read once for both: see READ.
+    // Read once for both branches, see READ.
     void *start = ctx->optval;
     void *end = ctx->optval_end;
     asm volatile("" : "+r"(start), "+r"(end));

@@ -1,11 +1,11 @@
-// Packets, for what the hooks on addresses do not see: what is sent by a socket that was connected before, and what
-// arrives for one. Where there is `tcx` (6.6), at the interfaces of each guarded pod: what the mesh carries goes over
-// its lo and does not come by. Elsewhere at the pods' cgroup, where every packet of every pod does: nearly all are
-// TCP's, for which it is over after one look at a byte.
+// Programs for packets, which see what the socket address hooks do not: datagrams that are sent by a socket connected
+// earlier, and datagrams that arrive. On kernels with `tcx` (6.6) they are attached to the interfaces of each guarded
+// pod, and do not see traffic carried by the mesh, which uses the pod's lo. On older kernels they are attached to the
+// pods' cgroup and see every packet of every pod; nearly all are TCP, which passes after a check of one byte.
 #pragma once
 
-// Whether this kernel tells in which namespace a packet's socket is (6.15). Set when programs are loaded. Elsewhere a
-// pod is known by its addresses.
+// Whether this kernel can tell the namespace of a packet's socket (6.15). Set when the programs are loaded. Without
+// it, pods are identified by their addresses.
 const volatile bool knows_netns = true;
 
 #define HEAD4 20
@@ -14,7 +14,7 @@ const volatile bool knows_netns = true;
 
 #define DROP 0
 
-// What programs at interfaces answer: the next one decides, or the packet is dropped.
+// Return values of programs at interfaces: run the next program, or drop the packet.
 #define TCX_NEXT -1
 #define TCX_DROP 2
 
@@ -29,7 +29,7 @@ struct packet {
     __u8 protocol;
 };
 
-// Who has asked which name server, and from which port: what comes from there is for him.
+// A DNS query: pod, name server and source port. Datagrams that match it in the other direction are responses.
 struct question {
     __u64 netns;
     struct address server;
@@ -44,22 +44,22 @@ struct {
     __type(value, __u8);
 } questions SEC(".maps");
 
-// The programs that decide while there is a holder.
+// The programs that decide while the holder lives.
 ALIVE(alive_egress);
 ALIVE(alive_ingress);
 ALIVE(alive_link_egress);
 ALIVE(alive_link_ingress);
 
-// Whatever is before the network's header, which differs from hook to hook.
+// Loads from the network header on: the bytes before it differ from hook to hook.
 #define LOAD(skb, at, to, size) bpf_skb_load_bytes_relative(skb, at, to, size, BPF_HDR_START_NET)
 
-// Connections are decided on when they are made, and messages about errors tell no program anything.
+// TCP is decided when the connection is made, and ICMP carries no data of programs.
 static __always_inline bool is_decided_elsewhere(__u8 protocol)
 {
     return protocol == IPPROTO_TCP || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6;
 }
 
-// At the cgroup.
+// Fast check for programs at the cgroup, whose packet data begins at the network header.
 static __always_inline bool is_left_alone(struct __sk_buff *skb)
 {
     __u8 *head = (void *)(long)skb->data;
@@ -69,7 +69,7 @@ static __always_inline bool is_left_alone(struct __sk_buff *skb)
     return is_decided_elsewhere(protocol);
 }
 
-// Where ports are, or 0 where there are none.
+// Offset of the ports, or 0 in a fragment without them.
 static __always_inline __u32 ports_at4(const __u8 *head)
 {
     return (head[6] << 8 | head[7]) & FRAGMENT_OFFSET ? 0 : (head[0] & 15) * 4;
@@ -114,7 +114,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, bool is_leaving, 
     return true;
 }
 
-// What arrives at an interface has no socket yet.
+// The pod of a packet. A packet that arrives at an interface has no socket yet, so it is identified by its address.
 static __always_inline __u64 netns_of(struct __sk_buff *skb, const struct packet *packet, bool has_socket)
 {
     if (knows_netns && has_socket && skb->sk)
@@ -123,7 +123,7 @@ static __always_inline __u64 netns_of(struct __sk_buff *skb, const struct packet
     return netns ? *netns : 0;
 }
 
-// A question to a name server passes, and its answer. Who has not asked is not answered, whatever port that comes from.
+// DNS queries pass, and so do their responses. Other datagrams from port 53 are not responses.
 static __always_inline bool is_of_name_server(__u64 netns, const struct packet *packet, bool is_leaving)
 {
     if (packet->protocol != IPPROTO_UDP || packet->remote_port != DNS_PORT)
@@ -150,7 +150,7 @@ static __always_inline int judge(struct __sk_buff *skb, bool is_leaving, bool is
     bool may_pass = is_held ? is_served(pod) || pod->fate == FATE_PASS : !(pod->flags & POD_GUARDED);
     if (may_pass || (has_socket && own_cgroup && bpf_skb_cgroup_id(skb) == own_cgroup))
         return ALLOW;
-    // What is said to a port that is left alone is answered from there.
+    // Traffic to and from an excluded inbound port passes.
     if (is_among(pod->inbound, pod->inbound_ranges, packet.local_port))
         return ALLOW;
     return is_concerned(netns, pod, &packet.remote, packet.remote_port) ? DROP : ALLOW;
@@ -188,7 +188,7 @@ int guard_ingress(struct __sk_buff *skb)
 
 static __always_inline int at_link(struct __sk_buff *skb, bool is_leaving, bool is_held)
 {
-    // Neighbours that look for each other, say.
+    // Neither IPv4 nor IPv6, for example ARP.
     if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
         return TCX_NEXT;
     return judge(skb, is_leaving, is_held, true) == ALLOW ? TCX_NEXT : TCX_DROP;

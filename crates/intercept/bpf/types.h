@@ -1,23 +1,23 @@
-// What the maps hold. `src/hooks/layout.rs` writes the same bytes: change both.
+// Keys and values of the maps. `src/hooks/layout.rs` writes the same bytes: change both.
 #pragma once
 
-// Ranges of ports that a pod can except, in each direction.
+// Limit of excluded port ranges of a pod, in each direction.
 #define MAX_PORT_RANGES 16
-// Connections that may be in their handshake at once: of one pod, and of all of them. Once half of the table is used, a
-// pod may have only so many as every one could have in the other half (there are MAX_PODS at most): whatever others do,
-// it finds room for those.
+// Limits of connections in their handshake: of one pod, and of all pods together. Once half of the table is in use,
+// the limit of a pod becomes MIN_HANDSHAKES, its equal share of the other half (there are MAX_PODS pods at most). So
+// a pod always finds room for that many, whatever other pods do.
 #define MAX_HANDSHAKES 1024
 #define MAX_ALL_HANDSHAKES 32768
 #define MAX_PODS 4096
 #define MIN_HANDSHAKES (MAX_ALL_HANDSHAKES / 2 / MAX_PODS)
 
-// An IPv6 address; IPv4 as ::ffff:a.b.c.d, so that every table has one form.
+// An IPv6 address; IPv4 as ::ffff:a.b.c.d, so that all tables use one form.
 struct address {
     __u32 words[4]; // network order
 };
 
 struct port_range {
-    __u16 first; // host order, both ends belong to it
+    __u16 first; // host order; both ends are included
     __u16 last;
 };
 
@@ -27,17 +27,17 @@ enum fate {
 };
 
 enum pod_flags {
-    // What the guards refuse once nothing rewrites it any more.
+    // The guards refuse its traffic once the programs that rewrite are gone.
     POD_GUARDED = 1,
-    // It has networks of its own that are left alone.
+    // It has excluded networks.
     POD_NETWORKS = 2,
 };
 
-// By netns cookie.
+// Value of `pods`.
 struct pod {
     __u32 id;
-    __u32 epoch; // steered while this is the epoch of now
-    __u32 fate;  // what happens otherwise
+    __u32 epoch; // its connections are steered while this equals the current epoch
+    __u32 fate;  // what happens to its traffic otherwise
     __u16 outbound_port; // of the listener in the pod's namespace, network order
     __u8 flags;
     __u8 inbound_ranges;
@@ -47,13 +47,14 @@ struct pod {
     struct port_range outbound[MAX_PORT_RANGES];
 };
 
-// How many connections of a pod are in `handshakes`, by netns cookie.
+// Value of `pendings`: the number of entries of a pod in `handshakes`.
 struct pending {
     __u32 id; // of the pod
     __u32 count;
 };
 
-// Of the mesh (pod 0) or of one pod. Prefix lengths count from the pod on: 32 more than of an IPv6 network.
+// A network of the mesh (pod 0), or one excluded by a pod. The prefix length includes the 32 bits of `pod`, so it is
+// 32 more than that of the IPv6 network.
 struct network {
     __u32 prefix;
     __u32 pod;
@@ -67,7 +68,7 @@ struct handshake {
     __u16 reserved[3];
 };
 
-// Where a connection was going before it was rewritten.
+// The original destination of a rewritten connection.
 struct destination {
     struct address address;
     __u16 port; // network order
@@ -75,14 +76,14 @@ struct destination {
     __u32 pod;
 };
 
-// The tables that connections need room in.
+// Tables in which a connection needs an entry; indexes of `full`.
 enum full_table {
-    FULL_HANDSHAKES, // or the pod's share of it
+    FULL_HANDSHAKES, // the table, or the pod's share of it, is full
     FULL_VISITS,
     FULL_TABLES,
 };
 
-// A connection that the proxy opens to a pod's program from within, with the address of the program's client.
+// A connection of the proxy to a pod's program, made inside the pod from the address of the program's client.
 struct visit {
     struct address to;
     struct address from;

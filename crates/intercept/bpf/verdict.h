@@ -1,4 +1,5 @@
-// Which pod a connection concerns. Asked by the hooks that rewrite and, once those are gone, by the guards.
+// Decides whether a pod's traffic is to be intercepted. Used by the programs that rewrite, and by the guards that
+// remain when those are gone.
 #pragma once
 
 #define AF_INET 2
@@ -6,11 +7,11 @@
 #define DNS_PORT 53
 #define ECONNREFUSED 111
 
-// The cgroup of the holder and its proxy, in case it lies below that of the pods. Set when it is loaded.
+// The cgroup of the holder and its proxy, in case it is below that of the pods. Set when the programs are loaded.
 const volatile __u64 own_cgroup = 0;
 
-// Reads a field of a context here and now. A compiler makes one read of two families' where it can, at an offset
-// that it computes, which the kernel refuses.
+// Reads a field of a context exactly here. Otherwise the compiler merges the reads for both address families into one
+// at a computed offset, which the verifier refuses.
 #define READ(field)                     \
     ({                                  \
         __u32 value = (field);          \
@@ -26,7 +27,7 @@ static __always_inline void mapped(struct address *to, __u32 v4)
     to->words[3] = v4;
 }
 
-// The address of one end (`local` or `remote`) of what a context is about, whichever kind of context it is.
+// Stores the address of one end (`local` or `remote`) of a context, for all types of contexts that have these fields.
 #define ADDRESS(to, ctx, end)                              \
     do {                                                   \
         struct address *address = (to);                    \
@@ -53,7 +54,7 @@ static __always_inline bool is_loopback(const struct address *address)
            address->words[3] == bpf_htonl(1);
 }
 
-// The address that means "here" when a program connects to it.
+// The unspecified address, which means this host when a program connects to it.
 static __always_inline bool is_unspecified(const struct address *address)
 {
     return (is_v4(address) || address->words[2] == 0) && address->words[0] == 0 &&
@@ -77,20 +78,20 @@ static __always_inline bool is_among(const struct port_range *ranges, __u8 count
     return false;
 }
 
-// How many connections are in their handshake.
+// Counter of the connections in their handshake.
 static __always_inline __u32 *all_handshakes(void)
 {
     __u32 zero = 0;
     return bpf_map_lookup_elem(&crowd, &zero);
 }
 
-// Whether a pod with that many in their handshake may have one more, when there are so many in all.
+// Whether a pod with `count` connections in their handshake may have one more, when all pods together have `all`.
 static __always_inline bool has_room(__u32 count, __u32 all)
 {
     return count < (all < MAX_ALL_HANDSHAKES / 2 ? MAX_HANDSHAKES : MIN_HANDSHAKES);
 }
 
-// A table had no room for a connection.
+// Counts that a table was full.
 static __always_inline void count_full(__u32 table)
 {
     __u64 *count = bpf_map_lookup_elem(&full, &table);
@@ -105,7 +106,7 @@ static __always_inline bool is_served(const struct pod *pod)
     return now && *now == pod->epoch;
 }
 
-// Whether what a pod sends there is the mesh's business. `port` in host order.
+// Whether traffic of a pod to this destination belongs to the mesh. `port` is in host order.
 static __always_inline bool is_concerned(__u64 netns, const struct pod *pod, const struct address *to,
                                          __u16 port)
 {

@@ -1,4 +1,4 @@
-//! The control group (v2) of this process: see cgroups(7).
+//! Finds the control group (v2) of this process, see cgroups(7).
 
 use std::fs;
 use std::io;
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 #[cfg(test)]
 mod tests;
 
-/// What we call a group that we make for ourselves.
+/// Name prefix of a group that we create for ourselves.
 const OURS: &str = "heddle-holder";
 
-/// The control group of this process. One that is in the root group, to which nothing may be attached without
-/// concerning every process, gets one of its own, `heddle-holder-PID`, beneath it.
+/// Returns the control group of this process. A process in the root group is first moved to a new group
+/// `heddle-holder-PID` beneath it, because programs attached to the root group would apply to every process.
 ///
 /// # Errors
-/// When there is no control group file system of version 2, or no group can be made.
+/// When no control group file system of version 2 is mounted, or no group can be created.
 pub fn own() -> io::Result<PathBuf> {
     let (root, at) = mounted()?;
     let groups = fs::read_to_string("/proc/self/cgroup")?;
@@ -23,7 +23,7 @@ pub fn own() -> io::Result<PathBuf> {
         .find_map(|line| line.strip_prefix("0::"))
         .ok_or_else(|| io::Error::other("this process is in no control group of version 2"))?;
     let own = beneath(&at, &root, path);
-    // The root group is the only one without a type.
+    // Only the root group has no file `cgroup.type`.
     if own.join("cgroup.type").exists() {
         return Ok(own);
     }
@@ -36,7 +36,7 @@ pub fn own() -> io::Result<PathBuf> {
     Ok(made)
 }
 
-/// Which group of the hierarchy is mounted, and where.
+/// Returns which group of the hierarchy is mounted, and the mount point.
 pub(crate) fn mounted() -> io::Result<(PathBuf, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     mount(&mounts).ok_or_else(|| {
@@ -46,7 +46,7 @@ pub(crate) fn mounted() -> io::Result<(PathBuf, PathBuf)> {
     })
 }
 
-/// What of the hierarchy is mounted, and where, from the text of `/proc/self/mountinfo`.
+/// Reads the mounted group and the mount point from the text of `/proc/self/mountinfo`.
 fn mount(text: &str) -> Option<(PathBuf, PathBuf)> {
     text.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
@@ -56,7 +56,7 @@ fn mount(text: &str) -> Option<(PathBuf, PathBuf)> {
     })
 }
 
-/// Space, tab, newline and backslash are written in octal there.
+/// Decodes the octal escapes of space, tab, newline and backslash in mountinfo.
 fn unescaped(text: &str) -> PathBuf {
     let plain = [
         ("\\040", " "),
@@ -68,7 +68,7 @@ fn unescaped(text: &str) -> PathBuf {
     plain.into_iter().fold(text.to_owned(), unescape).into()
 }
 
-/// Where the group `path` of the hierarchy is, whose part `root` is mounted at `at`.
+/// The folder of the group `path` in a hierarchy whose group `root` is mounted at `at`.
 fn beneath(at: &Path, root: &Path, path: &str) -> PathBuf {
     let path = Path::new(path);
     let within = path.strip_prefix(root).or_else(|_| path.strip_prefix("/"));

@@ -1,8 +1,8 @@
-//! What the holder and the proxy say to each other.
+//! Messages between the holder and the proxy.
 //!
-//! A message is one packet of a Unix socket (`SOCK_SEQPACKET`, unix(7)), so that none is ever read in part,
-//! and its descriptors travel with it (`SCM_RIGHTS`). Both ends are the same program; still, what does not
-//! have the expected form is refused.
+//! A message is one packet of a Unix socket (`SOCK_SEQPACKET`, unix(7)), so that it is never read in part. Its
+//! descriptors travel with it (`SCM_RIGHTS`). Both ends are the same program; even so, a malformed message is
+//! refused.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -25,96 +25,96 @@ use crate::{Family, Fate, PodId};
 #[cfg(test)]
 mod tests;
 
-/// The longest message, in bytes.
+/// Limit of a message, in bytes.
 const MAX_MESSAGE: usize = 8 * 1024;
-/// The most descriptors that come with one.
+/// Limit of descriptors with a message.
 const MAX_DESCRIPTORS: usize = 2;
 
-/// What the holder says.
+/// Messages from the holder to the proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToProxy {
-    /// A pod is the mesh's. With it come the listener for what it dials and the one for what arrives.
+    /// A pod was enrolled. Its listeners for outbound and for inbound connections come with the message.
     Enrolled {
         /// The pod.
         pod: PodId,
-        /// Whose pod it is.
+        /// The workload that runs in the pod.
         workload: WorkloadName,
-        /// Its own addresses, as they are when this is said: later changes are the hooks' matter.
+        /// The pod's own addresses now. Only the hooks follow later changes.
         addresses: Vec<IpAddr>,
     },
-    /// All pods have been told that there were when the proxy was started.
+    /// All pods that were enrolled when the proxy was started have been sent.
     Recalled,
-    /// How often the hooks had no room for a connection.
+    /// How often tables of the hooks were full.
     Full(FullTables),
-    /// Does the proxy still listen to this? To be answered with [`ToHolder::Pong`].
+    /// Checks that the proxy still reads the channel. It answers with [`ToHolder::Pong`].
     Ping {
-        /// Which question.
+        /// Number to be repeated in the answer.
         number: u64,
     },
-    /// A pod is not the mesh's any more. Nothing new is steered to its listeners; what waits in them is to
-    /// be served still, and [`ToHolder::Drained`] said then.
+    /// A pod was released. No new connection is steered to its listeners. The proxy serves those in their backlog,
+    /// then sends [`ToHolder::Drained`].
     Released {
         /// The pod.
         pod: PodId,
     },
-    /// The answer to [`ToHolder::Open`]. With it comes the socket, unless there is an error.
+    /// The answer to [`ToHolder::Open`]. The socket comes with it, unless there is an error.
     Socket {
-        /// Which question.
+        /// Number of the request.
         request: u64,
-        /// What the kernel said (errno(3)), when there is no socket.
+        /// The kernel's error (errno(3)) when there is no socket.
         error: Option<i32>,
     },
 }
 
-/// What the proxy says.
+/// Messages from the proxy to the holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToHolder {
-    /// The proxy works.
+    /// The proxy has started up.
     Ready,
-    /// The proxy was told to end, and takes nothing new from now on.
+    /// The proxy was told to stop, and accepts no new connections.
     Stopping,
-    /// A socket in a pod's namespace is wanted.
+    /// Requests a socket in a pod's namespace.
     Open {
-        /// By which the answer is told apart.
+        /// Number that the answer repeats.
         request: u64,
-        /// In whose namespace.
+        /// The pod in whose namespace the socket is made.
         pod: PodId,
-        /// What it is to speak.
+        /// Address family of the socket.
         family: Family,
-        /// The address, of another host, that it speaks with; its own when there is none. Loopback, link-local
-        /// and the pod's own addresses are refused (EACCES), as are groups and ports below 1024.
+        /// Source address of another host; `None` for an address of the pod. Loopback, link-local, multicast
+        /// and the pod's own addresses are refused (EACCES), as are ports below 1024.
         source: Option<SocketAddr>,
     },
-    /// The pod's connections are served from now on.
+    /// The proxy serves the pod's connections from now on.
     Serving {
         /// The pod.
         pod: PodId,
-        /// What becomes of it should the proxy die.
+        /// What happens to the pod's traffic if the proxy dies.
         fate: Fate,
     },
-    /// The pod is no workload of the mesh: what it dials is refused, and no caller reaches it.
+    /// The pod is no workload of the mesh: its outbound connections are refused, and no caller reaches it.
     Holding {
         /// The pod.
         pod: PodId,
     },
-    /// A released pod's listeners are closed.
+    /// The proxy has closed the listeners of a released pod.
     Drained {
         /// The pod.
         pod: PodId,
     },
     /// The answer to [`ToProxy::Ping`].
     Pong {
-        /// Which question.
+        /// Number of the ping.
         number: u64,
     },
 }
 
-/// The two ends of a channel, non-blocking and closed on `exec`.
+/// Makes the two ends of a channel, non-blocking and closed on `exec`.
 ///
 /// # Errors
-/// When there are no descriptors.
+/// When no descriptors are left.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socketpair(
@@ -128,7 +128,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Sends one message with its descriptors.
 ///
 /// # Errors
-/// [`io::ErrorKind::WouldBlock`] when the other end does not keep up, anything else when it is gone.
+/// [`io::ErrorKind::WouldBlock`] when the other end does not keep up, other errors when it is gone.
 pub fn send(
     channel: impl AsFd,
     message: &impl Serialize,
@@ -152,8 +152,8 @@ pub fn send(
 /// Receives the next message and its descriptors; `None` when the other end is gone.
 ///
 /// # Errors
-/// [`io::ErrorKind::WouldBlock`] when there is none, [`io::ErrorKind::InvalidData`] when it has not the
-/// expected form (the next one may).
+/// [`io::ErrorKind::WouldBlock`] when no message is there, [`io::ErrorKind::InvalidData`] when it is malformed
+/// (later messages can still be received).
 pub fn receive<M: DeserializeOwned>(channel: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut bytes = [0; MAX_MESSAGE];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
@@ -177,7 +177,7 @@ pub fn receive<M: DeserializeOwned>(channel: impl AsFd) -> io::Result<Option<(M,
         return Ok(None);
     }
     let is_cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
-    // The space for them is rounded up, and may have room for one more.
+    // The ancillary buffer is rounded up, so it may hold one descriptor more than allowed.
     if received.flags.intersects(is_cut) || descriptors.len() > MAX_DESCRIPTORS {
         return Err(io::ErrorKind::InvalidData.into());
     }

@@ -19,75 +19,75 @@ use crate::{Family, Fate, PodId};
 #[cfg(test)]
 mod tests;
 
-/// Sockets that may be asked for at the same time: the holder answers each in some microseconds.
+/// Limit of pending requests for sockets: the holder answers each within microseconds.
 const MAX_WAITING: usize = 1_024;
 
-/// What the holder says.
+/// Events from the holder.
 #[derive(Debug)]
 pub enum Event {
-    /// A pod is the mesh's.
+    /// A pod was enrolled.
     Enrolled {
         /// The pod.
         pod: PodId,
-        /// Whose pod it is.
+        /// The workload that runs in the pod.
         workload: WorkloadName,
-        /// Its own addresses.
+        /// The pod's own addresses.
         addresses: Vec<IpAddr>,
-        /// In its namespace: what it dials comes in here.
+        /// Listener in the pod's namespace for outbound connections.
         outbound: TcpListener,
-        /// In its namespace: what arrives for it comes in here.
+        /// Listener in the pod's namespace for inbound connections.
         inbound: TcpListener,
     },
-    /// All pods have been told that there were when the proxy was started.
+    /// All pods that were enrolled when the proxy was started have been announced.
     Recalled,
-    /// How often the hooks had no room for a connection, since the holder was started.
+    /// How often tables of the hooks were full, since the holder was started.
     Full(FullTables),
-    /// A pod is not the mesh's any more: what waits in its listeners is to be served still.
+    /// A pod was released: connections in the backlog of its listeners are still to be served.
     Released {
         /// The pod.
         pod: PodId,
     },
 }
 
-/// What the holder is told.
+/// Messages to the holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tell {
-    /// The proxy works: should it end, another try is worth it.
+    /// The proxy has started up: if it dies, the holder should start it again.
     Ready,
-    /// The proxy ends, and takes nothing new from now on.
+    /// The proxy stops, and accepts no new connections.
     Stopping,
-    /// The pod's connections are served from now on, and what becomes of it should the proxy die.
+    /// The proxy serves the pod's connections from now on.
     Serving {
         /// The pod.
         pod: PodId,
-        /// What becomes of it.
+        /// What happens to the pod's traffic if the proxy dies.
         fate: Fate,
     },
-    /// The pod is no workload of the mesh: what it dials is refused, and no caller reaches it.
+    /// The pod is no workload of the mesh: its outbound connections are refused, and no caller reaches it.
     Holding {
         /// The pod.
         pod: PodId,
     },
-    /// A released pod's listeners are closed.
+    /// The proxy has closed the listeners of a released pod.
     Drained {
         /// The pod.
         pod: PodId,
     },
 }
 
-/// The channel, for the one who listens to the holder.
+/// The receiving side of the channel.
 #[derive(Debug)]
 pub struct Client {
     channel: AsyncFd<Arc<Shared>>,
 }
 
-/// Tells the holder, from any thread.
+/// Sends messages to the holder, from any thread.
 #[derive(Debug, Clone)]
 pub struct Teller {
     shared: Arc<Shared>,
 }
 
-/// Asks the holder for sockets, from any thread.
+/// Requests sockets from the holder, from any thread.
 #[derive(Debug, Clone)]
 pub struct Sockets {
     shared: Arc<Shared>,
@@ -97,7 +97,7 @@ pub struct Sockets {
 struct Shared {
     channel: OwnedFd,
     next: AtomicU64,
-    /// Who waits for a socket; `None` once the holder is gone.
+    /// Pending requests for sockets; `None` once the holder is gone.
     waiting: Mutex<Option<Waiting>>,
 }
 
@@ -111,16 +111,16 @@ impl std::os::fd::AsRawFd for Shared {
 
 impl Shared {
     fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
-        // Every change of it is whole before the next begins.
+        // A panic cannot leave the map half changed, so a poisoned lock is safe to use.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Client {
-    /// The proxy's end, and what Workers ask for sockets with. Within a runtime.
+    /// Makes the receiving side, and the handle with which Workers request sockets. Call it within a tokio runtime.
     ///
     /// # Errors
-    /// When the descriptor cannot be used with the runtime.
+    /// When the descriptor cannot be registered with the runtime.
     pub fn new(channel: OwnedFd) -> io::Result<(Client, Sockets)> {
         rustix::io::ioctl_fionbio(&channel, true)?;
         let shared = Arc::new(Shared {
@@ -135,16 +135,15 @@ impl Client {
             unsafe_code,
             reason = "the runtime asks for a promise about the descriptor"
         )]
-        // SAFETY: the descriptor is open, and stays the same open one for as long as the registration
-        // lives: it is closed when the last reference to it goes, and the registration holds one.
+        // SAFETY: the descriptor is open, and stays open and the same for as long as the registration
+        // lives: it is closed with the last reference to `shared`, and the registration holds one.
         let channel = unsafe { AsyncFd::register_with_interest(shared, Interest::READABLE) }?;
         Ok((Client { channel }, sockets))
     }
 
-    /// What the holder says next; `None` once it is gone. Dropping the future loses nothing.
+    /// The next event from the holder; `None` once it is gone. Cancel safe.
     ///
-    /// Sockets that were asked for arrive here as well, and questions whether the proxy still works: a task must
-    /// always be listening.
+    /// This also receives requested sockets and answers the holder's pings, so a task must always be waiting here.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let received = self
@@ -160,12 +159,12 @@ impl Client {
                     }
                 }
                 Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                    tracing::error!(%error, "the holder says what is not understood");
+                    tracing::error!(%error, "the holder sent a malformed message");
                 }
-                // Nothing to read after all.
+                // A spurious wake-up: nothing to read.
                 Err(_would_block) => {}
                 Ok(Ok(None) | Err(_)) => {
-                    // The tasks that wait hear it.
+                    // Dropping the senders wakes all waiting tasks with an error.
                     self.channel.get_ref().waiting().take();
                     return None;
                 }
@@ -173,7 +172,7 @@ impl Client {
         }
     }
 
-    /// What the holder is told with.
+    /// A handle for sending messages to the holder.
     pub fn teller(&self) -> Teller {
         Teller {
             shared: Arc::clone(self.channel.get_ref()),
@@ -188,7 +187,7 @@ impl Client {
                 addresses,
             } => {
                 let Ok([outbound, inbound]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-                    tracing::error!(%workload, "the holder sent no listeners");
+                    tracing::error!(%workload, "the holder sent a pod without its listeners");
                     return None;
                 };
                 Some(Event::Enrolled {
@@ -202,7 +201,8 @@ impl Client {
             ToProxy::Recalled => Some(Event::Recalled),
             ToProxy::Full(full) => Some(Event::Full(full)),
             ToProxy::Ping { number } => {
-                // Where it does not fit, the holder has not listened for long: it asks again.
+                // Fails when the socket buffer is full because the holder has not read for long: it sends another
+                // ping.
                 let _ = send(
                     &self.channel.get_ref().channel,
                     &ToHolder::Pong { number },
@@ -219,7 +219,7 @@ impl Client {
                 };
                 let mut waiting = self.channel.get_ref().waiting();
                 if let Some(sender) = waiting.as_mut().and_then(|all| all.remove(&request)) {
-                    // The task that asked may have given up.
+                    // Fails when the requesting task has given up.
                     let _ = sender.send(answer);
                 }
                 None
@@ -229,10 +229,10 @@ impl Client {
 }
 
 impl Teller {
-    /// Tells the holder.
+    /// Sends a message to the holder.
     ///
     /// # Errors
-    /// When it is gone, or does not keep up.
+    /// When the holder is gone, or does not keep up.
     pub fn tell(&self, tell: Tell) -> io::Result<()> {
         let message = match tell {
             Tell::Ready => ToHolder::Ready,
@@ -246,13 +246,13 @@ impl Teller {
 }
 
 impl Sockets {
-    /// A non-blocking TCP socket in a pod's namespace, not connected. With a `source` it speaks with that
-    /// address, of another host; with port 0 there, with any port.
+    /// Requests a non-blocking, unconnected TCP socket in a pod's namespace. With a `source` it is bound to that
+    /// address of another host; port 0 stands for any port.
     ///
     /// # Errors
-    /// What the kernel said to the holder ([`io::ErrorKind::AddrInUse`] for a source's port that is taken),
-    /// [`io::ErrorKind::PermissionDenied`] for a source that is no other host's, or a port below 1024 of one,
-    /// [`io::ErrorKind::NotFound`] for a pod that is released, [`io::ErrorKind::BrokenPipe`] when the
+    /// The kernel's error at the holder ([`io::ErrorKind::AddrInUse`] when the source port is taken),
+    /// [`io::ErrorKind::PermissionDenied`] for a source that is not an address of another host, or has a port below
+    /// 1024, [`io::ErrorKind::NotFound`] for a pod that is released, [`io::ErrorKind::BrokenPipe`] when the
     /// holder is gone, [`io::ErrorKind::WouldBlock`] when it does not keep up.
     pub async fn open(
         &self,
@@ -284,7 +284,7 @@ impl Sockets {
     }
 }
 
-/// Takes back a question whose asker has given up.
+/// Removes a pending request when it is dropped, also when the requesting task gives up.
 struct Asked<'a> {
     shared: &'a Shared,
     request: u64,

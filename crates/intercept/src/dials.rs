@@ -1,11 +1,10 @@
-//! Dials of a pod that get no answer.
+//! Ends connection attempts (dials) of a pod that get no answer.
 //!
-//! A dial that began while a pod had no hooks goes to the address that the program named. Nothing answers at a Service's
-//! address but the mesh, and hooks that come later see new dials only: the kernel would ask again and again, for two
-//! minutes and more, where no program hears it. Such a dial is ended, so that its program can try again.
+//! A connection attempt that began before a pod had hooks goes to the address that the program named. At a Service's
+//! address only the mesh answers, and hooks see only new attempts. So the kernel would retransmit the SYN for two
+//! minutes and more, without an answer. Such an attempt is ended, so that the program can try again.
 //!
-//! The kernel tells which connections of a namespace are being opened, and ends one that is named
-//! (`SOCK_DESTROY`, sock_diag(7)).
+//! sock_diag(7) lists the connections of a namespace in SYN-SENT, and ends a given one (`SOCK_DESTROY`).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,10 +18,10 @@ use crate::namespace::within;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Dials of one namespace that are looked at, at most: those beyond it wait for the kernel to give up.
+/// Limit of connection attempts checked per namespace: others wait until the kernel gives up.
 const MAX_DIALS: usize = 4_096;
 
-/// Messages (linux/sock_diag.h, linux/netlink.h), and their flags.
+/// Message types (linux/sock_diag.h, linux/netlink.h), and their flags.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 const NLMSG_ERROR: u16 = 2;
@@ -30,15 +29,16 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
-/// Bytes of a header, of a socket's name, which an answer (`inet_diag_msg`) has from its fifth byte on, and of a question
-/// (`inet_diag_req_v2`, linux/inet_diag.h).
+/// Sizes in bytes: of the netlink header, of the socket ID, which is at offset 4 of an answer (`inet_diag_msg`), and
+/// of a request (`inet_diag_req_v2`, linux/inet_diag.h).
 const HEADER: usize = 16;
 const NAME: usize = 48;
 const REQUEST: usize = 56;
 /// `1 << TCP_SYN_SENT` (net/tcp_states.h).
 const BEING_OPENED: u32 = 1 << 2;
 
-/// Ends the dials of a namespace that are not answered yet and whose destination `is_lost`. Returns how many.
+/// Ends the unanswered connection attempts of a namespace for whose destination `is_lost` is true. Returns their
+/// number.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN, or where the kernel cannot do it (CONFIG_INET_DIAG_DESTROY).
@@ -62,16 +62,16 @@ pub(crate) fn end(
     })?
 }
 
-/// A connection that is being opened.
+/// A connection in SYN-SENT.
 #[derive(Debug, PartialEq, Eq)]
 struct Dial {
-    /// By which the kernel knows it.
+    /// The kernel's ID of the socket (`inet_diag_sockid`).
     name: [u8; NAME],
     to: SocketAddr,
 }
 
 impl Dial {
-    /// Reads one of `inet_diag_msg`.
+    /// Parses an `inet_diag_msg`.
     fn parse(family: u8, answer: &[u8]) -> Option<Dial> {
         let name: [u8; NAME] = answer.get(4..4 + NAME)?.try_into().ok()?;
         let port = u16::from_be_bytes(name[2..4].try_into().ok()?);
@@ -89,7 +89,7 @@ impl Dial {
         })
     }
 
-    /// Returns whether it was still there.
+    /// Ends the connection attempt. False when it was already gone.
     fn end(&self, socket: &Socket, family: u8) -> io::Result<bool> {
         let asked = request(
             SOCK_DESTROY,
@@ -107,7 +107,7 @@ impl Dial {
             }
         });
         match ended {
-            // It has been answered, or its program has given up.
+            // The server has answered, or the program has given up.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
             ended => ended,
         }
@@ -141,7 +141,7 @@ fn being_opened(socket: &Socket, family: u8) -> io::Result<Vec<Dial>> {
     Ok(dials)
 }
 
-/// One message, with an `inet_diag_req_v2`.
+/// Builds a netlink message with an `inet_diag_req_v2`.
 fn request(kind: u16, flags: u16, family: u8, states: u32, name: &[u8; NAME]) -> Vec<u8> {
     let length = u32::try_from(HEADER + REQUEST).unwrap_or_default();
     let tcp = u8::try_from(libc::IPPROTO_TCP).unwrap_or_default();
@@ -149,7 +149,7 @@ fn request(kind: u16, flags: u16, family: u8, states: u32, name: &[u8; NAME]) ->
     bytes.extend(length.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
     bytes.extend(flags.to_ne_bytes());
-    // Its number, and whose it is, which no other question is about.
+    // Sequence number and port ID: 0, since only one request is open at a time.
     bytes.extend([0; 8]);
     bytes.extend([family, tcp, 0, 0]);
     bytes.extend(states.to_ne_bytes());
@@ -157,7 +157,7 @@ fn request(kind: u16, flags: u16, family: u8, states: u32, name: &[u8; NAME]) ->
     bytes
 }
 
-/// Calls `take` with the kind and the body of each message. What is cut short is not one.
+/// Calls `take` with the type and the body of each message. A truncated message is skipped.
 fn each(mut bytes: &[u8], mut take: impl FnMut(u16, &[u8])) {
     while let Some(length) = bytes.first_chunk() {
         let length = usize::try_from(u32::from_ne_bytes(*length)).unwrap_or(usize::MAX);
@@ -165,12 +165,12 @@ fn each(mut bytes: &[u8], mut take: impl FnMut(u16, &[u8])) {
             return;
         };
         take(u16::from_ne_bytes([kind[0], kind[1]]), body);
-        // Each begins where four divides.
+        // Messages are aligned to 4 bytes.
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
 }
 
-/// What the kernel refuses with; `None`: it does not.
+/// The error in a netlink acknowledgement; `None` for success.
 fn error_of(body: &[u8]) -> Option<io::Error> {
     let code = body.first_chunk().map(|code| i32::from_ne_bytes(*code));
     match code {

@@ -1,4 +1,4 @@
-//! What of a pod's traffic is left alone.
+//! Exclusions: traffic of a pod that is not intercepted.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 mod tests;
 
-/// The most ranges of each kind: programs in the kernel look at each of them.
+/// Limit of ranges of each kind, because the BPF programs compare with each of them.
 pub const MAX_EXCLUDED: usize = 16;
 
-/// What of a pod's traffic is left alone. Of each kind there are at most [`MAX_EXCLUDED`].
+/// Traffic of a pod that is not intercepted. At most [`MAX_EXCLUDED`] ranges of each kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Exclude {
-    /// Ports of its own.
+    /// Listening ports of the pod.
     pub inbound_ports: Vec<PortRange>,
-    /// Ports that it dials, anywhere.
+    /// Destination ports of the pod's connections, at any address.
     pub outbound_ports: Vec<PortRange>,
-    /// Networks that it dials.
+    /// Destination networks of the pod's connections.
     pub outbound_networks: Vec<Cidr>,
 }
 
 impl Exclude {
-    /// Whether there are as many as may be, at most.
+    /// Checks that no kind has more than [`MAX_EXCLUDED`] ranges.
     ///
     /// # Errors
-    /// Of what there are too many, in words.
+    /// A message that says which kind has too many.
     pub fn check(&self) -> Result<(), String> {
         for (what, count) in [
             ("ports of its own", self.inbound_ports.len()),
@@ -45,7 +45,7 @@ impl Exclude {
     }
 }
 
-/// Ports from one to another, both included.
+/// A range of ports, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PortRange {
@@ -54,22 +54,22 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// The ports from `first` to `last`; `None` when there is none between them, or one is 0.
+    /// The ports from `first` to `last`; `None` when `last` is below `first`, or `first` is 0.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (first > 0 && first <= last).then_some(PortRange { first, last })
     }
 
-    /// One port; `None` for port 0.
+    /// A range of one port; `None` for port 0.
     pub fn one(port: u16) -> Option<Self> {
         Self::new(port, port)
     }
 
-    /// The lowest.
+    /// The lowest port.
     pub fn first(self) -> u16 {
         self.first
     }
 
-    /// The highest.
+    /// The highest port.
     pub fn last(self) -> u16 {
         self.last
     }
@@ -113,7 +113,7 @@ impl From<PortRange> for String {
     }
 }
 
-/// All addresses that share the first bits with one (RFC 4632).
+/// An address range in CIDR notation (RFC 4632).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Cidr {
@@ -122,8 +122,8 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// The range of `prefix` bits; `None` when those are more than the address has, or the address has
-    /// bits beyond them.
+    /// The range with a prefix of `prefix` bits; `None` when the prefix is longer than the address, or the address
+    /// has bits set beyond it.
     pub fn new(network: IpAddr, prefix: u8) -> Option<Self> {
         let fits = match network {
             IpAddr::V4(address) => {
@@ -138,7 +138,7 @@ impl Cidr {
         fits.then_some(Cidr { network, prefix })
     }
 
-    /// Whether an address is one of them. An IPv4-mapped IPv6 address counts as its IPv4 one.
+    /// Whether the range contains an address. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(self, address: IpAddr) -> bool {
         let shared = match (self.network, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
@@ -152,12 +152,12 @@ impl Cidr {
         shared >= u32::from(self.prefix)
     }
 
-    /// Its first address.
+    /// The first address.
     pub fn network(self) -> IpAddr {
         self.network
     }
 
-    /// How many bits its addresses share.
+    /// Length of the prefix in bits.
     pub fn prefix(self) -> u8 {
         self.prefix
     }

@@ -1,4 +1,4 @@
-//! A holder's end for the tests of other crates: sockets are plain ones of the namespace that the test is in.
+//! A fake holder for tests of other crates: it makes plain sockets in the test's own namespace.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -13,20 +13,20 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::channel::{ToHolder, ToProxy, pair, receive, send};
 use crate::{Family, PodId};
 
-/// A holder without privileges.
+/// A fake holder, which needs no privileges.
 #[derive(Debug)]
 pub struct Holder {
     channel: Arc<OwnedFd>,
-    /// What the proxy said, sockets it asked for included.
+    /// Messages from the proxy, including requests for sockets.
     heard: Arc<Mutex<Vec<ToHolder>>>,
     _thread: JoinHandle<()>,
 }
 
 impl Holder {
-    /// Starts it, and returns the proxy's end. It ends when that is closed.
+    /// Starts the fake holder and returns the proxy's end of the channel. The holder ends when that is closed.
     ///
     /// # Errors
-    /// When there are no descriptors.
+    /// When no descriptors are left.
     pub fn start() -> io::Result<(Holder, OwnedFd)> {
         let (channel, proxy) = pair()?;
         let channel = Arc::new(channel);
@@ -43,7 +43,7 @@ impl Holder {
         Ok((holder, proxy))
     }
 
-    /// Enrols a pod with listeners that the test has bound.
+    /// Tells the proxy that a pod is enrolled, with listeners that the test has bound.
     ///
     /// # Errors
     /// When the proxy is gone.
@@ -63,7 +63,7 @@ impl Holder {
         send(&self.channel, &message, &listeners)
     }
 
-    /// Says that these were all pods so far.
+    /// Tells the proxy that it has got all pods that exist so far.
     ///
     /// # Errors
     /// When the proxy is gone.
@@ -71,7 +71,7 @@ impl Holder {
         send(&self.channel, &ToProxy::Recalled, &[])
     }
 
-    /// Releases a pod.
+    /// Tells the proxy that a pod is released.
     ///
     /// # Errors
     /// When the proxy is gone.
@@ -79,7 +79,7 @@ impl Holder {
         send(&self.channel, &ToProxy::Released { pod }, &[])
     }
 
-    /// Everything that the proxy has said so far.
+    /// All messages from the proxy so far.
     pub fn heard(&self) -> Vec<ToHolder> {
         let heard = self.heard.lock();
         heard.unwrap_or_else(PoisonError::into_inner).clone()
@@ -119,7 +119,7 @@ fn serve(channel: &OwnedFd, heard: &Mutex<Vec<ToHolder>>) {
     }
 }
 
-/// A source that is an address of this machine is used; of another it cannot be, without privileges.
+/// Makes a socket. The source must be an address of this machine: others need privileges.
 fn make(family: Family, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
     let family = match family {
         Family::V4 => AddressFamily::INET,

@@ -1,4 +1,4 @@
-//! The holder: what outlives the proxy.
+//! The holder: the privileged process that outlives the proxy.
 //!
 //! ```text
 //!                      ┌────── died: waits for the next, or fate in force ◀─┐
@@ -8,9 +8,9 @@
 //!            released ◀── drained, or out of time ◀── releasing ◀┘ release
 //! ```
 //!
-//! One thread, one loop, no runtime: it has the privileges, so it does little. It keeps hooks, namespaces and
-//! listeners of pods, starts the proxy as its child and starts it again when it dies or does not answer, and makes
-//! sockets in namespaces for it. It reads nothing from any network.
+//! The holder has one thread with one loop and no async runtime: because it is privileged, it does little. It keeps
+//! hooks, namespaces and listeners of pods, runs the proxy as its child, restarts it when it dies or does not answer,
+//! and makes sockets in pods' namespaces for it. It reads nothing from any network.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -50,52 +50,52 @@ pub use leftovers::{Removed, uninstall};
 use memory::{Memory, Remembered};
 use pods::{EnrolledPod, Pods};
 
-/// So many guarded pods are named; of more only the number is.
+/// Limit of guarded pods listed in the log; of further ones only the number is logged.
 const NAMED: usize = 20;
-/// What a holder is told.
+/// Configuration of a holder.
 #[derive(Debug)]
 pub struct Config {
-    /// The proxy's program.
+    /// Path of the proxy program.
     pub program: PathBuf,
-    /// Its arguments. Its standard input will be its end of the channel.
+    /// Arguments of the proxy. Its standard input is its end of the channel.
     pub arguments: Vec<OsString>,
-    /// The number of the user that the proxy becomes before it reads anything from a network. It may ask for
-    /// nothing that operators may.
+    /// ID of the user to which the proxy switches before it reads anything from a network. This user may not make
+    /// requests of operators.
     pub proxy: u32,
-    /// Where operators ask: a listening `SOCK_SEQPACKET` socket, which no other user may reach.
+    /// Socket for requests of operators: a listening `SOCK_SEQPACKET` socket, not accessible to other users.
     pub requests: OwnedFd,
-    /// The pods, and the file by which they are known after the holder was restarted.
+    /// Exclusive claim on the pods of this node, with the file in which they are stored for a restarted holder.
     pub claim: Claim,
-    /// What is asked of the kernel.
+    /// Settings of the hooks.
     pub hooks: hooks::Options,
-    /// The network namespace of the machine, if it is known: it is no pod's.
+    /// The network namespace of the machine, if known. It cannot be enrolled as a pod.
     pub host: Option<File>,
-    /// How long, in seconds of the holder's own running, a proxy may leave questions unanswered before it is killed,
-    /// to be started again; `None`: for ever.
+    /// Timeout in seconds for the proxy's answers to pings, after which it is killed and restarted. Only time in
+    /// which the holder itself runs counts. `None`: no timeout.
     pub proxy_timeout: Option<u32>,
-    /// A pod that is there from the start, in the holder's own namespace: one proxy for one pod.
+    /// A pod in the holder's own namespace, enrolled from the start: one proxy for one pod.
     pub own: Option<Own>,
 }
 
-/// A pod whose proxy serves no other pod.
+/// A pod in the holder's own namespace.
 #[derive(Debug, Clone)]
 pub struct Own {
-    /// Whose pod it is.
+    /// The workload that runs in the pod.
     pub workload: WorkloadName,
-    /// What of it is left alone.
+    /// Traffic that is not intercepted.
     pub exclude: Exclude,
 }
 
 /// How a holder ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to.
+    /// It was stopped by a signal.
     Stopped,
-    /// The proxy ended before it ever worked, with this exit code: it would do so again.
+    /// The first proxy exited with this code before it had started up. A restart would fail the same way.
     Proxy(i32),
 }
 
-/// Why there is no holder.
+/// Why a holder could not start or continue.
 #[derive(Debug)]
 pub struct HolderError {
     what: String,
@@ -112,7 +112,7 @@ impl HolderError {
         }
     }
 
-    /// Whether another process has what this one needs.
+    /// Whether another process holds a resource that this one needs.
     pub fn is_busy(&self) -> bool {
         self.is_busy
     }
@@ -130,10 +130,10 @@ impl fmt::Display for HolderError {
 
 impl std::error::Error for HolderError {}
 
-/// Holds pods until a signal ends it. Pods that refuse without a proxy stay guarded.
+/// Runs a holder until a signal stops it. Pods with [`Fate::Refuse`](crate::Fate::Refuse) stay guarded.
 ///
 /// # Errors
-/// When the kernel does not do what is asked of it, or what is remembered cannot be read.
+/// When the kernel refuses an operation, or the file of stored pods cannot be read.
 pub fn run(config: Config) -> Result<Ended, HolderError> {
     let signals =
         child::Signals::new().map_err(|error| HolderError::new("cannot handle signals", error))?;
@@ -144,7 +144,9 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
     })?;
     tracing::info!(hooks = ?hooks.kind(), "pods can be enrolled");
     if let Hooks::Nft(_, Some(reason)) = &hooks {
-        tracing::warn!("packet filters stand in for BPF programs, and leave no guard: {reason}");
+        tracing::warn!(
+            "packet filter rules are used instead of BPF programs: there is no guard: {reason}"
+        );
     }
     let memory = Memory::open(config.claim.memory().to_owned())?;
     let guests = Guests::new(config.requests, config.proxy)
@@ -179,21 +181,21 @@ struct RunningHolder {
     claim: Claim,
     proxy: Option<Proxy>,
     proxy_timeout: Option<u32>,
-    /// When the proxy is to be started.
+    /// When the proxy is to be started; `None` while it runs.
     next_start: Option<Instant>,
-    /// How long the next proxy but this one would wait.
+    /// Delay before the next restart of the proxy.
     wait: Duration,
-    /// Whether a proxy ever did.
+    /// Whether a proxy has ever sent a message.
     has_worked: bool,
     stopping: bool,
-    /// Whether pods are to be written down that were not.
+    /// Whether the stored pods are out of date.
     is_news: bool,
-    /// How often the hooks had no room.
+    /// How often tables of the hooks were full.
     full: FullSeen,
 }
 
 impl RunningHolder {
-    /// Enrols the pods that there were, and the one that is there from the start.
+    /// Enrols the stored pods again, and the holder's own pod.
     fn recall(&mut self, own: Option<Own>) -> Result<(), HolderError> {
         for remembered in self.memory.recalled() {
             self.try_again(remembered, Instant::now());
@@ -211,7 +213,7 @@ impl RunningHolder {
         Ok(())
     }
 
-    /// Pods that are refused, and whose names are not known: what refuses them is older than this holder.
+    /// Logs the namespaces that the guard of an earlier holder still refuses and whose pods are not known.
     fn say_guarded(&self) {
         let guarded = self.pods.hooks().guarded();
         for namespace in guarded.iter().take(NAMED) {
@@ -220,16 +222,16 @@ impl RunningHolder {
             tracing::warn!(
                 namespace = format_args!("net:[{}]", namespace.inode),
                 addresses = addresses.join(", "),
-                "a guard of a holder before refuses a pod that is not enrolled: enrol it again, or stop this node, \
+                "the guard of an earlier holder still refuses a pod that is not enrolled: enrol it again, or stop this node, \
                  and heddle uninstall for all of them"
             );
         }
         if let Some(more) = guarded.len().checked_sub(NAMED).filter(|more| *more > 0) {
-            tracing::warn!("and {more} more: heddle pods lists them");
+            tracing::warn!("and {more} more: see heddle pods");
         }
     }
 
-    /// Enrols a pod that was enrolled before this holder was. Returns which it is now.
+    /// Enrols a stored pod again, or marks it as lost. Returns its new number.
     fn try_again(&mut self, remembered: Remembered, now: Instant) -> Option<PodId> {
         let workload = remembered.workload.clone();
         match self.pods.recall(remembered.clone()) {
@@ -246,7 +248,7 @@ impl RunningHolder {
         }
     }
 
-    /// Tries those again that could not be enrolled.
+    /// Retries lost pods that are due, and forgets those whose namespaces are gone for good.
     fn try_lost(&mut self, now: Instant) {
         let mut is_news = false;
         for lost in self.memory.to_try(now) {
@@ -310,7 +312,7 @@ impl RunningHolder {
                 if let Some(full) = full {
                     proxy.say_full(full);
                 }
-                // Once it is told to stop, it may take its time.
+                // A proxy that was told to stop may take its time, so it is not pinged.
                 if !self.stopping {
                     proxy.feel(Instant::now());
                 }
@@ -319,7 +321,7 @@ impl RunningHolder {
         }
     }
 
-    /// Sleeps until something happens.
+    /// Sleeps until a descriptor is ready or a deadline is due.
     fn wait(&self, guests: &Guests, signals: &child::Signals) -> io::Result<Ready> {
         let proxy = self.proxy.as_ref().filter(|_| !self.stopping);
         let proxy = proxy.and_then(Proxy::due);
@@ -332,7 +334,7 @@ impl RunningHolder {
         ];
         let until = until.into_iter().flatten().min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        // Waits are of seconds: none is longer than the kernel can count.
+        // Deadlines are seconds away, so the conversion does not fail.
         let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
         let mut all: Vec<PollFd<'_>> = Vec::new();
         for signal in signals.descriptors() {
@@ -365,7 +367,7 @@ impl RunningHolder {
     fn signalled(&mut self, signal: child::Signal) -> Option<Ended> {
         match (signal, &self.proxy) {
             (child::Signal::Stop, Some(proxy)) => {
-                // It accepts nothing more from now on.
+                // The proxy stops accepting now.
                 self.pods.meet_fates();
                 self.stopping = true;
                 proxy.signal(rustix::process::Signal::TERM);
@@ -381,28 +383,28 @@ impl RunningHolder {
         }
     }
 
-    /// Reads what has changed of pods' addresses.
+    /// Reads changed addresses of pods, and releases pods whose namespaces are gone.
     fn follow_addresses(&mut self) {
         if !self.pods.follow(Instant::now()) {
             return;
         }
-        // Whose it is may be gone.
+        // The pod that owns a contested address may be gone.
         for gone in self.pods.vanished() {
             self.release_vanished(&gone);
         }
     }
 
-    /// Writes down which pods there are. Returns why that cannot be done, in words.
+    /// Stores the enrolled and lost pods. Returns a message when that fails.
     fn remember(&mut self) -> Option<String> {
         let pods = self.pods.all().filter_map(EnrolledPod::remembered);
         let error = self.memory.keep(pods).err()?;
-        let why = format!("{error}: a holder that is restarted does not know all its pods");
+        let why = format!("{error}: after a restart the holder will not know all its pods");
         tracing::error!("{why}");
         Some(why)
     }
 }
 
-/// What has happened.
+/// Events that ended the sleep.
 struct Ready {
     signal: bool,
     addresses: bool,

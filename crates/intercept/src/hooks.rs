@@ -1,4 +1,4 @@
-//! What the kernel is told: which pods are the mesh's, and where their connections go.
+//! Kernel hooks that steer the connections of enrolled pods.
 //!
 //! ```text
 //!             enrol                serve                  died
@@ -8,12 +8,12 @@
 //!          release, from any of them ──▶ (none)
 //! ```
 //!
-//! Held and serving are the same to the kernel: connections are steered to the pod's listeners. So is a proxy's death
-//! when the next one is there in a moment; otherwise it is one store for all pods ([`Hooks::died`]).
+//! Held and serving are the same to the kernel: connections are steered to the pod's listeners. When the proxy dies
+//! and the next one starts at once, nothing changes in the kernel either; otherwise one store switches all pods
+//! ([`Hooks::died`]).
 //!
-//! Two kinds do the same. [`Kind::Bpf`] is programs of ours at the hooks of sockets, for which no packet
-//! is touched; [`Kind::Nft`] is rules of the packet filter in each pod's namespace, for kernels without
-//! those hooks.
+//! Two kinds do the same work. [`Kind::Bpf`] attaches BPF programs to socket hooks, so that no packet is rewritten;
+//! [`Kind::Nft`] installs packet filter rules in each pod's namespace, for kernels without those hooks.
 
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::BorrowedFd;
@@ -37,52 +37,52 @@ pub use nft::Nft;
 pub(crate) use pins::BPF_FS_MAGIC;
 pub(crate) use trial::{GROUPS, Trial, try_nft};
 
-/// The most addresses of one pod.
+/// Limit of addresses of one pod.
 pub const MAX_ADDRESSES: usize = 32;
-/// The most address ranges of a mesh.
+/// Limit of address ranges of a mesh.
 pub const MAX_RANGES: usize = 32_768;
 
-/// What hooks are made of.
+/// Settings of the hooks.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The control group (v2) above those of all pods. Not its root.
+    /// A control group (v2) that contains those of all pods. Not the root group.
     pub pods_cgroup: PathBuf,
-    /// The control group of this process, in which its sockets are made, and those that its listeners
-    /// accept. Not the root either, nor one that pods are in.
+    /// The control group of this process, to which its sockets and the connections that it accepts belong. Not
+    /// the root group, nor one that contains pods.
     pub own_cgroup: PathBuf,
-    /// Where the guard of pods that are refused without a proxy outlives this process: a folder of its own
-    /// on a BPF file system, which is made when it is not there. Without one there is no guard, and the log says so.
+    /// Folder on a BPF file system, used for nothing else, in which the guard is pinned so that it outlives this
+    /// process. It is created if it does not exist. Without it there is no guard, and the log says so.
     pub bpffs: Option<PathBuf>,
-    /// Which addresses are the mesh's.
+    /// The address ranges of the mesh.
     pub ranges: Vec<Range>,
-    /// Which kind is wanted.
+    /// The wanted kind of hooks.
     pub kind: Kind,
 }
 
-/// Addresses that are the mesh's, or an exception to that. The longest prefix decides.
+/// Addresses inside the mesh, or an exception from a wider range. The longest matching prefix decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// The addresses.
     pub network: Cidr,
-    /// Whether they are the mesh's.
+    /// Whether they belong to the mesh.
     pub inside: bool,
 }
 
-/// Which hooks.
+/// Kind of hooks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// BPF, and nft when that is not to be had.
+    /// BPF, or nft where the kernel does not support BPF.
     #[default]
     Auto,
     /// BPF programs.
     Bpf,
-    /// Rules of the packet filter.
+    /// Packet filter rules, written with `nft`.
     Nft,
 }
 
 impl Kind {
-    /// Its name, as `--hooks` takes it.
+    /// The name, as in `--hooks`.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Auto => "auto",
@@ -92,60 +92,59 @@ impl Kind {
     }
 }
 
-/// A pod, as the kernel needs to know it.
+/// A pod to be enrolled in the hooks.
 #[derive(Debug, Clone, Copy)]
 pub struct Pod<'a> {
-    /// What it is called.
+    /// Its number.
     pub id: PodId,
     /// Its network namespace.
     pub netns: BorrowedFd<'a>,
     /// Its addresses, without those of its loopback interface.
     pub addresses: &'a [IpAddr],
-    /// In its namespace: what it dials comes here. Speaks both families.
+    /// Dual-stack listener in its namespace for outbound connections.
     pub outbound: &'a TcpListener,
-    /// In its namespace: what arrives for it comes here. Speaks both families.
+    /// Dual-stack listener in its namespace for inbound connections.
     pub inbound: &'a TcpListener,
-    /// What is left alone.
+    /// Traffic that is not intercepted.
     pub exclude: &'a Exclude,
-    /// What becomes of it without a proxy, until [`Hooks::serve`] says otherwise.
+    /// What happens to its traffic without a proxy, until [`Hooks::serve`] changes it.
     pub fate: Fate,
 }
 
-/// A network namespace that a guard refuses, and whose pod is not known by name any more.
+/// A network namespace that a guard refuses, and whose pod's name is no longer known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarded {
-    /// Its number (`net:[…]` of a process, namespaces(7)).
+    /// Its inode number (`net:[…]` of a process, namespaces(7)).
     pub inode: u64,
-    /// The addresses that its pod had last, as far as the holder before knew.
+    /// The last addresses of its pod that the earlier holder knew.
     pub addresses: Vec<IpAddr>,
 }
 
-/// How often the tables of the hooks had no room for a connection, since there are hooks.
+/// How often a table of the hooks was full when a connection needed an entry, since the hooks were made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FullTables {
-    /// Of what pods dial, until their listeners have it. A pod that has used up its share counts: its connection is
-    /// refused.
+    /// Outbound connections of pods during their handshake with the pod's listener. Also counts when a pod has used
+    /// up its share of the table. The connection is refused.
     pub handshakes: u64,
-    /// Of calls of the proxy to a pod's program with its client's address, until they are established. Such a call
-    /// is taken for one that comes from the network, and comes back to the proxy.
+    /// Connections of the proxy to a pod's program from its client's address, until they are established. Without an
+    /// entry such a connection looks like one from the network, and is steered back to the proxy.
     pub visits: u64,
 }
 
-/// The hooks of a node. When they are dropped, or the process ends, they are gone, but for the guard.
+/// The hooks of a node. When they are dropped, or the process ends, only the guard remains.
 #[derive(Debug)]
 pub enum Hooks {
     /// BPF programs.
     Bpf(Box<Bpf>),
-    /// Rules of the packet filter, and what is in the way of programs, unless rules were wanted.
+    /// Packet filter rules. The error says why BPF cannot be used, unless nft was asked for.
     Nft(Nft, Option<HookError>),
 }
 
 impl Hooks {
-    /// Makes the hooks. No pod is concerned yet, but those that the guard of another process refuses are
-    /// refused on.
+    /// Installs the hooks, without any pod yet. Pods that the guard of an earlier process refuses stay refused.
     ///
     /// # Errors
-    /// When the kernel lacks something, or a control group or file system is not what it should be.
+    /// When the kernel lacks a feature, or a control group or file system is not as required.
     pub fn open(options: &Options) -> Result<Hooks, HookError> {
         if options.ranges.len() > MAX_RANGES {
             return Err(HookError::too_many("address ranges", MAX_RANGES));
@@ -162,7 +161,7 @@ impl Hooks {
         }
     }
 
-    /// Which kind they are, never [`Kind::Auto`].
+    /// The kind of hooks in use, never [`Kind::Auto`].
     pub fn kind(&self) -> Kind {
         match self {
             Hooks::Bpf(_) => Kind::Bpf,
@@ -170,7 +169,7 @@ impl Hooks {
         }
     }
 
-    /// Why packet filters stand in for BPF programs, if these were wanted.
+    /// Why packet filter rules are used in place of BPF programs, if BPF was wanted.
     pub fn without_bpf(&self) -> Option<String> {
         match self {
             Hooks::Nft(_, Some(reason)) => Some(reason.to_string()),
@@ -178,21 +177,21 @@ impl Hooks {
         }
     }
 
-    /// Where the guard is that outlives this process, or why there is none.
+    /// The folder of the guard that outlives this process.
     ///
     /// # Errors
-    /// When there is none.
+    /// Why there is no guard.
     pub fn guard(&self) -> Result<&Path, String> {
         match self {
             Hooks::Bpf(bpf) => bpf.guard_folder(),
             Hooks::Nft(..) => Err(
-                "hooks by nft have none: their rules stay when the holder is gone, and refuse every enrolled pod"
+                "hooks by nft have no guard: their rules stay when the holder is gone, and refuse every enrolled pod"
                     .to_owned(),
             ),
         }
     }
 
-    /// The namespaces that the guard of a process before refuses, and that no pod is enrolled in since.
+    /// Namespaces that the guard of an earlier process refuses, and in which no pod was enrolled since.
     pub fn guarded(&self) -> Vec<Guarded> {
         match self {
             Hooks::Bpf(bpf) => bpf.guarded(),
@@ -200,7 +199,7 @@ impl Hooks {
         }
     }
 
-    /// How often there was no room for a connection. Packet filters have no such tables.
+    /// How often tables were full. Packet filter rules use no tables of ours.
     pub fn full(&self) -> FullTables {
         match self {
             Hooks::Bpf(bpf) => bpf.full(),
@@ -208,11 +207,11 @@ impl Hooks {
         }
     }
 
-    /// Steers a pod's connections to its listeners from now on: it is held, or served.
+    /// Steers a pod's connections to its listeners from now on, whether it is held or served.
     ///
     /// # Errors
-    /// When an address is another pod's, the pod is enrolled already, or the kernel refuses. Nothing is
-    /// steered then, and what the guard of another process refused it goes on refusing.
+    /// When another pod has one of the addresses, the pod is enrolled already, or the kernel refuses. Nothing is
+    /// steered then, and a guard of an earlier process keeps refusing the pod.
     pub fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.enrol(pod),
@@ -220,26 +219,26 @@ impl Hooks {
         }
     }
 
-    /// A pod has these addresses from now on, in place of those that it had: none, or up to
-    /// [`MAX_ADDRESSES`]. Programs refuse what arrives for others, whatever the pod's fate; rules of the packet
-    /// filter take every address that the kernel calls local.
+    /// Replaces the addresses of a pod by these: none, or up to [`MAX_ADDRESSES`]. BPF programs refuse connections to
+    /// other addresses of the namespace, whatever the pod's fate; packet filter rules accept every address that the
+    /// kernel calls local.
     ///
     /// # Errors
-    /// When there is no such pod, an address is another's, or the kernel refuses. What it refused is done when the same
-    /// is asked again.
+    /// When there is no such pod, another pod has one of the addresses, or the kernel refuses. After a refusal of the
+    /// kernel, the same call can be repeated and does the rest.
     pub fn readdress(&mut self, pod: PodId, addresses: &[IpAddr]) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.readdress(pod, addresses),
-            // The rules ask the kernel which addresses are its own.
+            // The rules look up local addresses in the kernel (`fib`).
             Hooks::Nft(..) => Ok(()),
         }
     }
 
-    /// A proxy serves the pod, and says what is to become of it should the proxy die.
+    /// The proxy serves the pod from now on; `fate` applies if the proxy dies.
     ///
     /// # Errors
-    /// When there is no such pod, or the kernel refuses. A guard that could not be set is tried again when the pod is
-    /// served again.
+    /// When there is no such pod, or the kernel refuses. A guard that could not be attached is tried again at the
+    /// next call.
     pub fn serve(&mut self, pod: PodId, fate: Fate) -> Result<(), HookError> {
         match self {
             Hooks::Bpf(bpf) => bpf.serve(pod, fate),
@@ -247,7 +246,7 @@ impl Hooks {
         }
     }
 
-    /// The proxy is gone, and none is waited for: every pod meets its fate, until it is served again.
+    /// The proxy is gone, and none is expected soon: the fate of every pod applies until it is served again.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -258,8 +257,8 @@ impl Hooks {
         }
     }
 
-    /// Steers nothing more of a pod. Connections that are there are not touched; those that wait in the
-    /// listeners are for the process that holds these.
+    /// Stops steering a pod's connections. Established connections are not touched; those in the backlog of the
+    /// listeners stay there for the process that holds these.
     ///
     /// # Errors
     /// When there is no such pod, or the kernel refuses.
@@ -270,8 +269,8 @@ impl Hooks {
         }
     }
 
-    /// Takes leave of a released pod: some milliseconds later at the earliest, which the kernel needs to let go of
-    /// its namespace. Before that only the same pod should be enrolled in it.
+    /// Removes the last state of a released pod. Call it some milliseconds after [`Hooks::release`], which the kernel
+    /// needs to detach the programs from the namespace. Before that, only the same pod should be enrolled there.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -283,19 +282,19 @@ impl Hooks {
     }
 }
 
-/// Removes the rules of the packet filter that a holder left in a namespace. Returns whether there were any.
+/// Removes packet filter rules that a holder left in a namespace. Returns whether there were any.
 ///
 /// # Errors
-/// [`HookError::Lacking`] where there is no `nft` program, or when the kernel refuses.
+/// [`HookError::Lacking`] when `nft` is not installed; another error when the kernel refuses.
 pub(crate) fn clear_filters(netns: BorrowedFd<'_>) -> Result<bool, HookError> {
     nft::clear(netns)
 }
 
-/// Removes the guard that holders left below `bpffs`, and the folder. What it refused goes its way again.
-/// Returns how many things were removed.
+/// Removes the guard that holders left in the folder `bpffs`, and the folder itself. Traffic that the guard refused
+/// passes again. Returns the number of pinned objects removed.
 ///
 /// # Errors
-/// When there is something else in the folder, which is left as it is, or it cannot be removed.
+/// When the folder contains something else, and nothing is removed then; or when the kernel refuses.
 pub fn uninstall(bpffs: &Path) -> Result<usize, HookError> {
     pins::remove_all(bpffs)
 }

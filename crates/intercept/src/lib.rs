@@ -1,8 +1,8 @@
-//! How traffic of unsuspecting pods reaches the proxy.
+//! Steers the traffic of pods to the proxy, without their knowledge.
 //!
-//! A *pod* is a network namespace whose programs do not know of the mesh. What they dial is steered to
-//! listeners inside their namespace, and so is what arrives for them; the proxy accepts from these. All
-//! that needs privileges is done by a process of its own, the *holder*, which outlives the proxy.
+//! A *pod* is a network namespace whose programs do not know of the mesh. Their outbound and inbound
+//! connections are steered to listeners inside the namespace, from which the proxy accepts. Everything
+//! that needs privileges is done by a separate process, the *holder*, which outlives the proxy.
 //!
 //! ```text
 //!             enrol, release                        the holder
@@ -13,16 +13,16 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`channel`] | what holder and proxy say to each other, descriptors included |
-//! | [`client`] | the proxy's end of it |
-//! | [`holder`] | who holds on to it all |
-//! | `dials` | those of a pod that get no answer |
-//! | [`hooks`] | what the kernel is told of pods |
-//! | [`namespace`] | network namespaces |
-//! | [`probe`] | what this machine offers |
-//! | [`request`] | what operators ask of the holder |
-//! | [`routes`] | how replies to clients' addresses come back to the proxy |
-//! | [`sockopt`] | options of sockets that no crate knows |
+//! | [`channel`] | messages between holder and proxy, descriptors included |
+//! | [`client`] | the proxy's end of the channel |
+//! | [`holder`] | the privileged process |
+//! | `dials` | ends connection attempts of a pod that get no answer |
+//! | [`hooks`] | BPF programs or nft rules that steer pods' connections |
+//! | [`namespace`] | creates and enters network namespaces |
+//! | [`probe`] | tests what this machine supports |
+//! | [`request`] | requests of operators to the holder |
+//! | [`routes`] | bring replies to clients' addresses back to the proxy |
+//! | [`sockopt`] | socket options that no used crate offers |
 
 pub mod cgroup;
 pub mod channel;

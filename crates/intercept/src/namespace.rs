@@ -6,19 +6,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// The namespace of this thread.
+/// The network namespace of this thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// Does something inside a network namespace, on this thread, which is back in its own afterwards.
+/// Runs `inside` in a network namespace, on this thread, which returns to its own namespace afterwards.
 ///
-/// Sockets that `inside` makes, and programs that it starts, stay in that namespace.
+/// Sockets and processes that `inside` creates stay in that namespace.
 ///
 /// # Errors
-/// When the namespace cannot be entered; `inside` was not called then.
+/// When the namespace cannot be entered; `inside` is not called then.
 ///
 /// # Panics
-/// The process is ended when its own namespace cannot be entered again: whatever it did next would be done in
-/// the wrong place.
+/// Aborts the process when the thread cannot return to its own namespace: everything after that would happen in the
+/// wrong one.
 pub fn within<T>(netns: BorrowedFd<'_>, inside: impl FnOnce() -> T) -> io::Result<T> {
     let own = File::open(OWN)?;
     move_into_link_name_space(netns, Some(LinkNameSpaceType::Network))?;
@@ -26,23 +26,23 @@ pub fn within<T>(netns: BorrowedFd<'_>, inside: impl FnOnce() -> T) -> io::Resul
     Ok(inside())
 }
 
-/// A new network namespace, empty but for a loopback interface that is down. It is gone with the last descriptor,
-/// process and socket that it has.
+/// Creates a network namespace. It has only a loopback interface, which is down. The kernel removes it with its last
+/// descriptor, process and socket.
 ///
 /// # Errors
-/// Without CAP_SYS_ADMIN, or when there are too many.
+/// Without CAP_SYS_ADMIN, or when the limit of namespaces is reached.
 pub fn create() -> io::Result<OwnedFd> {
     let thread = std::thread::Builder::new().spawn(|| {
         #[allow(unsafe_code, reason = "nothing else moves a thread to a new namespace")]
-        // SAFETY: what other threads rely on, descriptors and folders, is not unshared, and this thread, which
-        // no other code knows, opens one file and ends.
+        // SAFETY: only the network namespace is unshared, not descriptors or folders on which other threads rely. No
+        // other code knows this thread, which opens one file and ends.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
         Ok(OwnedFd::from(File::open(OWN)?))
     })?;
     thread.join().unwrap_or(Err(io::ErrorKind::Other.into()))
 }
 
-/// Goes back, also from a panic.
+/// Returns to the original namespace when dropped, also during a panic.
 struct Back(File);
 
 impl Drop for Back {

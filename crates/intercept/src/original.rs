@@ -1,4 +1,4 @@
-//! Where a connection was going before it was steered to us.
+//! The original destination of a steered connection.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -6,14 +6,13 @@ use std::os::fd::AsFd;
 
 use rustix::net::sockopt::{ip_original_dst, ipv6_original_dst};
 
-/// Where the client of an accepted connection was going. It is asked for in one way, whether the kernel's
-/// packet filter redirected the connection (`SO_ORIGINAL_DST` of netfilter) or our own programs did, which
-/// answer the same question.
+/// The destination to which the client of an accepted connection was connecting (`SO_ORIGINAL_DST`). The same socket
+/// option works whether the packet filter redirected the connection or our BPF programs did, which implement it too.
 ///
-/// An IPv4 address comes as one, also from a socket that speaks both.
+/// An IPv4 destination is returned as IPv4, also on a dual-stack socket.
 ///
 /// # Errors
-/// When this connection was not redirected, or is not known any more.
+/// When this connection was not redirected, or its destination is no longer known.
 pub fn original_destination(socket: impl AsFd) -> io::Result<SocketAddr> {
     let socket = socket.as_fd();
     let local = SocketAddr::try_from(rustix::net::getsockname(socket)?)?;

@@ -1,17 +1,17 @@
-//! What an enrolled pod is called, and what becomes of it without a proxy.
+//! Names and ports of enrolled pods, and the fate of their traffic without a proxy.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The port, in every pod, of the listener for what the pod dials.
+/// Port of the listener in every pod for outbound connections.
 pub const OUTBOUND_PORT: u16 = 15_001;
-/// The port, in every pod, of the listener for what arrives.
+/// Port of the listener in every pod for inbound connections.
 pub const INBOUND_PORT: u16 = 15_006;
 
-/// An enrolled pod. A pod that is released and enrolled again is another one: no number is used twice
-/// while a holder lives.
+/// Number of an enrolled pod. A pod that is released and enrolled again gets a new number: a holder never
+/// reuses one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PodId(pub u32);
@@ -22,19 +22,19 @@ impl fmt::Display for PodId {
     }
 }
 
-/// What becomes of a pod's traffic while no proxy serves it.
+/// What happens to a pod's traffic while no proxy serves it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
-    /// It is refused: not a byte of it travels unprotected.
+    /// It is refused, so that no byte travels unprotected.
     #[default]
     Refuse,
-    /// It goes its way as if there were no mesh.
+    /// It passes as if there were no mesh.
     Pass,
 }
 
 impl Fate {
-    /// Its name in messages and tables.
+    /// The name in messages and tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Fate::Refuse => "refuse",
@@ -43,7 +43,7 @@ impl Fate {
     }
 }
 
-/// Which of the two a socket speaks.
+/// Address family of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
@@ -54,7 +54,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// What is needed to reach an address.
+    /// The family of an address.
     pub fn of(address: SocketAddr) -> Self {
         match address {
             SocketAddr::V4(_) => Family::V4,

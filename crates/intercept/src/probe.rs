@@ -1,7 +1,7 @@
-//! What this machine offers for interception, and what it lacks.
+//! Tests what this machine supports for interception.
 //!
-//! Everything is tried, in a control group and a network namespace that are made for it and gone afterwards:
-//! a kernel's version says little about what a kernel was built with, or lets this process have.
+//! Every feature is tried, in a temporary control group and a temporary network namespace: the kernel version
+//! says little about how a kernel was built, or what this process is permitted to do.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -18,33 +18,33 @@ use crate::{cgroup, namespace, routes};
 #[cfg(test)]
 mod tests;
 
-/// Where BPF file systems are by custom.
+/// The usual mount point of the BPF file system.
 const BPF_FS: &str = "/sys/fs/bpf";
-/// Privileges that are needed, by their numbers (capabilities(7)).
+/// Required capabilities with their numbers (capabilities(7)).
 const CAPABILITIES: [(&str, u32); 2] = [("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21)];
 
-/// What there is.
+/// The result of the tests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Probe {
-    /// Which hooks `auto` takes here: `bpf`, `nft`, or none.
+    /// The hooks that `auto` chooses here: `bpf`, `nft`, or none.
     pub hooks: Option<&'static str>,
-    /// What was looked at, one by one.
+    /// One finding per tested feature.
     pub findings: Vec<Finding>,
 }
 
-/// One thing that was looked at.
+/// One tested feature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is called.
+    /// Name of the feature.
     pub name: &'static str,
-    /// What it is for.
+    /// What interception uses it for.
     pub purpose: &'static str,
-    /// Why it cannot be used. Nothing, when it can.
+    /// Why it cannot be used; `None` when it can.
     pub missing: Option<String>,
 }
 
 impl Finding {
-    /// Whether it can be used.
+    /// Whether the feature can be used.
     pub fn is_there(&self) -> bool {
         self.missing.is_none()
     }
@@ -55,14 +55,14 @@ impl fmt::Display for Finding {
         let (name, purpose) = (self.name, self.purpose);
         match &self.missing {
             None => write!(f, "{name:<12} yes  {purpose}"),
-            // A reason of the kernel's may have lines; a finding has one.
+            // A reason from the kernel may have several lines; a finding is one line.
             Some(why) => write!(f, "{name:<12} no   {purpose}: {}", why.replace('\n', " ")),
         }
     }
 }
 
 impl fmt::Display for Probe {
-    /// A line for each finding, and one of what follows.
+    /// One line per finding, and a conclusion.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;
@@ -74,7 +74,7 @@ impl fmt::Display for Probe {
     }
 }
 
-/// Looks at this machine, which takes some tenths of a second. Nothing of it stays.
+/// Tests this machine. Takes some tenths of a second and leaves nothing behind.
 pub fn probe() -> Probe {
     let mut findings = vec![
         finding(
@@ -121,7 +121,7 @@ pub fn probe() -> Probe {
     }
 }
 
-/// What `auto` would take.
+/// The hooks that `auto` would choose.
 fn choice(findings: &[Finding]) -> Option<&'static str> {
     let is_there = |name: &str| {
         findings
@@ -149,7 +149,7 @@ fn finding<E: fmt::Display>(
     }
 }
 
-/// Every kind of program, loaded and attached.
+/// Loads and attaches every kind of program.
 fn programs(group: &io::Result<Group>, netns: &io::Result<OwnedFd>) -> Vec<Finding> {
     let places = match (group, netns) {
         (Ok(group), Ok(netns)) => Ok((group, netns)),
@@ -197,7 +197,7 @@ fn privileges() -> Result<(), String> {
     }
 }
 
-/// What is missing of the effective capabilities, from the text of `/proc/self/status`.
+/// The required capabilities that are not effective, from the text of `/proc/self/status`.
 fn lacking(status: &str) -> Option<Vec<&'static str>> {
     let effective = status
         .lines()
@@ -220,7 +220,7 @@ fn bpffs() -> Result<(), String> {
     }
 }
 
-/// A control group for the moment.
+/// A temporary control group, removed when dropped.
 struct Group {
     path: PathBuf,
     file: File,

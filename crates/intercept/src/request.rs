@@ -1,7 +1,7 @@
-//! What an operator asks of a holder: enrol this pod, release that one, which are there.
+//! Requests of operators to a holder: enrol a pod, release it, list pods.
 //!
-//! One packet asks, packets answer (`SOCK_SEQPACKET`, unix(7)); the pod's namespace comes as a descriptor, so
-//! that no path is looked up twice, or with more rights than those of the operator who asks.
+//! A request is one packet, the reply one or more (`SOCK_SEQPACKET`, unix(7)). The pod's namespace is passed as a
+//! descriptor, so that no path is resolved twice, or with more privileges than the operator has.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,100 +22,101 @@ use crate::{Exclude, Fate, PodId};
 
 mod about;
 
-/// How long a holder may take to answer.
+/// Timeout for the whole reply of a holder.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is asked.
+/// A request to the holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// Make a pod the mesh's. With it comes its network namespace.
+    /// Enrol a pod. The descriptor of its network namespace comes with the request.
     Enrol {
-        /// Whose pod it is.
+        /// The workload that runs in the pod.
         workload: WorkloadName,
-        /// Where its namespace is found again when the holder was restarted.
+        /// Path at which a restarted holder finds the namespace again.
         netns: PathBuf,
-        /// What of it is left alone.
+        /// Traffic that is not intercepted.
         exclude: Exclude,
     },
-    /// Leave a pod alone from now on.
+    /// Stop intercepting a pod's traffic.
     Release {
-        /// Whose pod it is.
+        /// The workload that runs in the pod.
         workload: WorkloadName,
     },
-    /// Which pods are there?
+    /// List the pods.
     List,
-    /// How does it do its work?
+    /// Return the [`HolderStatus`].
     Describe,
 }
 
-/// What is answered.
+/// A packet of the holder's reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
-    /// It is done.
+    /// The request is done; always the last packet.
     Done,
-    /// One of the pods; [`Reply::Done`] follows the last.
+    /// One pod of the list; [`Reply::Done`] follows the last one.
     Pod(PodStatus),
-    /// How it does its work.
+    /// The holder's status.
     Holder(Box<HolderStatus>),
-    /// One of the namespaces that are guarded and no enrolled pod's; they come after [`Reply::Holder`].
+    /// A guarded namespace that belongs to no enrolled pod; these come after [`Reply::Holder`].
     Guarded(Guarded),
-    /// What the operator should know beside that it is done; [`Reply::Done`] follows.
+    /// The request is done, with a warning; [`Reply::Done`] follows.
     Warning(String),
-    /// It is not done, and why.
+    /// The request was refused, and why; the only packet.
     Refused(String),
 }
 
-/// What a holder has said.
+/// The collected reply of a holder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The pods, for [`Request::List`].
     pub pods: Vec<PodStatus>,
-    /// What the operator should know.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
 
-/// A pod that is enrolled, or should be.
+/// Status of a pod that is enrolled, or lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodStatus {
-    /// Its number; none, if it is lost.
+    /// Number of the pod; `None` if it is lost.
     pub pod: Option<PodId>,
-    /// Whose pod it is.
+    /// The workload that runs in the pod.
     pub workload: WorkloadName,
-    /// Where its namespace is.
+    /// Path of the network namespace.
     pub netns: PathBuf,
-    /// Its own addresses.
+    /// The pod's own addresses.
     pub addresses: Vec<IpAddr>,
-    /// How it stands.
+    /// Whether and how its connections are served.
     pub state: PodState,
-    /// What becomes of it without a proxy.
+    /// What happens to its traffic without a proxy.
     pub fate: Fate,
-    /// Why it is lost, if it is.
+    /// Why the pod is lost, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// How an enrolled pod stands.
+/// State of an enrolled pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PodState {
-    /// Its connections wait until the proxy has its identity and policies, and are refused when that takes long.
+    /// Connections wait until the proxy has the pod's identity and policies, and are refused when that takes too
+    /// long.
     Held,
-    /// They are served.
+    /// The proxy serves the connections.
     Serving,
-    /// There is no proxy, nor is one waited for: its fate is in force.
+    /// There is no proxy and none is expected soon: the pod's [`Fate`] applies.
     Unserved,
-    /// They wait for a proxy that is there and has not answered for some seconds.
+    /// Connections wait for a proxy that runs but has not answered its holder for some seconds.
     Unresponsive,
-    /// It is being released: what waits in its listeners is served still.
+    /// The pod is being released: connections in the backlog of its listeners are still served.
     Releasing,
-    /// It was enrolled before the holder was restarted, and could not be again yet.
+    /// The pod was enrolled before the holder was restarted, and could not be enrolled again yet.
     Lost,
 }
 
 impl PodState {
-    /// Its name in tables.
+    /// The name in tables.
     pub fn as_str(self) -> &'static str {
         match self {
             PodState::Held => "held",
@@ -128,11 +129,11 @@ impl PodState {
     }
 }
 
-/// Asks the holder that listens at `socket`, and waits for what it says.
+/// Sends a request to the holder that listens at `socket`, and waits for its reply.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotFound`] and [`io::ErrorKind::ConnectionRefused`] when there is none; the holder's own
-/// words when it refuses; [`io::ErrorKind::TimedOut`].
+/// [`io::ErrorKind::NotFound`] and [`io::ErrorKind::ConnectionRefused`] when no holder runs; the holder's message
+/// when it refuses; [`io::ErrorKind::TimedOut`].
 pub fn ask(socket: &Path, request: &Request, netns: Option<&OwnedFd>) -> io::Result<Answer> {
     let mut answer = Answer::default();
     converse(socket, request, netns, |reply| match reply {
@@ -143,7 +144,7 @@ pub fn ask(socket: &Path, request: &Request, netns: Option<&OwnedFd>) -> io::Res
     Ok(answer)
 }
 
-/// Asks, and hands what is answered to `take`, up to the end.
+/// Sends a request and passes each packet of the reply to `take`, up to [`Reply::Done`].
 fn converse(
     socket: &Path,
     request: &Request,
@@ -167,7 +168,7 @@ fn converse(
             Some((Reply::Refused(why), _)) => return Err(io::Error::other(why)),
             Some((reply, _)) => take(reply),
             None => {
-                let why = "the holder ended before it answered";
+                let why = "the holder closed the connection before it answered";
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
             }
         }

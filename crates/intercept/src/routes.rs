@@ -1,9 +1,9 @@
-//! How replies to an address that is not ours come back to us, inside a pod's namespace.
+//! Routing inside a pod's namespace that brings replies to a client's address back to the proxy.
 //!
-//! A socket of ours that speaks to a pod's program with the address of the program's client
-//! (`IP_TRANSPARENT`) marks what it sends with [`MARK`]. The kernel gives that mark to what the program
-//! answers (`tcp_fwmark_accept`, and `fwmark_reflect` for answers that no socket gives), and a rule sends
-//! what is marked to a table in which every address is a local one: over the loopback interface, back to us.
+//! The proxy connects to a pod's program from the address of the program's client (`IP_TRANSPARENT`), and marks
+//! its packets with [`MARK`]. The kernel copies the mark to the program's replies (`tcp_fwmark_accept`, and
+//! `fwmark_reflect` for replies that no socket sends). A routing rule sends marked packets to a table in which every
+//! address is local: they go over the loopback interface back to the proxy.
 
 use std::fmt;
 use std::fs;
@@ -25,17 +25,18 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::namespace::within;
 
-/// What our sockets that speak with a client's address mark their packets with (`SO_MARK`).
+/// Packet mark of sockets with a client's source address (`SO_MARK`).
 pub const MARK: u32 = 0x4844_4c45;
-/// What our other sockets in pods do, so that packet filters tell them from the pod's own. Routes do not.
+/// Packet mark of the proxy's other sockets in pods. The packet filter tells them from the pod's own by it; the
+/// routing rules ignore it.
 pub const OWN_MARK: u32 = 0x4844_4c46;
-/// The table in which every address is local.
+/// The routing table in which every address is local.
 pub const TABLE: u32 = 0x4844;
-/// The rule's place among others: before the main table.
+/// Priority of the routing rule: before the main table.
 const PRIORITY: u32 = 18_500;
-/// The loopback interface of every namespace.
+/// Index of the loopback interface in every namespace.
 const LOOPBACK: u32 = 1;
-/// Switches of a namespace that are turned on.
+/// Settings of a namespace that are turned on.
 const SWITCHES: [&str; 3] = [
     "/proc/sys/net/ipv4/tcp_fwmark_accept",
     "/proc/sys/net/ipv4/fwmark_reflect",
@@ -43,7 +44,7 @@ const SWITCHES: [&str; 3] = [
 ];
 const IPV6_REFLECT: &str = "/proc/sys/net/ipv6/fwmark_reflect";
 
-/// What could not be changed in a namespace.
+/// A change in a namespace that failed.
 #[derive(Debug)]
 pub struct RouteError {
     what: String,
@@ -71,7 +72,7 @@ impl From<RouteError> for io::Error {
     }
 }
 
-/// Turns on the loopback interface of a pod's namespace, over which everything goes.
+/// Brings up the loopback interface of a pod's namespace, over which all steered traffic goes.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN in the namespace.
@@ -84,8 +85,9 @@ pub fn turn_on_loopback(netns: BorrowedFd<'_>) -> Result<(), RouteError> {
     done.map_err(RouteError::new("cannot enter the network namespace"))?
 }
 
-/// Prepares a pod's namespace, whose loopback interface is on, for sockets that speak with other addresses. What is
-/// there already stays. The kernel keeps some 5 KiB for it, so it is done for the first of them.
+/// Prepares a pod's namespace, whose loopback interface is up, for sockets with a client's source address. Existing
+/// rules and routes stay. This costs some 5 KiB of kernel memory, so it is done only when the first such socket is
+/// requested.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN in the namespace, or where `/proc/sys` cannot be written.
@@ -93,8 +95,8 @@ pub fn prepare(netns: BorrowedFd<'_>) -> Result<(), RouteError> {
     change(netns, true).map(drop)
 }
 
-/// Takes back what [`prepare`] did. The switches are turned off, which they are in a new namespace.
-/// Returns whether there were rules or routes.
+/// Undoes [`prepare`]. The settings are turned off, as in a new namespace. Returns whether there were rules or
+/// routes.
 ///
 /// # Errors
 /// As [`prepare`].
@@ -107,7 +109,7 @@ fn change(netns: BorrowedFd<'_>, is_there: bool) -> Result<bool, RouteError> {
     let enter = RouteError::new("cannot enter the network namespace");
     within(netns, || {
         for path in SWITCHES {
-            // Without IPv6 there is nothing to switch.
+            // Without IPv6 the setting does not exist.
             if path != IPV6_REFLECT || Path::new(path).exists() {
                 switch(path, is_there)?;
             }
@@ -122,21 +124,21 @@ fn change(netns: BorrowedFd<'_>, is_there: bool) -> Result<bool, RouteError> {
     .map_err(enter)?
 }
 
-/// Whether IPv6 is turned off in this namespace: there is no route then, and nothing that would need one.
+/// Whether IPv6 is disabled in this namespace: a route cannot be added then, and is not needed.
 fn is_without_ipv6() -> bool {
     fs::read_to_string("/proc/sys/net/ipv6/conf/lo/disable_ipv6").is_ok_and(|off| off.trim() == "1")
 }
 
 fn switch(path: &str, is_on: bool) -> Result<(), RouteError> {
     let value = if is_on { "1" } else { "0" };
-    // Most of the time it is as it should be, also where we may not write.
+    // Usually the value is right already; then no permission to write is needed.
     if fs::read_to_string(path).is_ok_and(|now| now.trim() == value) {
         return Ok(());
     }
     fs::write(path, value).map_err(RouteError::new(format!("cannot write {value} to {path}")))
 }
 
-/// The kernel's routing, of the namespace in which this was opened.
+/// A netlink socket for routing, in the namespace in which it was opened.
 struct Netlink(Socket);
 
 impl Netlink {
@@ -146,7 +148,8 @@ impl Netlink {
         Ok(Netlink(socket))
     }
 
-    /// The route first, so that nothing is sent to an empty table; back in the other order.
+    /// Adds or removes route and rule of a family. The route is added before the rule and removed after it, so that
+    /// no packet is sent to an empty table.
     fn family(&mut self, family: AddressFamily, is_there: bool) -> Result<bool, RouteError> {
         let (route, rule) = (route(family), rule(family));
         let steps = match is_there {
@@ -184,7 +187,7 @@ impl Netlink {
         Ok(is_changed)
     }
 
-    /// Sends one request, and waits for the kernel's word on it.
+    /// Sends one request and waits for the kernel's acknowledgement.
     fn ask(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
         let is_new = matches!(
             message,
@@ -210,7 +213,7 @@ impl Netlink {
     }
 }
 
-/// It is there already, or gone already.
+/// Whether the error means that the entry exists already, or is gone already.
 fn is_done(error: &io::Error) -> bool {
     let gone = [libc::ENOENT, libc::ESRCH].map(Some);
     error.kind() == io::ErrorKind::AlreadyExists || gone.contains(&error.raw_os_error())
@@ -229,7 +232,7 @@ fn loopback() -> LinkMessage {
 fn route(family: AddressFamily) -> RouteMessage {
     let mut route = RouteMessage::default();
     route.header.address_family = family;
-    // A number of more than a byte is in the attribute.
+    // The number does not fit into the byte of the header, so it is in the attribute.
     route.header.table = RouteHeader::RT_TABLE_UNSPEC;
     route.header.protocol = RouteProtocol::Static;
     route.header.scope = RouteScope::Host;

@@ -1,14 +1,13 @@
-//! Options of sockets that no crate used here knows.
+//! Socket options that none of the used crates offers.
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The number of the network namespace that a socket is in, which no other has while the machine runs
-/// (`SO_NETNS_COOKIE`).
+/// The cookie of a socket's network namespace, unique until the machine reboots (`SO_NETNS_COOKIE`).
 ///
 /// # Errors
-/// When the kernel does not know this, or `socket` is none.
+/// When the kernel does not support this option, or `socket` is not a socket.
 pub fn netns_cookie(socket: impl AsFd) -> io::Result<u64> {
     let mut cookie = 0u64;
     let size = size_of::<u64>();
@@ -35,8 +34,8 @@ pub fn netns_cookie(socket: impl AsFd) -> io::Result<u64> {
     }
 }
 
-/// Lets a socket have addresses that are not the machine's (`IP_TRANSPARENT`). Of a socket that speaks IPv6,
-/// both families are meant.
+/// Lets a socket bind to addresses that are not local (`IP_TRANSPARENT`). On an IPv6 socket this applies to
+/// both families.
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN in the socket's namespace.
@@ -49,17 +48,17 @@ pub fn set_transparent(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_IP, libc::IP_TRANSPARENT, 1)
 }
 
-/// Leaves the choice of a port to when the socket connects (`IP_BIND_ADDRESS_NO_PORT`): only then is it known which
-/// ports are free for connections to that very end. One that is bound to any port takes it from all others of its
-/// address, also when its connection was closed a while ago.
+/// Defers the choice of the port from bind to connect (`IP_BIND_ADDRESS_NO_PORT`): only then does the kernel know
+/// which ports are free for this destination. A port chosen at bind is taken for all destinations of its address, and
+/// stays so for a while after the connection is closed.
 ///
 /// # Errors
-/// When `socket` is none of IP.
+/// When `socket` is not an IP socket.
 pub fn set_port_at_connect(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-/// Marks what a socket sends, for routes and the packet filter (`SO_MARK`).
+/// Marks the packets that a socket sends, for routing rules and the packet filter (`SO_MARK`).
 ///
 /// # Errors
 /// Without CAP_NET_ADMIN in the socket's namespace.
@@ -67,7 +66,7 @@ pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
 }
 
-/// Has a Unix socket refuse peers that send descriptors (`SO_PASSRIGHTS`, unix(7)).
+/// Makes a Unix socket refuse messages with descriptors (`SO_PASSRIGHTS`, unix(7)).
 ///
 /// # Errors
 /// Before Linux 6.16.

@@ -1,4 +1,5 @@
-//! Whose address the proxy may speak with towards a pod's program, and what a program sees where it is no client's.
+//! The source address of the proxy's connections to a pod's program: which client addresses it may use, and which
+//! address it uses instead.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,22 +10,22 @@ use rustix::net::{
 
 use crate::Family;
 
-/// The first port that any user may take. Old protocols take a client with a lower one for its host's root
-/// (RFC 1282), and honest programs are content with another.
+/// The first unprivileged port. Old protocols trust a client on a lower port as root of its host (RFC 1282), so the
+/// proxy must never use one for others.
 const FIRST_PORT: u16 = 1_024;
 
-/// Addresses that no host has: the dummy address of IPv4 (RFC 7600, section 4.8), and one of the prefix for what is
-/// thrown away (RFC 6666).
+/// Addresses that no host has: the IPv4 dummy address (RFC 7600, section 4.8), and one of the IPv6 discard prefix
+/// (RFC 6666).
 const DUMMY: (Ipv4Addr, Ipv6Addr) = (
     Ipv4Addr::new(192, 0, 0, 8),
     Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1),
 );
-/// Any port will do to ask for a route: nothing is sent.
+/// Port for route lookups. Any port will do, since nothing is sent.
 const DISCARD: u16 = 9;
 
-/// Whether an address may be that of a client on another host. Loopback and link-local addresses (RFC 3927,
-/// RFC 4291) mean this host or this link, groups and broadcasts no caller, and IPv4 within IPv6 is what
-/// the other family is for.
+/// Whether an address may be that of a client on another host. It must not be loopback or link-local (RFC 3927,
+/// RFC 4291), which mean this host or this link, nor multicast or broadcast, nor an IPv4 address inside an IPv6
+/// one, which must be given as IPv4.
 pub fn is_of_another_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -35,7 +36,7 @@ pub fn is_of_another_host(address: IpAddr) -> bool {
                 && !address.is_multicast()
                 && !address.is_broadcast()
         }
-        // `::` and `::1` are among those that look like IPv4.
+        // `to_ipv4` also matches `::` and `::1`.
         IpAddr::V6(address) => {
             address.to_ipv4().is_none()
                 && !address.is_unicast_link_local()
@@ -44,19 +45,19 @@ pub fn is_of_another_host(address: IpAddr) -> bool {
     }
 }
 
-/// The address with which this node itself would speak to a pod that has the address `to`, as the kernel chooses it;
-/// `None` where it has none of that family that means anything within the pod.
+/// The source address that the kernel chooses for connections of this node to the pod address `to`; `None` when the
+/// node has no address of that family that is valid inside the pod.
 pub fn node_address(to: IpAddr) -> Option<IpAddr> {
     let chosen = route_source(to).inspect_err(|error| {
         tracing::debug!(%to, %error, "this node has no address of that family");
     });
     let chosen = chosen.ok()?;
-    // What calls itself is the pod: this is its own namespace.
+    // The kernel chose `to` itself: this process runs in the pod's own namespace.
     Some(chosen).filter(|chosen| *chosen != to && is_of_another_host(*chosen))
 }
 
-/// An address of the family of `to` that is neither the pod's nor of any host: for a program that must not take a
-/// client for its own machine where nothing better is known.
+/// An address of the family of `to` that no host has. It is used when no better source address is known, so that a
+/// program never takes the client for its own machine.
 pub fn dummy_address(to: IpAddr) -> IpAddr {
     match to {
         IpAddr::V4(_) => DUMMY.0.into(),
@@ -64,7 +65,7 @@ pub fn dummy_address(to: IpAddr) -> IpAddr {
     }
 }
 
-/// Connecting a datagram socket sends nothing, and has the kernel choose.
+/// The source address that the kernel chooses for `to`: connecting a UDP socket selects it without sending anything.
 fn route_source(to: IpAddr) -> io::Result<IpAddr> {
     let family = match to {
         IpAddr::V4(_) => AddressFamily::INET,
@@ -76,8 +77,8 @@ fn route_source(to: IpAddr) -> io::Result<IpAddr> {
     Ok(SocketAddr::try_from(getsockname(&socket)?)?.ip())
 }
 
-/// Whether a socket in the namespace of a pod with these addresses may speak with `source`: with a client's
-/// address that is not the pod's, and a port of it, or any (0).
+/// Whether a socket in the namespace of a pod with the addresses `own` may use `source`: an address of another host,
+/// with an unprivileged port, or port 0 for any.
 pub(crate) fn may_speak_as(source: SocketAddr, family: Family, own: &[IpAddr]) -> bool {
     let port = source.port();
     Family::of(source) == family
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_node_is_seen_by_an_address_of_its_own_or_not_at_all() {
-        // This machine is the pod.
+        // For these addresses this machine itself is the pod.
         for own in ["127.0.0.1", "127.30.0.9", "::1"] {
             assert_eq!(node_address(own.parse().unwrap()), None, "{own}");
         }

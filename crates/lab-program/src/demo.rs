@@ -1,11 +1,11 @@
 //! `heddle-lab demo`: a small bookstore on two nodes of this machine, with real traffic between them.
 //!
-//! The story is told in order: start the mesh, send a shopper through it, and while the shopper goes on
-//! change a route, keep an intruder out, replace the root, and kill a proxy; then judge. It fails when any page
-//! failed that should not or anything was not as promised, so that it is a test as well.
+//! The acts run in order: start the mesh and a shopper that requests pages all the time; meanwhile change a route,
+//! refuse an intruder, replace the root, and kill a proxy; then judge. The demo fails if a page failed before the
+//! kill or an act had another outcome than it should, so it is a test too.
 //!
-//! With root it plays in pods, whose programs know nothing of the mesh; without, on loopback addresses that
-//! stand for services, and no proxy is killed, since nothing would start another.
+//! With root, workloads run in pods, and their programs know nothing of the mesh. Without root, each service has a
+//! loopback address, and no proxy is killed, since nothing would restart it.
 
 mod acts;
 mod answers;
@@ -48,12 +48,11 @@ const SHOPPER: &str = "bookstore/shopper";
 /// The Service that the shopper calls.
 const FRONT: &str = "bookstore/productpage";
 
-/// Where the bookstore runs.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum Where {
-    /// In pods if that is possible, else on loopback
+    /// In pods if possible, else on loopback
     Auto,
-    /// In pods: network namespaces on two nodes. Takes root
+    /// In pods: network namespaces on two nodes. Needs root
     Pods,
     /// At loopback addresses of this machine
     Loopback,
@@ -62,7 +61,7 @@ enum Where {
 /// Show a small bookstore mesh of two nodes on this machine, with real traffic.
 #[derive(Args)]
 pub(crate) struct DemoOptions {
-    /// Go on until Ctrl-C, and say how to look around
+    /// Keep running until Ctrl-C, and print commands to try
     #[arg(long)]
     stay: bool,
     /// Seconds to send traffic, 10 to 86400
@@ -79,10 +78,10 @@ pub(crate) struct DemoOptions {
     heddle: PathBuf,
 }
 
-/// Tells the story.
+/// Runs the demo.
 ///
 /// # Errors
-/// Another demo runs, the mesh does not start, a page failed, or something was not as promised.
+/// Another demo runs, the mesh does not start, a page failed, or an act had the wrong outcome.
 pub(crate) fn run(options: &DemoOptions) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -119,7 +118,7 @@ async fn tell(options: &DemoOptions) -> anyhow::Result<()> {
         outcome = scenes(options, &manifests, &mut mesh) => outcome.map(Some),
     };
     if outcome.is_err() {
-        // What the mesh said last is the best hint.
+        // The ends of the logs are the best hint.
         eprintln!("{}", mesh.last_words());
     }
     let stopped = mesh.stop().await;
@@ -129,26 +128,25 @@ async fn tell(options: &DemoOptions) -> anyhow::Result<()> {
     stopped
 }
 
-/// Whether the bookstore runs in pods, which is said.
+/// Whether the bookstore runs in pods; prints the choice and why.
 ///
-/// # Errors
-/// It is to, and cannot.
+/// # Errors Pods were requested but are not possible.
 fn in_pods(place: Where, heddle: &Program) -> anyhow::Result<bool> {
-    const INSTEAD: &str = "On loopback addresses that stand for services, without root";
+    const INSTEAD: &str = "Using a loopback address for each service, without root";
     if place == Where::Loopback {
-        println!("{INSTEAD}; --in pods is transparent, and takes it.");
+        println!("{INSTEAD}; --in pods is transparent, and needs root.");
         return Ok(false);
     }
     if place == Where::Auto && !rustix::process::geteuid().is_root() {
         let command = typed_as_root()?;
-        println!("{INSTEAD}. In pods, transparently: {command}");
+        println!("{INSTEAD}. To run transparently in pods: {command}");
         return Ok(false);
     }
     match lab::is_possible().and_then(|()| intercepts(heddle)) {
         Ok(()) => {
             println!(
                 "In pods: network namespaces on two nodes, whose programs know nothing of the mesh (--in loopback \
-                 takes no root)."
+                 needs no root)."
             );
             Ok(true)
         }
@@ -160,9 +158,9 @@ fn in_pods(place: Where, heddle: &Program) -> anyhow::Result<bool> {
     }
 }
 
-/// What to type for pods: the bookstore's program is beside this one.
+/// The command that runs the demo in pods. The bookstore's program is in the same folder as this one.
 fn typed_as_root() -> anyhow::Result<String> {
-    let own = env::current_exe().context("where is the running program?")?;
+    let own = env::current_exe().context("cannot find the running program")?;
     let folder = own.parent().unwrap_or(Path::new("/")).display();
     let command = format!("sudo env PATH=\"{folder}:$PATH\" heddle-lab demo");
     Ok(command)
@@ -174,12 +172,12 @@ fn intercepts(heddle: &Program) -> anyhow::Result<()> {
     let mut probe = std::process::Command::new(heddle.path());
     let said = probe.args(["check", "--probe"]).output()?;
     if !said.status.success() {
-        bail!("nothing here intercepts traffic (heddle check --probe says why)");
+        bail!("this machine cannot intercept traffic (heddle check --probe says why)");
     }
     Ok(())
 }
 
-/// Brings up the lab, which takes seconds, and takes it down again if it is told to stop meanwhile.
+/// Brings up the lab, which takes seconds; a signal meanwhile takes it down again.
 async fn bring_up(
     heddle: &Program,
     dir: &Path,
@@ -193,8 +191,8 @@ async fn bring_up(
     tokio::select! {
         biased;
         () = signals.any() => {
-            println!("stopping: what is being made is finished, and removed");
-            // What fails meanwhile, since it was told to stop as well, is removed already.
+            println!("stopping: the lab is completed first, then removed");
+            // If bringing it up fails because of the same signal, it has already removed its parts.
             up.await?.map_or(Ok(()), Pods::stop)?;
             Ok(None)
         }
@@ -202,7 +200,7 @@ async fn bring_up(
     }
 }
 
-/// Being told to stop.
+/// SIGINT and SIGTERM.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -224,7 +222,7 @@ impl Signals {
     }
 }
 
-/// Everything that happens while the mesh is up.
+/// All acts, while the mesh is up.
 async fn scenes(
     options: &DemoOptions,
     manifests: &ManifestFolder,
@@ -245,18 +243,18 @@ async fn scenes(
     let guarded = acts::guard(&mut stage, manifests, length / 4).await?;
     let rotated = acts::rotate(&mut stage, manifests, length / 4).await?;
 
-    // From here on pages may fail, and what the nodes counted is partly gone.
+    // From here on pages may fail, and the killed proxy's counters are lost.
     let failed = stage.failed().await?;
     let seen = stage.shopper.tally();
     let killed = acts::kill(&mut stage).await?;
     let verdict = Verdict::new(seen, failed, phases, guarded, rotated, killed);
     stage.screen.say(&verdict.to_string());
     if options.stay {
-        // A mesh that is not as promised does not stay.
+        // A failed demo ends at once in spite of `--stay`.
         verdict.result()?;
         stage.screen.say(
-            "staying until Ctrl-C; in two and a half minutes every certificate is renewed by the new \
-             root, and in six the old one is dropped",
+            "running until Ctrl-C; in two and a half minutes the new root has renewed every certificate, \
+             and in six the old root is dropped",
         );
         let invitation = invitation(stage.mesh).await?;
         stage.screen.quote(&invitation);
@@ -265,7 +263,7 @@ async fn scenes(
     Ok(verdict)
 }
 
-/// Says what runs where, and who is who.
+/// Prints the nodes, their workloads and identities.
 async fn introduce(mesh: &Mesh, manifests: &ManifestFolder) -> anyhow::Result<()> {
     println!(
         "The bookstore is up: a control plane and two nodes, from the manifests in {}",
@@ -279,7 +277,7 @@ async fn introduce(mesh: &Mesh, manifests: &ManifestFolder) -> anyhow::Result<()
         let names: Vec<&str> = names.collect();
         println!("  {:<7} {address:<16} {}", node.name, names.join(", "));
     }
-    println!("Each node joined with a token of its own. What heddle check says of them:");
+    println!("Each node joined with its own token. Their identities, from heddle check:");
     for line in acts::identities(mesh).await?.lines() {
         println!("  {line}");
     }
@@ -287,7 +285,7 @@ async fn introduce(mesh: &Mesh, manifests: &ManifestFolder) -> anyhow::Result<()
     Ok(())
 }
 
-/// What to try from another terminal.
+/// Commands to try from another terminal.
 async fn invitation(mesh: &Mesh) -> anyhow::Result<String> {
     let mut all = vec!["Try from another terminal:".to_owned()];
     let tries = [

@@ -28,40 +28,40 @@ enum Command {
     Part(HiddenPart),
 }
 
-/// What the lab starts of itself; users do not type these.
+/// Processes that the lab and its experiments start; not for users.
 #[derive(Subcommand)]
 enum HiddenPart {
-    /// Offers load to a proxy and prints what came of it.
+    /// Sends requests to a proxy at a given load and prints the results.
     #[command(hide = true)]
     Load(bench::Load),
-    /// Answers what a proxy forwards.
+    /// Serves the requests that a proxy forwards.
     #[command(hide = true)]
     Upstream(bench::Upstream),
-    /// Provides a service that takes its time, and so many requests at once.
+    /// Serves requests that take a given time, with a concurrency limit.
     #[command(hide = true)]
     Provider(bench::Provider),
-    /// Asks such a service for each request that it gets, and checks the answer.
+    /// Calls such a service for each request that it receives, and checks the response.
     #[command(hide = true)]
     Consumer(bench::Consumer),
-    /// Offers calls of gRPC to a proxy and prints what came of them.
+    /// Sends gRPC calls to a proxy at a given load and prints the results.
     #[command(hide = true)]
     GrpcLoad(bench::GrpcLoad),
-    /// Answers calls of gRPC.
+    /// Serves gRPC calls.
     #[command(hide = true)]
     GrpcUpstream,
-    /// Forwards calls of gRPC with the crate h2 alone.
+    /// Forwards gRPC calls with only the crate h2.
     #[command(hide = true)]
     GrpcForward(bench::GrpcForward),
-    /// Shakes hands with a node, over and over.
+    /// Makes TLS handshakes with a node, over and over.
     #[command(hide = true)]
     Handshakes(bench::Handshakes),
-    /// Asks a service whatever happens, and prints what came of each request and when.
+    /// Sends requests to a service, also after failures, and prints the time and outcome of each.
     #[command(hide = true)]
     Persist(bench::Persist),
-    /// Asks a service the same thing again and again, and prints what it answers.
+    /// Sends the same request again and again, and prints each response.
     #[command(hide = true)]
     Ask(demo::Ask),
-    /// Becomes a program, held to a core and a control group.
+    /// Runs a program on one core and in a control group.
     #[command(hide = true)]
     Confine(bench::Confine),
 }

@@ -1,6 +1,6 @@
-//! Labs that are really made: they take root, and say so when they cannot be.
+//! Tests with real labs. They need root; without it they report that they were skipped.
 //!
-//! What pods run is this very program, as one of the two ignored tests at the end.
+//! Pods run this test program itself, as one of the two ignored tests at the end.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,21 +20,21 @@ use tempfile::TempDir;
 mod operating;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_heddle-lab");
-/// What the tests at the end are told.
+/// Environment variables for the tests at the end.
 const SERVE: &str = "LAB_TEST_SERVES";
 const ASK: &str = "LAB_TEST_ASKS";
 
-/// A file of a lab and its manifests, and whatever is left of the lab when a test fails.
+/// A lab's file and manifests; dropping it removes what a failed test leaves of the lab.
 struct Written {
     folder: TempDir,
     name: LabName,
 }
 
 impl Written {
-    /// `None`: there can be no lab here, which is said.
+    /// `None`: no lab is possible here, which is reported.
     fn new(letter: char, more: &str, manifests: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            skipped("a lab takes root (run the tests with sudo)");
+            skipped("a lab needs root (run the tests with sudo)");
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
@@ -56,7 +56,7 @@ impl Written {
         Lab::up_with(&plan, &programs(), &mut |what| eprintln!("  {what}")).expect("up")
     }
 
-    /// Everything on this machine that has the name of the lab.
+    /// Everything on this machine that is named after the lab.
     fn traces(&self) -> Vec<String> {
         let name = self.name.as_str();
         let mut traces = Vec::new();
@@ -106,7 +106,7 @@ fn said(output: &Output) -> String {
         .concat()
 }
 
-/// A pod that answers its name on port 80 of both families.
+/// A pod that answers with its name on port 80 of both families.
 fn pod(name: &str, node: &str) -> String {
     let program = std::env::current_exe().expect("this program");
     format!(
@@ -138,7 +138,7 @@ fn idle(name: &str, node: &str) -> String {
     lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// What `from` gets from `to`, a host and port, at the addresses of `family`; tried until it answers.
+/// The response that `from` gets from `to`, a host and port, at the addresses of `family`; retried until it answers.
 fn ask(lab: &Lab, from: &str, to: &str, family: Family) -> String {
     let program = std::env::current_exe().expect("this program");
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -166,11 +166,11 @@ fn pods_of_two_nodes_find_each_other_by_name_and_nothing_is_left_of_them() {
     let Some(written) = Written::new('a', more, &manifests) else {
         return;
     };
-    // Given pods on two nodes that nothing carries …
+    // Given pods on two nodes without a mesh …
     let lab = written.up();
     assert!(lab.is_ready());
     assert!(!written.traces().is_empty());
-    // … then each is found by its name, in both families, wherever it is, and seen as who it is.
+    // … then each is found by its name, in both families and on either node, and sees the caller's own address.
     for to in ["near", "far"] {
         for family in [Family::V4, Family::V6] {
             for name in [to.to_owned(), format!("{to}.shop.svc.cluster.local")] {
@@ -187,7 +187,7 @@ fn pods_of_two_nodes_find_each_other_by_name_and_nothing_is_left_of_them() {
             }
         }
     }
-    // A name that is not there is said at once.
+    // An unknown name fails at once.
     let mut getent = lab
         .pod("shop/caller")
         .expect("caller")
@@ -196,7 +196,7 @@ fn pods_of_two_nodes_find_each_other_by_name_and_nothing_is_left_of_them() {
     let since = Instant::now();
     assert!(!run(getent.args(["hosts", "nowhere"])).status.success());
     assert!(since.elapsed() < Duration::from_secs(3));
-    // A pod is its own host, with one interface beside lo, and within its limits.
+    // A pod has its own host name, one interface besides lo, and its CPU limit.
     let mut command = lab.pod("shop/far").expect("far").command("sh").expect("sh");
     let text = said(&run(command.args([
         "-c",
@@ -208,7 +208,7 @@ fn pods_of_two_nodes_find_each_other_by_name_and_nothing_is_left_of_them() {
     assert!(text.contains(&group), "{text}");
     let held = fs::read_to_string(quota(&text, &group)).expect("a quota");
     assert!(held.starts_with("50000"), "{held}");
-    // The host's network has nothing of it.
+    // The host's network has none of the lab's links.
     for link in ["pods", "br0", "to1", "p1"] {
         assert!(!Path::new("/sys/class/net").join(link).exists(), "{link}");
     }
@@ -233,7 +233,7 @@ spec: {clusterIP: None, selector: {group: all}, ports: [{port: 80}]}
     let Some(written) = Written::new('h', "carried: nothing\n", &manifests) else {
         return;
     };
-    // Given a name whose answer is too long for a datagram, then it is asked for again, over TCP.
+    // Given a name with too many addresses for a datagram, then the client repeats the query over TCP.
     let lab = written.up();
     let caller = lab.pod("shop/p0").expect("a pod");
     let mut getent = caller.command("getent").expect("getent");
@@ -257,9 +257,9 @@ fn programs_that_know_nothing_of_the_mesh_are_carried_by_it() {
         if !intercepts() {
             return;
         }
-        // Given pods that call each other at cluster addresses, where only a mesh answers …
+        // Given pods that call each other at cluster addresses, which only a mesh serves …
         let lab = written.up();
-        // … then it does, in both families, on the same node and on another.
+        // … then the calls succeed, in both families, on the same node and between nodes.
         for to in ["near", "far"] {
             for family in [Family::V4, Family::V6] {
                 let answer = ask(&lab, "shop/caller", &format!("{to}:80"), family);
@@ -271,7 +271,7 @@ fn programs_that_know_nothing_of_the_mesh_are_carried_by_it() {
             }
         }
         if carried == "node" {
-            // A pod that is released is a pod without a mesh, and one that is enrolled again is one with it.
+            // A released pod is outside the mesh, and inside again after it is enrolled again.
             let caller = lab.pod("shop/caller").expect("caller");
             caller.release().expect("released");
             let program = std::env::current_exe().expect("this program");
@@ -289,7 +289,7 @@ fn programs_that_know_nothing_of_the_mesh_are_carried_by_it() {
     }
 }
 
-/// Whether there is a heddle that intercepts; if not, that is said.
+/// Whether a heddle is found that can intercept; if not, that is reported.
 fn intercepts() -> bool {
     let Some(heddle) = programs().heddle else {
         skipped("there is no heddle beside heddle-lab (cargo build -p heddle)");
@@ -303,7 +303,7 @@ fn intercepts() -> bool {
     knows
 }
 
-/// The file that holds the quota of a group, whichever version controls processors here.
+/// The file with the CPU quota of a group, in version 1 or 2.
 fn quota(groups: &str, group: &str) -> PathBuf {
     let v1 = groups.lines().any(|line| {
         line.split(':')
@@ -337,7 +337,7 @@ fn a_lab_whose_processes_were_all_killed_goes_without_a_trace() {
     let Some(written) = Written::new('b', "carried: nothing\n", &manifests) else {
         return;
     };
-    // Given a lab that was brought up by a program that has ended …
+    // Given a lab whose `heddle-lab up` has ended …
     let up = run(Command::new(PROGRAM).arg("up").arg(written.file()));
     assert!(up.status.success(), "{}", said(&up));
     let again = run(Command::new(PROGRAM).arg("up").arg(written.file()));
@@ -348,7 +348,7 @@ fn a_lab_whose_processes_were_all_killed_goes_without_a_trace() {
         said(&again)
     );
     let lab = Lab::open(&written.name).expect("it is there");
-    // … with a process that no note names, in a session of its own …
+    // … with a process that has no note and a session of its own …
     let mut stray = lab
         .pod("shop/caller")
         .expect("caller")
@@ -359,13 +359,13 @@ fn a_lab_whose_processes_were_all_killed_goes_without_a_trace() {
         .spawn()
         .expect("stray");
     stray.wait().expect("setsid ends");
-    // … when all that it noted is killed …
+    // … when every process with a note is killed …
     for process in lab.processes() {
         assert!(process.runs(), "{}", process.what);
         let pid = rustix::process::Pid::from_raw(process.pid).expect("a pid");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
     }
-    // … then down removes all of it, and a second time there is nothing to remove.
+    // … then `down` removes everything, and a second `down` finds nothing.
     let down = || run(Command::new(PROGRAM).args(["down", written.name.as_str()]));
     let first = down();
     assert!(first.status.success(), "{}", said(&first));
@@ -414,13 +414,13 @@ fn a_lab_is_taken_down_by_the_command_that_was_told_to_stop_making_it() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("up");
-    // Given one that is being made …
+    // Given a lab that is being made …
     let deadline = Instant::now() + Duration::from_secs(20);
     while written.traces().is_empty() {
         assert!(Instant::now() < deadline, "nothing is made");
         thread::park_timeout(Duration::from_millis(5));
     }
-    // … when the command that makes it is told to stop, then it is removed, and that is no success.
+    // … when `heddle-lab up` gets a signal, then the lab is removed, and the exit code is not 0.
     let pid = i32::try_from(up.id()).expect("a pid");
     let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("told");
@@ -454,8 +454,8 @@ fn without_root_a_lab_is_refused_with_the_reason() {
     let public = fs::Permissions::from_mode(0o755);
     fs::set_permissions(written.folder.path(), public).expect("permissions");
     let copy = written.folder.path().join("heddle-lab");
-    // By a process of its own: what other tests start at that moment would hold this one's file open for writing, and
-    // the kernel runs no such file.
+    // Copied by another process: if this one opened the file for writing, a child forked by another test could hold
+    // the descriptor for a moment, and the kernel would refuse to run the file (ETXTBSY).
     let copied = Command::new("cp").arg(PROGRAM).arg(&copy).status();
     assert!(
         copied.expect("cp").success(),
@@ -476,13 +476,13 @@ fn without_root_a_lab_is_refused_with_the_reason() {
         }
     };
     assert!(
-        text.contains("a lab takes root, it lacks CAP_SYS_ADMIN"),
+        text.contains("a lab needs root: this process lacks CAP_SYS_ADMIN"),
         "{text}"
     );
     assert_eq!(written.traces(), Vec::<String>::new());
 }
 
-/// No test: what a pod runs. Tells every client its name and the client's address.
+/// Not a test: the program of a pod. Sends every client its name and the client's address.
 #[test]
 #[ignore = "a program of a pod"]
 fn serves() {
@@ -512,7 +512,7 @@ fn answer(mut stream: TcpStream, name: &str) -> std::io::Result<()> {
     stream.shutdown(Shutdown::Write)
 }
 
-/// No test: asks what it is told to ask, and says the answer.
+/// Not a test: connects to the given address, and prints the response.
 #[test]
 #[ignore = "a program of a pod"]
 fn asks() {

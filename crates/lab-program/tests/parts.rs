@@ -1,4 +1,4 @@
-//! The processes that experiments are made of, as processes.
+//! Tests of the helper processes of experiments.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ fn a_confined_program_ends_with_the_process_that_started_it() {
     let mut line = String::new();
     output.read_line(&mut line).expect("reads");
     assert_eq!(line, "up\n");
-    // … when the parent is killed, then the program lets go of the pipe: it is gone too.
+    // … when the parent is killed, then the program ends too: the pipe is closed.
     parent.kill().expect("kill");
     parent.wait().expect("wait");
     let mut rest = Vec::new();

@@ -5,10 +5,10 @@
 //!            every address                                       (heddle)
 //! ```
 //!
-//! A [`Plan`] is everything that will be, read and checked before anything is made. [`Lab::up`] makes it, and
-//! returns when all of it is ready; its processes go on. What a lab makes has its name in front, so that
-//! [`down`] finds everything again, whatever happened to the process that made it. The network of the host is not
-//! touched: links exist only between namespaces of the lab.
+//! A [`Plan`] describes the whole lab; it is read and checked before anything is made. [`Lab::up`] makes the lab and
+//! returns when every part is ready; the lab's processes keep running. The name of each namespace, control group and
+//! folder begins with the lab's name, so [`down`] finds them again even if the process that made them crashed. The
+//! host's network is not touched: links exist only between namespaces of the lab.
 //!
 //! These calls block; they start threads and runtimes of their own where they need them.
 
@@ -61,10 +61,10 @@ use folder::Folder;
 use namespace::Role;
 use place::Place;
 
-/// How long the kernel may need until groups whose processes have ended can be removed.
+/// How long to retry the removal of control groups: the kernel may need a moment after their processes have ended.
 const REMOVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// A lab that is up. Dropping it takes it down, unless it was told to [stay](Lab::stay).
+/// A lab that is up. Dropping it takes the lab down, unless [`Lab::stay`] was called.
 #[derive(Debug)]
 pub struct Lab {
     plan: Plan,
@@ -78,13 +78,13 @@ impl Lab {
     /// Makes the lab, with the programs that are found beside this one or in `PATH`.
     ///
     /// # Errors
-    /// Not allowed, something that it needs is missing, it is there already, or a part of it does not get
-    /// ready. What was made is removed again.
+    /// This process lacks rights, a requirement is missing, the lab exists already, or a part of it does not get
+    /// ready. Everything that was made is removed again.
     pub fn up(plan: &Plan) -> anyhow::Result<Self> {
         Self::up_with(plan, &Programs::find()?, &mut |_| {})
     }
 
-    /// The same, with these programs, and telling `progress` what has been done.
+    /// As [`Lab::up`], with these programs; `progress` is called after each step.
     ///
     /// # Errors
     /// As for [`Lab::up`].
@@ -114,15 +114,15 @@ impl Lab {
                 lab.stay();
                 Err(error)
             }
-            // Dropping it takes down what there is.
+            // Dropping the lab takes down the parts that were made.
             Err(error) => Err(error),
         }
     }
 
-    /// A lab that another process has brought up. Dropping it leaves it as it is.
+    /// A lab that another process has brought up. Dropping it does not take the lab down.
     ///
     /// # Errors
-    /// There is none of that name, or not allowed.
+    /// No lab has that name, or this process lacks rights.
     pub fn open(name: &LabName) -> anyhow::Result<Self> {
         requirements::check_rights()?;
         let folder = Folder::of(name);
@@ -131,7 +131,7 @@ impl Lab {
         }
         let plan = folder.plan();
         let plan = plan.with_context(|| {
-            format!("the lab {name} was never whole, or another heddle-lab made it")
+            format!("the lab {name} is incomplete, or another version of heddle-lab made it")
         })?;
         Ok(Self {
             groups: Hierarchies::find()?.lab(name),
@@ -142,12 +142,12 @@ impl Lab {
         })
     }
 
-    /// What the lab is.
+    /// The plan that the lab was made from.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Whether it came to be whole. It is not while it is being made, or if that was interrupted.
+    /// Whether every part of the lab was made. `false` while it is being made, or if that was interrupted.
     pub fn is_ready(&self) -> bool {
         self.folder.is_ready()
     }
@@ -157,7 +157,7 @@ impl Lab {
         self.folder.path()
     }
 
-    /// The processes that were started for it, whether they run or not.
+    /// The processes that were started for it, including those that have ended.
     pub fn processes(&self) -> Vec<Note> {
         Note::all(&self.folder.notes())
     }
@@ -165,7 +165,7 @@ impl Lab {
     /// The pod `NAMESPACE/NAME`.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No pod has that name.
     pub fn pod(&self, name: &str) -> anyhow::Result<Pod<'_>> {
         let lab = &self.plan.name;
         let plan = self.plan.pod(name).with_context(|| {
@@ -179,7 +179,7 @@ impl Lab {
     /// The node of that name.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No node has that name.
     pub fn node(&self, name: &str) -> anyhow::Result<Node<'_>> {
         let lab = &self.plan.name;
         let plan = self.plan.node(name);
@@ -231,7 +231,7 @@ impl Lab {
         Note::start(what, command, (name, 0), (&logs, &notes))
     }
 
-    /// Leaves the lab up.
+    /// Keeps the lab up after this value is dropped.
     pub fn stay(mut self) {
         self.is_ours = false;
     }
@@ -261,21 +261,22 @@ impl Drop for Lab {
 /// Whether this process may make labs, and the machine has what all of them need.
 ///
 /// # Errors
-/// Says what is missing, and what to do.
+/// Names the missing right or part and the remedy.
 pub fn is_possible() -> anyhow::Result<()> {
     requirements::check_rights()?;
     Hierarchies::find().map(drop)
 }
 
-/// The labs that are up, or were when they were interrupted.
+/// The labs that are up, including those that were interrupted while they were made.
 pub fn labs() -> Vec<LabName> {
     folder::labs()
 }
 
-/// Ends the processes of a lab and removes everything that was made for it, whatever is left of it.
+/// Ends the processes of a lab and removes everything that was made for it, also when the lab is only partly there.
 ///
 /// # Errors
-/// Not allowed, another process is at work on it, there is none, or something cannot be removed; what can be is.
+/// This process lacks rights, another process is changing the lab, the lab does not exist, or something cannot be
+/// removed; everything else is removed nevertheless.
 pub fn down(name: &LabName) -> anyhow::Result<()> {
     requirements::check_rights()?;
     let folder = Folder::of(name);
@@ -285,7 +286,7 @@ pub fn down(name: &LabName) -> anyhow::Result<()> {
         bail!("there is no lab {name} (heddle-lab list says which there are)");
     }
     let lock = folder.exists().then(|| folder.lock()).transpose()?;
-    // First, since it would start again what is ended.
+    // First, since the keeper would start the ended processes again.
     let keeper = Note::read(&folder.notes(), keeper::NAME);
     process::end(keeper.as_slice());
     process::end(&Note::all(&folder.notes()));
@@ -302,7 +303,7 @@ pub fn down(name: &LabName) -> anyhow::Result<()> {
     and(folder.remove_pins());
     and(mount::unmount_below(folder.path()));
     and(groups.remove(REMOVE_WITHIN));
-    // Last, and only if nothing is left: it says that the lab is there.
+    // Last, and only if nothing is left: while the folder exists, the lab exists.
     outcome?;
     folder.remove()?;
     drop(lock);

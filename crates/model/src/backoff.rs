@@ -1,4 +1,4 @@
-//! How long to wait before another try.
+//! Backoff: the wait before a retry.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The first wait is `shortest`, none is longer than `longest` (or `shortest`, if that is longer).
+    /// A backoff whose first wait is `shortest`, and whose longest is `longest` (or `shortest`, if that is longer).
     pub const fn new(shortest: Duration, longest: Duration) -> Self {
         Backoff {
             shortest,
@@ -20,19 +20,19 @@ impl Backoff {
         }
     }
 
-    /// The wait after one more failure. Where many fail together, [`spread`](crate::Random::spread) it.
+    /// The wait after one more failure. If many clients fail together, [`spread`](crate::Random::spread) it.
     pub fn failed(&mut self) -> Duration {
         let doubled = self.shortest.saturating_mul(1 << self.failures.min(20));
         self.failures = self.failures.saturating_add(1);
         doubled.min(self.longest.max(self.shortest))
     }
 
-    /// Begins again with the shortest wait.
+    /// Starts over with the shortest wait.
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// The wait after a run of this length: one of `healthy` or longer counts as a success before it.
+    /// The wait after a run that ended: a run of at least `healthy` first resets the backoff.
     pub fn ended(&mut self, ran: Duration, healthy: Duration) -> Duration {
         if ran >= healthy {
             self.succeeded();

@@ -1,24 +1,24 @@
-//! Dates and times as people and Kubernetes write them (RFC 3339), in the Gregorian calendar.
+//! Dates and times in the form of RFC 3339, as people and Kubernetes write them, in the Gregorian calendar.
 
 use time::format_description::well_known::Rfc3339;
 use time::{Date, OffsetDateTime};
 
-/// A time in seconds since 1970, such as `2024-05-01T12:00:00Z`. Years beyond 9999 have no four digits.
+/// Formats a time given in seconds since 1970, as in `2024-05-01T12:00:00Z`. Years beyond 9999 do not have four digits.
 pub fn utc(seconds: u64) -> String {
     at(seconds)
         .and_then(|time| time.format(&Rfc3339).ok())
         .unwrap_or_else(|| format!("{seconds} s after 1970"))
 }
 
-/// Seconds since 1970 of a time such as `2024-05-01T12:00:00Z`; a fraction is read past. `None` for anything else.
+/// Seconds since 1970, for a time such as `2024-05-01T12:00:00Z`; a fraction is ignored. `None` for anything else.
 ///
 /// A leap second counts as the first second of the minute after it.
 pub fn parse(text: &str) -> Option<i64> {
-    // `time` takes any byte for the T.
+    // `time` accepts any byte instead of the T.
     if !matches!(text.as_bytes().get(10), Some(b'T' | b't')) {
         return None;
     }
-    // And it takes leap seconds at the ends of months only, as the second before them.
+    // It accepts leap seconds only at the ends of months, and maps them to the second before.
     let mut text = text.to_owned();
     let is_leap = text.get(16..19) == Some(":60");
     if is_leap {
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Option<i64> {
     Some(time.unix_timestamp() + i64::from(is_leap))
 }
 
-/// Year, month and day of a day that is `days` after 1970-01-01, or the last of the year 9999 if it is beyond.
+/// Year, month and day of the day `days` after 1970-01-01; the last day of the year 9999 if it is beyond.
 pub fn civil(days: u64) -> (u64, u64, u64) {
     let date = days
         .checked_mul(86_400)
@@ -89,7 +89,7 @@ mod tests {
             ("1970-01-01T00:00:00-00:00", 0),
             ("0000-01-01T00:00:00+23:59", -62_167_305_540),
             ("9999-12-31T23:59:59-23:59", 253_402_387_139),
-            // Leap seconds: one there was, by two clocks; one with a fraction; one there never was.
+            // Leap seconds: a real one in two time zones; one with a fraction; one that never occurred.
             ("2016-12-31T23:59:60Z", 1_483_228_800),
             ("2017-01-01T00:59:60+01:00", 1_483_228_800),
             ("2016-12-31T23:59:60.5Z", 1_483_228_800),

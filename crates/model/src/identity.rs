@@ -1,7 +1,7 @@
-//! Identities: who a workload is, whatever address it has.
+//! Identities: they identify a workload independently of its address.
 //!
-//! An identity is a SPIFFE id (SPIFFE-ID standard, section 2): a URI whose authority is the trust
-//! domain and whose path says which subject the domain vouches for.
+//! An identity is a SPIFFE id (SPIFFE-ID standard, section 2): a URI whose authority is the trust domain and whose path
+//! names the subject.
 //!
 //! | subject | SPIFFE id |
 //! |---|---|
@@ -21,7 +21,7 @@ mod tests;
 
 /// Longest SPIFFE id (SPIFFE-ID standard, section 2.3), in bytes.
 pub const MAX_SPIFFE_ID_BYTES: usize = 2048;
-/// Longest name that TLS lets a client ask for (RFC 6066 section 3, RFC 1035 section 2.3.4).
+/// Longest name for which TLS lets a client ask (RFC 6066 section 3, RFC 1035 section 2.3.4).
 const MAX_SERVER_NAME: usize = 253;
 
 const SCHEME: &str = "spiffe://";
@@ -30,12 +30,12 @@ const CONTROL: &str = "heddle/control";
 
 /// The domain in which identities are issued: a DNS-1123 subdomain such as `cluster.local`.
 ///
-/// The SPIFFE standard also allows underscores; those could not be asked for by TLS.
+/// The SPIFFE standard also allows underscores; TLS clients could not ask for such names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrustDomain(Arc<str>);
 
 impl TrustDomain {
-    /// Takes a DNS-1123 subdomain.
+    /// Parses a DNS-1123 subdomain.
     ///
     /// # Errors
     /// [`InvalidName`] for anything else.
@@ -57,7 +57,7 @@ impl TrustDomain {
 }
 
 impl Default for TrustDomain {
-    /// `cluster.local`, which meshes have in common unless their operators choose another.
+    /// `cluster.local`, the default of most meshes.
     fn default() -> Self {
         Self("cluster.local".into())
     }
@@ -67,15 +67,15 @@ impl Default for TrustDomain {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeName(Name);
 
-/// The organizational unit in the subject of the certificates whose keys nodes have: an authority writes it only there.
+/// The organizational unit in the subject of a node's certificate: an authority writes it into no other certificate.
 pub const NODE_UNIT: &str = "heddle node";
 
-/// The attribute beside it that names the node: `uid` (RFC 4519 section 2.39), which may be as long as a node's name,
+/// The attribute beside it with the node's name: `uid` (RFC 4519 section 2.39), which may be as long as a node's name,
 /// unlike a common name.
 pub const NODE_NAME_OID: [u64; 7] = [0, 9, 2342, 19_200_300, 100, 1, 1];
 
 impl NodeName {
-    /// Takes a DNS-1123 subdomain.
+    /// Parses a DNS-1123 subdomain.
     ///
     /// # Errors
     /// [`InvalidName`] for anything else.
@@ -89,28 +89,28 @@ impl NodeName {
     }
 }
 
-/// What a trust domain vouches for.
+/// The subject that an identity names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
-    /// The workloads that run as a service account.
+    /// The workloads of a service account.
     Workload(ServiceAccountName),
-    /// A node, when it talks to the control plane.
+    /// A node, towards the control plane.
     Node(NodeName),
-    /// The control plane, when it talks to nodes.
+    /// The control plane, towards nodes.
     Control,
 }
 
 /// A SPIFFE id of this mesh.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpiffeId {
-    /// Who vouches.
+    /// The trust domain that issues the identity.
     pub trust_domain: TrustDomain,
-    /// For which subject.
+    /// The identified workloads, node, or control plane.
     pub subject: Subject,
 }
 
 impl SpiffeId {
-    /// The id of the workloads that run as a service account.
+    /// The id of the workloads of a service account.
     pub fn workload(trust_domain: TrustDomain, account: ServiceAccountName) -> Self {
         Self {
             trust_domain,
@@ -134,8 +134,8 @@ impl SpiffeId {
         }
     }
 
-    /// Takes a SPIFFE id of one of the forms above, exactly: no query, no fragment, no port, no
-    /// percent-encoding, no empty path element.
+    /// Parses a SPIFFE id of exactly one of the forms above: no query, no fragment, no port, no percent-encoding, no
+    /// empty path element.
     ///
     /// # Errors
     /// [`InvalidName`] for anything else.
@@ -149,7 +149,7 @@ impl SpiffeId {
         })
     }
 
-    /// The service account, unless it is the id of a part of Heddle.
+    /// The service account; `None` for a node or the control plane.
     pub fn service_account(&self) -> Option<&ServiceAccountName> {
         match &self.subject {
             Subject::Workload(account) => Some(account),
@@ -157,10 +157,10 @@ impl SpiffeId {
         }
     }
 
-    /// The name by which a TLS client asks for this identity (RFC 6066 section 3):
+    /// The server name with which a TLS client asks for this identity (RFC 6066 section 3):
     /// `NAME.NAMESPACE.sa.TRUST-DOMAIN`, `NAME.node.TRUST-DOMAIN` or `control.TRUST-DOMAIN`.
     ///
-    /// `None` when it would be longer than a DNS name may be: no client can ask for such an identity.
+    /// `None` if it would exceed the length of a DNS name: no client can ask for such an identity.
     pub fn server_name(&self) -> Option<String> {
         let domain = self.trust_domain.as_str();
         let name = match &self.subject {
@@ -173,8 +173,7 @@ impl SpiffeId {
         (name.len() <= MAX_SERVER_NAME).then_some(name)
     }
 
-    /// The identity of this trust domain that a TLS client asks for; the opposite of
-    /// [`SpiffeId::server_name`].
+    /// The identity, in this trust domain, for which a TLS client asks; the inverse of [`SpiffeId::server_name`].
     pub fn from_server_name(trust_domain: &TrustDomain, name: &str) -> Option<Self> {
         let subject = name
             .strip_suffix(trust_domain.as_str())?

@@ -1,10 +1,9 @@
-//! What a mesh promises, checked.
+//! Checks the invariants of a mesh.
 //!
-//! The types of this crate cannot say everything that their documentation promises. Tests and
-//! fuzzing hold what a compiler made against the promises; a proxy relies on them and does not look.
-//! A mesh that comes from another process is held against them before anything else is done with
-//! it: the check takes time in proportion to the mesh (times the logarithm of its longest list), and
-//! whatever the mesh holds, it ends without a panic.
+//! The types of this crate cannot enforce everything that their documentation promises. Tests and fuzzing check
+//! compiled meshes against these invariants; a proxy relies on them without a check. A mesh from another process is
+//! checked before any other use: the check takes time proportional to the mesh (times the logarithm of its longest
+//! list), and ends without a panic for any content.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,10 +22,10 @@ mod text;
 mod tests;
 
 impl Mesh {
-    /// Checks the promises that the documentation of this crate makes.
+    /// Checks the invariants that the documentation of this crate promises.
     ///
     /// # Errors
-    /// The first promise that is broken, and where.
+    /// The first broken invariant, with its place.
     pub fn check_invariants(&self) -> Result<(), String> {
         increasing(&self.nodes, |node| &node.name, "nodes")?;
         increasing(&self.services, |service| &service.name, "services")?;
@@ -56,16 +55,16 @@ impl Mesh {
             self.further.iter().all(|(further, first)| {
                 further != first && is_elsewhere(further) && is_elsewhere(first)
             }),
-            "a further address elsewhere, or the one it stands beside, is not elsewhere",
+            "a further address, or the first address of its workload, is missing in elsewhere",
         )?;
         let places = self.elsewhere.iter();
         ensure(
             places.copied().all(is_one_place),
-            "an address elsewhere is none",
+            "an address in elsewhere is invalid",
         )
     }
 
-    /// Whether each cluster address leads to one Service.
+    /// Checks that each cluster address belongs to one Service.
     fn check_addresses(&self) -> Result<(), String> {
         let mut owners: BTreeMap<IpAddr, &ServiceName> = BTreeMap::new();
         for service in &self.services {
@@ -81,12 +80,12 @@ impl Mesh {
 
     fn check_node(&self, node: &Node) -> Result<(), String> {
         ensure(node.address.port() > 0, "its port is 0")?;
-        ensure(is_one_place(node.address.ip()), "its address is none")?;
+        ensure(is_one_place(node.address.ip()), "invalid address")?;
         let id = SpiffeId::node(self.trust_domain.clone(), node.name.clone());
         ensure(id.server_name().is_some(), "its identity is too long")
     }
 
-    /// Whether workloads of this account can be asked for by TLS.
+    /// Checks that TLS clients can ask for workloads of this account.
     fn check_account(&self, account: &ServiceAccountName) -> Result<(), String> {
         let id = SpiffeId::workload(self.trust_domain.clone(), account.clone());
         ensure(id.server_name().is_some(), "its identity is too long")
@@ -94,13 +93,13 @@ impl Mesh {
 
     fn check_workload(&self, workload: &Workload) -> Result<(), String> {
         ensure(workload.weight > 0, "it has no weight")?;
-        ensure(is_one_place(workload.address), "its address is none")?;
+        ensure(is_one_place(workload.address), "invalid address")?;
         let more = &workload.more_addresses;
         increasing(more, |address| address, "further addresses")?;
         ensure(
             more.iter()
                 .all(|&one| is_one_place(one) && one != workload.address),
-            "a further address is none, or not a further one",
+            "a further address is invalid, or equal to the first one",
         )?;
         ensure(
             workload.service_account.namespace == workload.name.namespace,
@@ -121,7 +120,7 @@ impl Mesh {
         let mut addresses = service.addresses.iter();
         ensure(
             addresses.all(|&one| is_one_place(one) && !one.is_loopback()),
-            "a cluster address is none",
+            "a cluster address is invalid",
         )?;
         ensure(
             service.addresses.is_empty() || !service.headless,
@@ -159,7 +158,7 @@ impl Mesh {
         ensure(endpoint.weight > 0, "it has no weight")?;
         balancing::check_room(endpoint.max_requests)?;
         ensure(endpoint.address.port() > 0, "its port is 0")?;
-        ensure(is_one_place(endpoint.address.ip()), "its address is none")?;
+        ensure(is_one_place(endpoint.address.ip()), "invalid address")?;
         let Some(account) = &endpoint.account else {
             let is_outside = endpoint.workload.is_none() && endpoint.node.is_none();
             return ensure(is_outside, "it is in the mesh and has no account");
@@ -175,7 +174,7 @@ impl Mesh {
             *account == workload.service_account
                 && endpoint.node == workload.node
                 && endpoint.address.ip() == workload.address,
-            "it is not where, or not who, its workload is",
+            "its address, node or account differs from its workload's",
         )
     }
 }
@@ -194,11 +193,11 @@ fn increasing<T, K: Ord>(items: &[T], key: impl Fn(&T) -> &K, what: &str) -> Res
         return Ok(());
     }
     Err(format!(
-        "the {what} are not in order, or one is there twice"
+        "the {what} are not sorted, or one of them occurs twice"
     ))
 }
 
-/// An address that one process can have.
+/// Whether a single process can have this address.
 fn is_one_place(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !address.is_unspecified() && !address.is_multicast() && !broadcast

@@ -1,14 +1,13 @@
-//! What a mesh is: names, identities, services, workloads, routes, policies. No I/O and no runtime.
+//! The model of a mesh: names, identities, services, workloads, routes, policies. No I/O and no runtime.
 //!
-//! These types are where the two halves of Heddle meet. `heddle-compile` compiles manifests into a
-//! [`Mesh`]; `heddle-proxy` serves it. Whatever is written here is already checked: a name is a
-//! DNS name, a header name is a token, a path is canonical, a reference is resolved or says why it
-//! is not. The proxy therefore never validates configuration, and never refuses any.
+//! These types connect the two halves of Heddle: `heddle-compile` compiles manifests into a [`Mesh`]; `heddle-proxy`
+//! serves it. Every value in it has been checked: a name is a DNS name, a header name is a token, a path is canonical,
+//! a reference is resolved or says why not. The proxy therefore neither validates nor refuses configuration.
 //!
-//! A [`Mesh`] is a snapshot: it is built whole, shared behind an `Arc`, and never changed.
+//! A [`Mesh`] is a snapshot: it is built as a whole, shared behind an `Arc`, and never changed.
 //!
-//! Beside it stands what all crates have in common: what a [`report`] says of what a mesh is made from, dates of a
-//! [`calendar`], and waits between tries ([`Backoff`], [`Random`]).
+//! The crate also has the code shared by all crates: the [`report`] of compiling manifests, [`calendar`] dates, and
+//! waits between retries ([`Backoff`], [`Random`]).
 
 mod backoff;
 mod balancing;

@@ -1,4 +1,4 @@
-//! The whole of what a node serves, as one snapshot.
+//! Everything that a node serves, as one snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,25 +16,25 @@ mod tests;
 /// A snapshot of the mesh. All lists are sorted by name and hold each name once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mesh {
-    /// Counts snapshots of one source from 1. It says which configuration is being served, and is
-    /// no part of what the mesh means.
+    /// Counts the snapshots of one source, starting at 1. It identifies the served configuration, and does not affect
+    /// the meaning of the mesh.
     pub generation: u64,
-    /// Who vouches for the identities of the mesh.
+    /// The trust domain of every identity in the mesh.
     pub trust_domain: TrustDomain,
-    /// The nodes whose address is known. Endpoints may be on others, which cannot be reached yet.
+    /// The nodes whose address is known. Endpoints may be on other nodes, which cannot be reached yet.
     pub nodes: Vec<Node>,
     /// Every Service, with its endpoints and routes.
     pub services: Vec<Service>,
-    /// Every workload that this process hosts.
+    /// Every workload on this node.
     pub workloads: Vec<Workload>,
-    /// Every policy that concerns one of these workloads.
+    /// Every policy that selects one of these workloads.
     pub policies: Vec<Arc<Policy>>,
-    /// Where the workloads of other nodes are, sorted, each address once: those that no Service has an
-    /// endpoint at, too. What goes there goes through their node or not at all.
+    /// The addresses of workloads on other nodes, sorted, each once, including those without any Service. Traffic to
+    /// them must go through their node, or is refused.
     #[serde(default)]
     pub elsewhere: Vec<IpAddr>,
-    /// Of these, the further addresses of workloads, each with the one at which Services have them; sorted by
-    /// the further one, each once.
+    /// Further addresses among these, each with the address that Services use for the same workload; sorted by the
+    /// further address, each once.
     #[serde(default)]
     pub further: Vec<(IpAddr, IpAddr)>,
 }
@@ -42,30 +42,30 @@ pub struct Mesh {
 /// A node of the mesh.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name.
+    /// The node's name, unique in the mesh.
     pub name: NodeName,
-    /// Where its proxy takes links from other nodes.
+    /// The address on which its proxy accepts links from other nodes.
     pub address: SocketAddr,
 }
 
-/// What has that name in a list that is sorted by name.
+/// Finds an item by name in a list sorted by name.
 fn find<'a, T, K: Ord + ?Sized>(list: &'a [T], name: &K, of: impl Fn(&T) -> &K) -> Option<&'a T> {
     let found = list.binary_search_by(|item| of(item).cmp(name)).ok()?;
     list.get(found)
 }
 
 impl Mesh {
-    /// The Service of that name.
+    /// The Service of that name; a binary search.
     pub fn service(&self, name: &ServiceName) -> Option<&Service> {
         find(&self.services, name, |service| &service.name)
     }
 
-    /// The workload of that name.
+    /// The workload of that name; a binary search.
     pub fn workload(&self, name: &WorkloadName) -> Option<&Workload> {
         find(&self.workloads, name, |workload| &workload.name)
     }
 
-    /// The policy of that name.
+    /// The policy of that name; a binary search.
     pub fn policy(&self, name: &PolicyName) -> Option<&Arc<Policy>> {
         find(&self.policies, name, |policy| &policy.name)
     }
@@ -75,8 +75,8 @@ impl Mesh {
         find(&self.nodes, name, |node| &node.name)
     }
 
-    /// The nodes that have endpoints and whose address is not known, each once: no endpoint can be reached there.
-    /// Only of a [`Mesh::for_node`], whose own endpoints name their workloads.
+    /// The nodes with endpoints but without a known address, each once: none of their endpoints can be reached. Valid
+    /// only for a [`Mesh::for_node`], in which this node's endpoints name their workloads.
     pub fn unreached_nodes(&self) -> BTreeSet<&NodeName> {
         let ports = self.services.iter().flat_map(|service| &service.ports);
         let endpoints = ports.flat_map(|port| &port.endpoints);
@@ -87,12 +87,12 @@ impl Mesh {
             .collect()
     }
 
-    /// What one node needs: every Service and endpoint, its own workloads, and the policies that
-    /// concern them. Endpoints of other nodes keep account and node and lose their workload; of the workloads
-    /// there only the addresses are left.
+    /// The part of the mesh that one node needs: every Service and endpoint, its own workloads, and the policies that
+    /// select them. Endpoints on other nodes keep account and node and lose their workload; of the workloads there only
+    /// the addresses remain.
     ///
-    /// Where no workload says which node it is on, there is one node, and all of them are its own.
-    /// As soon as one says so, those that do not belong to no node.
+    /// If no workload names a node, there is one node, which has all of them. As soon as one names a node, the
+    /// workloads without one belong to no node.
     pub fn for_node(&self, node: &NodeName) -> Mesh {
         let is_one_node = self
             .workloads
@@ -114,7 +114,7 @@ impl Mesh {
             let more = workload.more_addresses.iter();
             further.extend(more.map(|&address| (address, workload.address)));
         }
-        // The first address of one workload is no further address of another.
+        // The first address of one workload is not a further address of another.
         for workload in &others {
             further.remove(&workload.address);
         }

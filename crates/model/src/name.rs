@@ -1,4 +1,4 @@
-//! Names of the things in a mesh, one type for each role.
+//! Names of objects in a mesh, one type for each role.
 //!
 //! All of them hold an `Arc<str>`: a clone is a reference count, so that a name can label a
 //! connection, a metric series and a log line without copying text.
@@ -13,7 +13,7 @@ mod tests;
 
 /// Longest DNS label (RFC 1035 section 2.3.4).
 const MAX_LABEL: usize = 63;
-/// Longest DNS subdomain that Kubernetes takes as an object's name.
+/// Longest DNS subdomain that Kubernetes accepts as an object's name.
 const MAX_SUBDOMAIN: usize = 253;
 
 /// Whether `text` is a DNS-1123 label: 1 to 63 of `a-z`, `0-9` and `-`, with a letter or digit at
@@ -65,7 +65,7 @@ pub struct Namespace(Arc<str>);
 pub struct Name(Arc<str>);
 
 impl Namespace {
-    /// Takes a DNS-1123 label.
+    /// Parses a DNS-1123 label.
     ///
     /// # Errors
     /// [`InvalidName`] for anything else.
@@ -87,7 +87,7 @@ impl Namespace {
 }
 
 impl Name {
-    /// Takes a DNS-1123 subdomain.
+    /// Parses a DNS-1123 subdomain.
     ///
     /// # Errors
     /// [`InvalidName`] for anything else.
@@ -114,25 +114,25 @@ macro_rules! namespaced {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name {
-            /// The namespace that the object lives in.
+            /// The namespace of the object.
             pub namespace: Namespace,
-            /// Its name there.
+            /// The object's name in that namespace.
             pub name: Name,
         }
 
         impl $name {
-            /// Takes a namespace and a name as text.
+            /// Parses a namespace and a name.
             ///
             /// # Errors
-            /// [`InvalidName`] when one of the two is none.
+            /// [`InvalidName`] when one of the two is invalid.
             pub fn new(namespace: &str, name: &str) -> Result<Self, InvalidName> {
                 Ok(Self { namespace: Namespace::parse(namespace)?, name: Name::parse(name)? })
             }
 
-            /// Takes `namespace/name`.
+            /// Parses `namespace/name`.
             ///
             /// # Errors
-            /// [`InvalidName`] when the slash is missing or one of the two is no name.
+            /// [`InvalidName`] when the slash is missing or a part is invalid.
             pub fn parse(text: &str) -> Result<Self, InvalidName> {
                 let (namespace, name) = text.split_once('/').ok_or_else(|| {
                     InvalidName::new(text, "name of the form namespace/name")
@@ -155,8 +155,8 @@ text_form! {
 namespaced! {
     /// The name of a Service.
     ServiceName;
-    /// The name of a workload: a LocalWorkload, later a pod.
+    /// The name of a workload: of a LocalWorkload, later of a pod.
     WorkloadName;
-    /// The name of a ServiceAccount: what a workload's identity is made of.
+    /// The name of a ServiceAccount, from which a workload's identity is made.
     ServiceAccountName;
 }

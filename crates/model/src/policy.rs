@@ -1,13 +1,12 @@
-//! Authorization: who may call which workload, and for what.
+//! Authorization: which callers may call which workload, with which requests.
 //!
-//! A [`Policy`] is what a manifest says, compiled: every name resolved, every list sorted. A
-//! [`Guard`] is all that concerns one workload, and decides. There is one decision function, so that
-//! the proxy beside the workload, the proxy beside the caller and the command that explains a decision
-//! cannot disagree.
+//! A [`Policy`] is a compiled manifest: every name resolved, every list sorted. A [`Guard`] holds all policies of one
+//! workload, and decides. There is one decision function, so that the destination's proxy, the caller's proxy and the
+//! command that explains a decision cannot disagree.
 //!
-//! In this order, the first that applies decides:
+//! The first rule of this list that applies decides:
 //!
-//! 1. A policy of the workload is not at hand: refused.
+//! 1. A policy of the workload is missing in the mesh: refused.
 //! 2. An anonymous health check that the workload declares: allowed.
 //! 3. The workload is strict and the caller anonymous: refused.
 //! 4. A rule of a `Deny` policy matches: refused.
@@ -30,15 +29,15 @@ mod tests;
 
 pub use guard::{Access, Connect, Decider, Decision, Guard, HttpAccess, NoHeader, Unmet, Verdict};
 
-/// Rules of one policy.
+/// Limit of rules of one policy.
 pub const MAX_POLICY_RULES: usize = 4_096;
-/// Identities, and likewise namespaces, of one rule.
+/// Limit of identities, and of namespaces, in one rule.
 pub const MAX_POLICY_SOURCES: usize = 4_096;
-/// Ports, methods, paths, and headers of one rule.
+/// Limit of ports, of methods, of paths, and of headers in one rule.
 pub const MAX_POLICY_CONDITIONS: usize = 256;
-/// Policies that concern one workload.
+/// Limit of policies that select one workload.
 pub const MAX_WORKLOAD_POLICIES: usize = 1_024;
-/// Health checks of one workload.
+/// Limit of health checks of one workload.
 pub const MAX_WORKLOAD_PROBES: usize = 64;
 
 /// The kind of manifest that a policy was written as.
@@ -63,16 +62,16 @@ impl PolicyKind {
 /// The name of a policy, shown as `AuthorizationPolicy namespace/name`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyName {
-    /// The namespace that it lives in; it concerns workloads of no other.
+    /// The namespace of the policy, and of every workload that it selects.
     pub namespace: Namespace,
-    /// Its name there.
+    /// The policy's name in that namespace.
     pub name: Name,
-    /// What it was written as: two kinds may share a name.
+    /// The manifest's kind: policies of two kinds may share a name.
     pub kind: PolicyKind,
 }
 
 impl PolicyName {
-    /// Takes `Kind namespace/name`.
+    /// Parses `Kind namespace/name`.
     ///
     /// # Errors
     /// [`InvalidName`] for anything else.
@@ -100,48 +99,48 @@ text_form! {
     PolicyName => |this, f| this.write(f);
 }
 
-/// What is done with what a policy's rules match.
+/// The effect of a policy's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyAction {
-    /// It is allowed, and what no rule of any such policy matches is refused.
+    /// Matching calls are allowed; calls that match no rule of any `Allow` policy are refused.
     Allow,
-    /// It is refused, whichever other policy allows it.
+    /// Matching calls are refused, even if another policy allows them.
     Deny,
 }
 
-/// A policy. Which workloads it concerns, they say themselves: [`crate::Workload::policies`].
+/// A policy. The selected workloads list it in [`crate::Workload::policies`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Its name.
+    /// The policy's kind, namespace and name.
     pub name: PolicyName,
-    /// What is done with what a rule matches.
+    /// The effect of a matching rule.
     pub action: PolicyAction,
-    /// It changes no outcome; what it would have changed is reported.
+    /// If set, the policy changes no decision; it is only reported which decision it would change.
     pub dry_run: bool,
-    /// Its rules, any of which may match; at most [`MAX_POLICY_RULES`]. An `Allow` policy without
-    /// one allows no caller.
+    /// The rules, any of which may match; at most [`MAX_POLICY_RULES`]. An `Allow` policy without rules allows no
+    /// caller.
     pub rules: Vec<PolicyRule>,
 }
 
-/// One rule of a policy: conditions all of which must hold.
+/// One rule of a policy: conditions which must all hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRule {
-    /// Which of the manifest's rules it comes from, counted from 0. Several may come from one.
+    /// Index of the rule in its manifest, from 0. One manifest rule may become several.
     pub number: u32,
-    /// Who calls. `None`: any caller, anonymous ones too.
+    /// The callers. `None`: any caller, including anonymous ones.
     pub sources: Option<Sources>,
     /// The workload's ports, sorted, each once, at most [`MAX_POLICY_CONDITIONS`]; empty for all.
     pub ports: Vec<u16>,
-    /// What is asked for. `None`: anything, bytes that are no request too.
+    /// Conditions on the request. `None`: any traffic, including byte streams that are not HTTP.
     pub http: Option<HttpMatch>,
 }
 
-/// Callers, by the identity that they prove. Without an entry: no caller. Both lists are sorted, hold each
-/// entry once, and have at most [`MAX_POLICY_SOURCES`] entries.
+/// Callers, by their authenticated identity. Without an entry: no caller. Both lists are sorted, hold each entry once,
+/// and have at most [`MAX_POLICY_SOURCES`] entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
-    /// Exactly these.
+    /// Exactly these identities.
     pub identities: Vec<SpiffeId>,
     /// Every service account of these namespaces.
     pub namespaces: Vec<SourceNamespace>,
@@ -150,14 +149,14 @@ pub struct Sources {
 /// Every service account of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceNamespace {
-    /// The trust domain whose namespace it is.
+    /// The trust domain of the namespace.
     pub trust_domain: TrustDomain,
-    /// The namespace.
+    /// The namespace of the service accounts.
     pub namespace: Namespace,
 }
 
 impl Sources {
-    /// Whether this caller is among them. An anonymous one never is.
+    /// Whether the caller is among them. An anonymous caller never is.
     pub fn contains(&self, caller: Option<&SpiffeId>) -> bool {
         let Some(caller) = caller else {
             return false;
@@ -176,35 +175,35 @@ impl Sources {
     }
 }
 
-/// Conditions on a request, all of which must hold. At least one list has an entry.
+/// Conditions on a request, which must all hold. At least one list has an entry.
 ///
-/// What is to be denied is looked for more generously than what is to be allowed, because servers
-/// differ in what they take for the same: see [`Guard::decide`].
+/// `Deny` rules match more variants of a request than `Allow` rules, because servers differ in which variants they
+/// treat as equal: see [`Guard::decide`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpMatch {
     /// One of these methods; empty for any.
     pub methods: Vec<String>,
-    /// One of these, on the canonical path without the query. With `path_starts` empty for any.
+    /// One of these, on the canonical path without the query. If `path_starts` is empty too, any path.
     pub paths: Vec<PathMatch>,
-    /// Or a path that begins with one of these characters by character, whatever follows.
+    /// Alternatively a path with one of these beginnings, compared character by character.
     pub path_starts: Vec<String>,
-    /// Header names (lower case, each once) and the value that each must have.
+    /// Header names (lower case, each once) with the required values.
     pub headers: Vec<(String, String)>,
 }
 
-/// What is required of those who call a workload beside its policies.
+/// The requirement of a workload on its callers, in addition to its policies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Nothing: plaintext from outside the mesh is taken, as an anonymous caller's.
+    /// None: plaintext from outside the mesh is accepted, as that of an anonymous caller.
     #[default]
     Permissive,
-    /// To prove who they are.
+    /// Callers must prove an identity.
     Strict,
 }
 
 impl Mode {
-    /// Its name in labels, messages and tables.
+    /// The mode's name in labels, messages and tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Permissive => "permissive",
@@ -220,14 +219,14 @@ impl Mode {
     }
 }
 
-/// A health check that a workload declares. Its caller has no identity, so it stays open.
+/// A health check that a workload declares. Its callers have no identity, so it is allowed without one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Probe {
     /// The workload's port, never 0.
     pub port: u16,
-    /// The canonical path that is asked for with GET. `None`: a connection is made and closed
-    /// again, and not a byte goes either way.
+    /// The canonical path, requested with GET. `None`: the caller connects and closes again, and no byte is sent in
+    /// either direction.
     pub path: Option<String>,
-    /// The query that is asked for, without the question mark; empty when there is none.
+    /// The query, without the question mark; empty for none.
     pub query: String,
 }

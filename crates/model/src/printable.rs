@@ -1,9 +1,9 @@
-//! Text that may be shown, whatever it is.
+//! Makes any text safe to display.
 
 use std::borrow::Cow;
 
-/// A text on one line that does nothing to a terminal: control characters but TAB, and those that
-/// turn the direction of writing, as `\n` or `\u{1b}`.
+/// A text on one line without effect on a terminal: control characters except TAB, and characters that change the
+/// writing direction, are escaped as `\n` or `\u{1b}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
         return Cow::Borrowed(text);

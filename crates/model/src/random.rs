@@ -1,4 +1,4 @@
-//! Numbers that spread what many would do at the same moment. They are no secret.
+//! Random numbers that spread out simultaneous actions. They are not suitable for secrets.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -8,17 +8,17 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// The same seed gives the same numbers.
+    /// A generator from a seed: equal seeds give equal numbers.
     pub fn new(seed: u64) -> Self {
         Random(seed)
     }
 
-    /// With a seed that differs between processes and calls.
+    /// A generator whose seed differs between processes and calls.
     pub fn from_system() -> Self {
         Random::new(RandomState::new().hash_one(0))
     }
 
-    /// A number of 64 bits.
+    /// The next 64 bits.
     #[inline]
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -28,14 +28,14 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 when that is 0.
+    /// A number below `bound`; 0 if that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The product's upper half: the error is too small to matter for a wait.
+        // The upper half of the product: its bias is too small to matter for a wait.
         let product = u128::from(self.draw()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(0)
     }
 
-    /// Between half of a wait and the whole, so that those who failed together do not come back together.
+    /// A wait between half of `whole` and `whole`, so that clients that failed together do not retry together.
     pub fn spread(&mut self, whole: Duration) -> Duration {
         let half = u64::try_from(whole.as_millis() / 2).unwrap_or(u64::MAX);
         whole - Duration::from_millis(self.below(half))

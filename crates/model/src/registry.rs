@@ -1,17 +1,17 @@
-//! Where a mesh's registry is, as settings name it: what can be said of that without asking etcd.
+//! Settings of a mesh's registry in etcd, as far as they can be checked without asking etcd.
 
 use std::fmt;
 
-/// Endpoints of one cluster.
+/// Limit of endpoints of one cluster.
 const MAX_ENDPOINTS: usize = 16;
-/// Bytes of a prefix.
+/// Limit of a prefix in bytes.
 const MAX_PREFIX: usize = 128;
 
-/// A prefix of keys such as `/heddle/v1/`, with the slash at its end, which may be left out.
+/// Checks a prefix of keys such as `/heddle/v1/`, and adds the final slash if it is missing.
 ///
 /// # Errors
-/// When it does not begin with a slash, holds something else than printable ASCII without spaces, an empty part, or
-/// more than 128 bytes; and what to write instead.
+/// Says what to write instead of a prefix that does not begin with a slash, has a character other than printable ASCII
+/// without spaces, has an empty part, or is longer than 128 bytes.
 pub fn registry_prefix(text: &str) -> Result<String, String> {
     let prefix = format!("{}/", text.strip_suffix('/').unwrap_or(text));
     let is_printable = prefix.bytes().all(|byte| byte.is_ascii_graphic());
@@ -26,23 +26,23 @@ pub fn registry_prefix(text: &str) -> Result<String, String> {
     Ok(prefix)
 }
 
-/// What is wrong with the endpoints of etcd, or with the certificates that are named for them.
+/// A fault of etcd's endpoints, or of the certificates for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RegistryEndpointsError {
-    /// So many: none, or too many.
+    /// No endpoint, or more than the limit.
     Count(usize),
-    /// This one is none.
+    /// This text is not an endpoint's URL.
     NoEndpoint(String),
-    /// Some are `https`, some are not.
+    /// Some endpoints are `https`, others are not.
     Mixed,
-    /// Certificates, and no endpoint is `https`.
+    /// There are certificates, but no endpoint is `https`.
     NoUseForCertificates,
-    /// `https`, and no authority whose certificates are believed.
+    /// Endpoints are `https`, but no trusted authority is named.
     NoAuthority,
 }
 
 impl fmt::Display for RegistryEndpointsError {
-    /// What it is, and what to write instead.
+    /// The fault, and what to write instead.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             RegistryEndpointsError::Count(count) => {
@@ -61,7 +61,7 @@ impl fmt::Display for RegistryEndpointsError {
                 "certificates are of use with https:// endpoints only"
             }
             RegistryEndpointsError::NoAuthority => {
-                "https:// endpoints need the certificate of who signed theirs: name its file with --etcd-ca \
+                "https:// endpoints need the certificate of their authority: name its file with --etcd-ca \
                  (registry.ca)"
             }
         })
@@ -70,11 +70,11 @@ impl fmt::Display for RegistryEndpointsError {
 
 impl std::error::Error for RegistryEndpointsError {}
 
-/// Looks for what contradicts itself in endpoints of etcd, and in the certificates that are named for them: any at all,
-/// and that of the authority of theirs.
+/// Checks etcd's endpoints and the certificates for them for contradictions. `has_certificates` is true if any
+/// certificate is named.
 ///
 /// # Errors
-/// What it is, and what to write instead.
+/// The first fault, with what to write instead.
 pub fn check_registry_endpoints(
     endpoints: &[String],
     has_certificates: bool,

@@ -1,4 +1,4 @@
-//! What is wrong with what a mesh is made from, said so that its author can mend it.
+//! Reports of compiling a mesh: the faults of its manifests, worded so that the author can correct them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -17,43 +17,43 @@ mod tests;
 pub use origin::Origin;
 pub use registry::{Cause, Providing, Tally};
 
-/// How many problems a report spells out; the rest is counted.
+/// Limit of problems listed in a report; the others are counted.
 const MAX_PROBLEMS: usize = 500;
 
-/// Whether the configuration can be served all the same.
+/// Whether a problem stops the configuration from being served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It cannot: the last good configuration stays.
+    /// The configuration cannot be served: the last valid one stays in force.
     Error,
-    /// It can, and does something that its author may not expect.
+    /// The configuration is served, but may not do what its author expects.
     Warning,
 }
 
-/// One thing that is wrong, where, why, and what to do about it.
+/// One fault: its place, reason and remedy.
 ///
 /// Shown as `origin: severity: object: field: reason (remedy)`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Whether it stops the configuration from being served.
+    /// Whether the problem stops the configuration from being served.
     pub severity: Severity,
-    /// Where it was found.
+    /// The file or registry key with the fault.
     #[serde(flatten)]
     pub origin: Origin,
-    /// The object, as `Kind namespace/name`; none when it could not be told.
+    /// The object, as `Kind namespace/name`; `None` if it is not known.
     pub object: Option<String>,
-    /// The field, as `spec.rules[0].matches[0].path.type`; empty when no single one is to blame.
+    /// The field, as `spec.rules[0].matches[0].path.type`; empty if the fault is not in a single field.
     pub field: String,
-    /// What is wrong.
+    /// The fault.
     pub reason: String,
-    /// What to do; empty when the reason says it all.
+    /// How to correct it; empty if the reason implies it.
     pub remedy: String,
-    /// What kind of problem it is, of one with something in the registry.
+    /// The category, for a problem in the registry.
     #[serde(skip)]
     pub cause: Option<Cause>,
 }
 
-/// Whatever the files and their names hold, a problem is one line.
+/// One line, whatever characters files and their names contain.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = String::new();
@@ -63,7 +63,7 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    /// The same problem, of that kind.
+    /// The same problem, with this cause.
     pub fn because(mut self, cause: Cause) -> Self {
         self.cause = Some(cause);
         self
@@ -89,26 +89,26 @@ impl Problem {
     }
 }
 
-/// What reading a folder came to.
+/// The result of reading a folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// What is wrong, errors first, then by file and line; at most 500 are spelled out.
+    /// The problems, errors first, then by file and line; at most 500 are listed.
     pub problems: Vec<Problem>,
-    /// How many more problems there are.
+    /// The number of further problems.
     pub omitted: usize,
-    /// How many objects were left aside because Heddle has no use for their kind, by kind.
+    /// The number of objects ignored because Heddle does not use their kind, by kind.
     pub skipped: BTreeMap<String, usize>,
-    /// Files that look like manifests and are not read because of how their names end.
+    /// Files that look like manifests, but are not read because of their extension.
     pub left_aside: LeftAside,
-    /// How many objects were read.
+    /// The number of objects read.
     pub objects: usize,
-    /// The workloads that registered by themselves: they are called, and no caller here is one of them.
+    /// The providers compiled from the registry: they are called, but no caller of this node is one of them.
     #[serde(skip)]
     pub registered: BTreeSet<WorkloadName>,
-    /// What has become of what registered.
+    /// The outcome of each registered provider.
     #[serde(skip)]
     pub registry: Tally,
-    /// How many LocalWorkloads say which address they have.
+    /// The number of LocalWorkloads with and without an address.
     #[serde(skip)]
     pub addresses: AddressCount,
     errors: usize,
@@ -117,24 +117,24 @@ pub struct Report {
 /// Files such as `web.yaml.txt` and `web.yml.bak`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LeftAside {
-    /// How many there are.
+    /// The number of such files.
     pub files: usize,
-    /// One of them.
+    /// One of them, as an example.
     #[serde(serialize_with = "as_text_if_any")]
     pub first: Option<PathBuf>,
 }
 
-/// How many LocalWorkloads have an address written, and how many have none.
+/// The number of LocalWorkloads with and without an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AddressCount {
-    /// Those that have one.
+    /// LocalWorkloads with an address.
     pub written: usize,
-    /// Those that have none.
+    /// LocalWorkloads without an address.
     pub missing: usize,
 }
 
 impl AddressCount {
-    /// Counts one more.
+    /// Counts one LocalWorkload.
     pub fn count(&mut self, is_written: bool) {
         match is_written {
             true => self.written += 1,
@@ -142,13 +142,13 @@ impl AddressCount {
         }
     }
 
-    /// Whether there are workloads, and none has an address: such a folder is meant for a lab.
+    /// Whether there are workloads and none has an address: such a folder is meant for a lab.
     pub fn are_all_missing(&self) -> bool {
         self.missing > 0 && self.written == 0
     }
 }
 
-/// A path as far as it is text: one name that is no UTF-8 must not cost the whole report.
+/// A path as text, with replacement characters: one name that is not UTF-8 must not fail the whole report.
 fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
     match path {
         Some(path) => serializer.serialize_str(&path.to_string_lossy()),
@@ -157,17 +157,17 @@ fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Resul
 }
 
 impl Report {
-    /// Whether the configuration cannot be served.
+    /// Whether there is an error, so that the configuration cannot be served.
     pub fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    /// How many errors there are, those not spelled out included.
+    /// The number of errors, including those not listed.
     pub fn errors(&self) -> usize {
         self.errors
     }
 
-    /// One line on what was left aside; none when nothing was.
+    /// One line about ignored objects; `None` if there are none.
     pub fn skipped_summary(&self) -> Option<String> {
         let total: usize = self.skipped.values().sum();
         if total == 0 {
@@ -185,7 +185,7 @@ impl Report {
         ))
     }
 
-    /// Adds a problem; when there are too many, it is only counted, or makes a warning so.
+    /// Adds a problem. Above the limit a warning is only counted; an error replaces a listed warning.
     pub fn push(&mut self, problem: Problem) {
         let is_error = problem.severity == Severity::Error;
         if is_error {
@@ -196,7 +196,7 @@ impl Report {
             return;
         }
         self.omitted += 1;
-        // As long as not all that are spelled out are errors, one of the others makes room.
+        // While a warning is listed, an error takes its place.
         if is_error
             && self.errors <= MAX_PROBLEMS
             && let Some(warning) = self
@@ -208,7 +208,7 @@ impl Report {
         }
     }
 
-    /// Puts errors first, and then all in the order in which a reader goes through the files.
+    /// Sorts errors first, and otherwise in the order of the files.
     pub fn sort(&mut self) {
         self.problems.sort_by(|a, b| {
             (a.severity, &a.origin, &a.field).cmp(&(b.severity, &b.origin, &b.field))

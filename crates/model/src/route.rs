@@ -1,8 +1,8 @@
-//! Routes: which requests go where, and what is changed on the way.
+//! Routes: the destination of requests, and changes to them.
 //!
-//! A Gateway API HTTPRoute rule with several matches becomes one [`RouteRule`] per match, all
-//! sharing one [`RouteAction`]; the rules of all routes attached to a port are merged into one list
-//! in the specification's order of precedence, so that the first that matches is the one that wins.
+//! A Gateway API HTTPRoute rule with several matches becomes one [`RouteRule`] per match, which share one
+//! [`RouteAction`]. The rules of all routes attached to a port are merged into one list in the specification's order of
+//! precedence, so that the first match wins.
 
 use std::sync::Arc;
 
@@ -13,30 +13,30 @@ use crate::ServiceName;
 #[cfg(test)]
 mod tests;
 
-/// One match of one rule of a route, and what to do with a request that it matches.
+/// One match of one rule of a route, and the action for matching requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteRule {
-    /// The route it comes from, `namespace/name`: the label in metrics and logs.
+    /// The route's `namespace/name`, which is the label in metrics and logs.
     pub name: Arc<str>,
-    /// Which of the route's rules, from 0.
+    /// Index of the rule in its route, from 0.
     pub rule: u32,
-    /// What it matches.
+    /// The conditions of this match.
     pub matcher: RouteMatch,
-    /// What is done, shared by the matches of one rule: [`Arc::ptr_eq`] says whether two are one.
+    /// The action, shared by the matches of one rule: [`Arc::ptr_eq`] tells whether two matches are of one rule.
     pub action: Arc<RouteAction>,
 }
 
-/// Conditions on a request, all of which must hold.
+/// Conditions on a request, which must all hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteMatch {
-    /// On the canonical path, without the query.
+    /// Condition on the canonical path, without the query.
     pub path: PathMatch,
-    /// On the method, compared by case; `None` takes any.
+    /// The method, compared with case; `None` for any.
     pub method: Option<String>,
-    /// Header names (lower case, each once) and the exact value that each must have.
+    /// Header names (lower case, each once) with the required exact values.
     pub headers: Vec<(String, String)>,
-    /// Query parameters (each name once) and the exact value that each must have. The first
-    /// parameter of that name in the request counts.
+    /// Query parameters (each name once) with the required exact values. If a request has several of one name, the
+    /// first counts.
     pub query: Vec<(String, String)>,
 }
 
@@ -44,7 +44,7 @@ pub struct RouteMatch {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathMatch {
-    /// The whole path, by case.
+    /// The whole path, compared with case.
     Exact(String),
     /// A prefix of whole path elements, without a trailing slash: `/a` matches `/a`, `/a/` and
     /// `/a/b`, not `/ab`. The empty prefix matches everything.
@@ -63,55 +63,54 @@ impl PathMatch {
     }
 }
 
-/// What happens to a matched request.
+/// The treatment of a matching request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteAction {
-    /// Changes for every backend.
+    /// Changes that apply to every backend.
     pub filters: Filters,
-    /// Where it goes.
+    /// Forwarding or redirect.
     pub outcome: Outcome,
-    /// From the end of the request's head to the end of its response, retries included, in ms.
-    /// `None`: the proxy's own default; `Some(0)`: no limit.
+    /// Timeout from the end of the request's head to the end of its response, retries included, in ms. `None`: the
+    /// proxy's default; `Some(0)`: no timeout.
     pub request_timeout_ms: Option<u64>,
-    /// The same for one attempt at a backend, in ms; never above `request_timeout_ms`.
+    /// Timeout of one attempt at a backend, likewise in ms; at most `request_timeout_ms`.
     pub backend_timeout_ms: Option<u64>,
 }
 
-/// Where a matched request goes.
+/// Whether a matching request is forwarded or redirected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// To one of these, by weight. No backend, or weights of 0 only: 500.
+    /// One of these backends, chosen by weight. No backend, or only weights of 0: 500.
     Forward(Vec<Backend>),
-    /// Back to the client.
+    /// A redirect as the answer to the client.
     Redirect(Redirect),
 }
 
 /// One backend of a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Backend {
-    /// Its share is its weight by the sum of all; 0 gets nothing. At most 1,000,000.
+    /// The backend's share is its weight divided by the sum of weights; 0 gets nothing. At most 1,000,000.
     pub weight: u32,
-    /// Who it is.
+    /// The Service, or why there is none.
     pub target: BackendTarget,
     /// Changes for this backend only, made after those of the rule.
     pub filters: Filters,
 }
 
-/// Who a backend is.
+/// The Service of a backend, if resolved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BackendTarget {
-    /// A Service's port that exists; it may have no endpoint, which is a 503. Its own routes are
-    /// not consulted: a route leads to endpoints.
+    /// An existing port of a Service; without endpoints the answer is 503. The routes of that Service do not apply: a
+    /// route leads to endpoints.
     Service {
         /// The Service.
         service: ServiceName,
         /// Its port.
         port: u16,
     },
-    /// A reference that leads nowhere or is not permitted: its share of requests is answered 500,
-    /// as the Gateway API asks.
+    /// An unresolved or forbidden reference: its share of requests is answered 500, as the Gateway API requires.
     Unresolved {
         /// Why, for the log.
         reason: String,
@@ -121,36 +120,36 @@ pub enum BackendTarget {
 /// Changes to a request and its response.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filters {
-    /// Changes to the request's header.
+    /// Changes to the request's headers.
     pub request: HeaderEdits,
-    /// Changes to the response's header.
+    /// Changes to the response's headers.
     pub response: HeaderEdits,
     /// A change of the request's target.
     pub rewrite: Option<Rewrite>,
 }
 
 impl Filters {
-    /// Whether nothing is changed.
+    /// Whether the filters change nothing.
     pub fn is_empty(&self) -> bool {
         self.request.is_empty() && self.response.is_empty() && self.rewrite.is_none()
     }
 }
 
-/// Changes to a header section. Names are field-name tokens (RFC 9110 section 5.1), never those of
-/// framing, of the connection, or of the host; a name occurs once within each list; values hold no
-/// control character and no white space at their ends.
+/// Changes to headers. Names are field-name tokens (RFC 9110 section 5.1), but never a framing header, a hop-by-hop
+/// header or the host; a name occurs once within each list; values have no control characters, and no white space at
+/// their ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeaderEdits {
-    /// Replaces every line of that name.
+    /// Replaces every field line of that name.
     pub set: Vec<(String, String)>,
-    /// Adds a line, keeping those there are.
+    /// Adds a field line, and keeps existing ones.
     pub add: Vec<(String, String)>,
-    /// Removes every line of that name, compared without case.
+    /// Removes every field line of that name, compared without case.
     pub remove: Vec<String>,
 }
 
 impl HeaderEdits {
-    /// Whether nothing is changed.
+    /// Whether the edits change nothing.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
     }
@@ -165,21 +164,21 @@ pub struct Rewrite {
     pub path: Option<PathRewrite>,
 }
 
-/// How a path is replaced.
+/// The replacement of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathRewrite {
-    /// By this path, which starts with a slash.
+    /// Replaces the whole path by this one, which starts with a slash.
     ReplaceFull(String),
-    /// The matched prefix by this one, which is empty or starts with a slash, and has none at its
-    /// end. Only on a rule whose matches are all [`PathMatch::Prefix`].
+    /// Replaces the matched prefix by this one, which is empty or starts with a slash, and does not end with one. Only
+    /// on a rule whose matches are all [`PathMatch::Prefix`].
     ReplacePrefix(String),
 }
 
 impl PathRewrite {
-    /// Writes the path that takes the place of `path`, which `matched` matched.
+    /// Writes the replacement of `path`, which `matched` has matched.
     ///
-    /// It starts with a slash whatever is replaced: `/foo` by nothing in `/foo` is `/`.
+    /// The result always starts with a slash: `/foo` with its prefix `/foo` replaced by nothing becomes `/`.
     pub fn write_to(&self, matched: &PathMatch, path: &[u8], out: &mut Vec<u8>) {
         match (self, matched) {
             (Self::ReplaceFull(full), _) => out.extend_from_slice(full.as_bytes()),
@@ -196,17 +195,17 @@ impl PathRewrite {
     }
 }
 
-/// A redirect (RFC 9110 section 15.4). What is `None` stays as the request has it.
+/// A redirect (RFC 9110 section 15.4). Parts that are `None` are taken from the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirect {
     /// `http` or `https`.
     pub scheme: Option<String>,
-    /// The host of the Location.
+    /// The host of the Location header.
     pub hostname: Option<String>,
-    /// Its path; the query stays.
+    /// The path of the Location header; the query stays.
     pub path: Option<PathRewrite>,
-    /// Its port. `None`: that of the scheme when a scheme is given, else that of the listener.
+    /// The port of the Location header. `None`: the scheme's port if a scheme is set, or else the listener's.
     pub port: Option<u16>,
-    /// 301, 302, 303, 307 or 308.
+    /// The status code: 301, 302, 303, 307 or 308.
     pub status: u16,
 }

@@ -1,4 +1,4 @@
-//! Services: stable names with endpoints behind them.
+//! Services: stable names of groups of endpoints.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,28 +9,28 @@ use crate::{
     Balancing, Namespace, NodeName, RouteRule, ServiceAccountName, ServiceName, WorkloadName,
 };
 
-/// A Service, resolved: who answers for it and which routes apply.
+/// A resolved Service: its endpoints and its routes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Service {
-    /// Its name.
+    /// The Service's namespace and name.
     pub name: ServiceName,
-    /// `clusterIP: None`: it has no virtual address of its own in a cluster.
+    /// `clusterIP: None`: the Service has no virtual address in a cluster.
     pub headless: bool,
-    /// Its virtual addresses in a cluster, sorted, each once, and no other Service's. A connection to one of
-    /// them is one to the Service, once it is intercepted; none for a headless Service.
+    /// Virtual addresses in a cluster, sorted, each once, never shared with another Service. An intercepted connection
+    /// to one of them is one to the Service. Empty for a headless Service.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
-    /// How an endpoint is chosen.
+    /// The method by which an endpoint is chosen.
     pub balancer: Balancer,
-    /// How much each takes, and what happens to one that fails.
+    /// Limits of concurrent requests, queueing, ejection and retries.
     #[serde(default)]
     pub balancing: Balancing,
-    /// Its ports, sorted by number, each once.
+    /// The Service's ports, sorted by number, each once.
     pub ports: Vec<ServicePort>,
 }
 
 impl Service {
-    /// The port of that number.
+    /// The port of that number; a binary search.
     pub fn port(&self, port: u16) -> Option<&ServicePort> {
         let found = self
             .ports
@@ -40,42 +40,42 @@ impl Service {
     }
 }
 
-/// How an endpoint is chosen among those that are ready.
+/// The method by which a ready endpoint is chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balancer {
-    /// Each in turn, by weight.
+    /// Endpoints in turn, by weight.
     RoundRobin,
     /// The less busy of two chosen at random ("the power of two choices", Mitzenmacher 2001).
     #[default]
     LeastRequest,
-    /// Of two likewise, the one that should answer first: by its latency, of which a peak counts at once and
-    /// is forgotten by and by, and by how busy it is.
+    /// The faster of two chosen at random, by expected latency: a moving average on which a peak acts at once and
+    /// decays slowly, multiplied by the current load.
     PeakEwma,
-    /// The one that [`HashOn`](crate::HashOn) leads to, on a ring of all ("consistent hashing", Karger 1997).
+    /// The endpoint for [`HashOn`](crate::HashOn) on a hash ring of all endpoints ("consistent hashing", Karger 1997).
     RingHash,
 }
 
 /// One port of a Service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServicePort {
-    /// Its name, if it has one.
+    /// The port's name, if any.
     pub name: Option<String>,
-    /// Its number, never 0.
+    /// The port number, never 0.
     pub port: u16,
-    /// What is spoken on it.
+    /// The protocol on this port.
     pub protocol: AppProtocol,
-    /// Who answers: only ready endpoints, sorted by address, each once.
+    /// The ready endpoints, sorted by address, each once.
     pub endpoints: Vec<Endpoint>,
-    /// `None`: no route is attached, a request goes straight to the endpoints.
-    /// `Some`: the first rule that matches wins, and a request that none matches is a 404.
+    /// `None`: no route is attached, a request goes directly to the endpoints. `Some`: the first matching rule wins,
+    /// and a request without a match is a 404.
     pub routes: Option<Vec<RouteRule>>,
-    /// Routes that a caller's own namespace attached (Gateway API consumer routes). For callers of
-    /// that namespace they stand in place of `routes`; they do not add to them.
+    /// Routes from the callers' own namespaces (Gateway API consumer routes). For callers of such a namespace they
+    /// replace `routes`; they are not added to them.
     pub consumer_routes: BTreeMap<Namespace, Vec<RouteRule>>,
 }
 
-/// What is spoken on a port, as its owner declared it.
+/// The protocol of a port, as its owner declared it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppProtocol {
@@ -85,16 +85,16 @@ pub enum AppProtocol {
     Http2Cleartext,
     /// gRPC over cleartext HTTP/2.
     Grpc,
-    /// Bytes.
+    /// A byte stream.
     Tcp,
-    /// TLS that Heddle does not end.
+    /// TLS that Heddle does not terminate.
     Tls,
-    /// Nothing was declared: HTTP/1.1 where there are routes, else what the first bytes say.
+    /// No declaration: HTTP/1.1 where there are routes, or else detected from the first bytes.
     Undeclared,
 }
 
 impl AppProtocol {
-    /// Its name in messages and tables.
+    /// The protocol's name in messages and tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -107,30 +107,30 @@ impl AppProtocol {
     }
 }
 
-/// One address that answers for a Service's port.
+/// One address behind a Service's port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Where to connect.
+    /// The address and port to connect to.
     pub address: SocketAddr,
-    /// Its share beside the other endpoints, at least 1.
+    /// Weight beside the other endpoints, at least 1.
     pub weight: u32,
-    /// How many requests it takes at once, from 1 to [`MAX_ROOM`](crate::MAX_ROOM); `None` for any number.
+    /// Limit of concurrent requests, from 1 to [`MAX_ROOM`](crate::MAX_ROOM); `None` for no limit.
     #[serde(default)]
     pub max_requests: Option<u32>,
-    /// The workload behind it, when this process hosts it.
+    /// The endpoint's workload, if it is on this node.
     pub workload: Option<WorkloadName>,
-    /// The workload behind it, when another node hosts it: what metrics and logs name.
+    /// The endpoint's workload, if it is on another node: the name for metrics and logs.
     #[serde(default)]
     pub remote_workload: Option<WorkloadName>,
-    /// Whose identity it must prove. `None`: it is outside the mesh, and proves none.
+    /// The identity that the endpoint must prove. `None`: it is outside the mesh, and proves none.
     pub account: Option<ServiceAccountName>,
-    /// The node that it is on, through whose proxy it is reached. `None`: it is outside the mesh,
-    /// or there is only one node.
+    /// The endpoint's node, through whose proxy it is reached. `None`: it is outside the mesh, or there is only one
+    /// node.
     pub node: Option<NodeName>,
 }
 
 impl Endpoint {
-    /// The workload behind it, on whichever node, if it is one of the mesh.
+    /// The endpoint's workload, on any node, if it is in the mesh.
     #[must_use]
     pub fn workload_name(&self) -> Option<&WorkloadName> {
         self.workload.as_ref().or(self.remote_workload.as_ref())

@@ -1,7 +1,7 @@
-//! How the names of things are shown, written and read.
+//! Display and serialisation of names.
 
-/// What all names have in common: they are text to all that read or write them, and what is no name
-/// is not taken.
+/// Implements the traits common to all names: they display and serialise as text, and deserialising an invalid name
+/// fails.
 macro_rules! text_form {
     ($($name:ident => |$this:ident, $f:ident| $show:expr;)*) => {$(
         impl std::fmt::Display for $name {

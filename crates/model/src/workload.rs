@@ -1,4 +1,4 @@
-//! Workloads: the processes that a mesh connects.
+//! Workloads: the processes connected by a mesh.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,40 +8,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Mode, NodeName, PolicyName, Probe, ServiceAccountName, WorkloadName};
 
-/// One process that serves or calls: on a laptop a LocalWorkload, in a cluster a pod.
+/// One process that serves or calls: a LocalWorkload outside of a cluster, a pod in one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// Its name, by which it is told apart as a caller.
+    /// The workload's name, also when it is the caller.
     pub name: WorkloadName,
-    /// What Service selectors match.
+    /// The labels that Service selectors match.
     pub labels: BTreeMap<String, String>,
-    /// Whose identity it has; `default` of its namespace unless it says otherwise.
+    /// The service account of its identity; `default` of its namespace if the manifest names none.
     pub service_account: ServiceAccountName,
-    /// Where it listens, and where its forward-proxy port is put.
+    /// The address on which it listens, and on which its forward-proxy port is opened.
     pub address: IpAddr,
-    /// Its further addresses, sorted, each once, without `address`. It is found by them when its traffic is
-    /// intercepted; Services send nothing there, so that a workload with two addresses has no more than its
-    /// share.
+    /// Further addresses, sorted, each once, without `address`. Intercepted traffic is attributed by them; Services do
+    /// not use them, so that a workload with two addresses does not get a double share.
     #[serde(default)]
     pub more_addresses: Vec<IpAddr>,
-    /// The ports that it serves.
+    /// The ports on which it serves.
     pub ports: Vec<WorkloadPort>,
-    /// Its share of its Services' requests beside the other endpoints, at least 1.
+    /// Weight beside the other endpoints of its Services, at least 1.
     pub weight: u32,
-    /// The node that it is on. `None`: it belongs to the only node there is.
+    /// The node that runs it. `None`: the only node of the mesh.
     pub node: Option<NodeName>,
-    /// What is required of its callers beside its policies.
+    /// The requirement on its callers, in addition to its policies.
     pub mode: Mode,
-    /// The policies that concern it, sorted, each once; all of its own namespace.
+    /// The policies that select it, sorted, each once; all in its own namespace.
     pub policies: Vec<PolicyName>,
-    /// The health checks that stay open whatever its policies say, sorted, each once.
+    /// Health checks that its policies do not block, sorted, each once.
     pub probes: Vec<Probe>,
-    /// What to run; none for a process that Heddle does not start.
+    /// The program to start; `None` for a process that Heddle does not start.
     pub command: Option<Command>,
 }
 
 impl Workload {
-    /// Every address that it has, `address` first.
+    /// Every address of the workload, `address` first.
     pub fn all_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         std::iter::once(self.address).chain(self.more_addresses.iter().copied())
     }
@@ -50,9 +49,9 @@ impl Workload {
 /// A port that a workload serves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadPort {
-    /// What a Service's `targetPort` may call it.
+    /// The name by which a Service's `targetPort` may select it.
     pub name: Option<String>,
-    /// The port, never 0.
+    /// The port number, never 0.
     pub port: u16,
 }
 
@@ -61,8 +60,8 @@ pub struct WorkloadPort {
 pub struct Command {
     /// The program and its arguments; never empty. No shell is involved.
     pub argv: Vec<String>,
-    /// Environment variables beside those inherited.
+    /// Environment variables in addition to inherited ones.
     pub env: BTreeMap<String, String>,
-    /// Where it starts: absolute. The folder of the manifest unless the workload says otherwise.
+    /// Absolute working directory: the manifest's folder unless the workload sets another.
     pub working_dir: Option<PathBuf>,
 }

@@ -1,9 +1,9 @@
-//! A node of a mesh and nothing else: what `heddle node` runs, without all that only other commands take.
+//! The program of a mesh node and nothing else: `heddle node` without what only other commands need.
 //!
-//! It has neither the certificate authority nor a reader of manifests nor the client of a registry, so that an image for
-//! nodes is small and what is not there cannot go wrong. Operators ask it with `heddle`: they share the admin socket.
+//! It has no certificate authority, no reader of manifests and no client of a registry, so that an image for nodes is
+//! small and has less that can fail. Operators query it with `heddle`: both programs share the admin socket.
 
-// They panic when no process reads: `exit::say` does not.
+// The print macros panic when no process reads their output: `exit::say` does not.
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 use std::process::ExitCode;

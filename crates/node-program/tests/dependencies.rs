@@ -1,9 +1,9 @@
-//! What the program of a node is built from, and what it is not.
+//! The crates that the program of a node is built from, and those that it must not contain.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// What a node has no use for: it would be larger, and more could go wrong.
+/// Crates that a node does not need: with them it would be larger, and more could fail.
 const NEVER: [(&str, &str); 11] = [
     ("heddle", "the commands of operators"),
     ("heddle-compile", "the reader of manifests"),

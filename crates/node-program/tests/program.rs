@@ -1,11 +1,11 @@
-//! `heddle-node` is `heddle node`, without the word between.
+//! `heddle-node` behaves like `heddle node`, under its own name.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Nothing answers there: port 1 is privileged, and no service has it (tcpmux).
+/// No control plane answers there: port 1 is privileged, and no service has it (tcpmux).
 const NO_CONTROL: &str = "127.0.0.1:1";
 
 fn program(dir: &Path, flags: &[&str]) -> Output {

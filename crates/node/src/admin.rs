@@ -1,12 +1,12 @@
-//! Who may talk to a running process, and how.
+//! Access of operators and of monitoring to a running process.
 //!
-//! Operator commands use a Unix socket: mode 0600 in a folder of the user's own, and a client
-//! must be the same user or root. TCP serves `/metrics` and `/ready`, nothing else.
-//! Both are bounded: a fixed number of connections, one request each of a bounded length, a deadline for
-//! all of it. A connection that has not asked yet gives way when there is no room for another.
+//! Operator commands use a Unix socket: mode 0600 in a folder of the user's own, and a client must be the same user or
+//! root. TCP serves only `/metrics` and `/ready`. Both servers have limits: on the number of connections, one request
+//! per connection, its length, and a deadline for all of it. When no place is free, a connection that has not sent its
+//! request yet may be closed for a new one.
 //!
-//! The server knows nothing about the mesh. It turns requests into [`Ask`]s, which the process's
-//! main loop answers between two events, so that there is no shared state to lock.
+//! The server knows nothing about the mesh. It turns requests into [`Ask`]s, which the process's main loop answers
+//! between two events, so no state is shared and locked.
 
 mod client;
 mod places;
@@ -25,10 +25,10 @@ pub use serve::serve_one;
 pub use serve::{serve_tcp, serve_unix};
 pub use socket::{AdminSocket, Location, SocketError};
 
-/// What can be asked.
+/// A request to the admin server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// What each Worker does.
+    /// `GET /workers`: the status of each Worker, as JSON.
     Workers,
     /// `GET /status`: [`crate::status::Status`] as JSON.
     Status,
@@ -38,34 +38,34 @@ pub enum Question {
     Metrics,
     /// `GET /ready`: 200 once requests are served as the manifests say, else 503.
     Ready,
-    /// `POST /log-reopen`: open the access log's file anew.
+    /// `POST /log-reopen`: reopen the access log's file.
     LogReopen,
-    /// `POST /order`: what an operator wants of a control plane, as JSON.
+    /// `POST /order`: an operator's order to a control plane, as JSON.
     Order(Value),
 }
 
-/// A question and where its answer goes.
+/// A question, and the channel for its answer.
 #[derive(Debug)]
 pub struct Ask {
-    /// What is asked.
+    /// The question.
     pub question: Question,
-    /// Where the answer goes; dropped, the client is told that the process is shutting down.
+    /// Channel for the answer. If it is dropped, the client is told that the process is shutting down.
     pub answer: oneshot::Sender<Answer>,
 }
 
-/// An HTTP response, not yet HTTP.
+/// Content of an HTTP response.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status code.
+    /// HTTP status code.
     pub status: u16,
-    /// What the body is.
+    /// Value of the `content-type` header.
     pub content_type: &'static str,
-    /// The body.
+    /// The whole body.
     pub body: String,
 }
 
 impl Answer {
-    /// A line of text.
+    /// A plain-text answer; a line feed is added.
     pub fn text(status: u16, body: impl Into<String>) -> Self {
         Answer {
             status,
@@ -74,7 +74,7 @@ impl Answer {
         }
     }
 
-    /// A JSON document.
+    /// An answer of status 200 with a JSON document, or 500 if it cannot be serialised.
     pub fn json(value: &impl serde::Serialize) -> Self {
         match serde_json::to_string(value) {
             Ok(body) => Answer {
@@ -87,5 +87,5 @@ impl Answer {
     }
 }
 
-/// Questions on their way to the main loop.
+/// Channel of questions to the main loop.
 pub type Asks = mpsc::Sender<Ask>;

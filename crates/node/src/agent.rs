@@ -6,7 +6,7 @@
 //!               └── changes ──► main loop ──► proxy
 //! ```
 //!
-//! What it decides is decided in [`Core`]. The disk is written on threads that may block.
+//! All decisions are made in [`Core`]. The disk is written on blocking threads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -46,15 +46,15 @@ pub(crate) use state::{
 use trusted::Trusted;
 pub(crate) use view::View;
 
-/// How often identities are put together while certificates are on their way.
+/// Shortest time between two rebuilds of the identities while certificates are still arriving.
 const BUILD_EVERY: Duration = Duration::from_millis(200);
 
-/// Of the bundle and of the deny-list.
+/// Generations of the bundle and of the deny-list, in this order.
 fn generations(trusted: &Trusted) -> (u64, u64) {
     (trusted.bundle.generation, trusted.denied.generation)
 }
 
-/// Does something with the disk where that may take its time.
+/// Runs disk work on a blocking thread, so that a slow disk does not hold up the agent's task.
 async fn blocking(
     state: &Arc<State>,
     work: impl FnOnce(&State) -> Result<(), StateError> + Send + 'static,
@@ -74,21 +74,22 @@ struct Agent {
     state: Arc<State>,
     changes: mpsc::Sender<Change>,
     credentials: watch::Sender<Option<Credentials>>,
-    /// There while the control plane is reached.
+    /// `None` while the control plane is not connected.
     orders: Option<mpsc::Sender<CourierOrder>>,
-    /// Who it was when it was reached last.
+    /// The control plane's identity on the last connection; checked again after each trust update.
     peer: Option<Peer>,
-    /// Epoch and generation of the mesh that is in force.
+    /// Epoch and generation of the last mesh that was accepted.
     mesh: Option<(String, u64)>,
-    /// What is to be confirmed as soon as it is on the disk and in force.
+    /// The trust update to confirm once it is on disk and in force.
     unconfirmed: Option<TrustUpdate>,
-    /// The generations of bundle and deny-list that a restart would find: what we say that we have.
+    /// Generations of the bundle and the deny-list on disk. Only these are reported to the control plane: a restart
+    /// would go back to them.
     durable: (u64, u64),
-    /// When identities were put together last.
+    /// Time of the last rebuild of the identities.
     built: Option<Instant>,
-    /// A mesh that waits for certificates, and until when it does.
+    /// A mesh that waits for its workloads' certificates, and the deadline at which it is served without them.
     held_back: Option<(Box<Mesh>, Instant)>,
-    /// What a restart would not find, although it should.
+    /// Files that the disk does not hold as it should; failed writes are retried.
     unsaved: Unsaved,
 }
 
@@ -124,7 +125,7 @@ impl Agent {
         }
     }
 
-    /// Does what follows from what happened.
+    /// Does everything that is due: certificate requests, rebuild, confirmation, held-back mesh, writes.
     async fn settle(&mut self) -> Result<(), Failure> {
         let now = self.now();
         self.core().tick(now);
@@ -141,8 +142,8 @@ impl Agent {
         Ok(())
     }
 
-    /// How long identities wait to be put together: while certificates arrive one after the other, not each of
-    /// them is worth it. A change of trust is.
+    /// Time until the next rebuild of the identities. Certificates that arrive one by one share a rebuild; a trust
+    /// update causes one at once.
     fn builds_in(&self) -> Duration {
         if self.unconfirmed.is_some() || self.orders.is_none() || self.core().is_complete() {
             return Duration::ZERO;
@@ -151,7 +152,7 @@ impl Agent {
         BUILD_EVERY.saturating_sub(waited)
     }
 
-    /// Puts identities together when something has changed of them, and waits until they are in force.
+    /// Rebuilds the identities if they have changed, and waits until they are in force.
     async fn build(&mut self) -> Result<(), Failure> {
         let identities = self.core().take_identities();
         if let Some(identities) = identities.map_err(|error| anyhow!(error))? {
@@ -165,14 +166,14 @@ impl Agent {
             {
                 return Ok(());
             }
-            // It fails when the process ends.
+            // Fails only when the process ends.
             let _ = acked.await;
             self.show();
         }
         Ok(())
     }
 
-    /// Asks for what is due, when the control plane is connected.
+    /// Requests the certificates that are due, if the control plane is connected.
     fn ask(&mut self, now: Moment) {
         let Some(orders) = &self.orders else { return };
         let mut core = self.core();
@@ -180,12 +181,12 @@ impl Agent {
             let order = LeafKey::generate().map(|key| CourierOrder::Issue(id.clone(), key));
             let is_sent = order.is_some_and(|order| orders.try_send(order).is_ok());
             if !is_sent {
-                core.failed(&id, "it could not be asked for".to_owned(), now);
+                core.failed(&id, "the request could not be sent".to_owned(), now);
             }
         }
     }
 
-    /// Has the courier use what is in force with its next connection.
+    /// Gives the courier the certificate and trust in force, for its next connection.
     fn show(&self) {
         let core = self.core();
         let Some(leaf) = core.own_leaf() else { return };
@@ -199,7 +200,7 @@ impl Agent {
         }));
     }
 
-    /// Says that an update is in force once it is on the disk: the control plane counts on nodes that confirm.
+    /// Confirms a trust update once it is on disk and in force: the control plane relies on confirmations.
     async fn confirm(&mut self) {
         let Some(update) = self.unconfirmed.take() else {
             return;
@@ -213,22 +214,23 @@ impl Agent {
         }
         match (&saved, &self.orders) {
             (Ok(()), Some(orders)) => {
-                // When the connection has ended, the next one says what is in force.
+                // If the connection has ended, the next one reports the generations.
                 let _ = orders.try_send(CourierOrder::Confirm(update));
             }
             (Ok(()), None) => {}
-            // Tried again before long.
+            // Retried in the next round of the loop.
             (Err(_), _) => self.unconfirmed = Some(update),
         }
         self.trust_saved(&saved);
     }
 
-    /// Serves a mesh when its workloads have identities, or have waited long enough.
+    /// Serves the held-back mesh once its workloads have certificates, its deadline has passed, or the control plane is
+    /// not connected.
     async fn release(&mut self) {
         let is_time = |until: &Instant| *until <= Instant::now();
         let ready = self.orders.is_none() || self.core().is_complete();
         if let Some((mesh, _)) = self.held_back.take_if(|(_, until)| ready || is_time(until)) {
-            // It fails when the process ends.
+            // Fails only when the process ends.
             let _ = self.changes.send(Change::Mesh(mesh)).await;
             if self.core().is_complete() {
                 self.all_is_there();
@@ -241,7 +243,7 @@ impl Agent {
     }
 
     fn core(&self) -> MutexGuard<'_, Core> {
-        // Every change of it is whole before the next begins.
+        // Each change of the core is complete in itself, so a poisoned lock can still be used.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

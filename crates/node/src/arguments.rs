@@ -1,29 +1,30 @@
-//! Texts of the command line, as several commands take them.
+//! Parsers of command-line values that several commands share.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
 use heddle_model::{NodeName, WorkloadName};
 
-/// Takes the name of a node.
+/// Parses the name of a node.
 ///
 /// # Errors
-/// What a name is, for anything else.
+/// When the text is not a valid name; the message says what is.
 pub fn node_name(text: &str) -> Result<NodeName, String> {
     NodeName::parse(text).map_err(|error| error.to_string())
 }
 
-/// Takes the name of a workload, `NAMESPACE/NAME`.
+/// Parses the name of a workload, `NAMESPACE/NAME`.
 ///
 /// # Errors
-/// What a name is, for anything else.
+/// When the text is not a valid name; the message says what is.
 pub fn workload(text: &str) -> Result<WorkloadName, String> {
     WorkloadName::parse(text).map_err(|error| error.to_string())
 }
 
-/// Takes an address to listen at. A name may have several, or another tomorrow.
+/// Parses a numeric address and port to listen at. Host names are refused: a name may have several addresses, or others
+/// later.
 ///
 /// # Errors
-/// What is expected, for anything else.
+/// When the text is anything else; the message gives examples.
 pub fn address_and_port(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "this is no numeric address and port: write one such as 127.0.0.1:15008, 0.0.0.0:15008 or [::]:15008"
@@ -31,7 +32,7 @@ pub fn address_and_port(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Takes `HOST:PORT`, an address of IPv6 in brackets.
+/// Parses `HOST:PORT`; an IPv6 address must be in brackets.
 pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
     let forms =
         "write HOST:PORT such as 192.0.2.1:15012, control.example:15012 or [2001:db8::1]:15012";

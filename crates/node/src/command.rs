@@ -14,24 +14,24 @@ use crate::intercept::Intercept;
 use crate::run::{self, NodeOptions};
 use crate::settings::{GivenSettings, LogFlags, ServingFlags};
 
-/// What the program is called that is a node and nothing else.
+/// Name of the program that only runs a node.
 pub const PROGRAM: &str = "heddle-node";
 
 /// Serve as a node of a mesh that a control plane describes
 ///
-/// The node joins with a token that the control plane made for its name (heddle token create), once;
-/// from then on it proves who it is by its certificate, which it renews. It is told its part of the mesh,
-/// what to trust and what to refuse, and asks for certificates of exactly the service accounts of its own
-/// workloads. Everything is kept in the state folder, keys included: the folder is the node's identity.
+/// The node joins with a token that the control plane made for its name (heddle token create), once; from then on it
+/// authenticates with its certificate, which it renews. It is told its part of the mesh, what to trust and what to
+/// refuse, and asks for certificates of exactly the service accounts of its own workloads. Everything is kept in the
+/// state folder, keys included: the folder is the node's identity.
 ///
-/// While the control plane is away the node goes on, and starts again, with what it has; certificates are
-/// kept until they expire, and nothing expired is ever taken. heddle check says until when that is.
+/// While the control plane is away the node goes on, and starts again, with what it has; certificates are used until
+/// they expire, and expired ones are never accepted. heddle check shows when that is.
 ///
 /// Commands of LocalWorkloads come over the network here, and the control plane chooses
 /// them: they are run only with --run.
 ///
-/// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP opens the
-/// access log anew.
+/// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP
+/// reopens the access log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle node --name edge-1 --control 192.0.2.1:15012 --listen 0.0.0.0:15008 --token-file token
@@ -47,7 +47,7 @@ Exit codes:
   3  settings refused
   5  another heddle has the admin socket or the state folder")]
 pub struct Args {
-    /// The node's name: the one that its token is for, and that its workloads' manifests call it
+    /// The node's name: the one in its token, and the nodeName of its workloads' manifests
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     name: NodeName,
     /// Where the control plane is
@@ -57,8 +57,8 @@ pub struct Args {
     /// 0.0.0.0 the one from which this node reaches the control plane
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     listen: SocketAddr,
-    /// The token to join with, in a file or from standard input (`-`); not used by a node that has joined,
-    /// but for one in a file whose root the node does not trust: then it joins anew
+    /// The token to join with, in a file or from standard input (`-`). A node that has joined does not use it, unless
+    /// it is in a file and names a root that the node does not trust: then the node joins again
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Where the node keeps its keys, certificates and mesh
@@ -69,8 +69,8 @@ pub struct Args {
     /// Run the commands of this node's LocalWorkloads, which the control plane chooses
     #[arg(long)]
     run: bool,
-    /// Settings of the process; flags win over the file. It may say nothing of the mesh, which the control
-    /// plane describes, and what it says of running commands does not count: that takes --run
+    /// Settings of the process; flags win over the file. It must not set anything of the mesh, which the control plane
+    /// describes; its setting for running commands is ignored: use --run
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub struct Args {
     intercept: Intercept,
 }
 
-/// The command line of the program that is a node and nothing else: the flags of `heddle node`.
+/// Command line of the program [`PROGRAM`]: the flags of `heddle node`.
 pub fn program() -> clap::Command {
     let command = Args::augment_args(clap::Command::new(PROGRAM));
     let examples = command.get_after_help().map(ToString::to_string);
@@ -91,10 +91,10 @@ pub fn program() -> clap::Command {
         .after_help(examples.replace("heddle node", PROGRAM))
 }
 
-/// Serves until a signal ends it; with `--intercept`, holds pods and has a proxy serve them.
+/// Serves until a signal ends it. With `--intercept`, holds pods and starts a proxy that serves them.
 ///
 /// # Errors
-/// What the settings, the holder or the node cannot do, and the exit code that says so.
+/// When settings, holder or node fail, with the exit code for it.
 pub fn run(args: Args) -> Result<Exit, Failure> {
     let mut given = GivenSettings::read_for_node(args.config.as_deref())?;
     args.serving.over(&mut given);
@@ -110,8 +110,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
             return Err(Failure::new(Exit::Usage, anyhow!(said)));
         }
         if args.token_file.as_deref() == Some(Path::new("-")) {
-            let said =
-                "with --intercept the token comes in a file: there is no standard input to hand on";
+            let said = "with --intercept the token must be in a file: the proxy has no standard input of its own";
             return Err(Failure::new(Exit::Usage, anyhow!(said)));
         }
         let options = HolderOptions {

@@ -1,8 +1,8 @@
 //! Standard output and standard error, written by a thread of their own.
 //!
-//! The main thread answers the admin socket and watches workloads; it must not stop because
-//! no process reads its output. So lines go to a thread over a bounded channel, and when that is full
-//! they are dropped, counted, and the count is written once there is room again.
+//! The main thread answers the admin socket and watches workloads; it must not block when no process reads its output.
+//! So lines go to a thread over a bounded channel. When the channel is full, lines are dropped and counted, and the
+//! count is written once there is room again.
 
 #[cfg(test)]
 mod tests;
@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// Lines that may wait for the thread. With lines of at most 8 KiB that is 4 MiB at worst.
+/// Capacity of the queue in lines. With lines of at most 8 KiB it holds at most 4 MiB.
 const QUEUE: usize = 512;
 const STACK_BYTES: usize = 64 * 1024;
 
 enum Message {
     Line(Vec<u8>),
-    /// Say when everything before this is written.
+    /// Report when everything before this is written.
     Barrier(SyncSender<()>),
 }
 
-/// One of the two streams. Clones write to the same one; whole lines never mix.
+/// One of the two streams. Clones write to the same stream; lines are never interleaved.
 #[derive(Clone)]
 pub struct Console {
     queue: SyncSender<Message>,
@@ -32,7 +32,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// Starts the thread for one of our own streams.
+    /// Starts the thread for standard output or standard error.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -41,7 +41,7 @@ impl Console {
         Self::start_on(stream, is_terminal)
     }
 
-    /// Starts the thread for anything that takes lines.
+    /// Starts the thread for any writer.
     ///
     /// # Errors
     /// As [`Console::start`].
@@ -63,20 +63,20 @@ impl Console {
         })
     }
 
-    /// Whether the output is a screen.
+    /// Whether the output is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.is_terminal
     }
 
-    /// Writes a line, which brings its own line feed, or drops it; never waits.
+    /// Writes a line, which must end in a line feed, or drops it. Never blocks.
     pub(crate) fn line(&self, line: Vec<u8>) {
         if let Err(TrySendError::Full(_)) = self.queue.try_send(Message::Line(line)) {
             self.dropped.fetch_add(1, Relaxed);
         }
     }
 
-    /// Waits until everything so far is written, at most for `timeout`. Only for the end of the
-    /// process: it blocks.
+    /// Waits until everything so far is written, at most for `timeout`. It blocks the thread: only for the end of the
+    /// process.
     pub(crate) fn wait_written(&self, timeout: Duration) {
         let (done, written) = sync_channel(1);
         if self.queue.try_send(Message::Barrier(done)).is_ok() {
@@ -87,7 +87,7 @@ impl Console {
 
 fn write_all(mut out: impl Write, messages: &Receiver<Message>, dropped: &AtomicU64) {
     while let Ok(message) = messages.recv() {
-        // A stream that was closed takes nothing, and there is nowhere left to say so.
+        // Errors are ignored: when the stream is closed, there is nowhere to report it.
         match message {
             Message::Line(line) => {
                 let _closed = out.write_all(&line);

@@ -1,4 +1,4 @@
-//! How a command ends.
+//! Exit codes and failures of commands.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -6,26 +6,26 @@ use std::process::ExitCode;
 
 use heddle_model::printable;
 
-/// What a command's exit code says. The codes are part of the interface: scripts read them.
+/// Exit code of a command. The codes are part of the interface: scripts read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// Something went wrong that none of the others names.
+    /// A failure that no other code stands for.
     Failed = 1,
-    /// The command line is wrong; clap exits with it, too.
+    /// The command line is wrong; clap also exits with this code.
     Usage = 2,
     /// Manifests or settings were refused.
     Refused = 3,
     /// No running heddle answers on the admin socket.
     Unreachable = 4,
-    /// Another heddle has the admin socket, or the state folder.
+    /// Another heddle uses the admin socket or the state folder.
     Busy = 5,
-    /// All goes on, but an operator should look: `heddle check` found something.
+    /// Heddle runs, but `heddle check` found a problem for the operator.
     Degraded = 6,
 }
 
-/// What `heddle --help` says about them.
+/// Help text about exit codes, for `heddle --help`.
 pub const HELP: &str = "Exit codes:
   0  done
   1  failed
@@ -36,7 +36,7 @@ pub const HELP: &str = "Exit codes:
   6  degraded: it goes on, but an operator should look (check)";
 
 impl Exit {
-    /// What another process of ours ended with.
+    /// The exit code that another heddle process ended with; an unknown one counts as [`Exit::Failed`].
     pub fn of(code: i32) -> Exit {
         let all = [
             Exit::Ok,
@@ -57,7 +57,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The exit code of a program, which says on standard error why its command failed.
+/// Exit code of a program. A failure is reported on standard error, after the program's name.
 pub fn ended(program: &str, done: Result<ExitCode, Failure>) -> ExitCode {
     done.unwrap_or_else(|failure| {
         say(format_args!(
@@ -68,22 +68,21 @@ pub fn ended(program: &str, done: Result<ExitCode, Failure>) -> ExitCode {
     })
 }
 
-/// Writes a line to standard error. A reader that is gone changes nothing about what a command does, or how it ends:
-/// `eprintln!` would panic.
+/// Writes a line to standard error, and ignores errors: unlike `eprintln!`, it does not panic when the reader is gone.
 pub fn say(line: impl fmt::Display) {
     let _unread = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Why a command could not do what it was asked, and the exit code that says so.
+/// Why a command failed, with its exit code.
 #[derive(Debug)]
 pub struct Failure {
-    /// What the exit code says.
+    /// The exit code for this failure.
     pub exit: Exit,
     error: anyhow::Error,
 }
 
 impl Failure {
-    /// A failure with this exit code.
+    /// Combines an exit code with the error to report.
     pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
         Failure {
             exit,
@@ -93,7 +92,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// Another reason for the same end.
+    /// Replaces the message and keeps the exit code.
     pub fn instead(self, why: &str) -> Self {
         Failure {
             exit: self.exit,
@@ -101,7 +100,7 @@ impl Failure {
         }
     }
 
-    /// The same, and what else there is to say.
+    /// Adds `more` in parentheses to the message.
     pub fn with(self, more: &str) -> Self {
         Failure {
             exit: self.exit,
@@ -125,7 +124,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error and all its causes, without those that it says itself.
+/// An error and all its causes on one line, without causes that the text already contains.
 fn on_one_line(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! The proxy of a holder, from its side: what it is told, and the channel to the holder.
+//! The proxy's side of the relation to its holder: the values that the holder passes, and the channel.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -11,20 +11,20 @@ use rustix::net::SocketType;
 use crate::exit::Failure;
 use crate::user::User;
 
-/// What a holder of pods tells its proxy.
+/// Values that a holder passes to its proxy.
 pub(crate) struct HeldBy {
-    /// The addresses of the mesh, and exceptions to that (`false`).
+    /// The mesh's address ranges (`true`), and exceptions to them (`false`).
     pub(crate) ranges: Vec<(Cidr, bool)>,
-    /// Where the holder is asked.
+    /// Socket of the holder, for operators.
     pub(crate) holder_socket: PathBuf,
-    /// The user that it is to run as; `None`: the one that started it.
+    /// User to run as; `None` to stay the user that started the proxy.
     pub(crate) user: Option<User>,
 }
 
 /// The channel to the holder, which is this process's standard input.
 ///
 /// # Errors
-/// When it is something else: only a holder starts a program so.
+/// When standard input is something else: then no holder has started this program.
 pub(crate) fn channel() -> Result<OwnedFd, Failure> {
     let stdin = std::io::stdin();
     let kind = rustix::net::sockopt::socket_type(stdin.as_fd());
@@ -35,13 +35,13 @@ pub(crate) fn channel() -> Result<OwnedFd, Failure> {
     Ok(channel.context("cannot keep the channel to the holder")?)
 }
 
-/// Makes sure that the holder, whose end this process was to be told, has not ended before that was asked for.
+/// Checks that the holder did not end before the kernel was asked to end this process with it.
 ///
 /// # Errors
-/// When it has.
+/// When the holder is gone.
 pub(crate) fn is_there() -> Result<(), Failure> {
     let stdin = std::io::stdin();
-    // What is asked for is said of its own: that the other end is gone (poll(2), POLLHUP).
+    // No event has to be requested: POLLHUP, which says that the other end is gone, is always reported (poll(2)).
     let mut channel = [PollFd::new(&stdin, PollFlags::empty())];
     let at_once = Timespec::default();
     let asked = poll(&mut channel, Some(&at_once));

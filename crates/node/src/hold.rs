@@ -1,4 +1,4 @@
-//! The holder's process: what `heddle node --intercept` is, with the proxy as its child.
+//! The holder's process: runs for `heddle node --intercept`, with the proxy as its child.
 //!
 //! ```text
 //!   heddle node --intercept …            the holder: privileged, one thread
@@ -35,25 +35,25 @@ use folder::NotGiven;
 
 mod folder;
 
-/// The network of the machine, which is no pod's: of the first process, and of the kernel's own, which may be looked at
-/// where the first one hides.
+/// The machine's own network namespace, which belongs to no pod: that of the first process, or of a kernel thread, in
+/// case the first process is not accessible.
 const HOST_NAMESPACES: [&str; 2] = ["/proc/1/ns/net", "/proc/2/ns/net"];
-/// Operators that may wait to be accepted.
+/// Accept backlog of the socket for operators.
 const BACKLOG: i32 = 16;
 
-/// What a holder is told.
+/// Options of a holder.
 pub(crate) struct HolderOptions {
     pub(crate) intercept: Intercept,
-    /// Where other nodes connect: no traffic of the pod's, when there is one proxy for one pod.
+    /// Address for other nodes. With one proxy for one pod, this port is the proxy's and not the pod's.
     pub(crate) listen: SocketAddr,
-    /// The node's state folder, if it is not the default.
+    /// The node's state folder; `None` for the default.
     pub(crate) state: Option<PathBuf>,
 }
 
 /// Holds pods until a signal ends it.
 ///
 /// # Errors
-/// When it has not the privileges, or the kernel does not offer what is needed.
+/// When a privilege is missing, or the kernel lacks a feature.
 pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, Failure> {
     let stderr = Console::start(std::io::stderr()).context("cannot start a thread")?;
     logging::start(stderr, settings.log.level, settings.log.format)
@@ -70,16 +70,16 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
         )
         .into());
     }
-    // Each pod takes some, and a shell's default is for a hundred pods.
+    // Each pod takes descriptors, and a shell's default limit is enough for about a hundred pods.
     limits::raise();
-    // What root can do and we cannot any more.
+    // Done first, while this process still has all of root's privileges.
     let hooks = hooks_options(&intercept)?;
     let host = HOST_NAMESPACES
         .iter()
         .find_map(|path| File::open(path).ok());
     if host.is_none() {
         tracing::warn!(
-            "{} cannot be looked at: if an operator enrols the machine's own network, it is not noticed",
+            "{} cannot be read: if an operator enrols the machine's own network, it is not detected",
             HOST_NAMESPACES.join(" and ")
         );
     }
@@ -88,12 +88,12 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
     if let Some(user) = proxy {
         folder::check_above(&folder, user).map_err(not_given)?;
     }
-    // What ran here before is gone then, with all that it had.
+    // Once the claim is taken, the previous holder and its proxy are gone.
     let claim = Claim::take(memory(&folder)).map_err(unclaimed)?;
     match proxy {
         Some(user) => folder::give(&folder, user).map_err(not_given)?,
         None => tracing::warn!(
-            "the holder is not root: the proxy is the same user, and could change what the holder remembers"
+            "the holder is not root: the proxy runs as the same user, and could change the holder's file of pods"
         ),
     }
     hygiene::keep_what_holding_takes(proxy).map_err(|error| anyhow!(error))?;
@@ -122,7 +122,7 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
         }),
     };
     let ended = holder::run(config);
-    // Its folder is ours, so that the proxy could not.
+    // The proxy cannot remove its socket itself: the folder belongs to this user.
     AdminSocket::clear(&Location::new(settings.admin.socket.clone()));
     match ended.map_err(|error| anyhow!(error))? {
         Ended::Stopped => Ok(Exit::Ok),
@@ -130,7 +130,7 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
     }
 }
 
-/// Where pods are remembered: beside the state folder, which is the proxy's.
+/// Path of the file with the enrolled pods: beside the state folder, which belongs to the proxy's user.
 pub fn memory(state: &Path) -> PathBuf {
     state.with_added_extension("pods.json")
 }
@@ -151,12 +151,12 @@ fn not_given(error: NotGiven) -> Failure {
     Failure::new(exit, error)
 }
 
-/// How many seconds the proxy may not answer, if there is an end to that.
+/// Seconds without an answer after which the proxy is killed; `None` for never.
 fn proxy_timeout(intercept: &Intercept) -> Option<u32> {
     Some(intercept.proxy_timeout).filter(|seconds| *seconds > 0)
 }
 
-/// The ports of one pod's namespace that are not the pod's: those of the proxy itself.
+/// Inbound ports that are not intercepted in one pod's namespace: the excluded ones, and the proxy's own.
 fn left_alone(intercept: &Intercept, listen: SocketAddr, settings: &Settings) -> Vec<PortRange> {
     let metrics = match settings.admin.metrics {
         Metrics::At(at) => Some(at.port()),
@@ -182,24 +182,24 @@ fn hooks_options(intercept: &Intercept) -> Result<hooks::Options, Failure> {
     let kind = match (intercept.hooks, &intercept.pods_cgroup) {
         (Kind::Bpf, None) => {
             return Err(anyhow!(
-                "--hooks bpf takes the cgroup that all pods are beneath: name it with --pods-cgroup"
+                "--hooks bpf needs the cgroup above all pods: name it with --pods-cgroup"
             )
             .into());
         }
         (Kind::Nft, _) | (Kind::Auto, None) if intercept.pod.is_some() => {
             return Err(anyhow!(
-                "--pod takes --pods-cgroup and hooks by BPF: in the namespace of one pod, packet filters do not \
+                "--pod needs --pods-cgroup and hooks by BPF: in the namespace of one pod, packet filters cannot \
                  tell the proxy's own connections from the pod's"
             )
             .into());
         }
         (Kind::Auto, None) => {
             tracing::warn!(
-                "without --pods-cgroup packet filters stand in for BPF programs, and leave no guard"
+                "without --pods-cgroup packet filter rules are used instead of BPF programs: there is no guard"
             );
             Kind::Nft
         }
-        // Nothing else will do there.
+        // Only BPF works in the namespace of one pod.
         (_, Some(_)) if intercept.pod.is_some() => Kind::Bpf,
         (kind, _) => kind,
     };
@@ -225,7 +225,7 @@ fn hooks_options(intercept: &Intercept) -> Result<hooks::Options, Failure> {
     })
 }
 
-/// Listens where operators ask.
+/// Opens the socket for operators.
 fn requests_socket(location: &Location) -> Result<(crate::admin::AdminSocket, OwnedFd), Failure> {
     let open = || {
         socket_with(

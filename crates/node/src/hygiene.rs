@@ -1,4 +1,4 @@
-//! What a process does that has private keys in its memory.
+//! Hardening of processes that hold private keys or privileges.
 
 use std::io;
 
@@ -18,26 +18,26 @@ mod alone;
 
 pub(crate) use alone::stay_alone;
 
-/// What holding pods takes: entering their namespaces (`SYS_ADMIN`), hooks and routes (`NET_ADMIN`, `BPF`,
-/// `PERFMON`), and taking from the proxy what it does not need (`SETPCAP`).
+/// Capabilities that a holder needs: entering the pods' namespaces (`SYS_ADMIN`), hooks and routes (`NET_ADMIN`, `BPF`,
+/// `PERFMON`), and dropping the proxy's capabilities (`SETPCAP`).
 const HOLDING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::SETPCAP);
 
-/// What a proxy of another user takes besides: making it that user's, and sending it signals then.
+/// Further capabilities for a proxy of another user: to change its user, and to send it signals afterwards.
 const OF_ANOTHER_USER: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::KILL);
 
-/// Keeps of root's privileges those that holding pods takes, for good; with a `proxy` of another user, what that
-/// takes. Only before there are threads.
+/// Reduces the process's capabilities for good to those that a holder needs; with a `proxy` user, also those that
+/// another user takes. Only before there are threads.
 ///
 /// # Errors
-/// When there are not as many, in words.
+/// When a capability is missing.
 pub(crate) fn keep_what_holding_takes(proxy: Option<User>) -> Result<(), String> {
-    let missing = "interception takes root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF): start it as root, or leave \
+    let missing = "interception needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF): start it as root, or leave \
                    out --intercept";
     let has = rustix::thread::capabilities(None).map_err(|error| error.to_string())?;
     if !has.permitted.contains(HOLDING) {
@@ -48,7 +48,7 @@ pub(crate) fn keep_what_holding_takes(proxy: Option<User>) -> Result<(), String>
         Some(_) if has.permitted.contains(OF_ANOTHER_USER) => HOLDING.union(OF_ANOTHER_USER),
         Some(user) => {
             return Err(format!(
-                "the proxy is to run as user {user}, which takes CAP_SETUID, CAP_SETGID and CAP_KILL: give them to \
+                "the proxy is to run as user {user}, which needs CAP_SETUID, CAP_SETGID and CAP_KILL: give them to \
                  the holder"
             ));
         }
@@ -56,13 +56,13 @@ pub(crate) fn keep_what_holding_takes(proxy: Option<User>) -> Result<(), String>
     keep(kept).map_err(|error| format!("cannot give up privileges: {error}"))
 }
 
-/// Becomes another user, if one is given, and gives up every privilege, for good: nothing that this process
-/// starts has one either. Only before there are threads, whose users and privileges are their own.
+/// Changes to another user, if one is given, and drops every privilege for good, also for child processes. Only before
+/// there are threads: each thread has its own user and capabilities.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub(crate) fn give_up_privileges(user: Option<User>) -> io::Result<()> {
-    // While it is allowed: who is no more root has no capability any more.
+    // First, while this is allowed: without root, the process has no capabilities any more.
     bound(CapabilitySet::empty())?;
     if let Some(User { uid, gid }) = user {
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
@@ -75,11 +75,11 @@ pub(crate) fn give_up_privileges(user: Option<User>) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the kernel kill this process when the one that started it is gone, however that ended, and whatever this one is
-/// doing by then. Only after [`give_up_privileges`], since a change of user takes it back (prctl(2)).
+/// Has the kernel kill this process when its parent ends, in whatever way and whatever this process is doing then. Only
+/// after [`give_up_privileges`], since a change of user cancels it (prctl(2)).
 ///
 /// # Errors
-/// When the kernel refuses, which it does not of itself.
+/// When the kernel refuses; normally it does not.
 pub(crate) fn end_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
@@ -97,11 +97,11 @@ fn keep(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// No program that is started has others than these.
+/// Limits the capabilities of all programs that this process starts.
 fn bound(kept: CapabilitySet) -> io::Result<()> {
     clear_ambient_capability_set()?;
     for capability in CapabilitySet::all().difference(kept).iter() {
-        // The kernel may know fewer than we do.
+        // The kernel may know fewer capabilities than this library.
         if capability_is_in_bounding_set(capability).unwrap_or(false) {
             remove_capability_from_bounding_set(capability)?;
         }
@@ -109,12 +109,11 @@ fn bound(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Leaves no core file behind and lets no other process of the same user read our memory, so that no key
-/// ends up on a disk or in a crash report. The limit cannot be raised again, by us or by processes that we
-/// start: those leave no core files either.
+/// Disables core files, and stops other processes of the same user from reading this process's memory, so that no key
+/// ends up on a disk or in a crash report. The limit cannot be raised again, and child processes inherit it.
 ///
 /// # Errors
-/// When the kernel refuses, which it does not of itself.
+/// When the kernel refuses; normally it does not.
 pub fn keep_memory_to_ourselves() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let none = Rlimit {

@@ -1,4 +1,4 @@
-//! What a node is told of pods that do not know of the mesh.
+//! Flags for the interception of pods' traffic.
 
 use std::path::PathBuf;
 
@@ -11,23 +11,23 @@ use crate::arguments::workload;
 use crate::held::HeldBy;
 use crate::user::{ProxyUser, User};
 
-/// Pods whose traffic is intercepted.
+/// Flags that choose which pods' traffic is intercepted, and how.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Interception")]
 pub(crate) struct Intercept {
-    /// Carry the traffic of enrolled pods, whose programs do not know of the mesh (heddle enrol). Takes root:
-    /// a holder has the privileges, the proxy is its child and has none
+    /// Carry the traffic of enrolled pods, whose programs need not know of the mesh (heddle enrol). Needs root: a
+    /// holder process keeps the privileges, and its child, the proxy, has none
     #[arg(long)]
     pub(crate) intercept: bool,
-    /// The cgroup (v2) that all pods of this node are beneath, and the node itself is not. Without it, packet
-    /// filters in each pod do what programs at the cgroup would
+    /// The cgroup (v2) above all pods of this node, but not above the node itself. Without it, packet filters in each
+    /// pod replace BPF programs at the cgroup
     #[arg(long, value_name = "FOLDER", requires = "intercept")]
     pub(crate) pods_cgroup: Option<PathBuf>,
-    /// Addresses of the mesh, of its pods and Services: what pods dial elsewhere is left alone. May be
+    /// Addresses of the mesh's pods and Services: connections of pods to other addresses are not intercepted. May be
     /// repeated
     #[arg(long, value_name = "CIDR", requires = "intercept")]
     pub(crate) mesh_range: Vec<Cidr>,
-    /// Addresses within them that are left alone all the same. May be repeated
+    /// Addresses within --mesh-range that are not intercepted. May be repeated
     #[arg(long, value_name = "CIDR", requires = "intercept")]
     pub(crate) exclude_range: Vec<Cidr>,
     /// Where `heddle enrol` and `heddle release` find this node's holder
@@ -37,17 +37,17 @@ pub(crate) struct Intercept {
     /// Where the guard of pods that refuse without a proxy is kept: a folder of a BPF file system
     #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/bpf/heddle")]
     pub(crate) bpffs: PathBuf,
-    /// How: `bpf`, `nft`, or `auto` for the first of them that this machine offers
+    /// How to intercept: `bpf`, `nft`, or `auto` for the first of them that this machine offers
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = kind)]
     pub(crate) hooks: Kind,
-    /// How long the proxy may not answer its holder, in seconds, before it is killed and another started: 5 or
-    /// more, 0 for never (while you debug it)
+    /// After how many seconds without an answer to its holder the proxy is killed and another started: 5 or more, 0 for
+    /// never (while you debug it)
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = proxy_timeout)]
     pub(crate) proxy_timeout: u32,
     /// Be the proxy of one pod, inside its network namespace: the pod of this workload
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "intercept", value_parser = workload)]
     pub(crate) pod: Option<WorkloadName>,
-    /// With --pod: its ports that are left alone, such as 22 or 8000-8010. May be repeated
+    /// With --pod: ports of the pod that are not intercepted, such as 22 or 8000-8010. May be repeated
     #[arg(long, value_name = "PORTS", requires = "pod")]
     pub(crate) exclude_inbound: Vec<PortRange>,
     /// Which user the proxy runs as: neither root nor of root's group. The node's state folder is given to it
@@ -57,18 +57,18 @@ pub(crate) struct Intercept {
     /// Set for the proxy by its holder.
     #[arg(long, hide = true)]
     pub(crate) held: bool,
-    /// The user that the proxy becomes, set by its holder as well.
+    /// The user that the proxy changes to, also set by its holder.
     #[arg(long, hide = true, value_name = "UID:GID", requires = "held")]
     pub(crate) held_as: Option<User>,
 }
 
 impl Intercept {
-    /// What the holder has told its proxy.
+    /// The values that a holder passes on to its proxy.
     pub(crate) fn told(&self) -> HeldBy {
         let inside = self.mesh_range.iter().map(|cidr| (*cidr, true));
         let outside = self.exclude_range.iter().map(|cidr| (*cidr, false));
         let socket = Location::holder(self.holder_socket.clone()).path;
-        // The process that uses it may be in another folder.
+        // The path must be absolute: a process that uses it may have another working directory.
         let socket = std::path::absolute(&socket).unwrap_or(socket);
         HeldBy {
             ranges: inside.chain(outside).collect(),

@@ -1,4 +1,4 @@
-//! A node of a mesh, from its command line down to what stands around the proxy.
+//! A node of a mesh, from its command line down to the modules around the proxy.
 //!
 //! ```text
 //!   command ──► hold: the holder's process ─ ─ starts ─ ─► command --held
@@ -8,11 +8,11 @@
 //!                 └──────────────────────────────► serving ──► heddle_proxy::Proxy
 //! ```
 //!
-//! [`command`] is `heddle node`, which is also all that the program `heddle-node` is. [`serving`] does not know where
-//! meshes come from: `heddle up` serves those that it reads from a folder. Below it is what every process of Heddle
-//! has: the [`admin`] socket, [`settings`], the log, exit codes.
+//! [`command`] is `heddle node`, and the whole of the program `heddle-node`. [`serving`] does not know where meshes
+//! come from: `heddle up` serves meshes that it reads from a folder. The other modules are common to every process of
+//! Heddle: the [`admin`] socket, [`settings`], the log, exit codes.
 
-// They panic when no process reads: `exit::say` does not.
+// `print!` and `eprint!` panic when the reader has closed the pipe; `exit::say` does not.
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod admin;

@@ -9,10 +9,10 @@ use tracing_subscriber::fmt;
 use crate::console::Console;
 use crate::settings::{LogFormat, LogLevel};
 
-/// Sends everything that is traced from now on to `console`.
+/// Writes all log messages to `console` from now on.
 ///
 /// # Errors
-/// When the process has a log already.
+/// When the log was started before.
 pub(crate) fn start(console: Console, level: LogLevel, format: LogFormat) -> io::Result<()> {
     let level = match level {
         LogLevel::Error => Level::ERROR,
@@ -42,8 +42,8 @@ impl<'a> fmt::MakeWriter<'a> for Writer {
     }
 }
 
-/// One entry of the log. The formatter writes it at once, and whatever its fields hold, it is one
-/// line: a name from outside neither begins another nor tells the terminal anything.
+/// Writes one log entry. The formatter writes each entry with one call, and it becomes one line whatever its fields
+/// hold: text from outside can neither forge another line nor send control characters to a terminal.
 struct LogEntry<'a>(&'a Console);
 
 impl io::Write for LogEntry<'_> {

@@ -1,8 +1,8 @@
-//! The pages of the program that only its start took, given back.
+//! Gives back pages of the program that only its start needed.
 //!
-//! Reading a configuration, joining a mesh and opening listeners run through most of the program once. Each page that
-//! they touch stays mapped, sixteen at a time, although serving needs a tenth of them. Unmapped, they are the first
-//! that the kernel reclaims when memory is short, and they count no longer as resident memory of this process.
+//! Reading a configuration, joining a mesh and opening listeners run most of the program's code once. Each page that
+//! they touch stays mapped, sixteen at a time, although serving needs a tenth of them. Once unmapped, these pages are
+//! the first that the kernel reclaims when memory is short, and they no longer count as this process's resident memory.
 
 use std::fs;
 use std::io;
@@ -10,11 +10,11 @@ use std::ops::Range;
 
 use rustix::mm::{Advice, madvise};
 
-/// Unmaps the pages of the program's code: those that are needed are mapped again when they run, mostly from the page
-/// cache. Returns how many bytes of address space the code has.
+/// Unmaps the pages of the program's code. Pages that are still needed are mapped again when they run, mostly from the
+/// page cache. Returns the size of the code's address range in bytes.
 ///
 /// # Errors
-/// When the kernel does not say where the code is, or refuses.
+/// When the kernel does not tell where the code is, or refuses.
 #[expect(unsafe_code, reason = "madvise(2)")]
 pub(crate) fn give_back() -> io::Result<usize> {
     let maps = fs::read_to_string("/proc/self/maps")?;
@@ -23,15 +23,15 @@ pub(crate) fn give_back() -> io::Result<usize> {
         let reason = "/proc/self/maps has no read-only mapping of this program's code";
         io::Error::new(io::ErrorKind::NotFound, reason)
     })?;
-    // SAFETY: the range is one mapping of the program's file, as the kernel has just said, and stays mapped as long as
-    // the program runs. It is private, and was never written, as it is not writable: each page has the file's content,
-    // before and after. A thread that runs in it takes a page fault and goes on. The kernel may do the same to it at
-    // any time.
+    // SAFETY: the range is one mapping of the program's file, as read from the kernel just now, and stays mapped as
+    // long as the program runs. It is private and not writable, and was never written: each page has the file's
+    // content, before and after. A thread that runs in it takes a page fault and continues. The kernel may do the same
+    // to these pages at any time.
     unsafe { madvise(code.start as *mut _, code.len(), Advice::LinuxDontNeed)? };
     Ok(code.len())
 }
 
-/// The mapping of code around an address, if it is of a file, private, and cannot be written.
+/// The code mapping around an address, if it is private, read-only and backed by a file.
 fn code_around(maps: &str, address: usize) -> Option<Range<usize>> {
     maps.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace();

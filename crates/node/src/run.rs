@@ -1,8 +1,7 @@
 //! `heddle node`: a node of a mesh that has several.
 //!
-//! What it serves, what it trusts and who it is come from a control plane; all of it is kept on the disk,
-//! so that a node starts and goes on while the control plane cannot be reached. The rest is
-//! [`crate::serving`].
+//! A node gets its mesh, its trust and its identity from a control plane, and keeps all of it on disk, so that it
+//! starts and runs while the control plane cannot be reached. The rest is [`crate::serving`].
 //!
 //! ```text
 //!   Keeper: what is wanted, held, due ──┐
@@ -32,30 +31,30 @@ use crate::serving::{self, Change, Claimed, Doors, Held, Identity, Output, Serve
 use crate::settings::Settings;
 use crate::state_folder;
 
-/// Changes that may wait for the main loop.
+/// Capacity of the queue of changes to the main loop.
 const CHANGES: usize = 4;
 
-/// What a node is told when it is started.
+/// Options of a node.
 pub(crate) struct NodeOptions {
     pub(crate) name: NodeName,
-    /// `HOST:PORT`.
+    /// Address of the control plane, `HOST:PORT`.
     pub(crate) control: String,
-    /// Where other nodes connect.
+    /// Address of the listener for other nodes.
     pub(crate) listen: SocketAddr,
-    /// A file, or `-` for standard input.
+    /// File with the token to join, or `-` for standard input.
     pub(crate) token: Option<PathBuf>,
-    /// The state folder, if it is not the default.
+    /// The state folder; `None` for the default.
     pub(crate) state: Option<PathBuf>,
-    /// What its holder has told it, if a holder of pods has started it.
+    /// Values from its holder, if a holder of pods has started it.
     pub(crate) held: Option<HeldBy>,
 }
 
-/// What is opened by a proxy while it is who its holder is, since the user that it becomes may reach none of it:
-/// folders above are root's.
+/// Files that a proxy opens while it is still the holder's user. The user that it becomes may not be able to reach
+/// them, since the folders above belong to root.
 struct Opened {
     admin: Claimed,
     token: Option<TokenFile>,
-    /// The state folder, which is the user's.
+    /// The state folder, which belongs to the proxy's user.
     state: OwnedFd,
 }
 
@@ -78,8 +77,8 @@ impl Opened {
 /// Serves as a node until a signal ends it.
 ///
 /// # Errors
-/// When something is missing that is needed from the start: the admin socket, the addresses, a state
-/// folder that is whole, and a token when the node has not joined.
+/// When something is missing at the start: the admin socket, the addresses, an undamaged state folder, or a token when
+/// the node has not joined.
 pub(crate) fn run(options: NodeOptions, settings: Settings) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
     let folder = state_folder::folder(options.state.clone(), "node")?;
@@ -109,7 +108,7 @@ async fn serve(
         Some((opened, alone)) => {
             if !alone {
                 tracing::warn!(
-                    "this kernel has no seccomp filters: nothing keeps a proxy in wrong hands from leaving \
+                    "this kernel has no seccomp filters: an attacker who controls the proxy could leave \
                      processes behind that go on as the proxy (CONFIG_SECCOMP_FILTER)"
                 );
             }
@@ -133,7 +132,7 @@ async fn serve(
         token,
         ..
     } = options;
-    // By its descriptor, which is open for as long as anything is served.
+    // The folder is reached by its descriptor, which stays open as long as anything is served.
     let reached = match &handle {
         Some(handle) => PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd())),
         None => folder.clone(),
@@ -144,7 +143,7 @@ async fn serve(
     let found = state.load(&name).map_err(unusable)?;
     let token = tokio::select! {
         token = token_if_needed(&found, token, &name, &clock) => token?,
-        // The process that should write the token into a pipe may never do so.
+        // The process at the other end of a pipe may never write the token.
         () = doors.stopped() => {
             tracing::info!("stopped while waiting for the token");
             return Ok(Exit::Ok);
@@ -181,8 +180,9 @@ async fn serve(
     serving::serve(doors, settings, output, served).await
 }
 
-/// A node that joined, and whose certificate has not expired, needs no token, whatever it was given, but for
-/// one of an authority whose root it does not trust: it has missed that the root was replaced.
+/// Reads the token if the node needs one. A node that has joined and whose certificate has not expired does not, even
+/// if it was given one. The exception is a token of an authority whose root the node does not trust: the node has then
+/// missed the replacement of the root, and joins again.
 async fn token_if_needed(
     found: &Found,
     token: Option<TokenFile>,
@@ -200,7 +200,7 @@ async fn token_if_needed(
                 && !trusted.has_root(&token.root_sha256)
             {
                 tracing::warn!(
-                    "the token is of a root that this node does not trust: it joins anew with it"
+                    "the token names a root that this node does not trust: the node joins again with it"
                 );
                 return Ok(Some(token));
             }

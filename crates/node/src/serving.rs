@@ -1,8 +1,7 @@
 //! Serving a mesh on this machine, wherever the mesh comes from.
 //!
-//! The main thread runs everything that is not a request: it binds, takes changes from where the mesh
-//! comes from, keeps listeners and processes in step with it, and answers the admin socket. Requests are
-//! carried by the proxy's own threads.
+//! The main thread runs everything except requests: it binds, takes changes from the mesh's source, keeps listeners and
+//! processes in step with the mesh, and answers the admin socket. The proxy's own threads carry the requests.
 //!
 //! ```text
 //! open doors ─► first mesh ─► start proxy ─► serve ─┬─► change ─► serve
@@ -57,21 +56,21 @@ use signals::{Signal, Signals};
 pub(crate) use start::{Claimed, claim, unclaimed};
 pub use supervisor::Output;
 
-/// Questions that may wait for the main loop.
+/// Capacity of the queue of questions to the main loop.
 const ASKS: usize = 32;
-/// How often listeners that could not be opened are tried again.
+/// Time between two retries of listeners that could not be opened.
 const RETRY: Duration = Duration::from_secs(5);
-/// How often it is made sure that there still is a proxy: without one, a new process is better.
+/// Time between two checks that the proxy still runs: without it this process ends, so that a new one is started.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long after a mesh is served what starting took is over.
+/// How long the mesh must be unchanged before memory that only the start needed is given back.
 const SETTLED: Duration = Duration::from_millis(500);
-/// How long the last words may take to be written.
+/// Longest wait at exit for buffered output to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Starts the log and the runtime, serves, and waits for the last words.
+/// Starts the log and a current-thread runtime, runs `serve`, and waits until buffered output is written.
 ///
 /// # Errors
-/// What `serve` fails with, or when there is no thread or no runtime.
+/// The error of `serve`; or when a thread or the runtime cannot be started.
 pub fn in_runtime(
     settings: &Settings,
     serve: impl AsyncFnOnce(Output) -> Result<Exit, Failure>,
@@ -79,7 +78,7 @@ pub fn in_runtime(
     in_runtime_of(Builder::new_current_thread(), settings, serve)
 }
 
-/// The same, with a runtime of another kind.
+/// Like [`in_runtime`], with a runtime of another kind.
 ///
 /// # Errors
 /// As [`in_runtime`].
@@ -109,10 +108,10 @@ pub fn in_runtime_of<T>(
     served
 }
 
-/// What is opened before anything is served, so that a mistake shows at once.
+/// Sockets, signals and log that are opened before anything is served, so that a mistake shows at once.
 pub struct Doors {
     signals: Signals,
-    /// The path is given back when this is dropped.
+    /// Removes the socket's path when it is dropped.
     _socket: AdminSocket,
     admin: UnixListener,
     metrics: Option<(TcpListener, SocketAddr)>,
@@ -120,10 +119,11 @@ pub struct Doors {
 }
 
 impl Doors {
-    /// Opens them, but for the admin socket where it is there already. The access log names the node, if it has a name.
+    /// Opens all of them; `claimed` is the admin socket if it is already bound. The access log names the node, if
+    /// `node` is given.
     ///
     /// # Errors
-    /// When one of them cannot be.
+    /// When one of them cannot be opened.
     pub fn open(
         settings: &Settings,
         node: Option<&NodeName>,
@@ -144,80 +144,80 @@ impl Doors {
         })
     }
 
-    /// Waits for a signal that ends the process, for as long as nothing is served.
+    /// Waits for a signal that ends the process, while nothing is served yet.
     pub async fn stopped(&mut self) {
         while self.signals.next().await != Signal::Stop {}
     }
 }
 
-/// What is served, and how it changes.
+/// A mesh to serve, and its changes.
 pub struct Served {
-    /// The folder that it comes from.
+    /// The folder that the mesh is read from; shown in the status.
     pub source: PathBuf,
-    /// What is known from the start.
+    /// The mesh and the findings at the start, if they are known.
     pub first: Option<(Mesh, Findings)>,
-    /// How it changes from then on.
+    /// Changes from then on.
     pub changes: mpsc::Receiver<Change>,
-    /// Where other nodes connect. No connection is taken from it before there are identities.
+    /// The listener for other nodes. No connection is accepted before there are identities.
     pub mesh_socket: Option<std::net::TcpListener>,
-    /// Says who this node is.
+    /// Reads this node's identity.
     pub identity: Option<Identity>,
-    /// Pods whose traffic is intercepted, where there is a holder.
+    /// Pods whose traffic is intercepted; `None` without a holder.
     pub pods: Option<Held>,
 }
 
-/// What a proxy has from its holder.
+/// What the holder of the pods passed to this proxy.
 pub struct Held {
     /// The proxy's end of the channel to its holder.
     pub channel: OwnedFd,
-    /// The addresses of which the hooks know that they are the mesh's, and exceptions to that (`false`).
+    /// The mesh's address ranges as the hooks know them (`true`), and exceptions to them (`false`).
     pub ranges: Vec<(Cidr, bool)>,
-    /// Where operators ask the holder.
+    /// The holder's own socket for operators.
     pub holder_socket: PathBuf,
 }
 
-/// Says who this node is.
+/// Reads this node's identity.
 pub struct Identity {
-    /// Says who it is, and for how long.
+    /// Reads the status of the node's identities.
     pub status: Box<dyn Fn() -> IdentityStatus>,
-    /// The identities that it takes from no peer.
+    /// Reads the identities on the deny-list: they are accepted from no peer.
     pub denied: Box<dyn Fn() -> Vec<SpiffeId>>,
 }
 
-/// What there is to say of a folder that was read, beside the mesh.
+/// Results of reading a folder, other than the mesh.
 #[derive(Default)]
 pub struct Findings {
-    /// What is wrong with it, one line each.
+    /// Errors and warnings, one line each.
     pub problems: Vec<String>,
-    /// Whether the folder is refused for it.
+    /// Whether the folder is refused because of them.
     pub is_refused: bool,
-    /// The workloads that registered by themselves: they are called, and no caller here is one of them.
+    /// The workloads that registered themselves: they are called, but no local caller runs as one of them.
     pub registered: BTreeSet<WorkloadName>,
-    /// Those of them that no Service calls.
+    /// Those of `registered` that are not an endpoint of any Service.
     pub uncalled: BTreeSet<WorkloadName>,
-    /// Says how the registry is that they registered in, if one is followed.
+    /// Reads the status of the registry that they registered in, if one is followed.
     pub registry: Option<RegistryView>,
 }
 
-/// Says how a registry is.
+/// Reads the status of a registry.
 pub type RegistryView = Box<dyn Fn() -> RegistryStatus + Send>;
 
-/// What the main loop is told by where the mesh comes from.
+/// A message to the main loop from the mesh's source.
 pub enum Change {
-    /// What the folder holds now, if it is right, and what there is to say of it.
+    /// The folder's mesh, if the folder is valid, and the findings.
     Folder(Option<Mesh>, Box<Findings>),
-    /// Another mesh, checked.
+    /// Another mesh, already checked.
     Mesh(Box<Mesh>),
-    /// The identities to call as and to be called as. The sender is told when they are in force.
+    /// The identities for calls in both directions. The sender is notified when they are in force.
     Identities(Arc<Identities>, oneshot::Sender<()>),
-    /// It cannot go on.
+    /// The source failed for good: the process ends.
     Failed(Failure),
 }
 
 /// Opens the listener for other nodes.
 ///
 /// # Errors
-/// When the address is in use, or is none of this machine.
+/// When the address is in use, or is not an address of this machine.
 pub fn bind_mesh(at: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
     let bound = bind::bind(at, bind::Instead::Never);
     Ok(bound.context("other nodes cannot connect: choose another address with --listen")?)
@@ -226,7 +226,7 @@ pub fn bind_mesh(at: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), 
 /// Serves until a signal ends it.
 ///
 /// # Errors
-/// When the proxy cannot be started, or ends by a fault of its own.
+/// When the proxy cannot be started, or ends because of a bug.
 pub async fn serve(
     doors: Doors,
     settings: Settings,
@@ -293,7 +293,7 @@ pub async fn serve(
         tokio::spawn(serve_tcp(tcp, asks));
     }
     let mut retry = tokio::time::interval(RETRY);
-    // It is mostly not waited for; what was missed is not made up for.
+    // Mostly disabled: missed ticks are not made up for.
     retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -313,7 +313,7 @@ pub async fn serve(
             _ = look.tick() => {
                 node.look_at_pods();
                 if !node.is_alive() {
-                    return Err(anyhow!("the proxy has ended by a fault of its own").into());
+                    return Err(anyhow!("the proxy has ended by itself, which is a bug").into());
                 }
                 if !is_settled && node.serves_since(SETTLED) {
                     is_settled = true;
@@ -335,7 +335,7 @@ pub async fn serve(
                 return Ok(Exit::Failed);
             },
             Some(ask) = questions.recv() => node.answer(ask),
-            // Sockets for connections that are not over arrive by it.
+            // Open connections may still need sockets, which arrive over this channel.
             event = heard(&mut holder) => if event.is_none() {
                 return Ok(gone_with_holder());
             },
@@ -345,23 +345,25 @@ pub async fn serve(
     Ok(Exit::Ok)
 }
 
-/// Starting is over: what only it took is given back.
+/// Gives back memory that only the start needed.
 fn settle() {
     heddle_proxy::give_back_heap();
     match program_pages::give_back() {
-        Ok(_) => tracing::debug!("pages of the program that starting took are given back"),
-        Err(error) => tracing::debug!(%error, "pages of the program that starting took are kept"),
+        Ok(_) => tracing::debug!("code pages that only the start needed are given back"),
+        Err(error) => {
+            tracing::debug!(%error, "code pages that only the start needed cannot be given back")
+        }
     }
 }
 
-/// A proxy does not outlive its holder, whether it was draining or not: what it holds, the next one needs. The kernel
-/// has ended it by now, unless something keeps the kernel from that.
+/// A proxy does not outlive its holder, even while draining: the next proxy needs the resources that it holds. The
+/// kernel normally kills it before this is reached.
 fn gone_with_holder() -> Exit {
     tracing::error!("the holder of the pods is gone: this proxy ends with it");
     Exit::Failed
 }
 
-/// What the holder says next, `None` when it is gone; never, where there is none.
+/// The holder's next event, or `None` when it is gone. Without a holder this never resolves.
 async fn heard(holder: &mut Option<Client>) -> Option<Event> {
     match holder {
         Some(client) => client.next().await,

@@ -1,8 +1,8 @@
-//! The process's settings: one typed YAML file, every field optional, none misspelt.
+//! The process's settings: one typed YAML file. Every field is optional; unknown fields are refused.
 //!
-//! What the mesh *is* comes from manifests; this is only how one process serves it. Each field
-//! carries its unit and its range in its type, so a value out of range is reported with its line
-//! like any other mistake. `docs/settings.md` describes every field.
+//! The mesh itself is described by manifests; settings only say how one process serves it. The type of each field has
+//! its unit and its range, so a value out of range is reported with its line like any other mistake. `docs/settings.md`
+//! describes every field.
 
 mod contradiction;
 mod control;

@@ -1,4 +1,4 @@
-//! Where a process keeps what it must not lose: the authority of a control plane, the identity of a node.
+//! Default folder for durable state: the authority of a control plane, the identity of a node.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use rustix::process::geteuid;
 
-/// As root (Filesystem Hierarchy Standard, section 5.8).
+/// Default for root (Filesystem Hierarchy Standard, section 5.8).
 const SYSTEM: &str = "/var/lib/heddle";
 
-/// The folder that was given, else the default for `whose` state. The folders above it are made for us
-/// alone; the folder itself is its user's to make.
+/// The given folder, else the default for the state of `whose`. Creates the folders above it, accessible to this user
+/// only; the caller creates the folder itself.
 ///
 /// # Errors
-/// When there is no default, or a folder cannot be made.
+/// When there is no default, or a folder cannot be created.
 pub fn folder(given: Option<PathBuf>, whose: &str) -> anyhow::Result<PathBuf> {
     let folder = named(given, whose)?;
     if let Some(above) = folder.parent().filter(|above| *above != Path::new("")) {
@@ -29,7 +29,7 @@ pub fn folder(given: Option<PathBuf>, whose: &str) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// The same, and nothing is made.
+/// Like [`folder`], but creates nothing.
 ///
 /// # Errors
 /// When there is no default.
@@ -46,8 +46,8 @@ pub fn named(given: Option<PathBuf>, whose: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The XDG base directory specification has state that outlives a process, and is no configuration, in
-/// `$XDG_STATE_HOME`; a relative path there is to be ignored.
+/// By the XDG base directory specification, durable state that is not configuration belongs in `$XDG_STATE_HOME`; a
+/// relative path there is ignored.
 fn default(
     whose: &str,
     state_home: Option<OsString>,

@@ -1,5 +1,5 @@
-//! What a running process says about itself: written by `heddle up`, read by `heddle status` and
-//! by scripts. Fields are only ever added.
+//! Status of a running process: written by `heddle up`, read by `heddle status` and by scripts. Fields are only ever
+//! added.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,49 +18,48 @@ mod registry;
 pub struct Status {
     /// The version of the program.
     pub version: String,
-    /// The process.
+    /// Id of the process.
     pub pid: u32,
-    /// How long ago it was started, in seconds.
+    /// Time since the process started, in seconds.
     pub uptime_s: u64,
-    /// Whether requests are being served as the manifests say.
+    /// Whether requests are served as the manifests define.
     pub ready: bool,
-    /// Whether the process is on its way out.
+    /// Whether the process is draining before it ends.
     pub draining: bool,
-    /// What that waits for; absent before.
+    /// Progress of the drain; absent before it begins.
     #[serde(default)]
     pub drain: Option<DrainStatus>,
-    /// The folder of manifests; that of its state for a node of a mesh.
+    /// Folder of the manifests; for a node of a mesh, its state folder.
     pub folder: PathBuf,
-    /// Who this node is; absent where there is one node only.
+    /// This node's identity; absent where there is only one node.
     #[serde(default)]
     pub identity: Option<IdentityStatus>,
-    /// Where providers register by themselves; absent where no registry is followed.
+    /// The registry that providers register in; absent where none is followed.
     #[serde(default)]
     pub registry: Option<RegistryStatus>,
-    /// What is intercepted; absent where there is no holder.
+    /// Intercepted pods; absent without a holder.
     #[serde(default)]
     pub interception: Option<InterceptionStatus>,
-    /// Where `/metrics` and `/ready` are served over TCP.
+    /// TCP address of `/metrics` and `/ready`, if they are served.
     pub metrics: Option<SocketAddr>,
-    /// Connections from clients that there may be at a time: the setting, or what the descriptors
-    /// suffice for.
+    /// Most client connections at a time: by the setting, or by the limit of descriptors.
     #[serde(default)]
     pub connections_limit: usize,
-    /// Clients that were turned away because there were as many as may be.
+    /// Clients that were refused because the connection limit was reached.
     #[serde(default)]
     pub connections_refused: u64,
-    /// Which configuration is served.
+    /// State of the configuration.
     pub config: ConfigStatus,
-    /// The other nodes of the mesh, and other peers that there is a connection with.
+    /// The other nodes of the mesh, and further connected peers.
     #[serde(default)]
     pub nodes: Vec<OtherStatus>,
-    /// Where local callers connect.
+    /// Listeners for local callers.
     pub listeners: Vec<ListenerStatus>,
     /// The workloads of this node.
     pub workloads: Vec<WorkloadStatus>,
-    /// The data plane's own words.
+    /// Status of the data plane, as it reports it.
     pub proxy: serde_json::Value,
-    /// What the process costs.
+    /// Resources that the process uses.
     pub usage: UsageStatus,
 }
 
@@ -75,106 +74,106 @@ pub struct ConfigDump<'a> {
     pub denied: Vec<SpiffeId>,
 }
 
-/// The pods whose traffic is intercepted.
+/// Numbers of intercepted pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct InterceptionStatus {
-    /// Where the node's holder is asked.
+    /// Socket of the node's holder, for operators.
     pub holder_socket: PathBuf,
     /// Pods that are served.
     pub serving: u64,
-    /// Pods that are not: nothing is known of their workload, or not yet.
+    /// Pods that are not served, because their workload is not (yet) in the mesh.
     pub held: u64,
-    /// How often the hooks had no room for a connection.
+    /// Connections for which a table of the hooks was full.
     #[serde(default)]
     pub full: FullTables,
 }
 
-/// What the process waits for before it stops the workloads and ends.
+/// Progress of the drain, after which the process stops the workloads and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct DrainStatus {
-    /// Connections that are not over.
+    /// Connections that are still open.
     pub connections: i64,
-    /// Time until they are cut.
+    /// Time until they are cut, in milliseconds.
     pub left_ms: u64,
 }
 
-/// Which configuration is served, and what is wrong with the newest one.
+/// The configuration that is served, and the problems of the newest one.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ConfigStatus {
-    /// Counts configurations; 0 before the first.
+    /// Number of the configuration, counted up; 0 before the first.
     pub generation: u64,
-    /// Services of the mesh.
+    /// Number of Services in the mesh.
     pub services: usize,
-    /// Whether the folder as it is now was refused, so that an older state is served.
+    /// Whether the folder's current content was refused, so that an older state is served.
     pub stale: bool,
-    /// What is wrong in the folder as it is now, one line each.
+    /// Errors and warnings of the folder's current content, one line each.
     pub problems: Vec<String>,
     /// Listeners that could not be opened, one line each.
     pub listener_problems: Vec<String>,
 }
 
-/// Another node, and what there is between it and this one.
+/// Another node, and the connections between it and this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct OtherStatus {
-    /// Absent where no more than an address is known, or several nodes have it.
+    /// Name of the node; absent where only an address is known, or several nodes share it.
     pub node: Option<String>,
-    /// Where it takes connections; of one without a name that calls, from where.
+    /// Address at which the node accepts connections; for an unnamed caller, its source address.
     pub address: String,
-    /// By which this node calls it.
+    /// Connections made by this node.
     pub to: ConnectionsStatus,
-    /// By which it calls this node.
+    /// Connections made by the other node.
     pub from: ConnectionsStatus,
-    /// The code of the reason why it could not be spoken to, or a link to it was lost, the last time.
+    /// Reason code of the last failed connection or lost link.
     pub failure: Option<String>,
-    /// How long ago that was.
+    /// Seconds since that failure.
     pub failure_ago_s: Option<u64>,
 }
 
-/// Connections between two nodes that one of them has made, of all workers together, as of the last second or so.
+/// Connections between two nodes in one direction, summed over all Workers, as of the last second or so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ConnectionsStatus {
-    /// Links over which the other node is heard.
+    /// Links that are up: the other node responds.
     pub links_up: usize,
-    /// Those that are being made.
+    /// Links that are being established.
     pub links_connecting: usize,
-    /// Those that were cut, and may come back.
+    /// Links that were cut, and may recover.
     pub links_cut: usize,
-    /// For how long the one has been that was cut first.
+    /// Seconds since the oldest of them was cut.
     pub cut_for_s: Option<u64>,
-    /// Requests and flows on links and connections of HTTP/2.
+    /// Requests and flows on links and HTTP/2 connections.
     pub streams: usize,
-    /// Connections of HTTP/2.
+    /// HTTP/2 connections.
     pub http2_connections: usize,
-    /// Of those that carry one request or flow at a time, the ones that this node has made, if it makes no others.
+    /// Connections that carry one request or flow at a time. Counted only if this node made them and makes no others.
     pub http1_connections: usize,
 }
 
 /// One open listener.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ListenerStatus {
-    /// `namespace/name`; absent for a forward proxy, which reaches all that speak HTTP.
+    /// `namespace/name`; absent for a forward proxy, which reaches all HTTP Services.
     pub service: Option<String>,
-    /// The Service's port. That of `address` differs when this one is privileged.
+    /// The Service's port. The port of `address` differs when this one is privileged or in use.
     pub port: u16,
-    /// The workload that a connection is counted as; absent for unidentified callers.
+    /// The workload that callers at this listener count as; absent for unidentified callers.
     pub caller: Option<String>,
-    /// What it is for.
+    /// Kind of the listener.
     pub kind: ListenerKind,
-    /// What is spoken: `http`, `h2c`, `grpc`, `tcp`, `tls`, or `undeclared` where each connection's first
-    /// bytes say it.
+    /// Protocol: `http`, `h2c`, `grpc`, `tcp`, `tls`, or `undeclared` where it is detected from each connection's first
+    /// bytes.
     #[serde(default)]
     pub protocol: String,
-    /// Where it listens.
+    /// Address of the listener.
     pub address: SocketAddr,
 }
 
-/// What a listener is for.
+/// Purpose of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ListenerKind {
-    /// One Service.
+    /// Reaches one Service.
     Service,
-    /// Every Service that speaks HTTP, as `http_proxy`.
+    /// Reaches every HTTP Service, as `http_proxy`.
     ForwardProxy,
 }
 
@@ -183,15 +182,15 @@ pub enum ListenerKind {
 pub struct WorkloadStatus {
     /// `namespace/name`.
     pub name: String,
-    /// Where it is called.
+    /// Address at which it is called.
     pub address: std::net::IpAddr,
-    /// The ports that it declares.
+    /// Ports that it declares.
     #[serde(default)]
     pub ports: Vec<u16>,
-    /// Whether it registered by itself, and stands in no manifest.
+    /// Whether it registered itself, rather than being in a manifest.
     #[serde(default)]
     pub registered: bool,
-    /// Whether it registered, and no Service calls it.
+    /// Whether it registered, but is not an endpoint of any Service.
     #[serde(default)]
     pub uncalled: bool,
     /// Absent when heddle does not run it.
@@ -201,118 +200,117 @@ pub struct WorkloadStatus {
 /// The process of a workload's command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ProcessStatus {
-    /// Absent between two runs.
+    /// Id of the process; absent between two runs.
     pub pid: Option<u32>,
     /// Runs after the first.
     pub restarts: u64,
-    /// Starts that failed since the last one that did not.
+    /// Failed starts since the last successful one.
     #[serde(default)]
     pub failed_starts: u64,
-    /// How the last run ended, or why it could not begin.
+    /// How the last run ended, or why it failed to start.
     pub last_exit: Option<String>,
 }
 
-/// What the process costs; absent is what cannot be known.
+/// Resources that the process uses; unknown values are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct UsageStatus {
-    /// Memory that the process has, in bytes.
+    /// Resident memory, in bytes.
     pub resident_bytes: Option<u64>,
-    /// Time on processors since its start, in milliseconds.
+    /// CPU time since the start, in milliseconds.
     pub cpu_ms: Option<u64>,
-    /// Threads.
+    /// Number of threads.
     pub threads: Option<u64>,
-    /// Descriptors that are open.
+    /// Open file descriptors.
     pub open_fds: Option<u64>,
-    /// Descriptors that there may be.
+    /// Limit of open file descriptors.
     #[serde(default)]
     pub max_fds: Option<u64>,
 }
 
-/// Who a node of a mesh is, and for how long. Times are seconds since 1970.
+/// Identities of a node and their expiry. Times are in seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct IdentityStatus {
     /// The node's name.
     pub node: String,
     /// Absent until the node has joined.
     pub trust_domain: Option<String>,
-    /// Where other nodes connect.
+    /// Address at which other nodes connect to this one.
     pub mesh_address: Option<SocketAddr>,
-    /// How the control plane is reached.
+    /// State of the connection to the control plane.
     pub control: ControlConnectionStatus,
-    /// What certificates are judged by.
+    /// The clock that certificates are checked against.
     pub clock: ClockStatus,
     /// Absent until the node has joined.
     pub trust: Option<TrustStatus>,
-    /// The node's own, and those of its workloads.
+    /// The node's own identity, and those of its workloads.
     pub identities: Vec<HeldStatus>,
-    /// Until when all of them serve if none is renewed.
+    /// Earliest expiry of all certificates: until then all of them serve without renewal.
     pub serves_until: Option<u64>,
-    /// Certificates that took the place of others.
+    /// Renewed certificates since the process started.
     pub renewals: u64,
-    /// Attempts to get one that came to nothing.
+    /// Failed requests for certificates since the process started.
     pub renewal_failures: u64,
-    /// What an operator should look at, one line each; with none all is well.
+    /// Problems for the operator, one line each; empty when all is well.
     pub problems: Vec<String>,
 }
 
-/// Whether the control plane is reached.
+/// State of the connection to the control plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ControlConnectionStatus {
-    /// `HOST:PORT`, as it was given.
+    /// `HOST:PORT`, as configured.
     pub address: String,
-    /// Whether it is reached.
+    /// Whether the control plane is connected.
     pub connected: bool,
-    /// For how long it is as it is.
+    /// Seconds since `connected` last changed.
     pub for_s: u64,
-    /// Why it is not reached.
+    /// Why it is not connected.
     pub problem: Option<String>,
 }
 
-/// The time that certificates are judged by.
+/// The clock that certificates are checked against, in seconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ClockStatus {
-    /// What it shows.
+    /// Current time of this clock.
     pub now: u64,
-    /// What was certain once.
+    /// Time floor: the latest time that is known to have passed.
     pub floor: u64,
-    /// Whether the system's clock shows less than that.
+    /// Whether the system's clock is behind the floor.
     pub degraded: bool,
 }
 
-/// What a node trusts.
+/// Generations and sizes of a node's trust bundle and deny-list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TrustStatus {
-    /// Counts the bundles of roots.
+    /// Generation of the trust bundle.
     pub bundle_generation: u64,
-    /// Roots that are trusted.
+    /// Number of trusted roots.
     pub roots: usize,
-    /// Counts the deny-lists.
+    /// Generation of the deny-list.
     pub deny_generation: u64,
-    /// Entries of the deny-list that have not ended.
+    /// Deny-list entries that have not expired.
     pub denied: usize,
 }
 
-/// An identity that is held or wanted.
+/// An identity that the node has or wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct HeldStatus {
-    /// The identity.
+    /// The identity's SPIFFE ID.
     pub spiffe_id: String,
-    /// The serial number of its certificate, in hexadecimal, as `heddle deny add` takes it.
+    /// Serial number of its certificate, in the hexadecimal form that `heddle deny add` takes.
     #[serde(default)]
     pub serial: Option<String>,
-    /// SHA-256 of the root that vouches for it, as `heddle root status` has it; absent when no root that is
-    /// trusted does.
+    /// SHA-256 of the trusted root that signed it, as `heddle root status` shows it; absent when no trusted root did.
     #[serde(default)]
     pub root_sha256: Option<String>,
-    /// Absent until there is a certificate.
+    /// Expiry of its certificate; absent before the first.
     pub not_after: Option<u64>,
-    /// Why others do not believe it, though it has not expired.
+    /// Why other nodes refuse it although it has not expired.
     #[serde(default)]
     pub refused: Option<String>,
-    /// When its certificate is renewed; absent when none is held.
+    /// When renewal is due; absent before the first certificate.
     pub renew_at: Option<u64>,
-    /// Attempts to get one that failed since the last that did not.
+    /// Failed requests since the last success.
     pub failures: u32,
-    /// Why the last one did.
+    /// Why the last request failed.
     pub failure: Option<String>,
 }

@@ -5,10 +5,10 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::status::{ListenerKind, ListenerStatus};
 
-/// So many listeners are all listed when a process starts.
+/// Most listeners that are listed in full when a process starts.
 const MAX_FIRST: usize = 40;
 
-/// Rows under a head, columns aligned, two spaces between them.
+/// Formats rows under a header line, with aligned columns and two spaces between them.
 pub fn render<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -28,7 +28,7 @@ pub fn render<const N: usize>(
     for row in rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(widths) {
-            // The formatter would count characters, of which some are two columns wide and some none.
+            // `format!` pads by characters, but some are two columns wide and some none.
             line.push_str(cell);
             line.push_str(&" ".repeat(width - cell.width() + 2));
         }
@@ -46,7 +46,7 @@ pub fn count(number: impl TryInto<u64>, what: &str) -> String {
     }
 }
 
-/// Name → address: those for all callers first, then each caller's own.
+/// Table of listeners: those for all callers first, then each caller's own.
 pub fn listeners(all: &[ListenerStatus]) -> String {
     let mut all: Vec<&ListenerStatus> = all.iter().collect();
     all.sort_by_key(|l| (&l.caller, &l.service, l.port));
@@ -74,7 +74,8 @@ pub fn listeners(all: &[ListenerStatus]) -> String {
     render(["SERVICE", "SPEAKS", "CALLER", "ADDRESS"], rows)
 }
 
-/// The same for the start of a process: of many listeners only those that reach everything.
+/// Like [`listeners`], for the start of a process: of more than `MAX_FIRST` listeners, only those that reach
+/// everything.
 pub fn first_listeners(all: &[ListenerStatus]) -> String {
     if all.len() <= MAX_FIRST {
         return listeners(all);
@@ -115,7 +116,7 @@ mod tests {
             render(["X"], [["a\n\u{1b}".to_owned()]]),
             "X\na\\n\\u{1b}\n"
         );
-        // Two columns each, and an accent of its own that takes none.
+        // Each character is two columns wide; the separate accent is zero columns wide.
         let rows = [["書店", "b"], ["e\u{301}", "b"]].map(|row| row.map(str::to_owned));
         assert_eq!(
             render(["X", "Y"], rows),

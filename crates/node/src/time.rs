@@ -1,4 +1,4 @@
-//! Durations for people.
+//! Durations in readable form.
 
 /// The two largest units: `3 d 4 h`, `5 min 6 s`.
 pub fn duration(seconds: u64) -> String {

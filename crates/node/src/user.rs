@@ -1,4 +1,4 @@
-//! The user that the proxy of a holder runs as, which has nothing but the node's state.
+//! The unprivileged user that a holder's proxy runs as. Only the node's state folder belongs to it.
 
 use std::fmt;
 use std::fs::File;
@@ -10,18 +10,18 @@ use rustix::process::geteuid;
 #[cfg(test)]
 mod tests;
 
-/// The user that is taken, where the system has it, when none is named.
+/// User name that is used by default, if the system has it.
 const NAME: &str = "heddle";
-/// The number that is taken otherwise. Nothing gives it out: it is behind what systemd takes for services that
-/// have no user (61184 to 65519), and within what Debian reserves (65000 to 65533). `nobody` will not do:
-/// other services run as it too, and could then read the node's keys.
+/// Default user id otherwise. Nothing assigns it: it is above the range that systemd uses for services without a user
+/// (61184 to 65519), and in the range that Debian reserves (65000 to 65533). `nobody` is not safe: other services run
+/// as it too, and could then read the node's keys.
 pub(super) const RESERVED: u32 = 65_523;
-/// The users of this machine (passwd(5)). Those of a directory service are named by their numbers.
+/// Users of this machine (passwd(5)). Users of a directory service have to be given by number.
 const USERS: &str = "/etc/passwd";
-/// The part of it that is read, in bytes.
+/// Most bytes that are read of [`USERS`].
 const MAX_USERS: u64 = 4 * 1024 * 1024;
 
-/// The numbers of a user and its group, neither of which is root's.
+/// Ids of a user and its group; neither is root's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) uid: u32,
@@ -30,7 +30,7 @@ pub(crate) struct User {
 
 impl User {
     fn new(uid: u32, gid: u32) -> Result<User, String> {
-        // The last two are no numbers to the kernel, or were not to an older one.
+        // The kernel does not accept u32::MAX as an id; old kernels did not accept u16::MAX.
         let is_none = |id: u32| id == u32::from(u16::MAX) || id == u32::MAX;
         match (uid, gid) {
             (0, _) | (_, 0) => {
@@ -63,7 +63,7 @@ impl FromStr for User {
     }
 }
 
-/// A user as an operator names it.
+/// A user as given by an operator: name or id, and optionally a group id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProxyUser {
     who: NameOrUid,
@@ -94,7 +94,7 @@ impl FromStr for ProxyUser {
     }
 }
 
-/// The user of the proxy; `None`: the holder's own, when that is not root.
+/// The user of the proxy; `None` for the holder's own, if that is not root.
 ///
 /// # Errors
 /// When there is no such user, it is root, or the holder cannot give its proxy another user.
@@ -110,7 +110,7 @@ pub(super) fn of_proxy(wanted: Option<&ProxyUser>) -> Result<Option<User>, Strin
     }
 }
 
-/// What is no text, or not there, names no user.
+/// Reads the users. A missing or unreadable file counts as empty.
 fn users() -> String {
     let mut bytes = Vec::new();
     let read = File::open(USERS).and_then(|file| file.take(MAX_USERS).read_to_end(&mut bytes));
@@ -148,7 +148,7 @@ fn find(wanted: Option<&ProxyUser>, users: &str) -> Result<User, String> {
     User::new(uid, gid.unwrap_or(own_gid)).map_err(|why| format!("--proxy-user: {why}"))
 }
 
-/// Name, number and group of one line.
+/// Name, user id and group id of one line.
 fn entry(line: &str) -> Option<(&str, u32, u32)> {
     let mut fields = line.split(':');
     let name = fields.next().filter(|name| !name.is_empty())?;

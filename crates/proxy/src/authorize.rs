@@ -1,15 +1,15 @@
-//! Who may call which endpoint, as the policies of the workload behind it say.
+//! Decides which callers may call an endpoint, by the policies of the workload behind it.
 //!
-//! The decision itself is the model's ([`Guard`]); here is what it is asked, and when:
+//! [`Guard`] of the model makes the decision; this module determines when it is asked, and about what:
 //!
 //! | asked | when | about |
 //! |---|---|---|
-//! | [`Guards::may_connect`] | an opaque connection is about to be made | caller and port |
-//! | [`Guards::allow_bytes`] | it is known to be no HTTP | caller and port |
-//! | [`Guards::allow_request`] | a request is about to be sent | the head as it will be sent |
-//! | [`Guards::may_connect`] | the policies have changed | every flow that is under way |
+//! | [`Guards::may_connect`] | before an opaque connection is made | caller and port |
+//! | [`Guards::allow_bytes`] | once a connection is known not to carry HTTP | caller and port |
+//! | [`Guards::allow_request`] | before a request is sent | the head as it will be sent |
+//! | [`Guards::may_connect`] | after a change of the policies | every flow under way |
 //!
-//! While no policy is there nothing is asked.
+//! Without any policy, no check is made.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -26,48 +26,48 @@ use crate::door::Door;
 use crate::entry::Entry;
 use crate::failure::{Failure, Reason};
 
-/// Status of heads that have more bytes or fields than a parser takes (RFC 6585 section 5).
+/// Status with which the parser refuses a head that has too many bytes or fields (RFC 6585 section 5).
 const TOO_LARGE: u16 = 431;
 
-/// A flow under way.
+/// A flow under way, whose permission is checked again when policies change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Live {
-    /// The endpoint that it goes to.
     pub(crate) endpoint: SocketAddr,
-    /// Bytes that are passed on unread: rules about requests do not fit them.
+    /// The flow is opaque bytes, to which rules about requests do not apply.
     pub(crate) bytes: bool,
 }
 
-/// Everything that stands before the endpoints of one snapshot, and who callers are.
+/// The guards of all endpoints of one snapshot, and the identities of local callers.
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
-    /// Those that are not open to every caller. Where several workloads share an address, all must agree.
+    /// Endpoints that are not open to every caller. If several workloads share an address, all of their guards must
+    /// allow.
     by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState>,
-    /// The same of workloads, for those of their ports that are no Service's.
+    /// The guards by workload, used for ports of a workload that belong to no Service.
     by_workload: HashMap<WorkloadName, Arc<Guard>, RandomState>,
-    /// Of the workloads that call from here.
+    /// The workloads that call from this node.
     identities: HashMap<WorkloadName, Identified, RandomState>,
 }
 
-/// The identity of a workload that calls from here, and as it is written.
+/// The identity of a workload that calls from this node, and its text form.
 #[derive(Debug)]
 struct Identified {
     id: SpiffeId,
     text: Arc<str>,
 }
 
-/// What a connection to an endpoint is good for.
+/// What the policies allow on a connection to an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MayConnect {
-    /// Something may be allowed on it.
+    /// Some request or bytes may be allowed.
     Yes,
-    /// A health check that makes and closes a connection: not a byte may be passed on.
+    /// Only a health check that opens and closes a connection is allowed: no byte may be passed on.
     Bare,
-    /// Nothing.
+    /// Nothing is allowed.
     No,
 }
 
-/// A request in pieces, as it will be sent: reused, since judging allocates nothing.
+/// The parsed request, as it will be sent. Reused, so that a check allocates no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     head: RequestHead,
@@ -106,12 +106,12 @@ impl Guards {
         }
     }
 
-    /// Whether nothing is guarded.
+    /// Whether every workload is open to every caller.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_workload.is_empty()
     }
 
-    /// Whether a rule before an endpoint of a Service looks at paths.
+    /// Whether a policy rule of a Service's endpoint examines paths.
     pub(crate) fn look_at_paths_before(&self, endpoint: SocketAddr) -> bool {
         let guards = self
             .by_endpoint
@@ -120,7 +120,7 @@ impl Guards {
         guards.iter().any(|guard| guard.looks_at_paths())
     }
 
-    /// Whether a rule before the endpoint that a door leads to looks at paths.
+    /// Whether a policy rule of the endpoint that a door leads to examines paths.
     pub(crate) fn look_at_paths(&self, door: &Door) -> bool {
         let endpoint = match &door.entry {
             Entry::Inbound(inbound) => inbound.endpoint,
@@ -131,22 +131,22 @@ impl Guards {
         guards.any(|guard| guard.looks_at_paths())
     }
 
-    /// Whether a rule before an endpoint looks at a header of this name, in any spelling of it.
+    /// Whether a policy rule of an endpoint examines a header of this name, compared without regard to case.
     pub(crate) fn look_at_header(&self, door: &Door, endpoint: SocketAddr, name: &[u8]) -> bool {
         self.of(door, endpoint)
             .any(|guard| guard.looks_at_header(name))
     }
 
-    /// Whether something that is under way may go on.
+    /// Whether a flow under way may continue.
     pub(crate) fn allow_live(&self, door: &Door, flow: Live) -> bool {
         match flow.bytes {
-            // What a dry run thinks of it was counted when it began.
+            // The dry run's result was counted when the flow began.
             true => self.allow_bytes(door, flow.endpoint, &Counter::default()),
             false => self.may_connect(door, flow.endpoint) == MayConnect::Yes,
         }
     }
 
-    /// What stands before an endpoint, for callers that come by a door.
+    /// The guards of an endpoint for callers that come in through this door.
     fn of(
         &self,
         door: &Door,
@@ -156,7 +156,8 @@ impl Guards {
             .by_endpoint
             .get(&endpoint)
             .map_or(&[][..], Vec::as_slice);
-        // What is called by its own address is guarded by its own policies, whatever Services say of that address.
+        // A workload that is called by its own address is guarded by its own policies, whatever Services say of that
+        // address.
         let own = match &door.entry {
             Entry::Direct(direct) => direct.workload(),
             _ => None,
@@ -166,7 +167,8 @@ impl Guards {
         known.iter().chain(own)
     }
 
-    /// The caller that comes by a door: the identity that was proven, or that of the workload whose listener it is.
+    /// The caller that comes in through a door: the identity that another node has proven, or that of the workload
+    /// whose listener it is.
     fn identity<'a>(&'a self, door: &'a Door) -> Option<&'a SpiffeId> {
         match door.inbound() {
             Some(inbound) => inbound.caller.as_ref(),
@@ -174,7 +176,7 @@ impl Guards {
         }
     }
 
-    /// The identity of the caller that comes by a door, as it is written in metrics and logs.
+    /// The identity of the caller that comes in through a door, as metrics and logs show it.
     pub(crate) fn principal<'a>(&'a self, door: &'a Door) -> Option<&'a Arc<str>> {
         match &door.proven {
             Some(proven) => Some(proven),
@@ -182,12 +184,12 @@ impl Guards {
         }
     }
 
-    /// In whose name another node is called by a door.
+    /// The caller's service account, whose identity is used towards other nodes.
     pub(crate) fn account<'a>(&'a self, door: &'a Door) -> Option<&'a ServiceAccountName> {
         self.identity(door)?.service_account()
     }
 
-    /// Whether a connection to an endpoint may be made at all.
+    /// What the policies allow on a connection to an endpoint, before anything is sent on it.
     pub(crate) fn may_connect(&self, door: &Door, endpoint: SocketAddr) -> MayConnect {
         let caller = self.identity(door);
         let mut may = MayConnect::Yes;
@@ -204,7 +206,7 @@ impl Guards {
         may
     }
 
-    /// Whether bytes that are no request may be passed on to an endpoint.
+    /// Whether opaque bytes may be passed on to an endpoint.
     pub(crate) fn allow_bytes(
         &self,
         door: &Door,
@@ -217,12 +219,12 @@ impl Guards {
         guards.all(|guard| allows(&guard.decide(&access), caller, endpoint, dry_runs))
     }
 
-    /// Whether a request may be sent to an endpoint. `head` is what will be sent: what a rule sees is
-    /// what the endpoint gets.
+    /// Whether a request may be sent to an endpoint. `head` is the head that will be sent, so that the rules see
+    /// exactly what the endpoint gets.
     ///
     /// # Errors
-    /// [`Reason::PolicyDenied`]; [`Reason::HeadGrew`] for a head that is too large to be looked at; or why its path is
-    /// ambiguous, where a rule looks at paths.
+    /// [`Reason::PolicyDenied`]; [`Reason::HeadGrew`] for a head that is too large to be examined; or the reason why
+    /// its path is ambiguous, if a rule examines paths.
     pub(crate) fn allow_request(
         &self,
         door: &Door,
@@ -236,7 +238,8 @@ impl Guards {
             return Ok(());
         }
         let caller = self.identity(door);
-        // What was made of a head that was taken is taken again, whatever was added to it.
+        // This head was made from a head that was accepted, so it gets the parser's largest limits: fields were added
+        // to it.
         let limits = Limits {
             max_head_bytes: usize::from(u16::MAX),
             max_fields: usize::from(u16::MAX),
@@ -245,7 +248,7 @@ impl Guards {
         };
         match judged.head.parse(head, &limits) {
             Ok(Some(_)) => {}
-            // Too much was added for the parser to take it: no rule has said anything.
+            // Too much was added for the parser to accept it: no rule has been asked.
             Err(reject) if reject.status == TOO_LARGE => return Err(Reason::HeadGrew.into()),
             Ok(None) | Err(_) => return Err(Reason::PolicyDenied.into()),
         }
@@ -256,7 +259,7 @@ impl Guards {
             path.clear();
             match path::canonicalise(target, path, true).map_err(Failure::request)? {
                 path::Canonical::Verbatim => {}
-                // It was brought into canonical form before: this is none.
+                // The path was brought into canonical form before, so one that still changes is refused.
                 path::Canonical::Rewritten => return Err(Reason::PolicyDenied.into()),
             }
         }
@@ -283,7 +286,7 @@ impl Guards {
     }
 }
 
-/// Takes a decision, and says what would have changed it.
+/// Applies a decision: counts and logs it if a dry run would have decided otherwise.
 fn allows(
     decision: &Decision<'_>,
     caller: Option<&SpiffeId>,

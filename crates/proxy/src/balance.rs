@@ -1,16 +1,16 @@
-//! Which endpoint gets a request, and when. State machines without I/O: loads, time and random numbers are
-//! passed in.
+//! Decides which endpoint gets a request, and when. State machines without I/O: the caller passes in loads, time and
+//! random numbers.
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`choose`] | which endpoint: by turns, by how busy two are, by their latency, by a hash |
-//! | [`schedule`] | whose turn it is, by weight |
-//! | [`ewma`] | how long an endpoint takes, peaks first |
-//! | [`ring`] | where on the ring a request belongs |
-//! | [`slow_start`] | what share an endpoint gets that is new or was left out |
-//! | [`outlier`] | when an endpoint that fails is left out, and for how long |
-//! | [`queue`] | which requests wait for a place, and whose turn it is when there is one |
-//! | [`budget`] | whether a request may be sent once more |
+//! | [`choose`] | the endpoint: round robin, least requests of two, lowest latency of two, or hash |
+//! | [`schedule`] | the round-robin order, by weight |
+//! | [`ewma`] | an endpoint's latency, in which a peak counts at once |
+//! | [`ring`] | the endpoint of a hash, on a consistent-hash ring |
+//! | [`slow_start`] | the share of a new or returning endpoint |
+//! | [`outlier`] | when a failing endpoint is ejected, and for how long |
+//! | [`queue`] | which requests wait for a free place, and which of them gets it |
+//! | [`budget`] | whether a request may be retried |
 //!
 //! ```text
 //!              waits in a queue                       none is left: refused

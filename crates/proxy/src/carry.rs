@@ -1,5 +1,5 @@
-//! A connection's life on a Worker: from its arrival, through the protocols that it speaks, to its
-//! end or to another Worker.
+//! The life of a connection on a Worker: from its arrival, through the protocols that it speaks, to its end or to
+//! another Worker.
 //!
 //! ```text
 //!                    declared HTTP, or a rule on the port
@@ -10,8 +10,8 @@
 //!             └─ declared TCP or TLS ──▶ Undecided (connects) ────┘
 //! ```
 //!
-//! What comes from another node arrives when that has proven who calls ([`Greeting`]), what was intercepted
-//! when it is known where it was going ([`lead`]).
+//! A connection from another node arrives once that node has proven the caller ([`Greeting`]), an intercepted
+//! connection once its original destination is known ([`lead`]).
 
 #[cfg(test)]
 mod pairs;
@@ -47,27 +47,26 @@ use crate::side::Side;
 use crate::upstream::Endpoint;
 use crate::worker::Worker;
 
-/// What a connection is doing.
+/// The stage of a connection.
 pub(crate) enum Stage {
     /// It carries HTTP/1.1.
     Http(Box<Connection>),
-    /// It is passed on as bytes.
+    /// It carries opaque bytes.
     Opaque(Box<Flow>),
-    /// An endpoint is being connected, and the side that speaks first decides.
+    /// The endpoint is being connected, and the side that speaks first decides the protocol.
     Undecided(Box<Undecided>),
-    /// It comes from another node, which proves the caller and says what it calls.
+    /// It comes from another node, which is proving the caller and saying what it calls.
     Greeting(Box<Greeting>),
-    /// Another node has a link with this one.
+    /// It carries a link from another node.
     Link(Box<InboundLink>),
-    /// Another node speaks HTTP/2 with this one.
+    /// It carries HTTP/2 from another node.
     Http2(Box<InboundHttp2>),
-    /// It goes on elsewhere.
+    /// It moves to another Worker.
     Leave(Box<Contents>, Intake),
-    /// It is over.
     Over,
 }
 
-/// Takes in what came from another thread, or was accepted.
+/// Takes in a connection that was accepted or came from another thread.
 pub(crate) fn receive(worker: &Rc<Worker>, arrival: Arrival) {
     match arrival {
         Arrival::Client(parcel) => admit(worker, parcel),
@@ -75,12 +74,12 @@ pub(crate) fn receive(worker: &Rc<Worker>, arrival: Arrival) {
     }
 }
 
-/// Begins to carry a connection.
+/// Starts the task of a connection.
 fn admit(worker: &Rc<Worker>, parcel: Parcel) {
     let Parcel { contents, permit } = parcel;
     let key = worker.gate.account(&contents.door.owner);
-    // Counted from now on, not from when its task first runs: a Worker with a connection that
-    // waits for its turn is not empty.
+    // Counted from now on, not from the first run of its task: a Worker with a connection that waits for its turn is
+    // not empty.
     let active = ActiveConnection::new(worker);
     if let State::New = contents.state {
         worker.stats.connections_total.inc();
@@ -89,7 +88,7 @@ fn admit(worker: &Rc<Worker>, parcel: Parcel) {
     worker.gate.spawn(key, task);
 }
 
-/// Begins to carry a link from another node.
+/// Starts the driver task of a link from another node.
 fn admit_link(worker: Rc<Worker>, permit: Permit, called: InboundLink) {
     let key = worker.gate.account(&called.door.owner);
     let band = worker.gate.band();
@@ -140,8 +139,8 @@ async fn carry_http2(worker: Rc<Worker>, called: InboundHttp2) {
     with_each_turn(pin!(called.run()), arrived).await;
 }
 
-/// Drives what others begin streams on, and takes in what has begun after each of its turns. By reference: a copy of the
-/// driver would take room in every link.
+/// Drives a connection on which another node opens streams, and takes in the new streams after each turn. By reference:
+/// a copy of the driver would take room in every link.
 fn with_each_turn<'a, T>(
     mut driver: Pin<&'a mut (impl Future<Output = T> + 'a)>,
     mut arrived: impl FnMut() + 'a,
@@ -153,7 +152,7 @@ fn with_each_turn<'a, T>(
     })
 }
 
-/// Begins to carry a stream from another node, by a door of its own.
+/// Starts the task of a stream from another node, which has its own door.
 fn admit_stream(
     worker: &Rc<Worker>,
     door: Arc<Door>,
@@ -171,10 +170,10 @@ fn admit_stream(
     });
 }
 
-/// Puts an idle connection into the pool of its endpoint, which is returned.
+/// Puts an idle connection into the pool of its endpoint, and returns the endpoint.
 fn pool_idle(worker: &Worker, idle: PackedUpstream) -> Rc<Endpoint> {
     let endpoint = worker.upstreams.endpoint(&idle.endpoint);
-    // One that cannot be registered is closed: it was only kept to save time.
+    // A connection that cannot be registered is closed: it was only kept to save time.
     let pod = idle.endpoint.pod();
     let is_there = pod.is_none_or(|pod| worker.pods().has(pod));
     if let Ok(side) = idle.side.unpack()
@@ -189,7 +188,7 @@ fn pool_idle(worker: &Worker, idle: PackedUpstream) -> Rc<Endpoint> {
     endpoint
 }
 
-/// Hands a connection over. One that finds no room stays here until the next order.
+/// Moves a connection to another Worker. If that has no room, the connection stays here until the next order.
 fn send_off(worker: &Rc<Worker>, parcel: Parcel, to: &Intake) {
     match to.put_beside(Arrival::Client(parcel), BATCH) {
         Ok(()) => {
@@ -200,9 +199,9 @@ fn send_off(worker: &Rc<Worker>, parcel: Parcel, to: &Intake) {
     }
 }
 
-/// Carries a connection until it is over or somewhere else.
+/// Carries a connection until it ends or moves away.
 ///
-/// Its contents come in a box: they are only looked at once, and would take room in every connection.
+/// The contents are boxed: they are used only once, and would take room in every connection.
 async fn carry(
     worker: Rc<Worker>,
     active: ActiveConnection,
@@ -222,10 +221,10 @@ async fn go_on(worker: Rc<Worker>, active: ActiveConnection, permit: Permit, mut
             Stage::Http(connection) => connection.serve().await.into(),
             Stage::Opaque(flow) => flow.run().await.into(),
             Stage::Undecided(undecided) => undecided.decide().await.into(),
-            // In a box: it would take room in every connection.
+            // Boxed: it would take room in every connection.
             Stage::Greeting(greeting) => Box::pin(greeting.greet()).await.into(),
-            // A task of its own: this one has room for all that a connection may become. A link is counted as
-            // one, and what it carries as connections.
+            // A link gets a new task, since this task has room for everything that a connection may become. A link
+            // counts as one connection, and each of its streams as well.
             Stage::Link(called) => return admit_link(worker, permit, *called),
             Stage::Http2(called) => return Box::pin(carry_http2(worker, *called)).await,
             Stage::Leave(contents, to) => {
@@ -256,7 +255,7 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
     }
     let client = client.unpack()?;
     if !worker.believes(&client) {
-        // The peer that it came from has ceased to be believed on its way here.
+        // Its peer's identity was revoked while the connection moved here.
         return Ok(Stage::Over);
     }
     if let State::Link(resuming) = &state {
@@ -266,7 +265,7 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
     let client = Side::from(client);
     Ok(match state {
         State::New => {
-            // Failing to set it costs latency, nothing else.
+            // A failure costs only latency.
             let _ = client.socket().map(|socket| socket.set_nodelay(true));
             match door.entry {
                 Entry::Mesh => match client.into_socket() {
@@ -296,7 +295,7 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
     })
 }
 
-/// Begins to carry a connection of which it is known where it wants to go.
+/// The first stage of a connection whose destination is known.
 pub(crate) fn enter(
     worker: Rc<Worker>,
     door: Arc<Door>,
@@ -304,7 +303,7 @@ pub(crate) fn enter(
     mut client: Side,
     peer: SocketAddr,
 ) -> Stage {
-    // No node passes on what another one sends; those of one test do.
+    // No node forwards connections of another node, except in one test.
     #[cfg(test)]
     let door = pairs::relayed(door);
     match worker.bound().snapshot.spoken(&door) {
@@ -395,7 +394,7 @@ impl From<Flow> for Stage {
     }
 }
 
-/// Counts a client's connection as active for as long as this Worker carries it.
+/// Counts a client connection as active while this Worker carries it.
 struct ActiveConnection(Rc<Worker>);
 
 impl ActiveConnection {
@@ -421,7 +420,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Every idle connection holds one of these, so growth is a decision, not an accident.
+    /// Every idle connection holds one of these futures, so it must not grow unnoticed.
     #[test]
     fn a_connection_costs_little() {
         let bytes = size(carry);

@@ -1,5 +1,4 @@
-//! A Worker's clock: read once for each piece of work, so that whatever happens within it costs
-//! no further look.
+//! A Worker's clock: read once for each piece of work, so that code within it gets the time for free.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -8,30 +7,30 @@ use std::time::{Duration, Instant, SystemTime};
 /// Milliseconds since the Worker started. Deadlines are kept in this unit.
 pub(crate) type Millis = u64;
 
-/// When something must be over, by a Worker's clock. Where there may be no such time an `Option` takes no more room.
+/// A deadline by a Worker's clock. An `Option` of it takes no more room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Due(NonZeroU64);
 
 impl Due {
-    /// At so many milliseconds of the clock.
+    /// The deadline at `ms` milliseconds of the clock.
     pub(crate) fn at(ms: Millis) -> Self {
         Due(NonZeroU64::MIN.saturating_add(ms))
     }
 
-    /// In milliseconds of the clock.
+    /// The deadline in milliseconds of the clock.
     pub(crate) fn ms(self) -> Millis {
         self.0.get() - 1
     }
 }
 
-/// The time as of the current piece of work.
+/// The time at the start of the current piece of work.
 pub(crate) struct Clock {
     start: Instant,
     /// Wall-clock time at `start`, in milliseconds since 1970.
     unix_start_ms: u64,
     now: Cell<Instant>,
-    /// The same in nanoseconds since the start: that is asked for many times in each piece of work, and instants are
-    /// costly to subtract.
+    /// The same time in nanoseconds since `start`: it is read many times in each piece of work, and subtracting
+    /// instants is costly.
     now_ns: Cell<u64>,
 }
 
@@ -62,7 +61,7 @@ impl Clock {
         self.now_ns.get()
     }
 
-    /// The same in microseconds.
+    /// Microseconds since the Worker started.
     pub(crate) fn now_us(&self) -> u64 {
         self.now_ns.get() / 1_000
     }
@@ -71,7 +70,7 @@ impl Clock {
         self.now_ns.get() / 1_000_000
     }
 
-    /// Microseconds from the Worker's start to an instant; mostly it is now.
+    /// Microseconds from the Worker's start to an instant, which mostly is now.
     pub(crate) fn us(&self, instant: Instant) -> u64 {
         match instant == self.now.get() {
             true => self.now_us(),
@@ -79,15 +78,15 @@ impl Clock {
         }
     }
 
-    /// What so many microseconds of this clock are called in wall-clock time, in milliseconds since 1970. A wall clock
-    /// that is set while the Worker runs is not followed.
+    /// Converts microseconds of this clock to wall-clock time, in milliseconds since 1970. If the wall clock is set
+    /// while the Worker runs, the result does not follow it.
     pub(crate) fn unix_ms(&self, us: u64) -> u64 {
         self.unix_start_ms.saturating_add(us / 1_000)
     }
 
     fn since_start_ns(&self, instant: Instant) -> u64 {
         let since = instant.saturating_duration_since(self.start);
-        // A Worker does not run for 584 years.
+        // No overflow: it would take 584 years.
         since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
     }
 

@@ -1,4 +1,4 @@
-//! StreamTarget a connection to an endpoint.
+//! Opens a connection to an endpoint.
 
 mod remote;
 mod within;
@@ -29,22 +29,22 @@ use within::open_within;
 
 pub(crate) use remote::{link_failed, refused};
 
-/// For which caller an endpoint is connected, and what for: another node is told, and a pod of this one sees the
-/// client's address.
+/// The caller for which an endpoint is connected, and the purpose. Another node is told both, and a pod of this node
+/// sees the client's address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
-    /// By which the caller came: in its name the other node is called.
+    /// The door through which the caller came in; its identity is used towards the other node.
     pub(crate) door: &'a Door,
     pub(crate) kind: Kind,
-    /// Where the client called from, as its connection shows it.
+    /// The client's address, as its connection shows it.
     pub(crate) client: &'a SocketAddr,
 }
 
-/// Connects to an endpoint by the permit that was reserved for it, by `due`. The endpoint remembers how
-/// it went; that it was not in time only if that `is_fair`, since the caller may have had no time itself.
+/// Connects to an endpoint by the deadline `due`, with the permit that was reserved for it. The result counts for the
+/// endpoint's record; a timeout counts only if `is_fair`, since the caller may have had little time left.
 ///
 /// # Errors
-/// Why there is no connection.
+/// Why the connection failed.
 pub(crate) async fn connect(
     worker: &Rc<Worker>,
     alarm: &Alarm,
@@ -60,7 +60,7 @@ pub(crate) async fn connect(
     if let Some(via) = endpoint.place.via()
         && worker.settings.between_nodes == Protocol::Link
     {
-        // In a box: it would take room in every connection.
+        // Boxed: it would take room in every connection.
         let joined = Box::pin(join_stream(worker, alarm, (endpoint, via), call)).await;
         let side = joined.inspect_err(|&reason| {
             if is_fair || !reason.is_connect_timeout() {
@@ -75,7 +75,7 @@ pub(crate) async fn connect(
         call,
         shows_client: Cell::new(false),
     };
-    // In a box: it would take room in every connection.
+    // Boxed: it would take room in every connection.
     let mut connecting = Box::pin(open_with_room(&dial));
     let connected = poll_fn(|cx| {
         if alarm.rang() {
@@ -91,7 +91,7 @@ pub(crate) async fn connect(
             let side = match endpoint.place.via() {
                 None if dial.shows_client.get() => Side::of_one_client(stream),
                 None => Side::new(stream),
-                // In a box: it would take room in every connection.
+                // Boxed: it would take room in every connection.
                 Some(via) => {
                     let joined = join(worker, alarm, stream, (endpoint, via), call);
                     let joined = Box::pin(joined).await;
@@ -135,7 +135,7 @@ pub(crate) async fn connect(
     }
 }
 
-/// Whether another node has refused the caller a moment ago.
+/// Whether the endpoint's node refused the caller a moment ago.
 pub(crate) fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> bool {
     let via = endpoint.place.via();
     via.is_some_and(|_| {
@@ -145,7 +145,7 @@ pub(crate) fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> b
     })
 }
 
-/// Why there is no connection through another node, of which the endpoint is told.
+/// Records that a connection through another node failed, and returns the reason.
 fn remote_failed(
     worker: &Worker,
     alarm: &Alarm,
@@ -156,7 +156,7 @@ fn remote_failed(
         late if late.is_connect_timeout() => worker.rang_for(alarm, late),
         reason => reason,
     };
-    // What else there may be is the endpoint's.
+    // Other reasons are about the endpoint, not about its node.
     if matches!(
         reason,
         Reason::PeerRefused
@@ -177,7 +177,7 @@ fn remote_failed(
     reason
 }
 
-/// The endpoint's node could not be spoken to, if it is another one.
+/// Records that the endpoint's node could not be used, if it is another node.
 fn node_failed(worker: &Worker, endpoint: &Endpoint, reason: Reason) {
     if let Some(via) = endpoint.place.via() {
         let now = worker.clock.now_ms();
@@ -185,20 +185,19 @@ fn node_failed(worker: &Worker, endpoint: &Endpoint, reason: Reason) {
     }
 }
 
-/// A connection in the making.
+/// A connection attempt.
 struct Dial<'a> {
     worker: &'a Worker,
     place: &'a Place,
     call: &'a Call<'a>,
-    /// It speaks with the client's address, or with the one that is shown in place of it.
+    /// Whether the connection has the client's address, or the one shown in its place, as its source.
     shows_client: Cell<bool>,
 }
 
-/// Connects, and if there is no descriptor left gives up what is only kept to save time and tries once
-/// more.
+/// Connects. If no descriptor is left, closes idle connections and tries once more.
 async fn open_with_room(dial: &Dial<'_>) -> io::Result<TcpStream> {
     let mut first = true;
-    // One place that waits: the future of every connection has room for it.
+    // A loop, so that the future has only one await: every connection has room for it.
     loop {
         let opened = open(dial).await;
         let none_left = matches!(&opened, Err(error) if is_ours(error));
@@ -208,8 +207,8 @@ async fn open_with_room(dial: &Dial<'_>) -> io::Result<TcpStream> {
     }
 }
 
-/// Connects with Nagle's algorithm off: a request is sent whole and must not wait for the
-/// acknowledgement of the one before.
+/// Connects with Nagle's algorithm off: a request is sent whole, and must not wait for the acknowledgement of the one
+/// before.
 async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
     match dial.place.pod() {
         Some(pod) => open_within(dial, pod).await,

@@ -1,11 +1,10 @@
-//! Which protocol a connection speaks, where that is not declared.
+//! Detects the protocol of a connection to a port that declares none.
 //!
-//! The endpoint is connected at once, so that a server that speaks first (SMTP, MySQL, SSH) never waits
-//! for a client that waits for it. Then the side that speaks first decides: a server's greeting, or bytes of
-//! the client that are no HTTP/1 request, make the connection opaque; the beginning of an HTTP/1
-//! request makes it HTTP from there, and the connection to the endpoint goes into its pool. A line that
-//! begins like a request and is not whole a second after it began is passed on: whether to wait for the rest is
-//! for the endpoint to say.
+//! The endpoint is connected at once, because the client of a server that speaks first (SMTP, MySQL, SSH) waits for the
+//! server. Then the side that speaks first decides: a server's greeting, or client bytes that are not an HTTP/1
+//! request, make the connection opaque; the beginning of an HTTP/1 request makes it HTTP, and the connection to the
+//! endpoint goes into its pool. A line that begins like a request and is still incomplete after one second is passed on
+//! as opaque bytes: the endpoint then decides whether to wait for the rest.
 
 mod listen;
 
@@ -36,7 +35,7 @@ use crate::traffic::FlowEnds;
 use crate::upstream::{Endpoint, Lease, MAX_ATTEMPTS, Upstream};
 use crate::worker::{Bound, Worker};
 
-/// A connection of which nothing is known but where it wants to go.
+/// A connection whose destination is known, and whose protocol is not.
 pub(crate) struct Undecided {
     worker: Rc<Worker>,
     door: Arc<Door>,
@@ -44,47 +43,45 @@ pub(crate) struct Undecided {
     client: Side,
     peer: SocketAddr,
     alarm: Alarm,
-    /// When the client was accepted.
     began: Instant,
-    /// When the wait for the first bytes began.
+    /// Start of the wait for the first bytes.
     since: Instant,
-    /// Endpoints that were tried, and the last of them.
+    /// Number of connection attempts, and the endpoint of the last one.
     attempts: u32,
     tried: Option<Rc<Endpoint>>,
-    /// The endpoint that was connected elsewhere.
+    /// The connection to the endpoint that another Worker had made.
     joined: Option<(Upstream, Lease)>,
-    /// Whether it may turn out to be HTTP.
+    /// Whether the protocol is still to be detected; if not, the connection is opaque.
     listening: bool,
-    /// It is good for nothing but to be made and closed.
+    /// Policies allow only a health check: the connection is opened and closed.
     bare: bool,
-    /// Another node was told that the endpoint is connected.
+    /// Whether the calling node was told that the endpoint is connected.
     told: bool,
-    /// The client has begun to speak, and it is not clear what.
+    /// Whether the client has begun to speak, and its protocol is still unclear.
     in_suspense: bool,
 }
 
-/// What was found out.
+/// The result of the detection.
 enum Verdict {
     Http,
     Opaque,
-    /// The client went, or the process is ending: nothing was begun that could fail.
+    /// The client closed, or the process is ending: nothing has begun that could fail.
     Gone,
-    /// Neither side said anything for too long, or the time for draining is over.
+    /// For example, both sides were silent for too long, or the drain deadline passed.
     Failed(Reason),
-    /// Neither side has spoken, and it is to go on elsewhere.
+    /// Neither side has spoken, and the connection is to move to another Worker.
     Leave(Intake),
 }
 
-/// What it is.
+/// What the connection becomes.
 pub(crate) enum Decided {
-    /// HTTP/1.1.
     Http(Box<Connection>),
-    /// Bytes, and the endpoint is connected.
+    /// Opaque bytes; the endpoint is connected.
     Opaque(Box<Flow>),
 }
 
 impl Undecided {
-    /// A client that wants to go where its door leads, as bytes.
+    /// A connection to the door's destination, as opaque bytes.
     pub(crate) fn new(
         worker: Rc<Worker>,
         door: Arc<Door>,
@@ -111,7 +108,7 @@ impl Undecided {
         }
     }
 
-    /// As bytes, unless it turns out to be HTTP.
+    /// Detects whether the connection carries HTTP; otherwise it is opaque.
     pub(crate) fn listening(self) -> Self {
         Undecided {
             listening: true,
@@ -119,8 +116,8 @@ impl Undecided {
         }
     }
 
-    /// One that has come from another Worker, with the endpoint's connection that it had there. Where
-    /// that cannot be registered another is made.
+    /// A connection that came from another Worker, with its connection to the endpoint. If that one cannot be
+    /// registered here, a new one is made.
     pub(crate) fn resumed(self, waiting: PackedUndecided) -> Self {
         let upstreams = &self.worker.upstreams;
         let endpoint = upstreams.endpoint(&waiting.upstream.endpoint);
@@ -141,8 +138,8 @@ impl Undecided {
         }
     }
 
-    /// Connects, finds out, and says how it goes on. Until then both sides are reset when they are closed, and a flow
-    /// begins so: whatever ends this process or this task cuts them.
+    /// Connects to the endpoint, detects the protocol, and returns the next stage. Until then, both sides are reset on
+    /// close, and an opaque flow begins in the same state: if this process or task ends, the connections are cut.
     pub(crate) async fn decide(mut self: Box<Self>) -> Outcome<Decided> {
         poll_fn(|cx| {
             self.alarm.wakes(cx.waker());
@@ -151,11 +148,11 @@ impl Undecided {
         .await;
         let bound = self.worker.bound();
         let Some(port) = bound.snapshot.port_of(&self.door.entry) else {
-            // A client that asks in HTTP is told what is wrong.
+            // HTTP answers with the reason, if the client sends a request.
             return self.into_http();
         };
         let joined = match self.joined.take() {
-            // Both have come here as they are to be closed.
+            // Both sides are already set to be reset on close.
             Some(joined) => Ok(joined),
             None => {
                 self.client.reset_on_close(true);
@@ -168,7 +165,7 @@ impl Undecided {
             }
         };
         match joined {
-            // A health check has found out what it wanted to know.
+            // The health check has its result: the endpoint accepted.
             Ok((upstream, _)) if self.bare => self.over(&upstream),
             Ok((mut upstream, lease)) => {
                 self.alarm.rests_on(&upstream.side);
@@ -180,7 +177,7 @@ impl Undecided {
                     Verdict::Http => {
                         upstream.side.reset_on_close(false);
                         let endpoint = Rc::clone(lease.endpoint());
-                        // One that has begun to speak does not speak HTTP.
+                        // An endpoint that speaks first does not speak HTTP: its connection is not reused.
                         if !upstream.side.is_silent() {
                             return self.into_http();
                         }
@@ -217,8 +214,8 @@ impl Undecided {
         }
     }
 
-    /// A verdict may come long after the port was looked up. What is declared by now, and whether there
-    /// are rules, goes before it: no client gets past rules by having connected before them.
+    /// A verdict may come long after the port was looked up. The current declaration of the port and its current rules
+    /// take precedence: no client gets past rules by having connected before them.
     fn by_now(&self, verdict: Verdict) -> Verdict {
         if !matches!(verdict, Verdict::Http | Verdict::Opaque) {
             return verdict;
@@ -230,7 +227,7 @@ impl Undecided {
         }
     }
 
-    /// Tells another node that the endpoint is connected.
+    /// Tells the calling node that the endpoint is connected, if it was not told yet.
     fn say_joined(&mut self) {
         if let Some(inbound) = self.door.inbound()
             && !mem::replace(&mut self.told, true)
@@ -239,8 +236,8 @@ impl Undecided {
         }
     }
 
-    /// Counts and logs a connection that never became anything, and resets it: whatever the reason,
-    /// that is what its client sees.
+    /// Counts and logs a connection that failed before its protocol was known, and resets it. Its client sees the reset
+    /// for any reason.
     fn fail(mut self, bound: &Bound, port: PortIndex, reason: Reason) -> Outcome<Decided> {
         let worker = &self.worker;
         let destination = Arc::clone(&bound.snapshot.port(port).label);
@@ -257,7 +254,7 @@ impl Undecided {
         let ends = FlowEnds::new(&self.door, self.peer, self.tried.as_deref());
         origin.fail(worker, reason, ends, (0, 0));
         match self.door.inbound() {
-            // Its node is waiting for an answer, and resets the client then.
+            // The calling node is waiting for the answer, and then resets its client.
             Some(inbound) if !self.told => {
                 self.client.reset_on_close(false);
                 inbound.turn_away(worker, &mut self.client, reason);
@@ -267,7 +264,7 @@ impl Undecided {
         Outcome::Over
     }
 
-    /// Ends a connection on which there was nothing to cut.
+    /// Closes both sides without a reset.
     fn over(&self, upstream: &Upstream) -> Outcome<Decided> {
         for side in [&self.client, &upstream.side] {
             side.reset_on_close(false);
@@ -298,7 +295,7 @@ impl Undecided {
                 kind: Kind::Bytes,
                 client: &self.peer,
             };
-            // There is no other endpoint than the one that the client or another node has chosen.
+            // If the client or another node has chosen the endpoint, there is no other one to try.
             let again = self.attempts < MAX_ATTEMPTS && !self.door.is_fixed();
             match connect(&worker, &self.alarm, (due, true), &endpoint, place, &call).await {
                 Ok(upstream) => {
@@ -311,7 +308,7 @@ impl Undecided {
         }
     }
 
-    /// Whether the endpoint may be connected, and what for.
+    /// Checks whether policies allow a connection to the endpoint.
     fn authorize(&mut self, bound: &Bound, endpoint: SocketAddr) -> Result<(), Reason> {
         let bytes = !self.listening;
         self.alarm.carries(Live { endpoint, bytes });
@@ -326,7 +323,7 @@ impl Undecided {
         }
     }
 
-    /// Whether bytes may be passed on to the endpoint, as the policies are now.
+    /// Whether the current policies allow opaque bytes to the endpoint.
     fn may_pass_on(&self, endpoint: SocketAddr) -> bool {
         let guards = &self.worker.bound().snapshot.guards;
         let dry_runs = &self.worker.stats.policy_dry_run_differences;
@@ -337,7 +334,7 @@ impl Undecided {
         Outcome::Next(Decided::Http(Box::new(self.into_connection())))
     }
 
-    /// The same with a connection to an endpoint that is good for no other client.
+    /// The same, with a connection to an endpoint that only this client may use.
     fn into_http_with(self, endpoint: Rc<Endpoint>, upstream: Upstream) -> Outcome<Decided> {
         let connection = self.into_connection();
         let connection = connection.with_own(endpoint, upstream);
@@ -346,7 +343,7 @@ impl Undecided {
 
     fn into_connection(mut self) -> Connection {
         self.say_joined();
-        // From here on messages say where they end.
+        // From here on, HTTP framing marks the end of each message.
         self.client.reset_on_close(false);
         Connection::new(self.worker, self.door, self.key, self.client, self.peer)
     }
@@ -370,7 +367,7 @@ impl Undecided {
         let client = self.client.pack();
         let side = upstream.side.pack();
         let (Ok(client), Ok(side)) = (client, side) else {
-            // Only a runtime that has ended does not let go of a socket.
+            // Deregistering a socket fails only when the runtime has ended.
             return Outcome::Over;
         };
         let endpoint = lease.endpoint().place.clone();

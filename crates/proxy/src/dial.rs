@@ -1,4 +1,4 @@
-//! Dialling: a socket, and with another node mutual TLS over it.
+//! Dials other nodes: a TCP connection, then mutual TLS over it.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -18,19 +18,19 @@ use crate::handshake::{Handshake, HandshakeError};
 use crate::io::WireSide;
 use crate::peers::Trouble;
 
-/// A handshake to be made with another node.
+/// Parameters of a handshake with another node.
 pub(crate) struct Shaking<'a> {
     pub(crate) env: &'a Env,
     pub(crate) alarm: &'a Alarm,
-    /// In whose name.
+    /// The calling workload's account, whose certificate is shown.
     pub(crate) caller: Option<&'a ServiceAccountName>,
     /// The service account that the other node must prove to host.
     pub(crate) called: &'a ServiceAccountName,
-    /// Where it takes connections.
+    /// The address of the node.
     pub(crate) node: SocketAddr,
 }
 
-/// Why there was no handshake.
+/// Why the handshake failed.
 pub(crate) enum Unmet {
     Late,
     NoIdentity(NoIdentity),
@@ -38,7 +38,7 @@ pub(crate) enum Unmet {
 }
 
 impl Shaking<'_> {
-    /// Makes the handshake over a socket that is connected, while the alarm does not ring.
+    /// Makes the handshake over a connected socket, until the alarm rings.
     pub(crate) async fn hands(
         &self,
         stream: TcpStream,
@@ -58,7 +58,7 @@ impl Shaking<'_> {
         let shaken = shaken.await.ok_or(Unmet::Late)?;
         let side = shaken.and_then(|()| {
             let side = handshake.finish(env.clock.now(), &env.pool, &identities)?;
-            // By what holds now: it may have changed since the handshake began.
+            // Checked against the current trust and revocations, which may have changed since the handshake began.
             env.check(&side).map_err(HandshakeError::Refused)?;
             Ok(side)
         });
@@ -66,10 +66,10 @@ impl Shaking<'_> {
     }
 }
 
-/// Dials another node for a connection that many share.
+/// Dials another node for a connection that many requests share.
 ///
 /// # Errors
-/// Why it cannot be spoken to; [`Reason::LinkLost`] when the connection was cut in the middle of the handshake.
+/// Why the node cannot be reached; [`Reason::LinkLost`] if the connection was cut during the handshake.
 pub(crate) async fn dial_node(
     shaking: Shaking<'_>,
     protocol: Protocol,
@@ -105,7 +105,7 @@ pub(crate) async fn dial_node(
         Err(Unmet::Broken(broken)) => {
             say_left(env, node, &broken);
             Err(match say_refused(env, &node, &broken) {
-                // It was there, and may be again.
+                // The node was reachable, and may be so again.
                 Reason::NodeConnectFailed => Reason::LinkLost,
                 reason => reason,
             })
@@ -113,7 +113,7 @@ pub(crate) async fn dial_node(
     }
 }
 
-/// Another node has not answered until the alarm rang, unless that rang for something else.
+/// The reason of a timeout: the node did not answer in time, unless the alarm rang for something else.
 fn late(env: &Env, alarm: &Alarm, node: SocketAddr) -> Reason {
     let reason = env.rang_for(alarm, Reason::NodeConnectTimeout);
     if reason == Reason::NodeConnectTimeout {
@@ -122,10 +122,10 @@ fn late(env: &Env, alarm: &Alarm, node: SocketAddr) -> Reason {
     reason
 }
 
-/// What is said of a node that is silent.
+/// Logged for a node that does not answer.
 pub(crate) const NOT_IN_TIME: &str = "it did not answer in time (proxy.timeouts.connect_ms)";
 
-/// Says that another node cannot be reached, and why.
+/// Logs that another node cannot be reached, and why.
 pub(crate) fn say_unreachable(env: &Env, node: SocketAddr, error: &dyn fmt::Display) {
     if env
         .peers
@@ -138,7 +138,7 @@ pub(crate) fn say_unreachable(env: &Env, node: SocketAddr, error: &dyn fmt::Disp
     }
 }
 
-/// Says that another node has gone away in the middle of a handshake, if it has.
+/// Logs that another node closed the connection during a handshake, if that is what happened.
 pub(crate) fn say_left(env: &Env, node: SocketAddr, broken: &HandshakeError) {
     if let HandshakeError::Io(error) = broken
         && env.peers.may_name(node, Trouble::Left, env.clock.now())
@@ -150,7 +150,7 @@ pub(crate) fn say_left(env: &Env, node: SocketAddr, broken: &HandshakeError) {
     }
 }
 
-/// Says that a caller has no identity.
+/// Logs that a caller has no identity.
 pub(crate) fn missing(env: &Env, caller: &str, error: &NoIdentity) -> Reason {
     let now = env.clock.now();
     let number = NoIdentity::clone(error);
@@ -160,7 +160,7 @@ pub(crate) fn missing(env: &Env, caller: &str, error: &NoIdentity) -> Reason {
     Reason::IdentityMissing
 }
 
-/// Counts and says why another node is not spoken to.
+/// Counts and logs why another node is not used.
 pub(crate) fn say_refused(env: &Env, peer: &dyn fmt::Display, broken: &HandshakeError) -> Reason {
     match broken {
         HandshakeError::Refused(refusal) => {
@@ -168,7 +168,7 @@ pub(crate) fn say_refused(env: &Env, peer: &dyn fmt::Display, broken: &Handshake
             let now = env.clock.now();
             if env.refused.borrow_mut().may_name(refusal.index(), now) {
                 let reason = refusal.code();
-                tracing::warn!(endpoint = %peer, reason, "another node is not spoken to: {refusal}");
+                tracing::warn!(endpoint = %peer, reason, "the handshake with another node was refused: {refusal}");
             }
             Reason::PeerRefused
         }
@@ -184,7 +184,7 @@ pub(crate) fn say_refused(env: &Env, peer: &dyn fmt::Display, broken: &Handshake
 /// Connects with Nagle's algorithm off.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(crate) async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
@@ -195,7 +195,7 @@ pub(crate) async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream>
     socket.connect(address).await
 }
 
-/// Whether connecting failed for want of a descriptor, which says nothing about the endpoint.
+/// Whether connecting failed because no file descriptor is left, which says nothing about the endpoint.
 pub(crate) fn is_ours(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))

@@ -1,5 +1,5 @@
-//! A listener as connections see it: what it means, and where they get their permits. It goes along with a connection that
-//! moves to another thread.
+//! The view that a connection has of its listener: the destination, and the source of its permit. It moves between
+//! threads together with the connection.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -13,22 +13,23 @@ use heddle_model::Namespace;
 use crate::entry::{Entry, Inbound};
 use crate::permits::{Permit, PermitRefusal, Permits, Share, ShareOwner, SharePermit, Sources};
 
-/// The source of what is not identified, in metrics and logs.
+/// The source of unidentified callers in metrics and logs.
 const UNIDENTIFIED: &str = "unidentified";
 
-/// By which sources are told apart in numbers; keyed, since other nodes name some of them.
+/// Hashes owners and sources to `source_id`. Keyed at random, since other nodes choose some of the names.
 static SOURCES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Where a listener's connections get their permits.
 #[derive(Debug)]
 enum Shares {
-    /// All of them from one source.
+    /// All connections share one source.
     One(Arc<Share>),
-    /// Each from its client's address.
+    /// Each client address has its own share.
     Each(Arc<Sources>),
 }
 
-/// To whose share counts what comes in there. Of what comes from other nodes that is known later.
+/// The share to which connections of this listener count. For connections from other nodes, the workload's share is
+/// known only after their handshake.
 fn shares(entry: &Entry, permits: &Permits) -> Shares {
     match (entry, entry.caller()) {
         (_, Some(caller)) => Shares::One(permits.caller(caller)),
@@ -40,38 +41,39 @@ fn shares(entry: &Entry, permits: &Permits) -> Shares {
     }
 }
 
-/// What a listener means, for every thread: it goes along with a connection that moves.
+/// Immutable data of a listener or of one connection, shared by all threads; it moves together with the connection.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) entry: Entry,
-    /// On whose account its work is: the workload that calls from here, or the service account that another node has
-    /// proven.
+    /// Owner of the account to which work is charged: the workload that calls from this node, or the service account
+    /// that another node has proven.
     pub(crate) owner: Arc<str>,
-    /// The source in metrics and logs: the workload that calls, as its node names it.
+    /// The source in metrics and logs: the calling workload, as named by its node.
     pub(crate) source: Arc<str>,
-    /// Owner and source in a number.
+    /// Hash of owner and source.
     pub(crate) source_id: u64,
-    /// The identity that another node has proven, as it is written.
+    /// The identity that another node has proven, as text.
     pub(crate) proven: Option<Arc<str>>,
     /// The listener's own port.
     pub(crate) port: u16,
-    /// The pod that the listener is in: one that is released is served to its end there, whatever pod its
-    /// workload has by then.
+    /// The pod of the listener. Its connections are served in that pod to the end, even if the workload has another pod
+    /// by then.
     pub(crate) pod: Option<PodId>,
-    /// Where what comes in by a listener gets its permit.
+    /// Where the listener's connections get their permits; `None` for the door of a single connection.
     shares: Option<Shares>,
-    /// What a connection from another node counts to, for as long as it is there.
+    /// Counts a connection from another node to the called workload's share while the connection exists.
     _share_permit: Option<SharePermit>,
 }
 
 impl Door {
-    /// That of a listener.
+    /// The door of a listener.
     pub(crate) fn new(entry: Entry, port: u16, pod: Option<PodId>, permits: &Permits) -> Arc<Self> {
         let shares = shares(&entry, permits);
         Door::with(entry, port, pod, (Some(shares), None))
     }
 
-    /// That of one connection from another node, or of a stream, which has a permit instead of a permit of its share.
+    /// The door of one connection from another node, or of a stream, which has its own permit instead of a
+    /// [`SharePermit`].
     pub(crate) fn inbound_of(inbound: Inbound, share_permit: Option<SharePermit>) -> Arc<Self> {
         Door::with(Entry::Inbound(inbound), 0, None, (None, share_permit))
     }
@@ -118,20 +120,20 @@ impl Door {
         })
     }
 
-    /// A permit for what a client opens by this listener.
+    /// Takes a permit for a connection that a client opens through this listener.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no permit is available.
     pub(crate) fn permit(&self, client: SocketAddr) -> Result<Permit, PermitRefusal> {
         match &self.shares {
             Some(Shares::One(share)) => share.take(),
             Some(Shares::Each(sources)) => sources.take(client.ip()),
-            // Only listeners are accepted from.
+            // Not reached: only doors of listeners accept connections.
             None => Err(PermitRefusal::All),
         }
     }
 
-    /// Says that a client was refused since it has its share, unless that was said a moment ago.
+    /// Logs that a client was refused because its share is used up, unless that was logged a moment ago.
     pub(crate) fn say_spent(&self, client: SocketAddr, spent: PermitRefusal, now: Instant) {
         match (&self.shares, spent) {
             (Some(Shares::One(share)), _) => share.say_spent(now),
@@ -143,7 +145,7 @@ impl Door {
         }
     }
 
-    /// A door of one connection's own, to where it was going.
+    /// A door for one connection, which leads to its original destination.
     pub(crate) fn leading(&self, entry: Entry) -> Arc<Self> {
         Arc::new(Door {
             entry,
@@ -158,7 +160,7 @@ impl Door {
         })
     }
 
-    /// What another node has chosen, if the connection comes from one.
+    /// The destination that another node has chosen, if the connection comes from one.
     pub(crate) fn inbound(&self) -> Option<&Inbound> {
         match &self.entry {
             Entry::Inbound(inbound) => Some(inbound),
@@ -166,12 +168,12 @@ impl Door {
         }
     }
 
-    /// Whether the endpoint is not ours to choose: another node has chosen it, or the client itself.
+    /// Whether another node or the client has already chosen the endpoint.
     pub(crate) fn is_fixed(&self) -> bool {
         matches!(self.entry, Entry::Inbound(_) | Entry::Direct(_))
     }
 
-    /// The namespace by which names are looked up and consumer routes chosen.
+    /// The caller's namespace, by which names are looked up and consumer routes chosen.
     pub(crate) fn namespace(&self) -> Option<&Namespace> {
         self.entry.caller().map(|caller| &caller.namespace)
     }

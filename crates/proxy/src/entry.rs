@@ -1,49 +1,51 @@
-//! What a connection may be: decided by the listener that it came in on, and by what was proven or asked of the kernel
-//! then, never by an address that it came from.
+//! The kinds of connections. The kind follows from the listener that accepted the connection, and from what was then
+//! proven or asked of the kernel, never from the address that it came from.
 
 use std::net::SocketAddr;
 
 use heddle_model::{ServiceAccountName, ServiceName, SpiffeId, Subject, WorkloadName};
 use heddle_wire::preface::{Kind, Preface};
 
-/// What a listener is for.
+/// The purpose of a listener, and what is known of its connections' destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// One port of one Service, whatever host a request names.
+    /// Serves one port of one Service, whatever host a request names.
     Service {
-        /// Whose listener it is; `None` serves any client, unidentified.
+        /// The workload whose listener it is; `None` serves any client, unidentified.
         caller: Option<WorkloadName>,
-        /// The Service.
+        /// The Service to which requests are sent.
         service: ServiceName,
-        /// Its port.
+        /// The port of that Service.
         port: u16,
     },
     /// A forward proxy: the request names the Service.
     ForwardProxy {
-        /// Whose listener it is.
+        /// The workload whose listener it is, and whose identity is used.
         caller: WorkloadName,
     },
-    /// Connections from other nodes: each proves its caller by mutual TLS, and says what it calls.
+    /// Accepts connections from other nodes: each proves its caller by mutual TLS and names its destination.
     Mesh,
-    /// What such a connection turned out to be: the proxy makes it of what was proven.
+    /// A [`Mesh`](Self::Mesh) connection after its handshake: the proxy creates it from the proven identity and the
+    /// preface.
     Inbound(Inbound),
-    /// What the programs of a pod dial, steered here: where each connection was going is asked of the kernel.
+    /// Accepts intercepted outbound connections of a pod's programs: the kernel is asked for the original destination
+    /// of each.
     Outbound {
-        /// Whose pod it is.
+        /// The workload of the pod.
         caller: WorkloadName,
     },
-    /// What comes to a pod from outside of the mesh, steered here: its caller is not identified.
+    /// Accepts intercepted connections to a pod from outside of the mesh: their caller is not identified.
     Arriving {
-        /// Whose pod it is.
+        /// The workload of the pod.
         workload: WorkloadName,
     },
-    /// What a connection of these two turned out to be, when it was not going to a Service: the proxy makes
-    /// it of where it was going.
+    /// An [`Outbound`](Self::Outbound) or [`Arriving`](Self::Arriving) connection that was not going to a Service's
+    /// address: the proxy creates it from the original destination.
     Direct(Direct),
 }
 
 impl Entry {
-    /// The workload whose listener it is.
+    /// The workload whose listener it is, if the listener belongs to a calling workload.
     pub fn caller(&self) -> Option<&WorkloadName> {
         match self {
             Entry::Service { caller, .. } => caller.as_ref(),
@@ -55,29 +57,29 @@ impl Entry {
     }
 }
 
-/// What a connection from another node calls, and its caller.
+/// The destination of a connection from another node, and its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inbound {
-    /// The Service and its port, by which it was found.
+    /// The Service and port through which the calling node found the endpoint.
     pub(crate) service: ServiceName,
     pub(crate) port: u16,
-    /// The endpoint that was chosen.
+    /// The endpoint that the calling node has chosen.
     pub(crate) endpoint: SocketAddr,
-    /// The service account that the endpoint was asked to prove.
+    /// The service account that this node was asked to prove for the endpoint.
     pub(crate) account: ServiceAccountName,
-    /// `None`: the other node does not know either.
+    /// The proven identity; `None` if the calling node does not know it either.
     pub(crate) caller: Option<SpiffeId>,
-    /// The workload that calls, as its node says: of the namespace of the identity that is proven.
+    /// The calling workload, as named by its node. Its namespace is that of the proven identity.
     pub(crate) workload: Option<WorkloadName>,
-    /// What the other node says that it carries.
+    /// Whether the connection carries requests or opaque bytes, as its preface says.
     pub(crate) kind: Kind,
 }
 
 impl Inbound {
-    /// What a connection or a stream from `caller` to `called` is for.
+    /// Reads the destination of a connection or stream from `caller` to `called` from its preface.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the preface or the caller.
     pub(crate) fn of(
         preface: &Preface<'_>,
         called: &ServiceAccountName,
@@ -93,7 +95,7 @@ impl Inbound {
                 let name = name.transpose().map_err(|error| error.to_string())?;
                 (Some(caller.clone()), name)
             }
-            // A node speaks for callers that it does not know.
+            // A node uses its own identity for callers that it does not know.
             Subject::Node(_) => (None, None),
             Subject::Control => return Err("the control plane calls no workload".to_owned()),
         };
@@ -109,17 +111,17 @@ impl Inbound {
     }
 }
 
-/// A connection to one address, which its client has chosen.
+/// A connection to an address that its client has chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Direct {
-    /// The workload that calls; `None`: it is not identified.
+    /// The calling workload; `None` if it is not identified.
     pub(crate) caller: Option<WorkloadName>,
-    /// Where it was going.
+    /// The original destination.
     pub(crate) endpoint: SocketAddr,
     pub(crate) what: What,
 }
 
-/// What is at that address.
+/// The target at the original destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
     /// An endpoint of a Service's port, of this workload if it is on this node.
@@ -128,14 +130,14 @@ pub(crate) enum What {
         port: u16,
         workload: Option<WorkloadName>,
     },
-    /// A port of a workload of this node that no Service has.
+    /// A port of a workload of this node that belongs to no Service.
     Workload(WorkloadName),
-    /// Nothing of the mesh.
+    /// An address outside of the mesh.
     Outside,
 }
 
 impl Direct {
-    /// The workload of this node that is called.
+    /// The called workload, if it is on this node.
     pub(crate) fn workload(&self) -> Option<&WorkloadName> {
         match &self.what {
             What::Endpoint { workload, .. } => workload.as_ref(),
@@ -176,7 +178,7 @@ mod tests {
         for name in ["", "Cart", "a/b", "a\nb", "a\"b", &"a".repeat(254)] {
             assert!(inbound(&caller, Some(name)).is_err(), "{name:?}");
         }
-        // A node that calls for what it does not know has no workload to name.
+        // A node that calls in its own name has no workload to name.
         let node = SpiffeId::node(domain, NodeName::parse("edge-1").expect("a name"));
         let named = inbound(&node, Some("cart-1")).expect("it is one");
         assert_eq!((named.caller, named.workload), (None, None));

@@ -1,5 +1,5 @@
-//! What all tasks of a Worker's thread have, whatever they carry: its clock, its buffers, the gate that runs them, the
-//! configuration, the numbers that it counts. What a Worker has of endpoints, links and clients is known above only.
+//! Everything that all tasks of a Worker's thread share: the clock, the buffers, the gate that runs them, the
+//! configuration, the metrics. The Worker's endpoints, links and clients belong to the modules above.
 
 mod alarm;
 mod blocks;
@@ -43,60 +43,60 @@ pub(crate) use trust::proof_holds;
 
 /// Size of a wide block, in bytes.
 const WIDE_BYTES: usize = 64 * 1024;
-/// Blocks of a Worker at least, whatever its share: with fewer it could serve no connection.
+/// Minimum number of blocks of a Worker: with fewer it could not serve any connection.
 const MIN_BLOCKS: usize = 16;
-/// Idle buffer blocks kept through a sweep.
+/// Free buffer blocks that a sweep keeps.
 const KEEP_BLOCKS: usize = 64;
-/// The same of wide blocks.
+/// Free wide blocks that a sweep keeps.
 const KEEP_WIDE_BLOCKS: usize = 4;
 
 /// The environment of a Worker's tasks.
 pub(crate) struct Env {
     pub(crate) settings: Settings,
-    /// What is taken of a head, of a client or an endpoint.
+    /// Limits of a head from a client or a local endpoint.
     own_limits: Limits,
     pub(crate) pool: Pool,
-    /// Larger blocks, for bodies that fill the usual ones.
+    /// Larger blocks, for bodies that fill the normal ones.
     pub(crate) wide_pool: Pool,
     pub(crate) clock: Clock,
     pub(crate) gate: Gate,
     pub(crate) alarms: Rc<Alarms>,
     pub(crate) stats: Arc<WorkerStats>,
-    /// The newest configuration. A request under way keeps the one that it began with.
+    /// The newest configuration. A request under way keeps the one with which it began.
     snapshot: RefCell<Arc<Snapshot>>,
-    /// The identities that this node can call as and be called as; `None` where there are no other nodes.
+    /// The identities that this node uses to call and to be called; `None` without other nodes.
     identities: RefCell<Option<Arc<Identities>>>,
-    /// Which Worker has which session with another node, and the way in to this one.
+    /// Finds the Worker that has a link session.
     pub(crate) sessions: Sessions,
     pub(crate) intake: Intake,
-    /// What the links by which others call count to, of all Workers together.
+    /// The share to which links and HTTP/2 connections from other nodes count, of all Workers together.
     pub(crate) called_links: Arc<Share>,
-    /// What is shown of other nodes.
+    /// The state of other nodes, for status reports.
     pub(crate) peers: Peers,
     pub(crate) pace: Pace,
     pub(crate) random: RefCell<Random>,
     pub(crate) moves: Moves,
-    /// What was said of other nodes that were refused, by its number.
+    /// Limits log messages about refused nodes, by the index of the refusal.
     pub(crate) refused: RefCell<Seldom<usize>>,
-    /// What was said of links by which others call.
+    /// Limits log messages about links from other nodes.
     pub(crate) said_of_links: RefCell<Seldom<&'static str>>,
-    /// What was said of callers without an identity.
+    /// Limits log messages about callers without an identity.
     pub(crate) no_identity: RefCell<Seldom<NoIdentity>>,
-    /// When it was looked last whether a certificate has expired.
+    /// Time of the last check for expired certificates.
     expires_looked: Cell<Millis>,
     draining: Cell<bool>,
-    /// The time for draining is over: a task whose alarm rings gives up.
+    /// The drain deadline has passed: a task whose alarm rings gives up.
     cutting: Cell<bool>,
 }
 
-/// What an environment is made from.
+/// The parameters of [`Env::new`].
 pub(crate) struct EnvParts {
     pub(crate) settings: Settings,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) sessions: Sessions,
     pub(crate) intake: Intake,
     pub(crate) called_links: Arc<Share>,
-    /// Of its random choices.
+    /// Seed of the random number generator.
     pub(crate) seed: u64,
 }
 
@@ -118,7 +118,7 @@ impl Env {
         Env {
             own_limits: heads::own_limits(&settings.bounds),
             pool: Pool::new(block_bytes, blocks),
-            // As many bytes again.
+            // As many bytes as the normal blocks.
             wide_pool: Pool::new(WIDE_BYTES, wide_blocks(blocks, block_bytes)),
             clock: Clock::new(Instant::now(), SystemTime::now()),
             gate: Gate::new(),
@@ -143,21 +143,21 @@ impl Env {
         }
     }
 
-    /// The configuration as it is now.
+    /// The current configuration.
     pub(crate) fn snapshot(&self) -> Ref<'_, Arc<Snapshot>> {
         self.snapshot.borrow()
     }
 
-    /// The configuration is this from now on.
+    /// Replaces the configuration.
     pub(crate) fn configure(&self, snapshot: Arc<Snapshot>) {
         // Dropped outside the borrow.
         drop(self.snapshot.replace(snapshot));
     }
 
-    /// A permit for one more stream to the workload that it calls.
+    /// Takes a permit for a stream, from the share of the workload that it calls.
     ///
     /// # Errors
-    /// When nothing is known of the mesh, or its share is spent, which is counted and said.
+    /// When there is no configuration yet, or the share is used up, which is counted and logged.
     pub(crate) fn permit(&self, inbound: &Inbound) -> Result<Permit, Reason> {
         let snapshot = self.snapshot();
         let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
@@ -171,22 +171,22 @@ impl Env {
         })
     }
 
-    /// Milliseconds from now, or never for a wait without limit.
+    /// The time at which a wait of this length ends; `Millis::MAX` for 0, which means no limit.
     pub(crate) fn after(&self, wait: Duration) -> Millis {
         if wait.is_zero() {
             return Millis::MAX;
         }
-        // The millisecond that has begun is not counted.
+        // The current millisecond is not counted, so that the wait is not too short.
         self.clock
             .now_ms()
             .saturating_add(millis(wait))
             .saturating_add(1)
     }
 
-    /// When a wait that began at `since`, here or on another Worker, has lasted for `wait`; never for a
-    /// wait without limit.
+    /// The time at which a wait that began at `since`, here or on another Worker, ends; `Millis::MAX` for 0, which
+    /// means no limit.
     pub(crate) fn due(&self, since: Instant, wait: Duration) -> Millis {
-        // Mostly it begins now.
+        // Mostly the wait begins now.
         if wait.is_zero() || since == self.clock.now() {
             return self.after(wait);
         }
@@ -194,8 +194,8 @@ impl Env {
         let left = wait.saturating_sub(waited);
         match left.is_zero() {
             true => self.clock.now_ms(),
-            // What both numbers are short of whole milliseconds would end the wait before its time, since it is
-            // looked at whenever its connection moves.
+            // Both numbers are rounded down to milliseconds, which would end the wait too early, since it is checked
+            // whenever the connection moves.
             false => self
                 .clock
                 .now_ms()
@@ -204,7 +204,7 @@ impl Env {
         }
     }
 
-    /// What the task that runs is to do instead of waiting for its client: nothing, mostly.
+    /// What the running task is to do instead of waiting for its client; mostly nothing.
     pub(crate) fn turn(&self) -> Option<Turn> {
         if !self.moves.are_wanted() && !self.draining.get() {
             return None;
@@ -216,38 +216,37 @@ impl Env {
         Some(Turn::Leave(order))
     }
 
-    /// Connections are closed from now on as soon as they are between two requests.
+    /// Begins to drain: connections are closed as soon as they are between two requests.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         self.gate.wake_all();
     }
 
-    /// Whether they are.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
     }
 
-    /// Requests are given up from now on, because the time for draining is over.
+    /// Ends the drain: from now on, a request is given up when its alarm rings.
     pub(crate) fn cut(&self) {
         self.cutting.set(true);
     }
 
-    /// Whether they are.
+    /// Whether the drain deadline has passed.
     pub(crate) fn is_cutting(&self) -> bool {
         self.cutting.get()
     }
 
-    /// Whether this Worker is to end, as soon as what it carries allows.
+    /// Whether this Worker is to end as soon as its connections allow it.
     pub(crate) fn is_leaving(&self) -> bool {
         self.draining.get() || self.moves.is_retiring()
     }
 
-    /// The same, by handing over what it carries to other Workers.
+    /// Whether this Worker is to end by moving its connections to other Workers.
     pub(crate) fn is_retiring(&self) -> bool {
         self.moves.is_retiring()
     }
 
-    /// Why a task gives up whose alarm has rung: what ran out, unless something else rang it.
+    /// Why a task whose alarm has rung gives up: `ran_out`, unless the alarm rang for another reason.
     pub(crate) fn rang_for(&self, alarm: &Alarm, ran_out: Reason) -> Reason {
         if let Some(revoked) = alarm.take_revoked() {
             revoked
@@ -258,7 +257,7 @@ impl Env {
         }
     }
 
-    /// One of this many Workers: each has its share of the blocks.
+    /// Sets this Worker's share of the blocks, as one of `workers` Workers.
     pub(crate) fn share_blocks(&self, workers: usize) {
         let Bounds {
             block_bytes,
@@ -271,7 +270,7 @@ impl Env {
             .set_max_blocks(wide_blocks(blocks, block_bytes) / workers);
     }
 
-    /// Gives back blocks that are not in use, and counts those that are.
+    /// Frees surplus blocks, and updates the metric of blocks in use.
     pub(crate) fn trim_blocks(&self) {
         self.pool.trim(KEEP_BLOCKS);
         self.wide_pool.trim(KEEP_WIDE_BLOCKS);
@@ -281,13 +280,13 @@ impl Env {
         );
     }
 
-    /// Whether there are more to give back.
+    /// Whether [`Self::trim_blocks`] would free blocks.
     pub(crate) fn has_blocks_left(&self) -> bool {
         self.pool.blocks_free() > KEEP_BLOCKS || self.wide_pool.blocks_free() > KEEP_WIDE_BLOCKS
     }
 }
 
-/// Wide blocks that take as many bytes as so many usual ones.
+/// The number of wide blocks that take as many bytes as `blocks` blocks of `block_bytes` each.
 fn wide_blocks(blocks: usize, block_bytes: usize) -> usize {
     blocks.saturating_mul(block_bytes) / WIDE_BYTES
 }

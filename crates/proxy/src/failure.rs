@@ -1,10 +1,8 @@
-//! What can go wrong with a request: who is to blame, whether trying again is safe, and what the
-//! client is told.
+//! The reasons why a request fails: who is to blame, whether a retry is safe, and what the client is told.
 //!
-//! Code that fails says which [`Reason`]; this table says what a reason means. One place
-//! (`collaborator::respond`) turns it into a response, and the reason code is what the metric
-//! `heddle_requests_rejected_total` or `heddle_tcp_connections_failed_total`, the access log and the response field `heddle-reason`
-//! show.
+//! Failing code gives a [`Reason`]; this table says what the reason means. One place (`collaborator::respond`) turns it
+//! into a response. The reason code is shown in the metrics `heddle_requests_rejected_total` and
+//! `heddle_tcp_connections_failed_total`, in the access log and in the response field `heddle-reason`.
 
 mod stream;
 
@@ -13,21 +11,21 @@ use heddle_wire::preface::Status;
 
 pub(crate) use stream::StreamFailure;
 
-/// Whose fault a failure is.
+/// The party that caused a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// The client.
+    /// The client, by its request or its connection.
     Downstream,
-    /// The endpoint.
+    /// The endpoint, which failed or did not answer in time.
     Upstream,
-    /// Another node, or the way to it.
+    /// Another node, or the network path to it.
     Node,
-    /// Configuration or a bound of our own.
+    /// This proxy: its configuration, or one of its limits.
     Heddle,
 }
 
 impl Blame {
-    /// The word that the access log uses.
+    /// The stable name in the access log.
     pub fn as_str(self) -> &'static str {
         match self {
             Blame::Downstream => "downstream",
@@ -37,7 +35,7 @@ impl Blame {
         }
     }
 
-    /// Whose fault it is for this node what another one has said of itself.
+    /// The party as this node sees it, if another node has reported it: a node that blames itself is `Node` here.
     pub(crate) fn of_another_node(self) -> Self {
         match self {
             Blame::Heddle => Blame::Node,
@@ -48,7 +46,7 @@ impl Blame {
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $blame:ident, $status:literal, $retry:ident, $detail:literal;)*) => {
-        /// Why a request failed.
+        /// The reason why a request or connection failed; its code appears in metrics, logs and responses.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Reason {
             $(#[doc = $detail] $name,)*
@@ -64,14 +62,14 @@ macro_rules! reasons {
     };
 }
 
-/// Whether a request that failed may be sent again without the client's knowing.
+/// Whether a failed request may be retried without informing the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Nothing of it reached an endpoint.
+    /// The request has not reached an endpoint.
     Safe,
-    /// An endpoint may have seen it: only if its method is idempotent (RFC 9110 section 9.2.2).
+    /// The request may have reached an endpoint: retried only if its method is idempotent (RFC 9110 section 9.2.2).
     IfIdempotent,
-    /// Never: it would fail again, or an answer has begun.
+    /// Not retried: it would fail again, or an answer may have begun.
     Never,
 }
 
@@ -97,16 +95,16 @@ reasons! {
     ServiceGone = "service_gone", Heddle, 503, Never, "the Service is no longer configured";
     ConnectFailed = "upstream_connect_failed", Upstream, 503, Safe, "no endpoint accepted a connection";
     ConnectTimeout = "upstream_connect_timeout", Upstream, 504, Safe, "no endpoint accepted a connection in time";
-    NodeConnectFailed = "node_connect_failed", Node, 503, Safe, "the other node cannot be reached, or takes nothing more";
+    NodeConnectFailed = "node_connect_failed", Node, 503, Safe, "the other node cannot be reached, or accepts nothing more";
     NodeConnectTimeout = "node_connect_timeout", Node, 504, Safe, "the other node cannot be reached in time";
     IdentityMissing = "identity_missing", Heddle, 503, Never, "there is no valid certificate for the caller, so it cannot call other nodes";
     PeerRefused = "peer_refused", Node, 503, Safe, "the other node could not prove which workloads it hosts, or refused us";
-    IdentityRevoked = "identity_revoked", Heddle, 503, Never, "a certificate that the connection rests on has expired or is not believed any more";
+    IdentityRevoked = "identity_revoked", Heddle, 503, Never, "a certificate that the connection depends on has expired or is no longer trusted";
     EndpointGone = "endpoint_gone", Heddle, 503, Never, "the endpoint is not on this node, or not a part of the Service any more";
-    UpstreamOverflow = "upstream_overflow", Heddle, 503, Never, "every endpoint has as many connections as it may have";
-    LinkFull = "link_full", Heddle, 503, Never, "the link to the other node had no room for another stream for as long as connecting may take";
-    QueueFull = "upstream_queue_full", Heddle, 503, Never, "every endpoint has as many requests as it takes, and as many as may are waiting";
-    QueueTimeout = "upstream_queue_timeout", Heddle, 503, Never, "every endpoint had as many requests as it takes for as long as a request may wait";
+    UpstreamOverflow = "upstream_overflow", Heddle, 503, Never, "the connection limit of every endpoint is reached";
+    LinkFull = "link_full", Heddle, 503, Never, "the link to the other node had no room for another stream within the connect timeout";
+    QueueFull = "upstream_queue_full", Heddle, 503, Never, "every endpoint has reached its request limit, and the limit of waiting requests is reached, too";
+    QueueTimeout = "upstream_queue_timeout", Heddle, 503, Never, "every endpoint was at its request limit for as long as a request may wait";
     UpstreamReset = "upstream_reset", Upstream, 502, IfIdempotent, "the endpoint closed the connection before it answered";
     NodeReset = "node_reset", Node, 502, IfIdempotent, "the other node, not the endpoint, ended the exchange before there was an answer";
     LinkLost = "link_lost", Node, 502, Never, "the link to the other node was lost before there was an answer";
@@ -118,8 +116,8 @@ reasons! {
     RequestTimeout = "request_timeout", Upstream, 504, Never, "the route's time for the request ran out";
     StreamIdle = "stream_idle_timeout", Upstream, 504, Never, "the answer stopped arriving";
     ClientReset = "client_reset", Downstream, 0, Never, "the client reset an opaque connection";
-    TcpIdle = "tcp_idle_timeout", Heddle, 0, Never, "nothing was said on an opaque connection for too long";
-    DestinationUnknown = "original_destination_unknown", Heddle, 0, Never, "it cannot be found out where an intercepted connection was going";
+    TcpIdle = "tcp_idle_timeout", Heddle, 0, Never, "no byte moved on an opaque connection for too long";
+    DestinationUnknown = "original_destination_unknown", Heddle, 0, Never, "the original destination of an intercepted connection cannot be found out";
     WorkloadUnknown = "workload_not_in_mesh", Heddle, 0, Never, "the pod whose connection was intercepted is no workload of this node's mesh";
     PortElsewhere = "port_of_no_service", Downstream, 0, Never, "a workload of another node is only reached at a port that a Service has";
     PodGone = "pod_gone", Heddle, 503, Never, "the pod is not enrolled any more";
@@ -129,35 +127,35 @@ reasons! {
 }
 
 impl Reason {
-    /// Its place in [`Reason::CODES`].
+    /// Index in [`Reason::CODES`], for example for metrics.
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// The stable name that metrics, log and response show.
+    /// The stable name in metrics, the access log and responses.
     pub fn code(self) -> &'static str {
         Self::CODES[self.index()]
     }
 
-    /// The reason with this name.
+    /// The reason with this code.
     pub(crate) fn from_code(code: &[u8]) -> Option<Self> {
         let mut each = Self::EACH.iter();
         each.find(|reason| reason.code().as_bytes() == code)
             .copied()
     }
 
-    /// Whether nothing of it reached an endpoint, so that another try is safe for any protocol.
+    /// Whether the failure means that nothing has reached an endpoint, so that a retry is safe for any protocol.
     pub(crate) fn is_safe_to_retry(self) -> bool {
         self.row().2 == Retry::Safe
     }
 
-    /// Whether connecting took longer than it may.
+    /// Whether it is a connect timeout.
     pub(crate) fn is_connect_timeout(self) -> bool {
         matches!(self, Reason::ConnectTimeout | Reason::NodeConnectTimeout)
     }
 
-    /// The same of an endpoint on another node. That node answers when it is the endpoint that fails: what ends
-    /// without an answer was ended by the node itself, or on the way.
+    /// Converts the reason of a failure without a response, if the connection went to another node. That node sends a
+    /// response if the endpoint fails, so a missing response means that the node itself or the path to it has failed.
     pub(crate) fn without_answer(self, is_to_node: bool) -> Self {
         match self {
             Reason::UpstreamReset if is_to_node => Reason::NodeReset,
@@ -171,12 +169,12 @@ impl Reason {
     }
 }
 
-/// A failed request.
+/// A failed request, with the codec's details if the codec refused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// Why.
+    /// The reason of the failure.
     pub reason: Reason,
-    /// What the codec said, when it was the codec that refused.
+    /// The codec's details, if the codec refused the message.
     pub reject: Option<Reject>,
 }
 
@@ -190,7 +188,7 @@ impl From<Reason> for Failure {
 }
 
 impl Failure {
-    /// A request that the codec refused.
+    /// The failure of a request that the codec refused.
     pub fn request(reject: Reject) -> Self {
         Failure {
             reason: Reason::Malformed,
@@ -198,7 +196,7 @@ impl Failure {
         }
     }
 
-    /// A response that the codec refused.
+    /// The failure of a response that the codec refused.
     pub fn response(reject: Reject) -> Self {
         Failure {
             reason: Reason::UpstreamMalformed,
@@ -206,17 +204,17 @@ impl Failure {
         }
     }
 
-    /// Who is to blame.
+    /// The party that is to blame, by the reason.
     pub fn blame(&self) -> Blame {
         self.reason.row().0
     }
 
-    /// Whether it may be tried again.
+    /// Whether the request may be retried, by the reason.
     pub fn retry(&self) -> Retry {
         self.reason.row().2
     }
 
-    /// The status that the client gets; 0 when it gets none.
+    /// The HTTP status for the client; 0 if it gets no response.
     pub fn status(&self) -> u16 {
         match (self.reason, self.reject) {
             (Reason::Malformed, Some(reject)) => reject.status,
@@ -224,21 +222,21 @@ impl Failure {
         }
     }
 
-    /// The most precise code there is.
+    /// The most precise code: the codec's, otherwise the reason's.
     pub fn code(&self) -> &'static str {
         self.reject.map_or(self.reason.code(), |reject| reject.code)
     }
 
-    /// One sentence for a person.
+    /// One sentence that explains the failure to a person.
     pub fn detail(&self) -> &'static str {
         self.reject
             .map_or(self.reason.row().3, |reject| reject.detail)
     }
 }
 
-/// Between nodes, where a connection carries bytes, a reason is one of few words.
+/// Reasons as one of a few [`Status`] values, for opaque connections between nodes.
 impl Reason {
-    /// What another node is told about it.
+    /// The status that is sent to another node.
     pub(crate) fn status(self) -> Status {
         match self {
             Reason::PolicyDenied | Reason::PolicyRevoked => Status::Denied,
@@ -251,7 +249,7 @@ impl Reason {
         }
     }
 
-    /// What an answer of another node means here; `None` when it has connected the endpoint.
+    /// The reason for a status from another node; `None` if it has connected the endpoint.
     pub(crate) fn of_status(status: Status) -> Option<Self> {
         Some(match status {
             Status::Joined => return None,
@@ -291,7 +289,7 @@ mod tests {
                 (node.status(), node.retry()),
                 (endpoint.status(), endpoint.retry())
             );
-            // To another node they are one word, which old ones know.
+            // Other nodes get the same status for both, which older versions know.
             assert_eq!(of_node.status(), of_endpoint.status());
             let is_late = of_endpoint.is_connect_timeout();
             assert_eq!(of_node.is_connect_timeout(), is_late);

@@ -1,7 +1,7 @@
-//! Handshakes with other nodes (RFC 8446 section 2), on either side.
+//! TLS handshakes with other nodes (RFC 8446 section 2), as client and as server.
 //!
-//! They are the most expensive thing that a peer can ask for, so a Worker takes few steps of them before
-//! other work gets its turn ([`Pace`]). What a peer is refused for is counted by its reason.
+//! Handshakes are the most expensive work that a peer can cause, so a Worker runs only a few steps of them before other
+//! work gets its turn ([`Pace`]). Refused peers are counted by the reason.
 //!
 //! [`Pace`]: crate::pace::Pace
 
@@ -22,50 +22,50 @@ use crate::io::SideError;
 use crate::io::{Secured, WireSide, count_received, once, poll_send};
 use crate::pace::Pace;
 
-/// Bytes read at a time: a whole flight, with a chain of usual certificates in it.
+/// Bytes read at a time: enough for a whole flight with a certificate chain of usual size.
 const READ_BYTES: usize = 8 * 1024;
-/// Plaintext that may come with the last message of a handshake, in bytes.
+/// Limit of plaintext that may arrive with the last handshake message, in bytes.
 const MAX_EARLY: usize = 2 * READ_BYTES;
-/// What a peer that is refused may go on to say, in bytes.
+/// Limit of bytes that a refused peer may still send.
 const MAX_UNHEARD: usize = 64 * 1024;
 
 /// A handshake under way.
 pub(crate) struct Handshake {
     stream: TcpStream,
     session: Session,
-    /// In whose name it is made.
+    /// The calling workload's account; `None` if this node is called.
     caller: Option<ServiceAccountName>,
-    /// A client speaks first.
+    /// Whether the first message was sent, or the peer has to send it: the client speaks first.
     begun: bool,
     established: bool,
-    /// What is to be said is what follows the first `sent` bytes.
+    /// Output; its first `sent` bytes have been sent.
     out: Vec<u8>,
     sent: usize,
-    /// What the peer said after the handshake.
+    /// Plaintext that the peer has sent after the handshake.
     early: Vec<u8>,
-    /// It was told that nothing more comes, and has said so much since then.
+    /// Whether our side was half-closed after a refusal, and the bytes received since then.
     parted: bool,
     unheard: usize,
 }
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 #[derive(Debug)]
 pub(crate) enum HandshakeError {
-    /// One of the two ends is not believed, or breaks the rules.
+    /// One end refuses the other's identity, or a message violates the protocol.
     Refused(Refusal),
-    /// The connection ended.
+    /// The connection failed or was closed.
     Io(io::Error),
-    /// There is no block for what the peer said.
+    /// No buffer block is left for the received plaintext.
     Memory,
 }
 
 impl Handshake {
-    /// With a peer that has connected.
+    /// A handshake as server, with a peer that has connected.
     pub(crate) fn accept(stream: TcpStream, session: Session) -> Self {
         Handshake::new(stream, session, None, true)
     }
 
-    /// With a peer that we have connected to, in the name of a caller.
+    /// A handshake as client, with the identity of `caller`.
     pub(crate) fn connect(
         stream: TcpStream,
         session: Session,
@@ -94,10 +94,10 @@ impl Handshake {
         }
     }
 
-    /// Goes on as far as possible. Ready when the peer has proven who it is and was told who we are.
+    /// Runs the handshake as far as possible. Ready when both ends have proven their identities and all output is sent.
     ///
     /// # Errors
-    /// Why it came to nothing. A peer that is refused was told as far as its socket took it.
+    /// Why the handshake failed. The alert for a refused peer is sent only as far as the socket accepts it at once.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,7 +128,7 @@ impl Handshake {
                 };
             }
             if let Err(refusal) = self.take(&mut bytes[..n]) {
-                // A peer that is refused is told why, without waiting for it.
+                // Sends the alert to the refused peer, without waiting for the socket.
                 let _told = self.poll_say(cx);
                 return Poll::Ready(Err(HandshakeError::Refused(refusal)));
             }
@@ -151,7 +151,7 @@ impl Handshake {
         })?;
         self.established |= established;
         if closed || self.early.len() > MAX_EARLY {
-            let why = "it ended, or said too much, in the middle of a handshake";
+            let why = "the peer closed, or sent too much data, during the handshake";
             return Err(Refusal::Tls(why.to_owned()));
         }
         Ok(())
@@ -166,8 +166,8 @@ impl Handshake {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until a peer that was refused has heard why: closing with unread bytes would make the kernel
-    /// reset the connection, and the alert could be lost. Ready when it has gone, or said too much.
+    /// Waits until a refused peer has received the alert: closing with unread bytes would make the kernel reset the
+    /// connection, and the alert could be lost. Ready when the peer has closed, or sent too much.
     pub(crate) fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !mem::replace(&mut self.parted, true) {
             let _gone = shutdown(&self.stream, Shutdown::Write);
@@ -189,11 +189,12 @@ impl Handshake {
         Poll::Ready(())
     }
 
-    /// The connection, with what the peer said already in its inbox. Whether the peer is believed by what holds now,
-    /// which may have changed since the handshake began, is for the caller to look at.
+    /// Returns the connection, with the plaintext received so far in its inbox. The caller must still check the peer
+    /// against the current trust and revocations, which may have changed since the handshake began.
     ///
     /// # Errors
-    /// When the peer is not believed after all: a session that was resumed verified no certificate.
+    /// When no current root vouches for the peer: a resumed session has not verified a certificate. Or when no buffer
+    /// block is left.
     pub(crate) fn finish(
         self,
         now: Instant,
@@ -223,9 +224,9 @@ impl fmt::Display for HandshakeError {
 }
 
 impl HandshakeError {
-    /// What an error of an established connection means. The peer may say late that it does not believe us (RFC
-    /// 8446 section 2), and has looked at nothing then. Anything else has cut the connection: also bytes of
-    /// an attacker on the way, who must not be able to have a request sent twice.
+    /// Classifies an error of an established connection. The peer may refuse our identity late (RFC 8446 section 2),
+    /// before it has processed anything. Every other error counts as a cut connection, including bytes of an attacker
+    /// on the path, who must not be able to cause a request to be sent twice.
     pub(crate) fn of(error: SideError) -> Self {
         match error {
             SideError::Session(error) => match *error {

@@ -1,4 +1,4 @@
-//! Connections from other nodes: which caller is it, and what does it call?
+//! Connections from other nodes: verifies the caller, and reads which endpoint it calls.
 //!
 //! ```text
 //!   accepted ─▶ handshake ─▶ preface ─▶ a connection like any other, by a door of its own
@@ -6,8 +6,8 @@
 //!                  └─ refused, late ─────────────────▶ closed, counted by its reason
 //! ```
 //!
-//! What the preface says is a wish. Whether the endpoint is here and has the identity that was asked for,
-//! which protocol its port speaks and what its policies allow is for this node to say.
+//! The preface is only a request. This node decides whether the endpoint is here and has the requested identity, which
+//! protocol its port speaks, and what its policies allow.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -34,10 +34,10 @@ use crate::permits::SharePermit;
 use crate::side::Side;
 use crate::worker::Worker;
 
-/// How long a peer that is refused may take to hear why.
+/// Time for a refused peer to receive the reason.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// A connection of which nothing is known yet.
+/// A connection from another node before its handshake.
 pub(crate) struct Greeting {
     worker: Rc<Worker>,
     door: Arc<Door>,
@@ -46,13 +46,13 @@ pub(crate) struct Greeting {
     alarm: Alarm,
 }
 
-/// Why it came to nothing.
+/// Why the connection failed before a request.
 enum GreetingError {
     Handshake(HandshakeError),
     Preface(String),
     Late,
     Gone,
-    /// It had to make room for another that has not proven who it is either.
+    /// Evicted to make room for a newer connection that has not finished its handshake either.
     Full,
 }
 
@@ -73,7 +73,7 @@ impl Greeting {
         }
     }
 
-    /// Finds out which caller it is and what it calls, and says how it goes on.
+    /// Makes the handshake, reads the first bytes, and returns the next stage.
     pub(crate) async fn greet(self: Box<Self>) -> Outcome<Met> {
         let Greeting {
             worker,
@@ -83,7 +83,7 @@ impl Greeting {
             alarm,
         } = *self;
         let Some(identities) = worker.identities() else {
-            tracing::debug!(%peer, "another node calls before there is any identity");
+            tracing::debug!(%peer, "another node connects before this node has an identity");
             return Outcome::Over;
         };
         let by = worker.after(worker.settings.timeouts.request_head);
@@ -138,26 +138,24 @@ impl Greeting {
     }
 }
 
-/// What a connection from another node turned out to be.
+/// The kind of a connection from another node, after its handshake.
 pub(crate) enum Met {
-    /// It goes by a door of its own, like any other.
+    /// A single connection, with its own door.
     Connection {
         worker: Rc<Worker>,
         door: Arc<Door>,
         side: Box<Side>,
         peer: SocketAddr,
     },
-    /// It carries a link.
     Link(Box<InboundLink>),
-    /// Many requests, by HTTP/2.
     Http2(Box<InboundHttp2>),
 }
 
-/// What a peer that has proven its identity wants.
+/// What a peer asks for after its handshake.
 enum Greeted {
     Connection(Inbound),
     Link(Hello),
-    /// Each request says which endpoint it is for.
+    /// Each request names its own endpoint.
     Http2,
 }
 
@@ -193,9 +191,9 @@ async fn greeted(
         .finish(worker.clock.now(), &worker.pool, identities)
         .map_err(GreetingError::Handshake)?;
     let refused = |refusal| GreetingError::Handshake(HandshakeError::Refused(refusal));
-    // By what holds now: it may have changed since the handshake began.
+    // Checked against the current trust and revocations, which may have changed since the handshake began.
     worker.check(&side).map_err(refused)?;
-    // A node that is shut out while it says what it calls gets no further.
+    // If the peer's identity is revoked before its preface is complete, the alarm rings.
     alarm.rests_on(&side);
     let greeted = poll_fn(|cx| poll_first_words(cx, worker, alarm, &mut side)).await;
     worker.check(&side).map_err(refused)?;
@@ -218,7 +216,7 @@ fn poll_first_words(
         }
         let bytes = side.inbox.contiguous(side.inbox.len(), &mut linear);
         if side.protocol() == Some(Protocol::Link) {
-            // It is the first of its frames, and stays there for the link.
+            // The hello is the first frame, and stays in the inbox for the link.
             let hello =
                 Hello::parse(bytes).map_err(|error| GreetingError::Preface(error.to_string()))?;
             if let Some((hello, _)) = hello {
@@ -244,8 +242,8 @@ fn poll_first_words(
     }
 }
 
-/// Turns a connection away whose workload has its share of the node's. One for requests is cut: its node
-/// takes it for an endpoint that has gone.
+/// Refuses a connection because the called workload has used up its share. A connection for requests is reset: its node
+/// treats that like a lost endpoint.
 fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Outcome<Met> {
     worker.stats.connections_refused.inc();
     worker.stats.connections_over_share.inc();
@@ -261,17 +259,17 @@ fn understood(preface: &Preface<'_>, side: &WireSide) -> Result<Inbound, Greetin
     let called = side.called().and_then(SpiffeId::service_account);
     let (Some(called), Some(caller)) = (called, side.proof()) else {
         return Err(GreetingError::Preface(
-            "it is not known which identity calls which".to_owned(),
+            "the identity of the caller or of the called workload is missing".to_owned(),
         ));
     };
     Inbound::of(preface, called, &caller.peer.id).map_err(GreetingError::Preface)
 }
 
-/// Counts a connection to the workload that it calls. Those that call nothing here count together: each is
-/// told so, and may stay.
+/// Takes a permit of the called workload's share. Connections that call nothing on this node have a common share: they
+/// are told so, and may stay open.
 ///
 /// # Errors
-/// When the workload has its share, or they have, or nothing is known of the mesh.
+/// When that share is used up, or there is no configuration yet.
 fn share_permit(worker: &Worker, inbound: &Inbound) -> Result<SharePermit, ()> {
     let snapshot = worker.snapshot();
     let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
@@ -302,34 +300,34 @@ fn say_refused(worker: &Worker, peer: SocketAddr, failed: &GreetingError) {
                 let most = worker.settings.bounds.handshakes;
                 tracing::warn!(
                     most,
-                    "other nodes are turned away: as many connections as may be \
-                    have not proven who they are (proxy.bounds.handshakes)"
+                    "connections from other nodes are closed: the limit of \
+                    unfinished handshakes is reached (proxy.bounds.handshakes)"
                 );
             }
-            &"too many others have not proven who they are"
+            &"too many handshakes are unfinished"
         }
         GreetingError::Late => &"it took too long",
-        GreetingError::Gone => &"it left",
+        GreetingError::Gone => &"it closed the connection",
     };
     worker.stats.handshakes_failed.inc();
-    tracing::debug!(%peer, "a connection from another node came to nothing: {why}");
+    tracing::debug!(%peer, "a connection from another node failed: {why}");
 }
 
 impl Inbound {
-    /// The answer to a connection that carries bytes, put where it is sent from next.
+    /// Puts the answer to an opaque connection into the outbox. Connections for requests get no answer.
     pub(crate) fn answer(&self, worker: &Worker, client: &mut Side, status: Status) {
         if self.kind == Kind::Bytes {
             let said = client
                 .outbox
                 .extend_from_slice(&worker.pool, &[status.byte()]);
-            // Without a block for it the connection is closed without a word.
+            // Without a buffer block, the connection is reset without an answer.
             if said.is_err() {
                 client.reset_on_close(true);
             }
         }
     }
 
-    /// Says why there is no going on, as far as the socket takes it, and that nothing follows.
+    /// Sends the reason of a refusal as far as the socket accepts it without waiting, then half-closes.
     pub(crate) fn turn_away(&self, worker: &Worker, client: &mut Side, reason: Reason) {
         self.answer(worker, client, reason.status());
         let cx = &mut Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! How connections come to a Worker from other threads: a bounded queue with one reader.
+//! The intake of a Worker: a bounded queue with one reader, by which connections come from other threads.
 //!
 //! ```text
 //!   Manager, other Workers                          the Worker
@@ -8,11 +8,11 @@
 //!                      close ─▶ what was left goes back to the thread that closed it
 //! ```
 //!
-//! It is locked when a connection arrives or moves, never for a request. A queue that is full or
-//! closed gives back what was put: the sender finds another place for it.
+//! The queue is locked when a connection arrives or moves, never for a request. A full or closed queue returns the
+//! item, and the sender looks for another Worker.
 //!
-//! The Manager takes no more out of a listener's queue than there is room for; until there is, clients wait where they
-//! are, in the kernel. What moves leaves room for that: what a Worker has already can stay there.
+//! The Manager accepts no more connections than the queues have room for; until then, clients wait in the kernel's
+//! backlog. Moved connections leave room for new ones, since they can stay on their Worker.
 
 mod sessions;
 
@@ -24,13 +24,13 @@ use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 pub(crate) use sessions::Sessions;
 
-/// Connections that may wait for a Worker.
+/// Limit of connections that wait for a Worker.
 pub(crate) const INTAKE_BOUND: usize = 256;
 
-/// Where a Worker's connections come in.
+/// The queue by which a Worker gets its connections.
 pub(crate) type Intake = Inlet<Arrival>;
 
-/// The queue, and the handle that each thread has of it.
+/// A bounded queue; each clone is a handle of the same queue.
 #[derive(Debug)]
 pub(crate) struct Inlet<T> {
     inner: Arc<Mutex<InletState<T>>>,
@@ -62,7 +62,7 @@ impl<T> Clone for Inlet<T> {
 }
 
 impl<T> Inlet<T> {
-    /// An open queue for at most `bound`.
+    /// An open queue for at most `bound` items.
     pub(crate) fn new(bound: usize) -> Self {
         Inlet {
             inner: Arc::new(Mutex::new(InletState {
@@ -74,18 +74,18 @@ impl<T> Inlet<T> {
         }
     }
 
-    /// Puts one in. The reader is not woken: that is for [`wake`](Self::wake), once for a batch.
+    /// Adds an item. The reader is not woken: call [`wake`](Self::wake) once for a batch.
     ///
     /// # Errors
-    /// Gives back what finds the queue full or closed.
+    /// Returns the item if the queue is full or closed.
     pub(crate) fn put(&self, item: T) -> Result<(), T> {
         self.put_beside(item, 0)
     }
 
-    /// The same, if so many more would find room.
+    /// Adds an item if `more` others would still find room after it.
     ///
     /// # Errors
-    /// Gives back what finds too little room, or the queue closed.
+    /// Returns the item if there is too little room, or the queue is closed.
     pub(crate) fn put_beside(&self, item: T, more: usize) -> Result<(), T> {
         let mut inner = self.lock();
         if inner.room() <= more {
@@ -95,12 +95,12 @@ impl<T> Inlet<T> {
         Ok(())
     }
 
-    /// How many it takes now.
+    /// Number of items for which the queue has room.
     pub(crate) fn room(&self) -> usize {
         self.lock().room()
     }
 
-    /// Wakes the reader if it waits.
+    /// Wakes the reader, if it waits.
     pub(crate) fn wake(&self) {
         let reader = self.lock().reader.take();
         if let Some(reader) = reader {
@@ -108,7 +108,7 @@ impl<T> Inlet<T> {
         }
     }
 
-    /// Takes everything, onto the end of `out`; waits while there is nothing.
+    /// Moves all items to the end of `out`; waits while the queue is empty.
     pub(crate) fn poll_take(&self, cx: &Context<'_>, out: &mut Vec<T>) -> Poll<()> {
         let mut inner = self.lock();
         if inner.queue.is_empty() {
@@ -119,14 +119,14 @@ impl<T> Inlet<T> {
         Poll::Ready(())
     }
 
-    /// Takes nothing more; returns what was not taken yet.
+    /// Closes the queue, and returns the items that are left.
     pub(crate) fn close(&self) -> Vec<T> {
         let mut inner = self.lock();
         inner.open = false;
         inner.queue.drain(..).collect()
     }
 
-    /// Takes again.
+    /// Opens the queue again.
     pub(crate) fn open(&self) {
         self.lock().open = true;
     }

@@ -1,4 +1,4 @@
-//! Connections that were steered here on their way to somewhere else: where were they going?
+//! Intercepted connections: determines the original destination.
 //!
 //! ```text
 //!   Outbound ── original destination ──┬─ a Service's address ────────▶ as from a listener of that port
@@ -9,8 +9,8 @@
 //!   Arriving ── own or original address ──▶ the pod's program there, for a caller that is not identified
 //! ```
 //!
-//! It is asked once, when a connection arrives, and costs two system calls and one door. What it comes to
-//! is a door like any other: nothing behind it knows of interception.
+//! This happens once, when a connection arrives, and costs two system calls and one door. The result is a door like any
+//! other: the code after it does not know about interception.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -28,11 +28,12 @@ use crate::side::Side;
 use crate::traffic::FlowEnds;
 use crate::worker::{Bound, Worker};
 
-/// The destination of what was refused before it was known.
+/// The destination in metrics and logs, if it was not found out.
 const UNKNOWN: &str = "unknown";
 
-/// Finds out where a connection that has just been accepted was going: the door that leads there, and where
-/// its client is to be said to be. `None`: it leads nowhere, which is counted, logged, and answered by a reset.
+/// Determines the original destination of a connection that was just accepted. Returns the door that leads there, and
+/// the client's address as it is to be shown. `None`: no valid destination, which is counted, logged, and answered by a
+/// reset.
 pub(crate) fn lead(
     worker: &Rc<Worker>,
     door: Arc<Door>,
@@ -72,8 +73,8 @@ pub(crate) fn lead(
     }
 }
 
-/// Says now and then how a port that no Service has could be one: programs that agree upon ports as they go, as those of
-/// FTP do, are only told by a reset.
+/// Logs now and then how a port that no Service declares could be reached: programs that negotiate ports, such as FTP,
+/// otherwise see only a reset.
 fn hint(worker: &Worker, door: &Door, reason: Reason, address: Option<SocketAddr>) {
     let (what, remedy) = match reason {
         Reason::PortElsewhere => (
@@ -95,11 +96,11 @@ fn hint(worker: &Worker, door: &Door, reason: Reason, address: Option<SocketAddr
     }
 }
 
-/// Why it leads nowhere, and where it was going if that is known.
+/// Why a connection has no valid destination, and its original destination if that is known.
 type Nowhere = (Reason, Option<SocketAddr>);
 
-/// Where a pod's program calls from. What it dials is steered to a listener on its loopback, so that the
-/// socket says no more than that, or an address that the program has given itself; others are to see the pod's.
+/// The address from which a pod's program calls. Its connections are redirected to a listener on its loopback, so the
+/// socket shows only a loopback address, or one that the program has bound itself; others must see the pod's address.
 fn seen(
     worker: &Worker,
     caller: &WorkloadName,
@@ -116,7 +117,7 @@ fn seen(
     own.map_or(peer, |own| SocketAddr::new(own, peer.port()))
 }
 
-/// What a program of a pod has dialled, and its address.
+/// The destination that a pod's program has dialled, and its address.
 fn outbound(
     worker: &Worker,
     door: &Door,
@@ -125,7 +126,7 @@ fn outbound(
 ) -> Result<(Entry, SocketAddr), Nowhere> {
     let address = original(worker, client).ok_or((Reason::DestinationUnknown, None))?;
     let nowhere = |reason| (reason, Some(address));
-    // A pod that dials the listener itself would be led back here for ever.
+    // A pod that dials the listener itself would cause an endless loop.
     if address.port() == door.port && own(client).is_none_or(|own| own == address) {
         return Err(nowhere(Reason::DestinationUnknown));
     }
@@ -169,7 +170,7 @@ fn outbound(
     Ok((Entry::Direct(direct), address))
 }
 
-/// What has arrived at a pod.
+/// The destination of a connection that has arrived at a pod.
 fn arriving(
     worker: &Worker,
     door: &Door,
@@ -177,8 +178,7 @@ fn arriving(
     client: &Side,
 ) -> Result<Entry, Nowhere> {
     let own = own(client);
-    // A socket lookup that was steered leaves the address alone; a packet that was redirected has the
-    // listener's port.
+    // Interception by socket lookup leaves the local address unchanged; a redirected packet has the listener's port.
     let address = match own.filter(|own| own.port() != door.port) {
         Some(own) => Some(own),
         None => original(worker, client).filter(|address| address.port() != door.port),
@@ -193,8 +193,8 @@ fn arriving(
     }))
 }
 
-/// What a workload of this node has at one of its addresses. Services have their endpoints at its first one, whichever
-/// it is called by.
+/// The target at one of the addresses of a workload of this node. Services have their endpoints at the workload's first
+/// address, by whichever of its addresses it is called.
 fn at_workload(
     bound: &Bound,
     workload: &WorkloadName,
@@ -219,7 +219,7 @@ fn at_workload(
     })
 }
 
-/// Where a connection was going before it was redirected.
+/// The original destination of a redirected connection.
 fn original(worker: &Worker, client: &Side) -> Option<SocketAddr> {
     let socket = client.socket()?;
     let asked = (worker.settings.original_destination.0)(socket.as_fd());
@@ -230,7 +230,7 @@ fn original(worker: &Worker, client: &Side) -> Option<SocketAddr> {
     Some(address).filter(|address| is_one && address.port() > 0)
 }
 
-/// The address by which a client has connected here. A listener may be one of both families.
+/// The socket's local address. A listener may serve both address families.
 fn own(client: &Side) -> Option<SocketAddr> {
     client.socket()?.local_addr().ok().map(canonical)
 }

@@ -1,7 +1,7 @@
-//! Sockets and chains: the few ways in which bytes move, each one system call at most.
+//! Moves bytes between sockets and chains, with at most one system call each time.
 //!
-//! Edge-triggered readiness costs nothing as long as a short read or write is taken as "no more
-//! for now": then the next try returns `Pending` without asking the kernel.
+//! Edge-triggered readiness is free as long as a short read or write counts as "no more for now": then the next try
+//! returns `Pending` without asking the kernel.
 
 mod about;
 mod error;
@@ -29,30 +29,31 @@ pub(crate) use secured::{Proof, Secured, count_in, count_received};
 pub(crate) use socket::{once, poll_send};
 pub(crate) use wire::{Carrier, Wire};
 
-/// One side of the proxy: what carries its bytes, what was read and not yet used, what was not yet written.
+/// One side of the proxy: its carrier, the bytes that were read and not yet used, and the bytes that are not written
+/// yet.
 #[derive(Debug)]
 pub(crate) struct SideOf<C> {
     pub(crate) carrier: C,
     pub(crate) inbox: Chain,
     pub(crate) outbox: Chain,
-    /// It speaks with one client's address, and is good for no other client.
+    /// Whether its source address is that of one client, so that no other client may use it.
     pub(crate) one_clients: bool,
 }
 
-/// A side with a connection of its own.
+/// A side with its own connection.
 pub(crate) type WireSide = SideOf<Wire>;
 
 impl WireSide {
-    /// A side whose bytes go through a session from now on.
+    /// A side whose bytes go through a TLS session.
     pub(crate) fn secured(stream: TcpStream, secured: Box<Secured>) -> Self {
         WireSide::of(Wire::Session(stream, secured))
     }
 
-    /// Reads once and hands out what was read, for which it takes no block: a task that does nothing but read
-    /// may as well take it at once. False means the end of the stream. Only for sessions.
+    /// Reads once and passes the bytes to `bytes`, without a buffer block: for a task that uses them at once. False
+    /// means the end of the stream. Only for sessions.
     ///
     /// # Errors
-    /// What the socket or the session says.
+    /// The error of the socket or the session.
     pub(crate) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -64,11 +65,11 @@ impl WireSide {
         }
     }
 
-    /// Sends bytes, at most [`MAX_PLAINTEXT`], of which the side keeps what the socket does not take. It must be
-    /// flushed. Only for sessions.
+    /// Sends at most [`MAX_PLAINTEXT`] bytes, and keeps what the socket does not accept. The side must have been
+    /// flushed before. Only for sessions.
     ///
     /// # Errors
-    /// What the socket or the session says.
+    /// The error of the socket or the session.
     pub(crate) fn put_all(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SideResult<()> {
         match &mut self.carrier {
             Wire::Session(socket, secured) => secured.put_all(socket, cx, bytes),
@@ -87,10 +88,10 @@ impl<C: Carrier> SideOf<C> {
         }
     }
 
-    /// Reads once, up to `want` bytes, onto the end of the inbox. 0 means the end of the stream.
+    /// Reads once, up to `want` bytes, to the end of the inbox. 0 means the end of the stream.
     ///
     /// # Errors
-    /// [`SideError::Memory`] when the pool is at its bound, else what the socket says.
+    /// [`SideError::Memory`] if the pool is at its limit, otherwise the socket's error.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -100,40 +101,39 @@ impl<C: Carrier> SideOf<C> {
         self.carrier.poll_fill(cx, &mut self.inbox, pool, want)
     }
 
-    /// Reads once and throws away what was read, for which it takes no block. 0 means the end of the
-    /// stream.
+    /// Reads once and discards the bytes, without a buffer block. 0 means the end of the stream.
     ///
     /// # Errors
-    /// What the socket says.
+    /// The socket's error.
     pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<usize>> {
         self.carrier.poll_discard(cx)
     }
 
-    /// Looks at what there is to read now, without a block and without taking it. Returns how much of
-    /// it stands in `bytes`; of what is encrypted, nothing.
+    /// Peeks at the bytes that can be read now, without a buffer block and without consuming them. Returns how many
+    /// bytes are in `bytes`; 0 for an encrypted side.
     pub(crate) fn peek(&self, bytes: &mut [u8]) -> usize {
         let Some(Wire::Socket(socket)) = self.carrier.wire() else {
             return 0;
         };
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        // The next read finds an error.
+        // An error is found by the next read.
         rustix::net::recv(socket, bytes, flags).map_or(0, |(n, _)| n)
     }
 
-    /// Makes closing the socket say that the stream was cut, or again that it ended.
+    /// Sets whether closing the socket resets the connection or ends it normally.
     pub(crate) fn reset_on_close(&self, cut: bool) {
         self.carrier.reset_on_close(cut);
     }
 
-    /// Waits until the other end says anything: bytes, the end of the stream or a reset. What it says may
-    /// be in the inbox then.
+    /// Waits until the other end sends anything: bytes, the end of the stream or a reset. The bytes may be in the inbox
+    /// then.
     pub(crate) fn poll_speaks(&mut self, cx: &mut Context<'_>, pool: &Pool) -> Poll<()> {
         if !self.inbox.is_empty() {
             return Poll::Ready(());
         }
         match self.carrier.wire() {
             Some(Wire::Socket(socket)) => socket.poll_read_ready(cx).map(drop),
-            // A session has things to say of its own.
+            // A session also has messages of its own, so it must be read.
             _ => self.poll_fill(cx, pool, pool.block_size()).map(drop),
         }
     }
@@ -150,8 +150,8 @@ impl<C: Carrier> SideOf<C> {
         carrier.poll_drain(cx)
     }
 
-    /// Writes at most `limit` bytes from the front of a chain, which the caller consumes. As long as it is
-    /// pending, the same bytes must be offered again. The outbox goes first: it must be empty.
+    /// Writes at most `limit` bytes from the front of a chain, which the caller consumes. While it is pending, the same
+    /// bytes must be offered again. The outbox must be empty, since its bytes go first.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -161,17 +161,17 @@ impl<C: Carrier> SideOf<C> {
         self.carrier.poll_write(cx, from, limit)
     }
 
-    /// Says that nothing more will be sent; the other end may still send. The outbox must be empty.
-    /// A side that is gone needs no telling: it is not an error.
+    /// Half-closes: nothing more will be sent, but the other end may still send. The outbox must be empty. A side that
+    /// is gone is not an error.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.carrier.poll_end(cx)
     }
 
-    /// Sends a message and then the first `body` bytes of `from` at once, as far as the socket takes
-    /// them; keeps what is left of the message in the outbox. Returns how many bytes of `from` went.
+    /// Sends a message and then the first `body` bytes of `from` at once, as far as the socket accepts them; keeps the
+    /// rest of the message in the outbox. Returns how many bytes of `from` were sent.
     ///
     /// # Errors
-    /// [`SideError::Memory`] when the rest finds no block, else what the socket says.
+    /// [`SideError::Memory`] if no buffer block is left for the rest, otherwise the socket's error.
     pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,19 +1,19 @@
 //! The data plane: listeners, workers, collaborators, routes, balancing and pools.
 //!
-//! The modules stand in the order in which a request meets them:
+//! The modules, in the order in which a request passes through them:
 //!
 //! | module | what happens there |
 //! |---|---|
-//! | [`listener`](Entry) | a connection is accepted; the socket says which workload calls, and what |
-//! | `worker` | a task becomes ready and gets its turn |
-//! | `collaborator` | the request is read, prepared, forwarded and answered |
-//! | `route` | which rule, which backend |
-//! | `balance` | which endpoint |
-//! | `authorize` | whether it may go there |
-//! | `connect`, `upstream` | over which connection |
+//! | [`listener`](Entry) | accepts a connection; its socket determines the calling workload and the called port |
+//! | `worker` | gives each task that is ready its turn |
+//! | `collaborator` | reads, prepares, forwards and answers the request |
+//! | `route` | finds the rule and the backend |
+//! | `balance` | chooses the endpoint |
+//! | `authorize` | decides whether the caller may call it |
+//! | `connect`, `upstream` | provide the connection to the endpoint |
 //!
-//! [`Proxy`] is the handle by which the rest of the process starts it, gives it listeners and
-//! configuration, and ends it. Nothing here knows where the configuration came from.
+//! The rest of the process uses [`Proxy`] to start the data plane, to pass it listeners and configuration, and to stop
+//! it. This crate does not know where the configuration comes from.
 
 mod authorize;
 mod balance;

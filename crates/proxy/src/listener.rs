@@ -1,5 +1,5 @@
-//! Listeners: sockets with a meaning. What a connection may be is decided by the socket that it
-//! came in on, never by an address it came from.
+//! Listeners: sockets with a meaning. The socket that accepted a connection determines what the connection may be,
+//! never the connection's source address.
 
 mod socket;
 
@@ -15,24 +15,23 @@ use crate::permits::PermitRefusal;
 
 pub(crate) use socket::{BATCH, Socket};
 
-/// How long to wait when the kernel has no descriptor or memory for another connection, in
-/// milliseconds.
+/// How long to wait when the kernel has no descriptor or memory for another connection, in milliseconds.
 pub(crate) const BACK_OFF_MS: Millis = 100;
 
-/// What is counted and said of clients that are turned away.
+/// Counts and logs clients that are refused.
 pub(crate) struct Refusing<'a> {
     pub(crate) refused: &'a Counter,
     pub(crate) over_share: &'a Counter,
-    /// Whether it was said that there are as many clients as may be.
+    /// Limits how often it is logged that the connection limit is reached.
     pub(crate) full: &'a mut Seldom<()>,
-    /// How many that is.
+    /// The connection limit.
     pub(crate) most: usize,
     pub(crate) now: Instant,
 }
 
 impl Refusing<'_> {
-    /// Turns a client away for which there is no permit: one that has its share by a reset, so that it knows at
-    /// once and nothing of it stays here.
+    /// Refuses a client for which there is no permit. A client whose source has used up its share is reset, so that it
+    /// knows at once and no state of it stays here.
     pub(crate) fn turn_away(
         self,
         door: &Door,
@@ -43,15 +42,14 @@ impl Refusing<'_> {
         match spent {
             PermitRefusal::Share | PermitRefusal::Address => {
                 self.over_share.inc();
-                // What cannot be reset is closed.
+                // If this fails, the connection is closed without a reset.
                 let _closed = set_socket_linger(client, Some(Duration::ZERO));
                 door.say_spent(peer, spent, self.now);
             }
             PermitRefusal::All if self.full.may_name((), self.now) => tracing::warn!(
                 most = self.most,
-                "clients are turned away: there are as many connections as may be; raise \
-                 proxy.bounds.connections, or the limit of open files (ulimit -n) if that is what bounds \
-                 them"
+                "clients are turned away: the connection limit is reached; raise proxy.bounds.connections, or the \
+                 limit of open files (ulimit -n) if that is what lowers it"
             ),
             PermitRefusal::All => {}
         }

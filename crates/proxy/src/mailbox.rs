@@ -1,16 +1,15 @@
-//! How other threads speak to a thread of the data plane: orders in a queue that one task reads.
+//! Orders from other threads to a thread of the data plane: a queue that one task reads.
 //!
-//! Orders come from the configuration, from the operator and from the Manager, never from traffic, and
-//! each kind replaces or is bounded by what the configuration holds: the queue needs no bound of its
-//! own.
+//! Orders come from the configuration, from the operator and from the Manager, never from traffic. Each kind replaces
+//! earlier ones or is limited by the size of the configuration, so the queue needs no limit of its own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// What stands in a mailbox.
+/// An order in a mailbox.
 pub(crate) trait MailboxItem {
-    /// Whether `before`, which has not been read, is not needed once this has come.
+    /// Whether `before`, which has not been read yet, is obsolete because of this one.
     fn replaces(&self, before: &Self) -> bool;
 }
 
@@ -46,7 +45,7 @@ impl<O> Default for Mailbox<O> {
 }
 
 impl<O: MailboxItem> Mailbox<O> {
-    /// Queues an order and wakes the reader.
+    /// Queues an order and wakes the reader. The order replaces the last one in the queue if that is obsolete.
     pub(crate) fn send(&self, order: O) {
         let mut inner = self.lock();
         if inner
@@ -64,7 +63,6 @@ impl<O: MailboxItem> Mailbox<O> {
         }
     }
 
-    /// The next order.
     pub(crate) fn poll_next(&self, cx: &Context<'_>) -> Poll<O> {
         let mut inner = self.lock();
         match inner.queue.pop_front() {
@@ -76,7 +74,7 @@ impl<O: MailboxItem> Mailbox<O> {
         }
     }
 
-    /// Whether both lead to the same reader.
+    /// Whether both have the same reader.
     pub(crate) fn is(&self, other: &Mailbox<O>) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }

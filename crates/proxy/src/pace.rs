@@ -1,14 +1,14 @@
-//! How fast handshakes go on.
+//! Limits the rate of handshakes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-/// Steps of handshakes between two looks at the sockets. One takes a few hundred microseconds, which
-/// everything else waits for.
+/// Handshake steps between two polls of the sockets. One step takes a few hundred microseconds, during which all other
+/// work waits.
 const STEPS: u32 = 2;
 
-/// Whose turn it is to take a step of a handshake. First come, first served.
+/// Decides which handshake takes its next step. First come, first served.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     left: Cell<u32>,
@@ -16,7 +16,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// A new turn begins. Returns whether a handshake has to wait for the next one.
+    /// Starts a new turn of the Worker. Returns whether a handshake has to wait for the next one.
     pub(crate) fn begin_turn(&self) -> bool {
         self.left.set(STEPS);
         let mut waiting = self.waiting.borrow_mut();

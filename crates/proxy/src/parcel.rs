@@ -1,4 +1,4 @@
-//! A connection outside of any Worker: everything of it that goes along when it moves.
+//! A connection that is on no Worker, with everything that moves with it.
 //!
 //! ```text
 //!   accepted ─▶ New ─────┐
@@ -10,8 +10,8 @@
 //!                                    (full or closed: back to the one it came from)
 //! ```
 //!
-//! Nothing in here belongs to a thread: no registration with a runtime, no block of a pool, no
-//! reference to a Worker's tables.
+//! It contains nothing that belongs to a thread: no registration with a runtime, no block of a pool, no reference to a
+//! Worker's tables.
 
 mod moving;
 
@@ -27,23 +27,22 @@ use crate::place::Place;
 
 pub(crate) use moving::{Half, Moving, Origin, Resuming};
 
-/// What comes to a Worker from another thread.
+/// A connection that comes to a Worker from another thread.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// A client's connection.
     Client(Parcel),
     /// An idle connection to an endpoint, for the pool.
     Upstream(PackedUpstream),
 }
 
-/// A client's connection, and its permit to be open.
+/// A client's connection, and its permit.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     pub(crate) contents: Contents,
     pub(crate) permit: Permit,
 }
 
-/// Everything of a client's connection.
+/// A client's connection and its state.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) door: Arc<Door>,
@@ -52,52 +51,52 @@ pub(crate) struct Contents {
     pub(crate) state: State,
 }
 
-/// How far it has come.
+/// The state of a client's connection.
 #[derive(Debug)]
 pub(crate) enum State {
     /// Nothing has been read from it.
     New,
-    /// The same, and an endpoint is connected.
+    /// Nothing has been read from it, and an endpoint is connected.
     Undecided(Box<PackedUndecided>),
-    /// HTTP/1, and idle: what it may send next is the beginning of a request.
+    /// HTTP/1, and idle: the next bytes start a request.
     Http {
-        /// Requests that it has had answered.
+        /// Number of requests that were answered on it.
         served: u64,
-        /// When its wait for the next one began.
+        /// When it became idle.
         since: Instant,
         /// A connection to the endpoint that answered last.
         upstream: Option<PackedUpstream>,
     },
-    /// Bytes both ways.
+    /// Opaque bytes in both directions.
     Opaque(Box<Moving>),
-    /// From another node, which goes on with a link that was cut.
+    /// From another node, to resume a link that was cut.
     Link(Box<Resuming>),
 }
 
-/// What goes along with a client's socket as long as neither side has spoken. The endpoint notices nothing.
+/// Moves with a client's socket while neither side has spoken. The endpoint notices nothing.
 #[derive(Debug)]
 pub(crate) struct PackedUndecided {
     /// When the client was accepted.
     pub(crate) began: Instant,
     /// When the wait for the first bytes began.
     pub(crate) since: Instant,
-    /// Endpoints that were tried.
+    /// Number of endpoints that were tried.
     pub(crate) attempts: u32,
     /// The connection to the last of them.
     pub(crate) upstream: PackedUpstream,
 }
 
-/// A connection to an endpoint that waits for a request.
+/// An idle connection to an endpoint.
 #[derive(Debug)]
 pub(crate) struct PackedUpstream {
     pub(crate) endpoint: Place,
     pub(crate) side: Packed,
-    /// The caller whose requests it has carried, as accounts of Workers are named.
+    /// The caller whose requests it has carried, by the name of the Workers' accounts.
     pub(crate) caller: Arc<str>,
 }
 
 impl Arrival {
-    /// The socket of a client for which nothing was begun yet.
+    /// The socket of a client for which no work was done yet.
     pub(crate) fn new_client(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Arrival::Client(Parcel { contents, .. }) => match contents.state {

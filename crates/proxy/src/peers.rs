@@ -1,7 +1,7 @@
-//! How a Worker stands with other nodes: what `heddle status` shows of them.
+//! The state of a Worker's connections with other nodes, as `heddle status` shows it.
 //!
-//! Nothing is counted for that. At a sweep, once a second at most, it is looked at what there is, where a request never
-//! comes by; between two looks only what failed is remembered.
+//! Requests update no counters for this. At a sweep, at most once a second, the existing connections are inspected;
+//! between two sweeps only failures are recorded.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -14,67 +14,68 @@ use heddle_telemetry::Seldom;
 use crate::clock::{Clock, Millis};
 use crate::failure::Reason;
 
-/// How often it is looked, in milliseconds.
+/// Minimum time between two inspections, in milliseconds.
 const LOOK_MS: Millis = 1_000;
-/// How long the endpoints of a node are passed over that takes no connections, in milliseconds. It is tried again more
-/// often than that.
+/// How long the endpoints of a node that accepts no connections are avoided, in milliseconds. The node is tried again
+/// at shorter intervals.
 const AWAY_MS: Millis = 3_000;
-/// Nodes of which it is remembered how they failed; the oldest is forgotten for one more.
+/// Limit of nodes whose last failure is remembered. At the limit the oldest failure is forgotten.
 const MAX_FAILURES: usize = 1_024;
 
-/// Another node, by what its connections show of it.
+/// Another node, identified by its connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peer {
-    /// One that is called here, where it takes connections.
+    /// A node that is called from here, by the address at which it accepts connections.
     At(SocketAddr),
-    /// One that calls from here.
+    /// A node that calls this node, by the source address of its connections.
     From(IpAddr),
 }
 
-/// What there is with another node.
+/// The connections with another node, and its last failure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// Links over which the other end is heard.
+    /// Links whose other end responds.
     pub links_up: usize,
-    /// Those that are being made.
+    /// Links that are being connected.
     pub links_connecting: usize,
-    /// Those that were cut, and may come back.
+    /// Links that were cut and may still reconnect.
     pub links_cut: usize,
-    /// Since when the one has been that was cut first.
+    /// When the first of the links that are cut now was cut.
     pub cut_since: Option<Instant>,
-    /// Requests and flows on links and connections of HTTP/2.
+    /// Requests and flows on links and HTTP/2 connections.
     pub streams: usize,
-    /// Connections that speak HTTP/2.
+    /// HTTP/2 connections with it.
     pub http2_connections: usize,
-    /// Connections to it that carry one request or flow at a time; only where all do.
+    /// HTTP/1.1 connections to it, which carry one request or flow at a time. Counted only if `between_nodes` is
+    /// HTTP/1.1.
     pub http1_connections: usize,
-    /// Why it could not be spoken to, or a link to it was lost, the last time.
+    /// Why the last call to it failed, or a link to it was lost.
     pub failure: Option<PeerFailure>,
 }
 
-/// Why another node could not be spoken to, and when.
+/// The failure of a call to another node, and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerFailure {
-    /// The code of the reason.
+    /// The code of the failure's [`Reason`].
     pub code: &'static str,
-    /// When it was.
+    /// The time of the failure.
     pub at: Instant,
 }
 
 impl PeerStatus {
-    /// Whether there is any connection, or was one that may come back.
+    /// Whether there is a connection, or was one that may reconnect.
     pub fn is_connected(&self) -> bool {
         let links = self.links_up + self.links_connecting + self.links_cut;
         links + self.http2_connections + self.http1_connections > 0
     }
 
-    /// One link more that was cut, at this time.
+    /// Counts a link that was cut at this time.
     pub(crate) fn add_cut(&mut self, since: Instant) {
         self.links_cut += 1;
         self.cut_since = Some(self.cut_since.map_or(since, |first| first.min(since)));
     }
 
-    /// What there is with the same node elsewhere.
+    /// Adds what another Worker, or another part of this one, knows of the same node.
     pub(crate) fn add(&mut self, other: &PeerStatus) {
         self.links_up += other.links_up;
         self.links_connecting += other.links_connecting;
@@ -88,17 +89,17 @@ impl PeerStatus {
     }
 }
 
-/// What a Worker remembers for it.
+/// What a Worker remembers of other nodes between two inspections.
 #[derive(Debug)]
 pub(crate) struct Peers {
     failures: RefCell<HashMap<SocketAddr, (Reason, Millis), RandomState>>,
-    /// Nodes that take no connections, and until when their endpoints are passed over.
+    /// Nodes that accept no connections, and until when their endpoints are avoided.
     away: RefCell<Vec<(SocketAddr, Millis)>>,
-    /// When it is looked next at the earliest.
+    /// Earliest time of the next inspection.
     next_look: Cell<Millis>,
-    /// What is shown may be over by the next look, or something is not shown yet.
+    /// The shown state may be outdated by the next inspection, or a change is not shown yet.
     is_stale: Cell<bool>,
-    /// What was said of them in the log.
+    /// Limits how often each trouble of each node is logged.
     said: RefCell<Seldom<(SocketAddr, Trouble)>>,
 }
 
@@ -115,17 +116,17 @@ impl Default for Peers {
     }
 }
 
-/// What may be said of another node in the log.
+/// A trouble with another node that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// It takes no connection.
+    /// It accepts no connection.
     Unreachable,
-    /// It goes away in the middle of handshakes.
+    /// It closes connections in the middle of the handshake.
     Left,
 }
 
 impl Peers {
-    /// Another node could not be spoken to, or a link to it was lost.
+    /// Records that a call to another node failed, or that a link to it was lost.
     pub(crate) fn failed(&self, node: SocketAddr, reason: Reason, now: Millis) {
         let mut failures = self.failures.borrow_mut();
         if failures.len() >= MAX_FAILURES && !failures.contains_key(&node) {
@@ -138,37 +139,37 @@ impl Peers {
         self.is_stale.set(true);
     }
 
-    /// Whether a trouble with a node is to be said now: each is once a minute at most.
+    /// Whether a node's trouble is to be logged now: each at most once a minute.
     pub(crate) fn may_name(&self, node: SocketAddr, trouble: Trouble, now: Instant) -> bool {
         self.said.borrow_mut().may_name((node, trouble), now)
     }
 
-    /// A node takes no connections any more: what is for one of its endpoints goes elsewhere while there are others,
-    /// and waits for the node where there are none.
+    /// Records that a node accepts no connections. Requests for its endpoints go to other endpoints while there are
+    /// any; else they wait for the node.
     pub(crate) fn went_away(&self, node: SocketAddr, now: Millis) {
         let mut away = self.away.borrow_mut();
         away.retain(|&(other, until)| other != node && now < until);
         away.push((node, now.saturating_add(AWAY_MS)));
     }
 
-    /// It takes connections again.
+    /// Records that it accepts connections again.
     pub(crate) fn came_back(&self, node: SocketAddr) {
         self.away.borrow_mut().retain(|&(other, _)| other != node);
     }
 
-    /// For how long its endpoints are passed over, in milliseconds; 0 for a node that takes connections.
+    /// How much longer its endpoints are avoided, in milliseconds; 0 for a node that accepts connections.
     pub(crate) fn away_for(&self, node: SocketAddr, now: Millis) -> Millis {
         let away = self.away.borrow();
         let until = away.iter().find(|(other, _)| *other == node);
         until.map_or(0, |(_, until)| until.saturating_sub(now))
     }
 
-    /// Whether it has to be looked again even if nothing else happens.
+    /// Whether another inspection is needed even if nothing else happens.
     pub(crate) fn is_stale(&self) -> bool {
         self.is_stale.get()
     }
 
-    /// Whether it is time to look again. Counts as a look if so.
+    /// Whether it is time for the next inspection. If so, this call counts as one.
     pub(crate) fn is_time(&self, now: Millis) -> bool {
         let is_time = now >= self.next_look.get();
         if is_time {
@@ -177,7 +178,7 @@ impl Peers {
         is_time
     }
 
-    /// All is shown; it may be over by the next look if there is a connection.
+    /// Everything is shown now. If there is any connection, that may be outdated by the next inspection.
     pub(crate) fn shown(&self, is_any: bool) {
         self.is_stale.set(is_any);
     }

@@ -1,6 +1,6 @@
-//! How many client connections there may be, whichever thread accepts them and wherever they are: with a
-//! Worker, on the way from one to another, or waiting for one. And how many of them one source may hold, so
-//! that no source stops a node by the sheer number of its connections.
+//! Limits the number of client connections, whichever thread accepts them and wherever they are: with a Worker, on the
+//! way between two Workers, or waiting for one. Also limits how many of them one source may hold, so that no source can
+//! stop a node by the number of its connections.
 //!
 //! ```text
 //!   bound ┬─────────────────────┐
@@ -13,12 +13,12 @@
 //!       0 └─────────────────────┘
 //! ```
 //!
-//! A threshold that moves with what is free needs no count of the sources (Choudhury and Hahne, "Dynamic
-//! Queue Length Thresholds for Shared-Memory Packet Switches", 1998, with α = 1). Packets leave a switch by
-//! themselves, connections do not: that is what the last eighth is for.
+//! A threshold that moves with the free number needs no count of the sources (Choudhury and Hahne, "Dynamic Queue
+//! Length Thresholds for Shared-Memory Packet Switches", 1998, with α = 1). Packets leave a switch by themselves, but
+//! connections do not: that is why the last eighth is reserved.
 //!
-//! A source is what the listener says: a workload. Where the listener serves any client, all that is known of a
-//! client is its address, and each address is a source there ([`Sources`]).
+//! The listener determines the source: a workload. If the listener serves any client, only the client's address is
+//! known, and each address is a source there ([`Sources`]).
 
 mod sources;
 
@@ -33,17 +33,17 @@ use sources::AddressPlace;
 
 pub(crate) use sources::Sources;
 
-/// One part in so many of a bound is kept for sources that hold few.
+/// One part in this many of the limit is reserved for sources that hold few connections.
 const KEPT: usize = 8;
-/// Few is one part in so many of a bound …
+/// Few connections are one part in this many of the limit …
 const FEW: usize = 64;
-/// … and so many at most.
+/// … and at most this many.
 const MOST_FEW: usize = 32;
-/// How long nothing more is said of a source that has its share, in seconds.
+/// Minimum time between two log messages about one source that has its share, in seconds.
 const SAY_EVERY_S: u64 = 10;
 
-/// Whether a source that holds so many of a bound may take one more while so many are free. `fixed` takes the
-/// place of what moves with that.
+/// Whether a source that holds `held` of `bound` permits may take one more while `free` are free. `fixed` replaces the
+/// share that moves with `free`.
 pub(crate) fn may_take(bound: usize, free: usize, held: usize, fixed: Option<usize>) -> bool {
     match fixed {
         _ if free == 0 => false,
@@ -53,7 +53,7 @@ pub(crate) fn may_take(bound: usize, free: usize, held: usize, fixed: Option<usi
     }
 }
 
-/// What a source may hold of a bound while so many are free.
+/// How many of `bound` permits a source may hold while `free` are free.
 fn most(bound: usize, free: usize, fixed: Option<usize>) -> usize {
     fixed.unwrap_or_else(|| free.saturating_sub(bound / KEPT).max(few(bound)))
 }
@@ -62,8 +62,7 @@ fn few(bound: usize) -> usize {
     (bound / FEW).clamp(1, MOST_FEW)
 }
 
-/// What is left of a bound that all threads share. It is touched when a connection comes or goes, never
-/// for a request.
+/// The connection limit that all threads share. It is updated when a connection opens or closes, never for a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Permits {
     all: Arc<All>,
@@ -72,12 +71,12 @@ pub(crate) struct Permits {
 #[derive(Debug)]
 struct All {
     bound: usize,
-    /// What a source may hold, if that does not move.
+    /// Fixed limit for each source, in place of the moving share.
     fixed: Option<usize>,
-    /// The same of an address.
+    /// Fixed limit for each client address.
     fixed_address: Option<usize>,
     left: AtomicUsize,
-    /// The shares of callers, as long as there are listeners or connections of theirs: a caller may have a listener
+    /// The shares of calling workloads, kept while they have listeners or connections: a caller may have one listener
     /// for each Service.
     callers: Mutex<HashMap<WorkloadName, Weak<Share>, RandomState>>,
 }
@@ -85,22 +84,22 @@ struct All {
 /// Whose connections are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ShareOwner {
-    /// Any source: only the bound of all holds.
+    /// Any source: only the limit of all connections applies.
     Any,
-    /// What the programs of a workload dial.
+    /// Connections that the programs of a workload open.
     Caller(WorkloadName),
-    /// What comes to a pod from outside of the mesh.
+    /// Connections to a pod from outside of the mesh.
     Strangers(WorkloadName),
-    /// What comes to a workload from other nodes.
+    /// Connections to a workload from other nodes.
     Nodes(WorkloadName),
-    /// What comes from other nodes and calls nothing that is here.
+    /// Connections from other nodes that call nothing on this node.
     Astray,
-    /// What other nodes call by and many streams share: links, and connections of HTTP/2. All of them together, so
-    /// that they leave as many connections to all others.
+    /// Connections of calling nodes that many streams share: links, and HTTP/2 connections. All of them together form
+    /// one source, so that as many connections are left for all others.
     Links,
 }
 
-/// What one source holds.
+/// The connections that one source holds.
 #[derive(Debug)]
 pub(crate) struct Share {
     all: Arc<All>,
@@ -109,50 +108,51 @@ pub(crate) struct Share {
     refusals: Refusals,
 }
 
-/// What is said of connections that were refused.
+/// Counts refused connections, and limits how often they are logged.
 #[derive(Debug)]
 struct Refusals {
-    /// Since when it is counted how often nothing was said.
+    /// Start of the intervals of [`SAY_EVERY_S`]; `said` is the number of the last one with a log message.
     since: Instant,
     said: AtomicU64,
     count: AtomicU64,
 }
 
-/// The right of one connection to be open, given back when it is dropped.
+/// The permission of one connection to be open, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Permit {
     share: Arc<Share>,
-    /// Its place among those of its address, where addresses are told apart.
+    /// Its entry for the client address, at a listener that tells addresses apart.
     place: Option<AddressPlace>,
 }
 
-/// The same of one that has a permit, towards a source that was not known when it got that.
+/// Counts a connection, which has a permit, to a second source that was not known when it got the permit. Returned on
+/// drop.
 #[derive(Debug)]
 pub(crate) struct SharePermit {
     share: Arc<Share>,
 }
 
-/// The shares of what other nodes call here.
+/// The shares of the workloads that other nodes call on this node.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CalledShares {
     pub(crate) workloads: HashMap<WorkloadName, Arc<Share>, RandomState>,
-    /// That of everything else together; `None` before there is a mesh.
+    /// The share of all calls to anything else; `None` before there is a mesh.
     pub(crate) astray: Option<Arc<Share>>,
 }
 
-/// Why there is no permit.
+/// Why a permit is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PermitRefusal {
-    /// All are taken.
+    /// The connection limit is reached.
     All,
-    /// The source has its share.
+    /// The source has used up its share.
     Share,
-    /// The client's address has its share of what comes in there.
+    /// The client's address has used up its share of this listener's connections.
     Address,
 }
 
 impl Permits {
-    /// As many as `bound`, of which a source holds its share, or at most `fixed`; an address its share, or at most
+    /// `bound` permits. A source gets its share of them, or at most `fixed`; an address its share, or at most
     /// `fixed_address`.
     pub(crate) fn new(bound: usize, fixed: Option<usize>, fixed_address: Option<usize>) -> Self {
         Permits {
@@ -166,7 +166,7 @@ impl Permits {
         }
     }
 
-    /// The share of a source that holds nothing yet.
+    /// A new share, of a source that holds nothing yet.
     pub(crate) fn share(&self, owner: ShareOwner) -> Arc<Share> {
         Arc::new(Share {
             all: Arc::clone(&self.all),
@@ -176,7 +176,7 @@ impl Permits {
         })
     }
 
-    /// The share of what a workload dials, by whichever listener.
+    /// The share of the connections that a workload opens, through all of its listeners.
     pub(crate) fn caller(&self, workload: &WorkloadName) -> Arc<Share> {
         let callers = self.all.callers.lock();
         let mut callers = callers.unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +189,7 @@ impl Permits {
         share
     }
 
-    /// Those of addresses that hold nothing yet, which together are this source.
+    /// Shares for the client addresses of one listener, which together form the source `together`.
     pub(crate) fn sources(&self, together: ShareOwner) -> Arc<Sources> {
         Sources::new(self.share(together), self.all.fixed_address)
     }
@@ -204,7 +204,7 @@ impl Refusals {
         }
     }
 
-    /// Counts one more. Returns how many there were, unless something was said a moment ago.
+    /// Counts one more refusal. Returns how many there were, or `None` if that was logged a moment ago.
     fn one_more(&self, now: Instant) -> Option<u64> {
         let count = 1 + self.count.fetch_add(1, Ordering::Relaxed);
         let time = 1 + now.saturating_duration_since(self.since).as_secs() / SAY_EVERY_S;
@@ -213,10 +213,10 @@ impl Refusals {
 }
 
 impl Share {
-    /// A permit.
+    /// Takes a permit.
     ///
     /// # Errors
-    /// When all are taken, or the source has its share.
+    /// When the connection limit is reached, or the source has used up its share.
     pub(crate) fn take(self: &Arc<Self>) -> Result<Permit, PermitRefusal> {
         let held = self.held.fetch_add(1, Ordering::Relaxed);
         let taken = self
@@ -240,10 +240,10 @@ impl Share {
         }
     }
 
-    /// Counts a connection that has a permit to this source as well. `None`: it has its share.
+    /// Counts a connection that has a permit to this source as well. `None`: the source has used up its share.
     pub(crate) fn share_permit(self: &Arc<Self>) -> Option<SharePermit> {
         let held = self.held.fetch_add(1, Ordering::Relaxed);
-        // What the connection has already is free to it.
+        // The connection's own permit counts as free for it.
         let left = self.all.left.load(Ordering::Relaxed).saturating_add(1);
         if self.allows(left, held) {
             let share = Arc::clone(self);
@@ -257,13 +257,13 @@ impl Share {
         let All { bound, fixed, .. } = *self.all;
         match self.owner {
             ShareOwner::Any => true,
-            // They are those of all nodes, not of one pod.
+            // Links belong to all nodes and not to one pod, so the limit for each pod does not apply.
             ShareOwner::Links => may_take(bound, left, held, None),
             _ => may_take(bound, left, held, fixed),
         }
     }
 
-    /// How many it may hold by now, and how many of these it does not.
+    /// The limit of this source at the moment, and how many permits of that limit it does not hold.
     fn room(&self) -> (usize, usize) {
         let All { bound, fixed, .. } = *self.all;
         let left = self.all.left.load(Ordering::Relaxed);
@@ -275,7 +275,8 @@ impl Share {
         (most, most.saturating_sub(held))
     }
 
-    /// Says that a connection was refused since the source has its share, unless that was said a moment ago.
+    /// Logs that a connection was refused because the source has used up its share, unless that was logged a moment
+    /// ago.
     pub(crate) fn say_spent(&self, now: Instant) {
         let Some(refused) = self.refusals.one_more(now) else {
             return;
@@ -283,7 +284,7 @@ impl Share {
         let held = self.held.load(Ordering::Relaxed);
         let of = self.all.bound;
         let (workload, whose) = match &self.owner {
-            // Of links it is said whose is refused.
+            // The refusal of a link is logged with its caller, elsewhere.
             ShareOwner::Any | ShareOwner::Links => return,
             ShareOwner::Caller(workload) => (workload, "connections that a workload opens"),
             ShareOwner::Strangers(workload) => {
@@ -295,8 +296,9 @@ impl Share {
                     held,
                     refused,
                     of,
-                    "connections from other nodes that call nothing here are refused: together they hold a \
-                     share of the node's; look which node opens so many, and whether it knows the mesh of today"
+                    "connections from other nodes that call nothing here are refused: together they have \
+                     used up their share of the node's; find out which node opens so many, and whether it has the \
+                     newest mesh"
                 );
                 return;
             }
@@ -306,7 +308,7 @@ impl Share {
             held,
             refused,
             of,
-            "{whose} are refused: it holds its share of the node's; look what opens so many, or raise \
+            "{whose} are refused: it has used up its share of the node's; find out what opens so many, or raise \
              proxy.bounds.connections (and ulimit -n), or set proxy.bounds.connections_per_pod"
         );
     }

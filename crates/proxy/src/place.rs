@@ -1,4 +1,4 @@
-//! Where endpoints are, and how they are reached.
+//! The addresses of endpoints, and how each is reached.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use heddle_intercept::PodId;
 use heddle_model::{ServiceAccountName, ServiceName, WorkloadName};
 
-/// Where an endpoint is.
+/// The address of an endpoint, and how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) address: SocketAddr,
@@ -17,31 +17,32 @@ pub(crate) struct Place {
 /// How an endpoint is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Way {
-    /// It is dialled from where the proxy is.
+    /// The proxy dials it directly.
     Here,
-    /// It is in a pod of this node, and dialled from within: nothing that leaves the pod is steered back.
+    /// It is in a pod of this node, and is dialled from inside that pod: nothing leaves the pod, so the connection is
+    /// not intercepted again.
     Inside(PodId),
-    /// The mesh does not know it. It is dialled from within the pod that calls it, which is the only one that
-    /// is known to be allowed to.
+    /// The mesh does not know it. It is dialled from inside the calling pod, the only one that is known to be allowed
+    /// to reach it.
     Outside(PodId),
     /// Through the proxy of another node.
     Through(Arc<Via>),
 }
 
-/// Another node, and what is said to it.
+/// Another node, and what the proxy requests from it.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Via {
-    /// Where its proxy takes connections.
+    /// The address at which its proxy accepts connections.
     pub(crate) node: SocketAddr,
     /// The service account that the endpoint must prove.
     pub(crate) account: ServiceAccountName,
-    /// For which Service's port it is called.
+    /// The Service's port on whose behalf it is called.
     pub(crate) service: ServiceName,
     pub(crate) port: u16,
 }
 
 impl Place {
-    /// An endpoint that is dialled itself.
+    /// An endpoint that the proxy dials directly.
     pub(crate) fn here(address: SocketAddr) -> Self {
         let way = Way::Here;
         Place { address, way }
@@ -55,7 +56,7 @@ impl Place {
         }
     }
 
-    /// The pod from within which it is dialled.
+    /// The pod from inside which it is dialled.
     pub(crate) fn pod(&self) -> Option<PodId> {
         match self.way {
             Way::Inside(pod) | Way::Outside(pod) => Some(pod),
@@ -79,7 +80,7 @@ impl Pods {
         self.0.get(workload).copied()
     }
 
-    /// Whether any workload has that pod.
+    /// Whether a workload has that pod.
     pub(crate) fn has(&self, pod: PodId) -> bool {
         self.0.values().any(|&known| known == pod)
     }

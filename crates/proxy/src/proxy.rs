@@ -25,21 +25,21 @@ use crate::{Entry, Settings};
 #[cfg(test)]
 mod tests;
 
-/// Nodes that are named when they cannot be reached; of more the number is.
+/// The most unreachable nodes that one log message names; it always gives their number.
 const NAMED_NODES: usize = 10;
 
-/// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets them finish.
+/// A running data plane. Dropping it cuts every connection; [`Proxy::drain`] lets requests finish.
 pub struct Proxy {
     manager: ManagerHandle,
     permits: Permits,
-    /// Shares of the workloads of the newest mesh.
+    /// Connection shares of the called workloads of the newest mesh.
     called: Mutex<CalledShares>,
-    /// What endpoints take and which requests wait for them, from one mesh to the next.
+    /// Request limits of endpoints, and the requests that wait for them; kept from one mesh to the next.
     rooms: Mutex<Keeper>,
     workers_limit: usize,
     /// Nodes of the newest mesh that cannot be reached.
     unreached: Mutex<BTreeSet<NodeName>>,
-    /// Dropped last, and with it the Manager and its Workers.
+    /// Dropped last: ends the Manager and its Workers.
     _guard: ManagerGuard,
 }
 
@@ -54,60 +54,60 @@ impl Drop for ManagerGuard {
     }
 }
 
-/// How the data plane is doing.
+/// A snapshot of the Workers' state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProxyStatus {
-    /// Each Worker.
+    /// The Workers that run now, retiring ones included.
     pub workers: Vec<WorkerStatus>,
-    /// How many there may be.
+    /// The limit of the number of Workers.
     pub workers_limit: usize,
 }
 
-/// Looks at a data plane, also while it drains.
+/// Reads the state of a data plane, also while it drains.
 #[derive(Clone)]
 pub struct Observer {
     roster: Arc<Mutex<Vec<View>>>,
     workers_limit: usize,
 }
 
-/// How a Worker is doing.
+/// A snapshot of one Worker's state.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WorkerStatus {
-    /// Which one, from 0.
+    /// The Worker's number, from 0.
     pub id: usize,
-    /// Whether it hands over what it has, to end.
+    /// Whether it hands its connections to other Workers, in order to end.
     pub retiring: bool,
-    /// The part of the time in which it has work, from 0 to 1, as of the last second or so.
+    /// Busy ratio, from 0 to 1, over the last second or so.
     pub busy: f64,
-    /// Generation of the configuration that it serves.
+    /// Generation of the configuration that it uses.
     pub config_generation: i64,
-    /// Client connections open now.
+    /// Client connections that are open now.
     pub connections_active: i64,
     /// Connections that it has handed over to other Workers.
     pub connections_moved: u64,
-    /// Requests under way.
+    /// Requests in progress.
     pub requests_active: i64,
-    /// Connections to endpoints, idle ones included.
+    /// Connections to endpoints, including idle ones.
     pub upstream_connections_active: i64,
     /// Time spent working since it started, in milliseconds.
     pub busy_ms: u64,
-    /// How that time was spent: milliseconds by caller, as of the last second or so.
+    /// Working time by caller, in milliseconds, as of the last second or so.
     pub busy_by_source_ms: BTreeMap<String, u64>,
 }
 
-/// How a drain ended.
+/// The result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were still busy when time ran out, and were cut.
+    /// Connections that were still busy at the deadline and were cut.
     pub cut: usize,
 }
 
 impl Proxy {
-    /// Starts the Manager and its Workers. They serve no client until there is a listener, and answer 503
-    /// until there is a configuration.
+    /// Starts the Manager and its Workers. They accept no client until there is a listener, and answer 503 until there
+    /// is a configuration.
     ///
     /// # Errors
-    /// When a thread or a runtime cannot be made.
+    /// When a thread or a runtime cannot be created.
     pub fn start(
         settings: Settings,
         registry: Arc<Registry>,
@@ -133,7 +133,7 @@ impl Proxy {
         })
     }
 
-    /// Serves every request that begins from now on by this configuration. Connections stay.
+    /// Applies this configuration to every request that starts from now on. Connections stay open.
     pub fn apply(&self, mesh: &Mesh) {
         self.say_unreached(mesh);
         let mut snapshot = Snapshot::new(mesh);
@@ -144,25 +144,24 @@ impl Proxy {
         self.order(Order::Apply(Arc::new(snapshot)));
     }
 
-    /// Calls workloads of other nodes, and is called by them, as these from now on. Connections whose peer
-    /// is not to be believed any more are closed, and so are those that were made with a certificate that
-    /// has expired.
+    /// Uses these identities from now on, towards other nodes and for calls from them. Connections are closed if their
+    /// peer is no longer trusted, or if the certificate that they were made with has expired.
     pub fn identify(&self, identities: Arc<Identities>) {
         self.order(Order::Identify(identities));
     }
 
-    /// Reaches these workloads of this node from within their pods from now on, and what the mesh does not
-    /// know from within the pod that calls it. Connections that carry something stay as they are.
+    /// From now on these workloads of this node are dialled from inside their pods, and destinations outside of the
+    /// mesh from inside the calling pod. Busy connections stay as they are.
     pub fn pods(&self, pods: Arc<BTreeMap<WorkloadName, PodId>>) {
         self.order(Order::Pods(Arc::new(Pods(pods))));
     }
 
-    /// Asks for sockets within pods here from now on. Without it nothing in a pod is reached.
+    /// Sets the holder's client for sockets inside pods. Without it nothing is dialled inside a pod.
     pub fn sockets(&self, sockets: Sockets) {
         self.order(Order::Sockets(sockets));
     }
 
-    /// Accepts connections from a bound socket. An `id` that is in use replaces its listener.
+    /// Accepts connections from a bound socket. If `id` is in use, the new listener replaces the old one.
     pub fn listen(&self, id: u64, socket: TcpListener, entry: Entry) {
         let pod = None;
         self.order(Order::Listen {
@@ -173,8 +172,9 @@ impl Proxy {
         });
     }
 
-    /// The same from a listener within a pod. What arrives there is delivered there, and what its programs
-    /// dial outside of the mesh is dialled from there, also when the workload's pod is another one by now.
+    /// Like [`Proxy::listen`], for a listener inside a pod. Connections that arrive there are delivered to that pod,
+    /// and connections of its programs to destinations outside of the mesh are dialled from it, even if the workload
+    /// has another pod by then.
     pub fn listen_in(&self, pod: PodId, id: u64, socket: TcpListener, entry: Entry) {
         let pod = Some(pod);
         self.order(Order::Listen {
@@ -185,14 +185,14 @@ impl Proxy {
         });
     }
 
-    /// Closes a listener; connections that it accepted go on.
+    /// Closes a listener. Connections that it has accepted continue.
     pub fn unlisten(&self, id: u64) {
         self.order(Order::Unlisten { id });
     }
 
-    /// Closes a listener when `grace` is over and no client waits in its queue any more: none that the kernel
-    /// has accepted until then is reset. What is returned resolves when it is closed here; it need not be
-    /// awaited for that to happen. A copy of the socket elsewhere is open still, and queues.
+    /// Closes a listener once `grace` is over and no client waits in its backlog: no connection that the kernel accepts
+    /// until then is reset. The returned future resolves when the listener is closed here; closing does not depend on
+    /// polling it. A copy of the socket in another process stays open and keeps queueing clients.
     pub fn unlisten_drained(
         &self,
         id: u64,
@@ -206,13 +206,13 @@ impl Proxy {
         }
     }
 
-    /// Lets every Worker hand its connections to the next one, whatever their loads: for tests and
-    /// experiments that want connections to move.
+    /// Makes every Worker hand its connections to the next one, whatever their loads: for tests and experiments that
+    /// need connections to move.
     pub fn rotate(&self) {
         self.order(Order::Rotate);
     }
 
-    /// The shares of what is called of a mesh: of what there was before, the same.
+    /// The connection shares of the called workloads of `mesh`. A workload that has a share already keeps it.
     fn shares_of(&self, mesh: &Mesh) -> CalledShares {
         let mut called = self.called.lock().unwrap_or_else(PoisonError::into_inner);
         let CalledShares {
@@ -236,7 +236,7 @@ impl Proxy {
         shares
     }
 
-    /// Says which nodes cannot be reached, when that changes.
+    /// Logs which nodes cannot be reached, whenever that set changes.
     fn say_unreached(&self, mesh: &Mesh) {
         let now: BTreeSet<NodeName> = mesh.unreached_nodes().into_iter().cloned().collect();
         let mut said = self
@@ -247,8 +247,8 @@ impl Proxy {
             let names: Vec<&str> = now.iter().take(NAMED_NODES).map(NodeName::as_str).collect();
             tracing::warn!(
                 nodes = now.len(),
-                "nodes whose endpoints cannot be reached, since they have not joined, or are away for \
-                 long: {}",
+                "endpoints of these nodes cannot be reached, because the nodes have not joined, or have been away \
+                 for long: {}",
                 names.join(", ")
             );
         }
@@ -259,18 +259,18 @@ impl Proxy {
         self.manager.orders.send(order);
     }
 
-    /// Whether the Manager is there to accept connections and to obey. When it is not, which only a fault
-    /// of ours explains, nothing but a new process helps.
+    /// Whether the Manager's thread still runs, so that connections are accepted and orders carried out. It ends early
+    /// only through a bug of Heddle; then only a restart of the process helps.
     pub fn is_running(&self) -> bool {
         !self.manager.thread.is_finished()
     }
 
-    /// What the Workers are doing now.
+    /// The state of the Workers now.
     pub fn status(&self) -> ProxyStatus {
         self.observer().status()
     }
 
-    /// A handle that can tell that when the proxy has begun to drain, too.
+    /// Returns a handle that reports the same, also once the proxy drains.
     pub fn observer(&self) -> Observer {
         Observer {
             roster: Arc::clone(&self.manager.roster),
@@ -278,15 +278,15 @@ impl Proxy {
         }
     }
 
-    /// Accepts nothing more, lets every connection finish its request, and ends. What is not
-    /// finished after `grace` is cut.
+    /// Accepts nothing more, lets every connection finish its request, and ends. Connections that are not finished
+    /// after `grace` are cut.
     pub async fn drain(self, grace: Duration) -> Drained {
         self.order(Order::Drain {
             until: Instant::now() + grace,
         });
-        // An error means that the Manager is gone already.
+        // An error means that the Manager has ended already.
         let cut = self.manager.ended.await.unwrap_or(0);
-        // It has told us that it ended: this does not wait.
+        // The Manager has reported its end, so this does not block.
         if self.manager.thread.join().is_err() {
             tracing::error!("the manager panicked");
         }
@@ -295,11 +295,11 @@ impl Proxy {
 }
 
 impl Observer {
-    /// What the Workers are doing now; none when they have ended.
+    /// The state of the Workers now; empty once they have ended.
     pub fn status(&self) -> ProxyStatus {
         let roster = self.roster.lock();
         let roster = roster.unwrap_or_else(PoisonError::into_inner).clone();
-        // One that has just come has no configuration for a moment, and no connection either.
+        // A Worker that has just started has no configuration for a moment, and no connection either.
         let configured = |view: &View| view.stats.config_generation.get() > 0;
         let any = roster.iter().any(configured);
         let workers = roster.iter().filter(|view| !any || configured(view));
@@ -309,7 +309,7 @@ impl Observer {
         }
     }
 
-    /// How this node stands with others, as of the last second or so.
+    /// The state of connections with other nodes, as of the last second or so.
     pub fn peers(&self) -> BTreeMap<Peer, PeerStatus> {
         let roster = self.roster.lock();
         let roster = roster.unwrap_or_else(PoisonError::into_inner).clone();
@@ -347,7 +347,7 @@ impl WorkerStatus {
     }
 }
 
-/// A seed for choosing endpoints. It need not be secret, only different in each process.
+/// A seed for the choice of endpoints. It need not be secret, only different in each process.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new()

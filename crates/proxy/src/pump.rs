@@ -1,13 +1,13 @@
-//! Moving a body from one side to the other, as it is, in constant memory.
+//! Moves a body from one side to the other, unchanged, in constant memory.
 //!
-//! A pump reads only when everything it has read before is written: a slow reader stops the
-//! sender through the kernel's own windows, and one direction of one message never holds more
-//! than its window. The window begins at one block and doubles while reads fill it, first into a
-//! wide block, so that short bodies stay cheap and long ones take few system calls.
+//! A pump reads only when everything that it has read before is written: a slow receiver stops the sender through the
+//! kernel's own flow control, and one direction of one message never holds more than its window. The window starts at
+//! one block and doubles while reads fill it, first into a wide block, so that short bodies stay cheap and long ones
+//! take few system calls.
 //!
-//! What is plain goes from the source's inbox as it is. A chunk's size that is not plain, and what comes after
-//! the last chunk, is written anew into the sink's outbox, and so is what stands between two such lines. Where the
-//! two sides frame bodies in different ways, [`reframe`] says what becomes of them.
+//! Plain bytes go from the source's inbox unchanged. A chunk size that is not plain, and the lines after the last
+//! chunk, are rewritten into the sink's outbox, together with the bytes between two such lines. If the two sides frame
+//! bodies differently, [`reframe`] converts the framing.
 
 mod reframe;
 
@@ -21,46 +21,47 @@ use crate::io::SideError;
 use crate::side::Side;
 use reframe::{Reframe, put_size};
 
-/// Bytes moved before other work gets its turn.
+/// Bytes moved before other tasks get their turn.
 const TURN_BYTES: u64 = 512 * 1024;
 
-/// One direction of one message.
+/// Moves one direction of one message.
 #[derive(Debug)]
 pub(crate) struct Pump {
     tracker: BodyTracker,
     /// Bytes at the front of the source's inbox that belong to the body.
     approved: usize,
-    /// Bytes that stand there behind them and do not pass as they are. Every connection has two pumps: it is small.
+    /// Bytes after those in the inbox that are not passed on unchanged. A `u32` keeps the pump small: every connection
+    /// has two.
     cut: u32,
-    /// Whether the tracker has a line to be written in their place.
+    /// Whether the tracker has a line to write in their place.
     cut_writes: bool,
     /// Bytes read at a time.
     window: usize,
     /// Bytes of the body seen so far, framing included.
     bytes: u64,
-    /// Ended by the end of the connection, or of the source's frames.
+    /// The body ends with the connection, or with the source's frames.
     until_close: bool,
     ended: bool,
     reframe: Reframe,
-    /// The sink is still to be told that the body is whole.
+    /// The sink has yet to be told that the body is complete.
     owes_end: bool,
-    /// What was approved is a chunk of ours, whose end is still to be written.
+    /// The approved bytes are the data of a chunk made here, whose end is still to be written.
     chunk_is_open: bool,
-    /// Trailers that are about the source's connection, as the head has said.
+    /// Trailers that concern only the source's connection, as the head says.
     nominated: Option<Box<Nominated>>,
 }
 
-/// Which trailers go on, by their names: those of which the function says so.
+/// Returns whether a trailer with this name is passed on.
 pub(crate) type Keeps<'a> = dyn Fn(&[u8]) -> bool + 'a;
 
-/// Why a pump stopped.
+/// Why a pump failed.
 #[derive(Debug)]
 pub(crate) enum PumpError {
     /// The source closed its connection, or failed, in the middle of the body.
     Source,
     /// The source's framing is malformed.
     Framing(Reject),
-    /// The other side takes no more.
+    /// The sink receives nothing more.
     Sink,
     /// No block was left to read into.
     Memory,
@@ -84,24 +85,23 @@ impl Pump {
         }
     }
 
-    /// Trailers with these names do not go on.
+    /// Sets the names of trailers that are not passed on.
     pub(crate) fn drops(&mut self, nominated: Option<Box<Nominated>>) {
         self.nominated = nominated;
     }
 
-    /// Whether the body's last byte has been read and written, as far as the pump knows; what is
-    /// in an outbox is flushed by [`Pump::poll`].
+    /// Whether the body's last byte has been read and written, as far as the pump knows; an outbox is flushed by
+    /// [`Pump::poll`].
     pub(crate) fn is_done(&self) -> bool {
         self.is_read() && self.approved == 0 && !self.owes_end
     }
 
-    /// Whether the source has no byte of the body left to give.
+    /// Whether the whole body was read from the source.
     pub(crate) fn is_read(&self) -> bool {
         self.tracker.is_done() || self.ended
     }
 
-    /// Whether there is something that `sink` has not taken yet: then the sink is waited for, and
-    /// the source otherwise.
+    /// Whether `sink` has not taken everything yet. If so the pump waits for the sink, otherwise for the source.
     pub(super) fn waits_for(&self, sink: &Side) -> bool {
         self.approved > 0 || !sink.outbox.is_empty()
     }
@@ -111,8 +111,8 @@ impl Pump {
         self.bytes
     }
 
-    /// Looks at what stands in the inbox after what was approved, and approves what belongs to
-    /// the body and passes as it is. Returns how many bytes may be sent from the front.
+    /// Parses the bytes in the inbox, and approves those that belong to the body and can be passed on unchanged.
+    /// Returns how many bytes may be sent from the front.
     pub(crate) fn approve(&mut self, inbox: &Chain) -> Result<usize, Reject> {
         debug_assert_eq!(self.approved, 0, "everything approved was written");
         for run in inbox.runs() {
@@ -134,22 +134,22 @@ impl Pump {
         Ok(self.approved)
     }
 
-    /// What stands in the inbox already belongs to a body without framing, all of it.
+    /// All bytes in the inbox already belong to a body without framing.
     pub(crate) fn take_over(&mut self, inbox: &Chain) {
         debug_assert!(self.until_close);
         self.approved = inbox.len();
         self.bytes += inbox.len() as u64;
     }
 
-    /// `sent` of the approved bytes went out by another way.
+    /// `sent` of the approved bytes were sent in another way.
     pub(crate) fn sent(&mut self, inbox: &mut Chain, sent: usize) {
         inbox.consume(sent);
         self.approved -= sent.min(self.approved);
     }
 
-    /// Moves what can be moved now. `progress` is set when a byte moved.
+    /// Moves bytes as far as possible now. Sets `progress` when a byte moved.
     ///
-    /// Ready when the body is through and the sink's outbox is flushed.
+    /// Ready when the body is complete and the sink's outbox is flushed.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -229,8 +229,8 @@ impl Pump {
         }
     }
 
-    /// Leaves out what does not pass, and writes what takes its place, up to the last such line that is there.
-    /// What stands before one is copied: there may be many of them, and a call for each would cost more.
+    /// Skips bytes that are not passed on, and writes their replacement, for all such lines that are in the inbox. The
+    /// bytes between them are copied: there may be many such lines, and a system call for each would cost more.
     #[cold]
     fn rewrite(
         &mut self,
@@ -260,7 +260,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Settles how much to read at a time, and into what.
+    /// Decides how many bytes to read at a time, and into which pool's blocks.
     fn size_up<'a>(&mut self, blocks: &Blocks<'a>) -> &'a Pool {
         let usual = blocks.usual.block_size();
         let max = blocks.max_window.max(usual);
@@ -273,7 +273,7 @@ impl Pump {
     }
 }
 
-/// Copies bytes behind those that wait to be written.
+/// Appends bytes to those that wait to be written.
 fn put(pool: &Pool, outbox: &mut Chain, bytes: &[u8]) -> Result<(), PumpError> {
     let put = outbox.extend_from_slice(pool, bytes);
     put.map_err(|_| PumpError::Memory)

@@ -1,4 +1,4 @@
-//! How much an endpoint takes at once, and which requests wait for it: shared by all Workers of the node.
+//! The request limits of endpoints, and the requests that wait for them: shared by all Workers of the node.
 //!
 //! ```text
 //!   request ──▶ others waiting? ─── no ──▶ choose, take a permit ──▶ served ──▶ permit is given back
@@ -8,12 +8,14 @@
 //!                  └── queue is full, waited too long, client gone ──▶ refused, no trace
 //! ```
 //!
-//! A permit is one atomic number: nothing is locked or allocated as long as there is room. The line has a lock,
-//! which is touched only while a request waits. It is one for all Workers, so that the request that has waited
-//! longest is next, whichever Worker it waits on and whichever is done: the permits need not be shared out beforehand.
+//! Permits are one atomic number: nothing is locked or allocated while there is room. The line has a lock, which is
+//! used only while a request waits. All Workers share one line, so that the request that has waited longest is next,
+//! whichever Worker it waits on and whichever Worker releases the permit: permits need not be divided among the
+//! Workers.
 //!
-//! That no request is forgotten rests on two orders. One that waits says so first and looks for a permit then; one that
-//! leaves frees the permit first and looks then whether others wait. One of the two sees the other.
+//! No request is forgotten, because of two orders. A request that waits first registers and then looks for a permit; a
+//! request that leaves first frees its permit and then looks for waiting requests. At least one of the two sees the
+//! other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,21 +34,21 @@ mod line;
 pub(crate) use keeper::Keeper;
 pub(crate) use line::{Joined, Line, LinePlace, Wants, join};
 
-/// The limit of an endpoint that takes any number.
+/// The limit of an endpoint without a limit.
 pub(super) const UNLIMITED: u32 = u32::MAX;
-/// How long no other request looks after one that waits has looked whether an endpoint is back, in milliseconds: less
-/// than a request lets pass between two looks, so that one that waits alone never comes too early.
+/// Minimum time between two checks, by requests that wait, whether an endpoint is back, in milliseconds. It is shorter
+/// than the interval at which one request checks, so that a request that waits alone never comes too early.
 const LOOK_MS: Millis = 50;
 
-/// The endpoints of a Service's port, as all Workers see them. Made for each configuration, from the same rooms.
+/// The endpoints of a Service's port, as all Workers share them. Made anew for each configuration, from the same rooms.
 #[derive(Debug)]
 pub(crate) struct Rooms {
-    /// Sorted by address, as the cluster's endpoints are.
+    /// Sorted by address, like the cluster's endpoints.
     pub(super) each: Box<[Arc<Room>]>,
     pub(super) line: Arc<Line>,
     pub(super) ejection: Option<Ejection>,
     pub(super) slow_start_ms: Millis,
-    /// When time began for all rooms.
+    /// Start of the millisecond clock of all rooms.
     pub(super) epoch: Instant,
 }
 
@@ -56,51 +58,51 @@ pub(crate) struct Room {
     address: SocketAddr,
     limit: AtomicU32,
     used: AtomicU32,
-    /// Until when it is not used because it could not be connected to.
+    /// Until when it is avoided because connecting to it failed.
     shut_until: AtomicU64,
-    /// Until when it is not used because of its answers; 0 for never yet.
+    /// Until when it is avoided because of its answers; 0 if it never was.
     ejected_until: AtomicU64,
-    /// Since when it has been there; 0 for since the port was first heard of.
+    /// Since when it has existed; 0 if it existed when the port was first seen.
     since: AtomicU64,
-    /// It has failed since it last answered well.
+    /// It has failed since its last good answer.
     in_doubt: AtomicBool,
     outlier: Mutex<Outlier>,
     line: Arc<Line>,
 }
 
-/// The right of one request to be with an endpoint, given back when it is dropped.
+/// The permission of one request to use an endpoint, returned on drop.
 #[derive(Debug)]
 pub(crate) struct RequestPermit(Arc<Room>);
 
-/// How an endpoint stands.
+/// The state of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndpointState {
-    /// Requests with it, of all Workers.
+    /// Requests in progress, of all Workers.
     pub(crate) used: u32,
     pub(crate) is_full: bool,
-    /// It may be chosen, as far as all Workers know.
+    /// Whether it may be chosen, as far as all Workers know.
     pub(crate) is_open: bool,
-    /// What part of its turns it takes, in parts of [`FULL_SHARE`].
+    /// The part of its turns that it gets (slow start), out of [`FULL_SHARE`].
     pub(crate) share: u32,
 }
 
 impl Rooms {
-    /// An instant in the milliseconds of rooms, which are never 0.
+    /// Converts an instant to the milliseconds of rooms, which are never 0.
     pub(crate) fn ms(&self, instant: Instant) -> Millis {
         millis(instant.saturating_duration_since(self.epoch)).saturating_add(1)
     }
 
-    /// Whether requests wait: one that comes now waits behind them.
+    /// Whether requests wait: a new request then waits behind them.
     pub(crate) fn has_line(&self) -> bool {
         self.line.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// The room of the endpoint at this index of the cluster's.
+    /// The room of the endpoint at this index of the cluster.
     pub(crate) fn at(&self, index: usize) -> Option<&Arc<Room>> {
         self.each.get(index)
     }
 
-    /// How an endpoint stands at `now`.
+    /// The state of an endpoint at `now`.
     pub(crate) fn standing(&self, index: usize, now: Millis) -> Option<EndpointState> {
         let room = self.each.get(index)?;
         let used = room.used.load(Ordering::Relaxed);
@@ -120,27 +122,27 @@ impl Rooms {
         self.line.patience_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether an endpoint is left out now that may come back without a request leaving it.
+    /// Whether an endpoint is avoided now that may be available again without a request leaving it.
     pub(crate) fn is_any_shut(&self, now: Millis) -> bool {
         self.each.iter().any(|room| !room.is_open(now))
     }
 
-    /// Looks for the requests that wait whether an endpoint is open again, though no request has left it. Nothing is
-    /// done if one has just looked.
+    /// On behalf of the requests that wait, checks whether an endpoint is open again although no request has left it.
+    /// Does nothing if another request has just checked.
     pub(crate) fn look(&self, now: Millis) {
         if self.line.may_look(now) {
             self.serve_open(now);
         }
     }
 
-    /// Gives every permit that is free to the requests that wait, since endpoints may take more than before.
+    /// Gives all free permits to the requests that wait: limits may have risen.
     pub(super) fn serve(&self, now: Millis) {
         self.line.is_now(now);
         self.serve_all(|_| true);
     }
 
-    /// The same where endpoints may be chosen. One that is shut has permits as long as it is, and is not
-    /// chosen while another is open: all that wait would be asked in vain, behind the lock.
+    /// Like `serve`, for endpoints that may be chosen. An endpoint that is shut has free permits all the time, but is
+    /// not chosen while another is open: every waiting request would be checked in vain, while the lock is held.
     fn serve_open(&self, now: Millis) {
         let now = self.line.is_now(now);
         let is_none_open = self.each.iter().all(|room| !room.is_open(now));
@@ -154,7 +156,7 @@ impl Rooms {
         }
     }
 
-    /// Whether a status is a failure of the endpoint, where those are counted.
+    /// Whether a status counts as a failure of the endpoint, if failures are counted.
     pub(crate) fn is_failure(&self, status: u16) -> bool {
         self.ejection.is_some_and(|rules| match rules.on {
             Failing::ServerError => status >= 500,
@@ -162,7 +164,8 @@ impl Rooms {
         })
     }
 
-    /// An endpoint has failed. Returns for how long it is left out, in milliseconds, if it is from now on.
+    /// Records a failure of an endpoint. Returns for how long it is ejected, in milliseconds, if this failure ejects
+    /// it.
     pub(crate) fn failed(&self, room: &Room, now: Millis) -> Option<Millis> {
         let rules = self.ejection.as_ref()?;
         let is_out = |room: &&Arc<Room>| room.ejected_until.load(Ordering::Relaxed) > now;
@@ -177,10 +180,11 @@ impl Rooms {
         Some(until - now)
     }
 
-    /// Takes a permit of the emptiest that is open; of any if none is.
+    /// Takes a permit of the open endpoint with the lowest use relative to its limit; of any endpoint if none is open.
     fn find(&self, now: Millis) -> Option<RequestPermit> {
         let is_none_open = self.each.iter().all(|room| !room.is_open(now));
-        // Others take permits meanwhile: a request that finds none at last counts as waiting, and is told.
+        // Other threads take permits in the meantime. A request that finds none in the end is already registered as
+        // waiting, and is woken later.
         loop {
             let open = self
                 .each
@@ -196,7 +200,7 @@ impl Rooms {
         }
     }
 
-    /// Whether others would be the same.
+    /// Whether `other` has the same rooms and settings.
     pub(super) fn is_like(&self, other: &Rooms) -> bool {
         let same = |(one, other): (&Arc<Room>, &Arc<Room>)| Arc::ptr_eq(one, other);
         self.each.len() == other.each.len()
@@ -228,7 +232,7 @@ impl Room {
         }
     }
 
-    /// It is there again after it was not.
+    /// Records that it exists again after it was removed.
     pub(super) fn returns(&self, now: Millis) {
         self.since.store(now, Ordering::Relaxed);
         self.shut_until.store(0, Ordering::Relaxed);
@@ -252,14 +256,14 @@ impl Room {
         Some(RequestPermit(Arc::clone(self)))
     }
 
-    /// A Worker could not connect to it: all Workers leave it alone until then.
+    /// Records that a Worker could not connect to it: all Workers avoid it until then.
     pub(crate) fn shut(&self, until: Millis) {
         self.shut_until.store(until, Ordering::Relaxed);
     }
 
-    /// It has answered, and not with a failure.
+    /// Records an answer that was not a failure.
     pub(crate) fn succeeded(&self) {
-        // Mostly there is nothing to be forgotten, and no Worker writes what all read.
+        // Usually there is nothing to reset: the checks avoid writes to memory that all Workers read.
         if self.shut_until.load(Ordering::Relaxed) > 0 {
             self.shut_until.store(0, Ordering::Relaxed);
         }

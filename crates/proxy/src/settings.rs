@@ -1,5 +1,4 @@
-//! What an operator can set about the data plane. Every limit has a default that is safe on a
-//! small node.
+//! Settings of the data plane. The default of every limit is safe on a small node.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,25 +14,25 @@ pub use elasticity::Elasticity;
 /// Settings of the data plane, fixed while it runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
-    /// How long each kind of wait may last.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// How much of everything there may be.
+    /// Limits on connections, buffers and requests.
     pub bounds: Bounds,
-    /// How many threads carry connections.
+    /// The number of Workers, the threads that carry connections.
     pub workers: Elasticity,
-    /// Processors to run them on, each on one of these in turn; any when empty.
+    /// CPUs that Workers are pinned to, in turn. Empty: Workers are not pinned.
     pub cpus: Vec<usize>,
     /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
     pub trusted_sources: Vec<Network>,
-    /// What is spoken to other nodes. All of it is understood, whichever node calls.
+    /// The protocol for calls to other nodes. Calls from other nodes may use any of the protocols.
     pub between_nodes: Protocol,
-    /// Says where an intercepted connection was going: the kernel, but for tests.
+    /// Returns the original destination of an intercepted connection. Asks the kernel; tests replace it.
     pub original_destination: OriginalDestination,
-    /// Says with which address this node speaks to its pods: the kernel, but for tests.
+    /// Returns the address that this node uses towards its pods. Asks the kernel; tests replace it.
     pub node_address: NodeAddress,
 }
 
-/// Says where an accepted connection was going before it was intercepted.
+/// Returns the destination that an accepted connection had before it was intercepted.
 #[derive(Debug, Clone, Copy)]
 pub struct OriginalDestination(pub fn(BorrowedFd<'_>) -> io::Result<SocketAddr>);
 
@@ -49,7 +48,8 @@ impl PartialEq for OriginalDestination {
     }
 }
 
-/// Says with which address of its own this node would speak to a pod that has the given one; `None` where it has none.
+/// Returns the node's own address that it would use as the source towards a pod with the given address; `None` if it
+/// has none.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeAddress(pub fn(IpAddr) -> Option<IpAddr>);
 
@@ -65,22 +65,23 @@ impl PartialEq for NodeAddress {
     }
 }
 
-/// How long each kind of wait may last. A zero duration means no limit.
+/// Timeouts. A zero duration means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From a request's first byte to the end of its head; on an undeclared port, from the end of its first line.
+    /// From a request's first byte to the end of its head. On an undeclared port it starts at the end of the first
+    /// line.
     pub request_head: Duration,
-    /// A client's connection between two requests.
+    /// For a client's connection between two requests.
     pub client_idle: Duration,
-    /// Connecting to an endpoint, for each attempt; the wait of bytes for room on a link is a part of it.
+    /// For each attempt to connect to an endpoint. For opaque connections it includes the wait for room on a link.
     pub connect: Duration,
-    /// From the end of the request to the head of the response, where the route sets no limit.
+    /// From the end of the request to the response head, if the route sets no timeout.
     pub response_head: Duration,
-    /// Either direction of a message without a byte moving.
+    /// For a message in progress: how long either direction may move no byte.
     pub stream_idle: Duration,
-    /// A pooled upstream connection without a request.
+    /// For a pooled upstream connection without a request.
     pub upstream_idle: Duration,
-    /// An opaque connection without a byte in either direction.
+    /// For an opaque connection: how long neither direction may move a byte.
     pub tcp_idle: Duration,
 }
 
@@ -98,37 +99,39 @@ impl Default for Timeouts {
     }
 }
 
-/// How much of everything there may be.
+/// Limits on connections, buffers and requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Client connections of the process; one more is closed at once and counted.
+    /// Client connections of the process. One over the limit is closed at once and counted.
     pub connections: usize,
-    /// Of these, what each pod may open, may get from outside of the mesh, and each workload from other nodes;
-    /// `None` for as many as are free besides. The last eighth is for those with few either way.
+    /// Limits how many of these one workload may open, one pod may accept from outside of the mesh, and one workload
+    /// may get from other nodes, each. `None`: as many as are still free. In every case the last eighth is reserved for
+    /// sources with few.
     pub connections_per_pod: Option<usize>,
-    /// Of what comes in by one listener that serves any client, what each address may open; of IPv6 each network of
-    /// 64 bits. `None` for as many as are free besides.
+    /// Limits how many connections one client address may open through one listener that does not identify its callers.
+    /// An IPv6 network of 64 bits counts as one address. `None`: as many as are still free.
     pub connections_per_address: Option<usize>,
-    /// Connections from other nodes that have not proven yet who they are; the oldest makes room for one more.
+    /// Connections from other nodes that have not proven an identity yet. At the limit the oldest is closed.
     pub handshakes: usize,
-    /// Upstream connections for each endpoint. Each Worker has its share of them, at least one.
+    /// Upstream connections for each endpoint. They are divided among the Workers; each Worker gets at least one.
     pub connections_per_endpoint: usize,
-    /// Idle upstream connections kept for each endpoint, shared among the Workers likewise.
+    /// Idle upstream connections kept for each endpoint, divided among the Workers in the same way.
     pub idle_per_endpoint: usize,
-    /// Links to other nodes for each Worker; the one that has been idle for longest makes room for one more.
+    /// Links to other nodes for each Worker. At the limit the link that has been idle longest is evicted.
     pub links: usize,
-    /// A request's or response's head, in bytes, of a client or an endpoint; at most [`MAX_HEAD_BYTES`](crate::MAX_HEAD_BYTES) count.
+    /// Size of the head of a client's request or an endpoint's response, in bytes. Values above
+    /// [`MAX_HEAD_BYTES`](crate::MAX_HEAD_BYTES) count as that.
     pub head_bytes: usize,
-    /// Fields in such a head; at most [`MAX_HEAD_FIELDS`](crate::MAX_HEAD_FIELDS) count.
+    /// Fields in such a head. Values above [`MAX_HEAD_FIELDS`](crate::MAX_HEAD_FIELDS) count as that.
     pub head_fields: usize,
     /// Size of a buffer block, in bytes.
     pub block_bytes: usize,
-    /// Buffer blocks of the process; a connection that needs one more is refused. Bodies that fill
-    /// blocks may take as many bytes again.
+    /// Buffer blocks of the process. A connection that needs one more is refused. Large blocks for long bodies may take
+    /// as many bytes again.
     pub blocks: usize,
-    /// Bytes that one direction of one message may hold while the other side is slow.
+    /// Bytes that one direction of one message may buffer while the receiving side is slow.
     pub stream_window_bytes: usize,
-    /// Requests on one client connection before it is closed, so that clients spread again.
+    /// Requests on one client connection before it is closed, so that clients reconnect and spread again.
     pub requests_per_connection: u64,
 }
 
@@ -168,7 +171,7 @@ impl Network {
         (prefix <= bits).then_some(Network { address, prefix })
     }
 
-    /// Whether the range holds `address`. An IPv4-mapped IPv6 address counts as its IPv4 one.
+    /// Whether the range contains `address`. An IPv4-mapped IPv6 address counts as the IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(a), IpAddr::V4(b)) => {
@@ -198,7 +201,7 @@ impl std::str::FromStr for Network {
         let prefix = match prefix {
             Some(prefix) => prefix
                 .parse()
-                .map_err(|_| format!("`{prefix}` is no prefix length"))?,
+                .map_err(|_| format!("`{prefix}` is not a prefix length"))?,
             None if address.is_ipv4() => 32,
             None => 128,
         };

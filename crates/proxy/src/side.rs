@@ -1,4 +1,4 @@
-//! A side of the proxy, whatever carries it: a connection of its own, or one of many on a connection between nodes.
+//! A side of the proxy, with any carrier: a connection of its own, or one stream of many on a connection between nodes.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,17 +12,16 @@ use crate::http2::Http2Exchange;
 use crate::io::{Carrier, Message, Proof, SideOf, SideResult, Wire, WireSide};
 use crate::link::Stream;
 
-/// One side, whatever carries it.
+/// A side with any carrier.
 pub(crate) type Side = SideOf<Any>;
 
-/// What carries its bytes.
+/// The carrier of a side's bytes.
 #[derive(Debug)]
 pub(crate) enum Any {
-    /// A connection of its own.
     Own(Wire),
-    /// A link to another node, beside others.
+    /// A stream of a link to another node.
     Stream(Stream),
-    /// A connection to another node that speaks HTTP/2, beside others.
+    /// A stream of an HTTP/2 connection to another node.
     Exchange(Box<Http2Exchange>),
 }
 
@@ -50,12 +49,12 @@ impl From<Box<Http2Exchange>> for Side {
 }
 
 impl Side {
-    /// A side that carries bytes as they are.
+    /// A side that carries bytes unchanged.
     pub(crate) fn new(stream: TcpStream) -> Self {
         WireSide::of(Wire::Socket(stream)).into()
     }
 
-    /// A side that speaks with the address of the client for which it was made.
+    /// A side that uses the address of the client for which it was made as its source address.
     pub(crate) fn of_one_client(stream: TcpStream) -> Self {
         SideOf {
             one_clients: true,
@@ -63,8 +62,8 @@ impl Side {
         }
     }
 
-    /// Everything of this message was sent. On a connection of its own the message says so itself; a stream
-    /// carries one message and is over then.
+    /// Ends a message that was sent completely. On a connection of its own the message's framing shows its end; a
+    /// stream carries one message and is over then.
     pub(crate) fn end_message(&mut self) {
         match &mut self.carrier {
             Any::Own(_) => return,
@@ -74,17 +73,18 @@ impl Side {
         debug_assert!(self.outbox.is_empty());
     }
 
-    /// Whether bodies go in frames of their own, which say where they end: then they have no framing of HTTP/1.1.
+    /// Whether bodies are sent in separate frames, which show their end: then they have no HTTP/1.1 framing.
     pub(crate) fn has_frames(&self) -> bool {
         matches!(self.carrier, Any::Exchange(_))
     }
 
-    /// Whether everything of a body in frames stands in the inbox, and no trailer follows.
+    /// Whether a whole body in frames is in the inbox, and no trailer follows.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(&self.carrier, Any::Exchange(exchange) if exchange.is_whole())
     }
 
-    /// Writes the trailers of a body in frames that has ended, a line for each, as HTTP/1.1 does. Once: they are gone then.
+    /// Writes the trailers of a body in frames that has ended, one line each, as in HTTP/1.1. Only once: this takes
+    /// them out.
     pub(crate) fn write_trailers(&mut self, out: &mut Vec<u8>) {
         if let Any::Exchange(exchange) = &mut self.carrier {
             exchange.write_trailers(out);
@@ -98,10 +98,10 @@ impl Side {
         }
     }
 
-    /// Says that a body in frames is whole. The outbox must be empty.
+    /// Ends a body in frames. The outbox must be empty.
     ///
     /// # Errors
-    /// Why the other end takes no more.
+    /// Why the other end receives nothing more.
     pub(crate) fn end_body(&mut self) -> SideResult<()> {
         match &mut self.carrier {
             Any::Exchange(exchange) => exchange.end_body(),
@@ -109,7 +109,7 @@ impl Side {
         }
     }
 
-    /// Lets go of a stream of which everything was received as well. False for what can be used again.
+    /// Releases a stream from which everything was received. False for a connection, which can be used again.
     pub(crate) fn part_with_stream(&mut self) -> bool {
         match &mut self.carrier {
             Any::Stream(stream) => {
@@ -121,7 +121,7 @@ impl Side {
         }
     }
 
-    /// Whether it is a stream that waits until there is room for it on its link.
+    /// Whether it is a stream that waits for room on its link.
     pub(crate) fn waits_for_link(&self) -> bool {
         match &self.carrier {
             Any::Stream(stream) => stream.is_to_be_opened(),
@@ -129,7 +129,7 @@ impl Side {
         }
     }
 
-    /// Whether the other end is heard: not by a stream whose link is being made, or is cut.
+    /// Whether the other end responds: false for a stream whose link is being made, or is cut.
     pub(crate) fn is_linked(&self) -> bool {
         match &self.carrier {
             Any::Stream(stream) => stream.is_linked(),
@@ -137,7 +137,7 @@ impl Side {
         }
     }
 
-    /// Waits until the other end of its link is heard, if it is a stream that is not open yet.
+    /// Waits until its link is up, if it is a stream that is not open yet.
     ///
     /// # Errors
     /// Why there is no link.
@@ -148,12 +148,12 @@ impl Side {
         }
     }
 
-    /// Whether it can go to another Worker: a stream stays where its link is.
+    /// Whether it can move to another Worker: a stream stays where its link is.
     pub(crate) fn may_move(&self) -> bool {
         matches!(self.carrier, Any::Own(_))
     }
 
-    /// Whether it is a stream for which a request has come that was not looked at yet.
+    /// Whether it is a stream that has a request of which nothing was read yet.
     pub(crate) fn is_called(&self) -> bool {
         match &self.carrier {
             Any::Stream(stream) => stream.is_called(),
@@ -161,7 +161,7 @@ impl Side {
         }
     }
 
-    /// Why a stream broke, if its link or the other node says more than that it did.
+    /// Why a stream broke, if its link or the other node gave a specific reason.
     pub(crate) fn why_broken(&self) -> Option<Reason> {
         match &self.carrier {
             Any::Stream(stream) => stream.why_broken(),
@@ -217,7 +217,7 @@ impl Carrier for Any {
         match self {
             Any::Own(wire) => return wire.poll_end(cx),
             Any::Stream(stream) => stream.end(),
-            // Its body has said where it ends, or it is reset.
+            // Its body has shown its end, or the exchange is reset.
             Any::Exchange(_) => {}
         }
         Poll::Ready(())
@@ -242,7 +242,7 @@ impl Carrier for Any {
         match self {
             Any::Own(wire) => wire.reset_on_close(cut),
             Any::Stream(stream) => stream.reset_on_close(cut),
-            // What was not said to its end is reset anyway.
+            // A message that was not sent completely is reset anyway.
             Any::Exchange(_) => {}
         }
     }
@@ -266,7 +266,7 @@ impl Carrier for Any {
     fn proof(&self) -> Option<&Arc<Proof>> {
         match self {
             Any::Own(wire) => wire.proof(),
-            // It rests on what its link does.
+            // The proof belongs to its link.
             Any::Stream(_) => None,
             Any::Exchange(exchange) => exchange.proof(),
         }
@@ -275,7 +275,7 @@ impl Carrier for Any {
     fn is_to_node(&self) -> bool {
         match self {
             Any::Own(wire) => wire.is_to_node(),
-            // Only nodes have links with each other, and connections of many exchanges.
+            // Only nodes use links and shared HTTP/2 connections.
             Any::Stream(_) | Any::Exchange(_) => true,
         }
     }

@@ -1,4 +1,4 @@
-//! What tests of several modules make meshes of.
+//! Parts of meshes for the tests of several modules.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub(crate) fn service(name: &str, endpoint: SocketAddr, node: Option<NodeName>) 
     }
 }
 
-/// The workload `test/NAME`, by an account of the same name.
+/// The workload `test/NAME`, with a service account of the same name.
 pub(crate) fn workload(name: &str, address: SocketAddr, node: Option<NodeName>) -> Workload {
     Workload {
         name: WorkloadName::new("test", name).unwrap(),

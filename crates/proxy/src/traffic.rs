@@ -1,4 +1,4 @@
-//! The two ends of a request or a flow, as metrics and the access log tell them.
+//! The two ends of a request or a flow, as metrics and the access log name them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::entry::{Direct, Entry, What};
 use crate::place::Way;
 use crate::upstream::Endpoint;
 
-/// Who calls, and which endpoint was chosen, if one was.
+/// The listener of the caller, and the endpoint that was chosen, if any.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Traffic<'a> {
     pub(crate) door: &'a Door,
     pub(crate) endpoint: Option<&'a Endpoint>,
 }
 
-/// What tells the labels of one kind of traffic from others', in numbers.
+/// The numbers that distinguish the labels of one kind of traffic from others'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TrafficKey {
     source: u64,
@@ -40,7 +40,7 @@ impl Traffic<'_> {
         }
     }
 
-    /// The labels for a call of this Service, as the configuration of now says.
+    /// The labels for a call of this Service, by the present configuration.
     pub(crate) fn labels(&self, guards: &Guards, service: &Arc<str>) -> TrafficLabels {
         TrafficLabels {
             reporter: self.reporter(),
@@ -57,7 +57,7 @@ impl Traffic<'_> {
     /// The workload behind the endpoint, in a call of this Service.
     pub(crate) fn workload(&self, service: &Arc<str>) -> Option<Arc<str>> {
         match &self.door.entry {
-            // What is no Service's port is called by the name of its workload.
+            // A port that belongs to no Service is named after its workload.
             Entry::Direct(Direct {
                 what: What::Workload(_),
                 ..
@@ -74,13 +74,13 @@ impl Traffic<'_> {
             _ => match self.endpoint {
                 Some(endpoint) if endpoint.place.via().is_some() => Reporter::Source,
                 Some(endpoint) if endpoint.workload().is_some() => Reporter::Both,
-                // Nothing was chosen, or it is not of the mesh.
+                // No endpoint was chosen, or it does not belong to the mesh.
                 _ => Reporter::Source,
             },
         }
     }
 
-    /// How it goes between nodes.
+    /// Whether the traffic has mutual TLS between nodes.
     pub(crate) fn tls(&self) -> Tls {
         let is_through = self
             .endpoint
@@ -93,7 +93,7 @@ impl Traffic<'_> {
     }
 }
 
-/// What the log says of a flow beside its traffic: its client, and the address that it was going to.
+/// The addresses that the log shows of a flow beside its traffic: its client, and its endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowEnds<'a> {
     pub(crate) traffic: Traffic<'a>,
@@ -102,7 +102,7 @@ pub(crate) struct FlowEnds<'a> {
 }
 
 impl<'a> FlowEnds<'a> {
-    /// Those of a flow to an endpoint, if one was tried.
+    /// The ends of a flow to an endpoint, if one was tried.
     pub(crate) fn new(door: &'a Door, client: SocketAddr, endpoint: Option<&'a Endpoint>) -> Self {
         FlowEnds {
             traffic: Traffic { door, endpoint },

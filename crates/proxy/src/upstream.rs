@@ -1,7 +1,7 @@
 //! Endpoints and their connections.
 //!
-//! One entry for each address (towards another node, for each Service that it answers for), however often
-//! the configuration changes: a new snapshot touches no connection to an endpoint that is still in it.
+//! There is one entry for each address (for another node's endpoints, for each Service that they belong to), which
+//! survives configuration changes: a new snapshot does not affect connections to endpoints that are still in it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -26,35 +26,34 @@ pub(crate) use endpoint::Endpoint;
 pub(crate) use idle::Asking;
 pub(crate) use lease::Lease;
 
-/// Tries for one request or connection, the first included.
+/// Limit of attempts for one request or connection, including the first.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
-/// How long an endpoint is passed over after its first failed connection, in milliseconds; twice
-/// as long after each further one.
+/// How long an endpoint is avoided after its first failed connection, in milliseconds. The time doubles for each
+/// further failure.
 const AVOID_MS: Millis = 500;
-/// Longest time for which an endpoint is passed over, in milliseconds.
+/// Limit of the time for which an endpoint is avoided, in milliseconds.
 const AVOID_MAX_MS: Millis = 30_000;
-/// How long nothing more is said of an endpoint that fails again, in milliseconds.
+/// Minimum time between two log messages about the failures of one endpoint, in milliseconds.
 const SAY_AGAIN_MS: Millis = 10_000;
 
 /// All endpoints that a Worker knows.
 pub(crate) struct Upstreams {
     by_place: RefCell<HashMap<Place, Rc<Endpoint>, RandomState>>,
-    /// Endpoints that were ever made: each has a number of its own.
+    /// Number of endpoint entries ever made: each gets its own number.
     made: Cell<u32>,
     bounds: Bounds,
-    /// Workers that share the bounds.
+    /// Number of Workers that the limits are divided among.
     workers: Cell<usize>,
     idle_timeout_ms: Millis,
     stats: Arc<WorkerStats>,
 }
 
-/// How busy an endpoint is, as one Worker sees it.
+/// The load of an endpoint, as one Worker sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Busy {
-    /// Requests under way.
+    /// Requests in progress.
     pub(crate) active: u32,
-    /// Not to be chosen while another can be: it could not be connected to, or has as many connections as it
-    /// may have.
+    /// Whether to choose another endpoint if there is one: connecting to it failed, or its connection limit is reached.
     pub(crate) avoid: bool,
 }
 
@@ -70,7 +69,7 @@ impl Upstreams {
         }
     }
 
-    /// The entry of an endpoint, made at first sight.
+    /// The entry of an endpoint, created on first use.
     pub(crate) fn endpoint(&self, place: &Place) -> Rc<Endpoint> {
         let mut by_place = self.by_place.borrow_mut();
         if let Some(known) = by_place.get(place) {
@@ -83,8 +82,8 @@ impl Upstreams {
         endpoint
     }
 
-    /// Forgets every endpoint that nothing else refers to, and closes its idle connections. Called
-    /// when a configuration has been replaced.
+    /// Forgets every endpoint that nothing else refers to, and closes its idle connections. Called when a configuration
+    /// was replaced, and at each sweep.
     pub(crate) fn forget_unused(&self) {
         self.by_place.borrow_mut().retain(|_, endpoint| {
             let used = Rc::strong_count(endpoint) > 1;
@@ -95,7 +94,7 @@ impl Upstreams {
         });
     }
 
-    /// Shows how many connections there are to other nodes.
+    /// Adds the number of HTTP/1.1 connections to other nodes to `shown`.
     pub(crate) fn show(&self, shown: &mut BTreeMap<Peer, PeerStatus>) {
         let by_place = self.by_place.borrow();
         let open = by_place.values().filter(|endpoint| endpoint.open.get() > 0);
@@ -107,7 +106,7 @@ impl Upstreams {
         }
     }
 
-    /// How busy an endpoint is at `now`.
+    /// The load of an endpoint at `now`.
     pub(crate) fn load(&self, endpoint: &Endpoint, now: Millis) -> Busy {
         let full = endpoint.idle.borrow().is_empty()
             && endpoint.open.get() as usize >= self.connections_per_endpoint();
@@ -117,8 +116,8 @@ impl Upstreams {
         }
     }
 
-    /// A permit for one more connection to the endpoint, taken before it is made; `None` when it
-    /// has as many as it may have, none of them idle.
+    /// Takes a permit for one more connection to the endpoint, before it is made. Closes idle connections at the limit;
+    /// `None` if the limit is reached and none is idle.
     pub(crate) fn reserve(&self, endpoint: &Endpoint) -> Option<UpstreamPermit> {
         while endpoint.open.get() as usize >= self.connections_per_endpoint() {
             if !self.close_oldest(endpoint) {
@@ -133,7 +132,7 @@ impl Upstreams {
         })
     }
 
-    /// A connection just made becomes an upstream.
+    /// Makes an upstream of a connection that has just been made.
     pub(crate) fn opened(
         &self,
         endpoint: &Endpoint,
@@ -147,7 +146,7 @@ impl Upstreams {
         Upstream { side, permit }
     }
 
-    /// An endpoint was connected to, or has answered through another node: it is not passed over any more.
+    /// Records that an endpoint was connected to, or has answered through another node: it is no longer avoided.
     pub(crate) fn reached(&self, endpoint: &Endpoint) {
         if endpoint.failures.replace(0) == 0 {
             return;
@@ -158,8 +157,8 @@ impl Upstreams {
         }
     }
 
-    /// A connection that was made elsewhere becomes an upstream here, beyond the bound if need be: it
-    /// counted against it where it came from.
+    /// Makes an upstream of a connection that was made on another Worker, beyond the limit if necessary: it counted
+    /// against the limit there.
     pub(crate) fn adopt(&self, endpoint: &Endpoint, side: Side) -> Upstream {
         endpoint.open.set(endpoint.open.get() + 1);
         self.stats.upstream_connections_active.inc();
@@ -170,24 +169,24 @@ impl Upstreams {
         Upstream { side, permit }
     }
 
-    /// Workers that share what is bounded for the process.
+    /// Number of Workers that the process's limits are divided among.
     pub(crate) fn workers(&self) -> usize {
         self.workers.get()
     }
 
-    /// What is bounded for the process is shared among this many Workers.
+    /// Divides the process's limits among this many Workers.
     pub(crate) fn share(&self, workers: usize) {
         self.workers.set(workers.max(1));
     }
 
-    /// This Worker's share, at least one: a Worker without any could serve no client.
+    /// This Worker's share, rounded up and at least one: without any it could serve no client.
     fn connections_per_endpoint(&self) -> usize {
         let all = self.bounds.connections_per_endpoint;
         all.div_ceil(self.workers.get())
     }
 
-    /// A connection could not be made: the endpoint is passed over for a while. Said when that begins,
-    /// though not of one that fails now and then all the time.
+    /// Records that connecting failed: the endpoint is avoided for a while. Logged at the first failure of a series,
+    /// unless it was logged a moment ago.
     pub(crate) fn failed(&self, endpoint: &Endpoint, now: Millis, error: &dyn fmt::Display) {
         let failures = endpoint.failures.get();
         endpoint.failures.set(failures.saturating_add(1));
@@ -205,7 +204,7 @@ impl Upstreams {
                 endpoint = %endpoint.label,
                 node = endpoint.place.via().map(|via| tracing::field::display(via.node)),
                 %error,
-                "an endpoint cannot be connected to: others take its place, where there are any"
+                "an endpoint cannot be connected to: other endpoints are used instead, if there are any"
             );
         }
     }
@@ -219,13 +218,14 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// A stream of a link, for one request.
+    /// An upstream that is a stream of a link, for one request.
     pub(crate) fn of_link(side: Side, permit: UpstreamPermit) -> Self {
         Upstream { side, permit }
     }
 }
 
-/// The right of a connection to an endpoint to be open, from before it is made: counts it for as long as it lives.
+/// The permission of a connection to an endpoint to be open. Taken before the connection is made, and counted as long
+/// as it exists.
 #[derive(Debug)]
 pub(crate) struct UpstreamPermit {
     count: Rc<Cell<u32>>,

@@ -1,7 +1,7 @@
-//! Bodies and streams of any size pass in constant memory, however slow their reader is.
+//! Bodies and byte streams of any size pass in constant memory, even with a slow reader.
 //!
-//! Everything in this process is counted: the proxies of one node or two, and the two ends, which hold a block each. A test
-//! program of its own for that reason, whose tests run one at a time.
+//! All heap of this process is counted: the proxies of one or two nodes, and both ends, which hold a block each. So
+//! this is a test program of its own, and its tests run one at a time.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 #[path = "allocations/mesh.rs"]
@@ -28,14 +28,14 @@ use rustix::net::sockopt::{
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// What is sent each time: two thousand windows.
+/// Bytes sent in each transfer: two thousand windows.
 const SIZE: u64 = 256 << 20;
-/// How often the reader stalls meanwhile.
+/// Number of reader stalls during a transfer.
 const STALLS: u64 = 4;
-/// What either end has in hand.
+/// Buffer of each end.
 const BLOCK: usize = 64 << 10;
 
-/// Longest wait for anything.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -43,12 +43,12 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One node or two, before an endpoint that the test is.
+/// One node or two, with an endpoint that the test itself serves.
 struct Nodes {
     proxies: Vec<(Proxy, Arc<Registry>)>,
     endpoint: TcpListener,
     door: SocketAddr,
-    /// What one direction of one message may hold at one node, by its settings.
+    /// Limit of one direction of one message at one node, from its settings.
     window: i64,
 }
 
@@ -64,10 +64,10 @@ impl Nodes {
         };
         let port = &mut mesh.services[0].ports[0];
         port.protocol = protocol;
-        // The time of a rule is less than a slow reader takes.
+        // Without rules: their request timeout is shorter than a slow reader needs.
         port.routes = None;
         if protocol == AppProtocol::Tcp {
-            // These are of requests.
+            // These policies apply to requests only.
             mesh.policies.clear();
             mesh.workloads[0].policies.clear();
         }
@@ -102,8 +102,8 @@ impl Nodes {
         }
     }
 
-    /// A client's connection, and what takes the endpoint's. The kernel's buffers are small, so that what is under way is
-    /// where it is counted.
+    /// A client's connection, with small kernel buffers, like the endpoint's: bytes in flight are then in the counted
+    /// heap.
     fn client(&self) -> TcpStream {
         small(TcpStream::connect(self.door).unwrap())
     }
@@ -112,7 +112,7 @@ impl Nodes {
         small(self.endpoint.accept().unwrap().0)
     }
 
-    /// Blocks that the pools have given out, as the proxies say about once a second.
+    /// Blocks taken from the pools, as the proxies publish about once a second.
     fn blocks(&self) -> u64 {
         let of = |registry: &Registry| {
             let mut text = String::new();
@@ -160,7 +160,7 @@ fn small(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// What is held at most from now on, looked at all the time by a thread of its own.
+/// Records the maximum of the heap from now on, sampled by a thread of its own.
 struct Watched {
     before: i64,
     most: Arc<AtomicI64>,
@@ -176,7 +176,7 @@ impl Watched {
         let thread = thread::spawn(move || {
             while ends.load(Ordering::Relaxed) == 0 {
                 seen.fetch_max(Heap::of_process().bytes - before, Ordering::Relaxed);
-                // How often it is looked, not how long it takes.
+                // Sampling interval.
                 thread::park_timeout(Duration::from_micros(200));
             }
         });
@@ -188,7 +188,7 @@ impl Watched {
         }
     }
 
-    /// The most that was held beyond what was there before, and what still is.
+    /// The maximum above the initial heap, and the current difference.
     fn stop(self) -> (i64, i64) {
         self.stop.store(1, Ordering::Relaxed);
         self.thread.join().unwrap();
@@ -197,7 +197,7 @@ impl Watched {
     }
 }
 
-/// Sends so many bytes; says how many have been taken so far.
+/// Sends `size` bytes; `sent` counts those that the kernel has accepted so far.
 fn send(mut to: &TcpStream, size: u64, sent: &AtomicU64) {
     let block = vec![0x5a; BLOCK];
     let mut left = size;
@@ -209,7 +209,7 @@ fn send(mut to: &TcpStream, size: u64, sent: &AtomicU64) {
     }
 }
 
-/// Waits until the sender has come to a stop: it has sent nothing for as long as nothing is read.
+/// Waits until the sender is blocked: it has sent nothing for a while, since nothing is read.
 fn until_stuck(sent: &AtomicU64) -> u64 {
     const QUIET: Duration = Duration::from_millis(300);
     let patience = Instant::now() + PATIENCE;
@@ -225,15 +225,15 @@ fn until_stuck(sent: &AtomicU64) -> u64 {
     last
 }
 
-/// What was seen while bytes passed.
+/// Outcome of one transfer.
 struct Seen {
-    /// The most that was on its way while the reader stalled, and what was then in the heap.
+    /// Most bytes in flight while the reader stalled; then the heap maximum, and the heap that is left.
     on_the_way: u64,
     most: i64,
     left: i64,
 }
 
-/// Sends all bytes from one end to the other, whose reader stalls now and then.
+/// Sends all bytes from one end to the other, whose reader stalls several times.
 fn pass(nodes: &Nodes, from: &TcpStream, mut to: &TcpStream) -> Seen {
     let watched = Watched::start();
     let sent = AtomicU64::new(0);
@@ -251,7 +251,7 @@ fn pass(nodes: &Nodes, from: &TcpStream, mut to: &TcpStream) -> Seen {
                     "all of it was taken, of which {read} were read"
                 );
                 on_the_way = on_the_way.max(stuck - read);
-                // Enough for every buffer to be filled, and found out.
+                // The sender has filled every buffer, and sent more than was read.
                 assert!(stuck > read, "nothing comes");
             }
             let until = SIZE * (stall + 1) / (STALLS + 1);
@@ -281,7 +281,7 @@ fn pass(nodes: &Nodes, from: &TcpStream, mut to: &TcpStream) -> Seen {
     }
 }
 
-/// Reads a head up to its blank line, byte by byte: what is behind it is left.
+/// Reads a head up to its blank line, byte by byte, so that the body stays unread.
 fn head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -292,7 +292,7 @@ fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// A client that has sent this head, and the endpoint's connection, which has read it.
+/// A client that has sent this request head, and the endpoint's connection, which has read it.
 fn asked(nodes: &Nodes, request: &str) -> (TcpStream, TcpStream) {
     let mut client = nodes.client();
     client.write_all(request.as_bytes()).unwrap();
@@ -301,7 +301,7 @@ fn asked(nodes: &Nodes, request: &str) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// The endpoint answers; no connection of its is used twice.
+/// The endpoint sends a response head; it closes each connection afterwards.
 fn answer(client: &mut TcpStream, server: &mut TcpStream, length: u64) {
     let answer =
         format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
@@ -309,10 +309,10 @@ fn answer(client: &mut TcpStream, server: &mut TcpStream, length: u64) {
     assert!(head(client).starts_with("HTTP/1.1 200 "));
 }
 
-/// A body from the client to the endpoint, and one back.
+/// One body from the client to the endpoint, and one back.
 fn bodies(nodes: &Nodes) -> [Seen; 2] {
     let get = "GET / HTTP/1.1\r\nHost: echo\r\n\r\n";
-    // What is made once is there before.
+    // The first request allocates everything that is allocated only once.
     let (mut client, mut server) = asked(nodes, get);
     answer(&mut client, &mut server, 0);
     drop((client, server));
@@ -328,7 +328,7 @@ fn bodies(nodes: &Nodes) -> [Seen; 2] {
     [upload, pass(nodes, &server, &client)]
 }
 
-/// A stream of bytes in each direction.
+/// One byte stream in each direction.
 fn streams(nodes: &Nodes) -> [Seen; 2] {
     let connect = || {
         let mut client = nodes.client();
@@ -339,7 +339,7 @@ fn streams(nodes: &Nodes) -> [Seen; 2] {
         client.read_exact(&mut [0]).unwrap();
         (client, server)
     };
-    // What is made once is there before.
+    // The first connection allocates everything that is allocated only once.
     drop(connect());
     let (client, server) = connect();
     let up = pass(nodes, &client, &server);
@@ -348,15 +348,15 @@ fn streams(nodes: &Nodes) -> [Seen; 2] {
     [up, pass(nodes, &server, &client)]
 }
 
-/// What a link holds at both ends at most (docs/link-protocol.md, "Bounds of a link"): what may have to be sent again, and
-/// what has come of a stream and is not read yet.
+/// Limit of what a link holds at both ends (docs/link-protocol.md, "Bounds of a link"): bytes kept for a resend, and
+/// bytes received for a stream and not read yet.
 fn of_link() -> i64 {
     let limits = LinkLimits::INITIAL;
     i64::from(limits.link_window) + i64::from(limits.grown_window)
 }
 
-/// That no more was held than what is documented: the window of a direction at each node, twice for what it has just
-/// taken out; what a link holds; and a little for all else.
+/// Checks that no more was held than documented: twice the window of a direction at each node, since the window is
+/// granted again for bytes just taken out; what a link holds; and a little for everything else.
 fn check(what: &str, nodes: &Nodes, seen: [Seen; 2]) {
     const ELSE: i64 = 256 << 10;
     let proxies = nodes.proxies.len() as i64;
@@ -372,7 +372,7 @@ fn check(what: &str, nodes: &Nodes, seen: [Seen; 2]) {
         );
         assert!(most > 0, "nothing was counted");
         assert!(most <= bound, "{what}, {direction}: {most} of {bound}");
-        // With what the kernel has room for it is a small part of the whole.
+        // Together with the kernel's buffers it is still a small part of the whole.
         assert!(seen.on_the_way < SIZE / 4, "{what}, {direction}");
     }
 }

@@ -1,6 +1,6 @@
-//! Callers come and go, each once: what was counted of them is given back when it was shown for a while.
+//! Each of many callers connects once: its metric series are freed after they have been shown unchanged for a while.
 //!
-//! A test program of its own, since everything in this process is counted.
+//! A test program of its own, since all heap of the process is counted.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 #[path = "allocations/mesh.rs"]
@@ -22,12 +22,12 @@ use heddle_telemetry::{Registry, SeriesBounds};
 static COUNTING: Counting = Counting;
 
 const CALLERS: u64 = 10_000;
-/// What may be left of all of them.
+/// Limit in bytes for what all of them may leave.
 const LEFT: i64 = 1 << 20;
-/// Longest wait for anything.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A caller of its own comes by a listener of its own, says something, hears it, and is gone.
+/// A caller connects through its own listener, sends a byte, receives it back, and is gone.
 fn call(proxy: &Proxy, id: u64) {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let door = socket.local_addr().unwrap();
@@ -46,7 +46,7 @@ fn call(proxy: &Proxy, id: u64) {
     proxy.unlisten(id);
 }
 
-/// Says back what it hears.
+/// Sends every byte back.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -62,7 +62,7 @@ fn echo() -> SocketAddr {
     address
 }
 
-/// How many callers the page of metrics has, and how many connections were counted.
+/// Number of callers on the metrics page, and the sum of their connections.
 fn shown(registry: &Registry) -> (usize, u64) {
     let mut page = String::new();
     registry.render(&mut page);
@@ -89,13 +89,13 @@ fn ten_thousand_callers_that_are_gone_leave_no_series_and_no_memory() {
     let registry = Arc::new(Registry::with_bounds(bounds));
     let proxy = Proxy::start(Settings::default(), Arc::clone(&registry), None).unwrap();
     proxy.apply(&mesh);
-    // What is made once is there before.
+    // The first call allocates everything that is allocated only once.
     call(&proxy, 1);
     let until_forgotten = || {
         let patience = Instant::now() + PATIENCE;
         while shown(&registry).0 > 0 {
             assert!(Instant::now() < patience, "{:?}", shown(&registry));
-            // How often it is looked, as a scraper does.
+            // Time between two scrapes.
             thread::park_timeout(Duration::from_millis(200));
         }
     };

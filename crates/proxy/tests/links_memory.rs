@@ -1,8 +1,9 @@
-//! What an idle link costs: the heap at one end, over two thousand of them.
+//! Memory of an idle link: heap bytes at one end, averaged over two thousand links.
 //!
-//! Both ends are in this process, and everything in it is counted; a test of its own for that reason. What
-//! callers cost besides (series of metrics, tickets for TLS sessions) is there before: each has had a link that was
-//! closed. What the kernel holds beside it is said, not judged: it is the machine's, and of all that runs there.
+//! Both ends are in this process, and all its heap is counted, so this test has a process of its own. Other memory
+//! for each caller (metric series, TLS session tickets) is allocated before the measurement, by a first link that is
+//! closed again. Kernel memory is printed but not checked: it depends on the machine and on everything else that runs
+//! there.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 #[path = "allocations/mesh.rs"]
@@ -24,17 +25,17 @@ use heddle_telemetry::Registry;
 use heddle_transport::fixture::{Authority, DAY, NOW, clock};
 use heddle_transport::{Denied, Identities, Trust};
 
-/// Links, each of a caller of its own.
+/// Number of links, each with its own caller.
 const LINKS: usize = 2_000;
-/// What one may cost at one end, in bytes.
+/// Limit in bytes for one end of a link.
 const MOST: i64 = 8 * 1024;
-/// How long it takes until an idle link has given up what it can.
+/// Time until an idle link has freed everything it can.
 const AT_REST: Duration = Duration::from_secs(8);
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// What the kernel holds in its caches of objects, sockets among them, and in the buffers of sockets, in bytes.
+/// The kernel's slab caches, which hold sockets, and its TCP buffers, in bytes.
 fn kernel_memory() -> (i64, i64) {
     let number = |file: &str, line: &str, word: &str| {
         let text = fs::read_to_string(file).unwrap();
@@ -48,7 +49,7 @@ fn kernel_memory() -> (i64, i64) {
     (slab, pages * rustix::param::page_size() as i64)
 }
 
-/// Answers every head with two bytes, and closes.
+/// Answers every request head with a body of two bytes, and closes.
 fn endpoint() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -67,7 +68,6 @@ fn endpoint() -> SocketAddr {
     address
 }
 
-/// A node's proxy, and what it counts.
 struct Node {
     proxy: Proxy,
     registry: Arc<Registry>,
@@ -88,7 +88,7 @@ fn caller(number: usize) -> String {
     format!("test/caller-{number}")
 }
 
-/// The mesh with as many callers as there are links.
+/// The mesh, with as many callers as links.
 fn crowded(mut mesh: Mesh) -> Mesh {
     let template = mesh.workloads[0].clone();
     mesh.policies = Vec::<Arc<Policy>>::new();

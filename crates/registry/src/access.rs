@@ -1,4 +1,4 @@
-//! How etcd is reached: where, with which certificates, as which user.
+//! Access to etcd: endpoints, certificates, user.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,44 +10,44 @@ use heddle_model::check_registry_endpoints;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a file with a certificate, a key or a password.
+/// Limit for a file with a certificate, a key or a password, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// How long connecting may take.
+/// Connect timeout.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
-/// How often a silent connection is asked whether it lives, and how long it may take to say so.
+/// Keepalive: interval of probes on an idle connection, and how long an answer may take.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_WAIT: Duration = Duration::from_secs(3);
 
-/// How etcd is reached. Files are read when a connection is made, so that new ones need no restart.
+/// How to reach etcd. Files are read for each connection, so new certificates and passwords need no restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// URLs of the cluster's members, such as `http://127.0.0.1:2379`. One is asked at a time.
+    /// URLs of the cluster's members, such as `http://127.0.0.1:2379`. One is used at a time.
     pub endpoints: Vec<String>,
-    /// Certificates, where they are `https`.
+    /// Certificates for `https` endpoints.
     pub tls: Tls,
-    /// The user that we log in as, if etcd asks.
+    /// The user to log in as, if etcd requires one.
     pub credentials: Option<Credentials>,
 }
 
-/// Certificates in PEM.
+/// Certificate files in PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Who signed the cluster's certificate. No other authority is believed.
+    /// The authority of the cluster's certificate. No other authority is trusted.
     pub ca: Option<PathBuf>,
-    /// Our own certificate and its key, where the cluster asks for one.
+    /// The client certificate and its key, if the cluster asks for one.
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
 /// A user of etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its name.
+    /// The user's name in etcd.
     pub user: String,
-    /// The file that holds its password, with or without a line feed.
+    /// The file with the password; a line feed at its end is ignored.
     pub password: PathBuf,
 }
 
-/// Why etcd cannot be asked at all until the operator changes something.
+/// A fault of the settings: etcd cannot be reached until the operator changes something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessError(pub(super) String);
 
@@ -60,28 +60,27 @@ impl fmt::Display for AccessError {
 impl std::error::Error for AccessError {}
 
 impl Access {
-    /// Looks for what contradicts itself. No file is read.
+    /// Checks the settings for contradictions. No file is read.
     ///
     /// # Errors
-    /// [`AccessError`], which says what to write instead.
+    /// [`AccessError`] says what to write instead.
     pub fn check(&self) -> Result<(), AccessError> {
         let (certificates, ca) = (self.tls != Tls::default(), self.tls.ca.is_some());
         check_registry_endpoints(&self.endpoints, certificates, ca)
             .map_err(|error| AccessError(error.to_string()))
     }
 
-    /// How many endpoints there are.
     pub(super) fn len(&self) -> usize {
         self.endpoints.len()
     }
 
-    /// The endpoint of this attempt: one after the other.
+    /// The endpoint of this attempt, round robin.
     pub(super) fn endpoint(&self, attempt: usize) -> &str {
         let at = attempt.checked_rem(self.endpoints.len()).unwrap_or(0);
         self.endpoints.get(at).map_or("", String::as_str)
     }
 
-    /// Connects to one endpoint. With one at a time a call never goes to a member that is known to be down.
+    /// Connects to one endpoint. A client with several endpoints would send calls to a member that is known to be down.
     pub(super) async fn connect(&self, attempt: usize) -> Result<Client, Trouble> {
         let options = self.options().map_err(Trouble::Ours)?;
         let connecting = Client::connect([self.endpoint(attempt)], Some(options));
@@ -122,16 +121,16 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(file).map_err(said)
 }
 
-/// Why a call came to nothing.
+/// Why a call to etcd failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// Something of ours is wrong: a file, or what etcd lets us do.
+    /// A fault of ours: a file, or a missing permission in etcd.
     Ours(String),
-    /// etcd is away, or not what it was. Another try may be better.
+    /// etcd is unreachable or answered incorrectly; a retry may succeed.
     Away(String),
-    /// The revision is not there any more.
+    /// etcd has compacted the revision.
     Compacted,
-    /// The answer is larger than what is taken.
+    /// The answer is larger than the limit.
     TooLarge,
     /// The lease has ended.
     NoLease,
@@ -162,9 +161,9 @@ impl From<etcd_client::Error> for Trouble {
             Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
                 Trouble::Ours(error.to_string())
             }
-            // The library has no better word for a lease that is not there.
+            // The library reports a missing lease only by this text.
             Error::LeaseKeepAliveError(why) if why == "lease not found" => Trouble::NoLease,
-            // Its questions have nowhere to go any more.
+            // The stream on which keepalives or watch requests are sent has ended.
             Error::LeaseKeepAliveError(_) | Error::WatchError(_) => {
                 Trouble::Away("the connection has ended".to_owned())
             }
@@ -183,7 +182,7 @@ fn of_status(status: &tonic::Status) -> Trouble {
     };
     match status.code() {
         Code::OutOfRange if message.contains("compacted") => Trouble::Compacted,
-        // A message that is larger than our limit, or than the server's.
+        // A message above our limit or the server's.
         Code::OutOfRange | Code::ResourceExhausted
             if message.contains("too large") || message.contains("larger than max") =>
         {
@@ -199,7 +198,7 @@ fn of_status(status: &tonic::Status) -> Trouble {
     }
 }
 
-/// An error and all its causes, without those that it says itself.
+/// An error and all its causes, except those whose text the error contains already.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut said = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! What is in the registry, as far as is known: a state machine without a network or a clock.
+//! The known content of the registry: a state machine without network or clock.
 //!
 //! ```text
 //!            connected            last page              compacted, too full before
@@ -7,13 +7,13 @@
 //!     └──────── lost ───────┴──────── lost ───────┘
 //! ```
 //!
-//! What is held changes by what etcd says, never by its silence: while it is away everything goes on, and what
-//! ended meanwhile goes with the last page of the next list. A list is read in pages of one revision, and the
-//! watch begins with the revision after it, so that no change falls between.
+//! Only answers of etcd change what is held, never its silence: while etcd is away every provider stays, and providers
+//! that ended meanwhile are removed with the last page of the next list. All pages of a list are of one revision, and
+//! the watch begins with the next revision, so no change is missed.
 //!
-//! A store whose revisions have gone back, or that has become another cluster, has lost what it held: it was
-//! emptied, or restored from a copy. Then what is missing in the list goes on for [`GRACE`], in which every
-//! provider that lives registers anew.
+//! A store whose revision has gone back, or that is of another cluster, has lost its data: it was emptied, or restored
+//! from a copy. Then providers missing in the list are kept for [`GRACE`], in which every live provider registers
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,66 +30,65 @@ mod tests;
 
 use room::{Full, MOST, Room, Share};
 
-/// Problems that are spelled out; of more only the number is.
+/// How many problems are listed; of the others only the count is kept.
 const MAX_PROBLEMS: usize = 100;
-/// Bytes of a key, and of what is said of what is wrong with its value, that are shown.
+/// How many bytes of a key, and how many characters of a problem's text, are shown.
 const MAX_SHOWN: usize = 256;
-/// How long what a store has lost goes on. A registrar notices within a third of its time to live, and
-/// within ten seconds.
+/// How long providers that the store has lost are kept. A registrar notices the loss within a third of its time to
+/// live, and within ten seconds.
 pub(super) const GRACE: Duration = Duration::from_secs(20);
 
-/// A key and what stands under it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kv {
     pub(super) key: Vec<u8>,
     pub(super) value: Vec<u8>,
-    /// 0: none.
+    /// 0 for no lease.
     pub(super) lease: i64,
-    /// The revisions at which the key came to be and at which its value did.
+    /// The revision that created the key, and the one that last changed its value.
     pub(super) created: i64,
     pub(super) modified: i64,
 }
 
-/// Part of a list.
+/// One page of a list.
 #[derive(Debug, Clone)]
 pub(super) struct Page {
     pub(super) cluster: u64,
     pub(super) revision: i64,
     pub(super) kvs: Vec<Kv>,
-    /// Whether there are more keys after the last of these.
+    /// Whether keys follow after the last one of this page.
     pub(super) more: bool,
 }
 
-/// What a watch tells.
+/// One event of a watch.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
     Put(Kv),
     Delete { key: Vec<u8>, modified: i64 },
 }
 
-/// What to ask etcd for.
+/// The next request to etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The keys from this one on, as they were at a revision; 0 for now.
+    /// List the keys from `from` on, at a revision; 0 for the current one.
     List { from: Vec<u8>, revision: i64 },
-    /// The changes from this revision on.
+    /// Watch the changes from this revision on.
     Watch { revision: i64 },
 }
 
-/// What stands under a key, right or wrong.
+/// What is known of a key, valid or not.
 #[derive(Debug, Default)]
 struct Held {
     modified: i64,
-    /// The last value that was right, with the lease under which it was written.
+    /// The last valid value, with the lease under which it was written.
     good: Option<(Arc<Entry>, i64)>,
-    /// What is wrong with the value that is there.
+    /// The fault of the current value.
     problem: Option<Problem>,
-    /// Until when it goes on though the store has lost it.
+    /// When the entry is removed, if the store has lost it.
     lost_until: Option<Instant>,
 }
 
 impl Held {
-    /// Whether that is what is held, and right.
+    /// Whether `kv` equals the held value, and that value is valid and not lost.
     fn is(&self, kv: &Kv) -> bool {
         let is_good = self.good.as_ref().is_some_and(|(entry, lease)| {
             *lease == kv.lease && entry.created == kv.created && entry.value == kv.value
@@ -98,7 +97,7 @@ impl Held {
         is_good && goes_on && self.modified == kv.modified
     }
 
-    /// What it takes under this key.
+    /// The bytes that count against the room of the key's share.
     fn bytes(&self, key: &[u8]) -> usize {
         key.len() + self.good.as_ref().map_or(0, |(entry, _)| entry.value.len())
     }
@@ -108,15 +107,15 @@ impl Held {
 enum Phase {
     Away,
     Listing {
-        /// Keys on the pages so far that are held.
+        /// Held keys on the pages so far.
         seen: BTreeSet<Vec<u8>>,
-        /// The revision of the list; 0 until its first page is there.
+        /// The revision of the list; 0 until its first page.
         revision: i64,
-        /// The store is not the one that was known.
+        /// Whether the store has lost its data, or is another one.
         has_lost: bool,
-        /// Where there was no room for something on the pages so far.
+        /// Where keys on the pages so far found no room.
         full: BTreeSet<Full>,
-        /// It follows another one at once.
+        /// Whether this list directly follows another, because room became free.
         is_again: bool,
     },
     Watching,
@@ -128,13 +127,13 @@ pub(super) struct Core {
     phase: Phase,
     held: BTreeMap<Vec<u8>, Held>,
     room: Room,
-    /// Where there was no room for something that may still be there.
+    /// Where a key that may still exist found no room.
     full: BTreeSet<Full>,
-    /// The store that was listed last.
+    /// The cluster id of the last list.
     cluster: u64,
-    /// Up to which revision everything is known.
+    /// The revision up to which every change is known.
     revision: i64,
-    /// Whether a list was read to its end once.
+    /// Whether a list was completed once.
     is_known: bool,
     has_changed: bool,
     version: u64,
@@ -156,12 +155,12 @@ impl Core {
         }
     }
 
-    /// Up to which revision everything is known.
+    /// The revision up to which every change is known.
     pub(super) fn revision(&self) -> i64 {
         self.revision
     }
 
-    /// There is an endpoint to ask, or the watch cannot go on: everything is listed.
+    /// Starts a list: an endpoint is connected, or the watch cannot continue.
     pub(super) fn begin(&mut self) -> Next {
         self.list(false)
     }
@@ -180,12 +179,12 @@ impl Core {
         }
     }
 
-    /// No endpoint answers any more. Nothing is removed.
+    /// The connection was lost. Nothing is removed.
     pub(super) fn lost(&mut self) {
         self.phase = Phase::Away;
     }
 
-    /// Takes a page of a list. One that was not asked for begins anew.
+    /// Takes a page of a list. A page that was not asked for starts a new list.
     pub(super) fn page(&mut self, now: Instant, page: Page) -> Next {
         let Phase::Listing {
             seen,
@@ -204,10 +203,10 @@ impl Core {
         }
         let (at, has_lost, is_again) = (*revision, *has_lost, *is_again);
         let last = page.kvs.last().map(|kv| kv.key.clone());
-        // What there is no room for is not kept in mind either.
+        // A key without room is not remembered in `seen` either, so that memory stays bounded.
         let (mut seen, mut full) = (std::mem::take(seen), std::mem::take(full));
         for kv in page.kvs {
-            // A list counts whatever its revisions say: they may be another store's.
+            // A listed key is taken whatever its revisions: they may be those of another store.
             let is_same = self.held.get(&kv.key).is_some_and(|held| held.is(&kv));
             let taken = if is_same { Ok(()) } else { self.put(&kv) };
             match taken {
@@ -223,7 +222,7 @@ impl Core {
             is_again,
         };
         match last {
-            // With an empty page that has more after it there would be no end.
+            // An empty page with `more` set would repeat for ever, and counts as the last.
             Some(mut from) if page.more => {
                 from.push(0);
                 Next::List { from, revision: at }
@@ -235,8 +234,8 @@ impl Core {
         }
     }
 
-    /// The list is read to its end: what is not in it is gone. Where that makes room for what had none, everything
-    /// is listed once more, and no more than once.
+    /// Ends a list: held keys that are not in it are removed. If that makes room for keys that had none, one more list
+    /// follows, and never more than one.
     fn listed(&mut self, now: Instant, revision: i64, has_lost: bool) -> Next {
         let phase = std::mem::replace(&mut self.phase, Phase::Watching);
         let mut has_room = false;
@@ -256,7 +255,7 @@ impl Core {
                 if has_lost && held.good.is_some() {
                     held.lost_until.get_or_insert(now + GRACE);
                 }
-                // The revision of another store says nothing of what comes now.
+                // Revisions of another store do not compare with coming ones.
                 held.modified = 0;
                 let stays = held.lost_until.is_some_and(|until| now < until);
                 if !stays {
@@ -279,8 +278,8 @@ impl Core {
         }
     }
 
-    /// Takes what a watch tells, up to a revision. What has to be asked anew, if anything: something that there
-    /// was no room for may have one now.
+    /// Takes the events of a watch, up to a revision. Returns a list request if a deletion may have made room for a key
+    /// that had none.
     pub(super) fn changed(&mut self, revision: i64, changes: Vec<Change>) -> Option<Next> {
         if !matches!(self.phase, Phase::Watching) {
             return None;
@@ -291,7 +290,7 @@ impl Core {
                 Change::Put(kv) => {
                     let known = self.held.get(&kv.key);
                     if known.is_none_or(|held| held.modified < kv.modified) {
-                        // Where it has no room is kept in mind.
+                        // `put` itself records where room is lacking.
                         let _lacking = self.put(&kv);
                     }
                 }
@@ -302,7 +301,7 @@ impl Core {
         has_room.then(|| self.begin())
     }
 
-    /// Lets go what a store has lost and no provider has registered anew. Says when to ask again.
+    /// Removes entries that the store has lost and no provider has registered again. Returns when to call it again.
     pub(super) fn expire(&mut self, now: Instant) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         self.held.retain(|key, held| match held.lost_until {
@@ -321,12 +320,12 @@ impl Core {
         next
     }
 
-    /// Whether there is something to pass on.
+    /// Whether [`Core::providers`] would return something.
     pub(super) fn has_news(&self) -> bool {
         self.is_known && self.has_changed
     }
 
-    /// What there is, if it is not what it was.
+    /// The current providers, if they changed since the last call.
     pub(super) fn providers(&mut self) -> Option<Providers> {
         if !self.has_news() {
             return None;
@@ -349,7 +348,7 @@ impl Core {
         let place = self.shown(self.layout.providers().as_bytes());
         if more > 0 {
             let reason = format!("{more} more values are wrong");
-            problems.push(warning(&place, "", reason, "mend the others first"));
+            problems.push(warning(&place, "", reason, "correct the others first"));
         }
         if !self.full.is_empty() {
             by_cause.insert(Cause::Room, self.full.len());
@@ -366,7 +365,7 @@ impl Core {
         })
     }
 
-    /// Says that there was no room.
+    /// The problem for a share or registry that is full.
     fn left_out(&self, full: &Full) -> Problem {
         let most = match full {
             Full::All => MOST,
@@ -385,7 +384,7 @@ impl Core {
                     "one namespace has more than {keys} providers or {mib} MiB: the rest of it is \
                      left out"
                 ),
-                "remove what is too much, or spread it over several namespaces",
+                "remove some of them, or spread them over several namespaces",
             ),
             Full::Share(Share::Stray) => (
                 String::new(),
@@ -400,20 +399,20 @@ impl Core {
         warning(&self.shown(place.as_bytes()), "", reason, remedy).because(Cause::Room)
     }
 
-    /// Takes what stands under a key.
+    /// Takes the value of a key.
     ///
     /// # Errors
-    /// Where there is no room for it.
+    /// [`Full`], where room is lacking.
     fn put(&mut self, kv: &Kv) -> Result<(), Full> {
         let share = Share::of(&self.layout, &kv.key);
         if let Some(before) = self.held.get(&kv.key) {
             self.room.give_back(&share, before.bytes(&kv.key));
         }
-        // A value that is too large is not held.
+        // A value above the limit is not held, and counts no bytes.
         let value = Some(kv.value.len()).filter(|bytes| *bytes <= MAX_VALUE_BYTES);
         let bytes = kv.key.len() + value.unwrap_or(0);
         if let Some(full) = self.room.lacking(&share, bytes) {
-            // What stood there before is not what stands there now.
+            // The held value is outdated, so it is removed.
             self.has_changed |= self.held.remove(&kv.key).is_some();
             self.has_changed |= self.full.insert(full.clone());
             return Err(full);
@@ -431,7 +430,7 @@ impl Core {
                 self.has_changed |= had_problem || !is_same;
             }
             Err(problem) => {
-                // The last good value has the lease's life, and that of its key.
+                // The last valid value stays only while its lease is the key's lease, and the key was not created anew.
                 let stays = |(entry, lease): &(Arc<Entry>, i64)| {
                     *lease == kv.lease && entry.created == kv.created
                 };
@@ -452,7 +451,7 @@ impl Core {
         })?;
         if kv.lease == 0 {
             let reason = "it has no lease: it would stay when its provider is gone".to_owned();
-            let remedy = "use heddle register, or write what stays into the folder";
+            let remedy = "use heddle register, or put a permanent workload into the folder";
             let problem = warning(&origin, "", reason, remedy).because(Cause::Lease);
             return Err(Box::new(problem));
         }
@@ -465,7 +464,7 @@ impl Core {
         })
     }
 
-    /// Whether that makes room for something that had none.
+    /// Removes a key; returns whether that makes room for a key that had none.
     fn delete(&mut self, key: &[u8], modified: i64) -> bool {
         let known = self.held.get(key);
         if known.is_some_and(|held| modified <= held.modified) {
@@ -479,13 +478,13 @@ impl Core {
         makes_room(&self.full, &self.room, share)
     }
 
-    /// A key as a place in which something is wrong.
+    /// A key as the origin of a problem, printable and shortened.
     fn shown(&self, key: &[u8]) -> Origin {
         let key = key.get(..MAX_SHOWN).unwrap_or(key);
         Origin::etcd(&*printable(&String::from_utf8_lossy(key)))
     }
 
-    /// What holds whatever happens.
+    /// Checks what must be true after every step.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn check_invariants(&self) {
         let mut room = Room::default();
@@ -507,8 +506,8 @@ impl Core {
     }
 }
 
-/// Whether there may be room for what had none, now that something of a share is gone. That of stray keys has to be
-/// empty: for them alone, not every one that goes is worth another list.
+/// Whether removing a key of a share may make room for a key that had none. The share of stray keys has to be empty for
+/// that: stray keys alone do not justify another list after every removal.
 fn makes_room(full: &BTreeSet<Full>, room: &Room, share: Share) -> bool {
     match share {
         Share::Stray => room.is_free(&share) && full.contains(&Full::Share(share)),
@@ -516,7 +515,7 @@ fn makes_room(full: &BTreeSet<Full>, room: &Room, share: Share) -> bool {
     }
 }
 
-/// A problem as it is held: its words may be a value's.
+/// A problem with bounded texts: they may quote a value.
 fn shortened(problem: Problem) -> Problem {
     let short = |text: String| match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,8 +1,8 @@
-//! Follows the registry: what [`Core`] decides, done with a network and a clock.
+//! Follows the registry: carries out the decisions of [`Core`] with a network and a clock.
 //!
-//! One thread talks to one endpoint at a time; when that fails, to the next one after a wait. It judges what it
-//! reads, and no other thread waits for that. What it finds goes to the watcher that compiles, through a channel that
-//! holds the newest state only, so that a flood of changes costs as many compilations as there is time for.
+//! One thread talks to one endpoint at a time; after a failure it waits, then uses the next one. It validates what it
+//! reads, so no other thread waits for that. It passes the result to the watcher that compiles, through a channel that
+//! holds only the newest state: a flood of changes costs no more compilations than there is time for.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,21 +26,21 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
-/// Keys on one page of a list, to begin with.
+/// Keys on one page of a list at first.
 const PAGE: i64 = 64;
-/// Bytes of one answer. A page that is larger is asked for in smaller ones.
+/// Limit of one answer in bytes. For a larger page fewer keys are requested.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
-/// Changes that are taken at a time: judging them takes its while, and the connection has to live meanwhile.
+/// Changes validated before yielding: validation takes time, and the connection needs its keepalives meanwhile.
 const AT_A_TIME: usize = 32;
-/// How long one answer may take.
+/// Timeout of one answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// How often etcd is asked how far the watch is, and how many of these questions may be without any answer: a
-/// watch can be lost where its connection is not.
+/// How often etcd is asked for the watch's progress, and how many of these requests may stay unanswered in a row: a
+/// watch can be lost although its connection is not.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 const MAX_UNANSWERED: u32 = 3;
-/// The least time between two states that are passed on.
+/// The least time between two states passed on.
 const PASS_ON_EVERY: Duration = Duration::from_millis(50);
-/// The least time between two lists of a registry that was too full.
+/// The wait before another list of a registry that was too full.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 
 /// Follows a registry until it is dropped.
@@ -48,24 +48,24 @@ const LIST_AGAIN: Duration = Duration::from_secs(1);
 pub struct Follower {
     providers: watch::Receiver<Arc<Providers>>,
     seen: watch::Receiver<Seen>,
-    /// Dropped, it ends the thread.
+    /// Ends the thread when dropped.
     _stop: oneshot::Sender<Infallible>,
 }
 
-/// How the registry is reached.
+/// The state of the connection to the registry.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// The endpoint that is asked, or was last.
+    /// The endpoint in use, or used last.
     pub endpoint: String,
-    /// Whether its changes are heard.
+    /// Whether the watch is established.
     pub connected: bool,
-    /// Since when it is as it is.
+    /// When `connected` last changed.
     pub since: Instant,
-    /// Why it is not reached.
+    /// Why the registry is not reached.
     pub problem: Option<String>,
-    /// The revision up to which everything is known.
+    /// The revision up to which every change is known.
     pub revision: i64,
-    /// How many providers there are that are right for themselves.
+    /// How many providers are valid on their own.
     pub providers: usize,
 }
 
@@ -73,8 +73,8 @@ impl Follower {
     /// Starts a thread that follows the registry.
     ///
     /// # Errors
-    /// As [`Access::check`], and when there is no thread. That no endpoint answers is no error: it is tried for as
-    /// long as it takes.
+    /// As [`Access::check`], and when no thread can be started. An endpoint that does not answer is not an error: it is
+    /// retried without limit.
     pub fn start(access: Access, layout: Layout) -> Result<Self, AccessError> {
         access.check()?;
         let (to_providers, providers) = watch::channel(Arc::default());
@@ -97,7 +97,7 @@ impl Follower {
             passed_on: None,
         };
         let (stop, stopped) = oneshot::channel();
-        let no_thread = |error| AccessError(format!("there is no thread to follow it: {error}"));
+        let no_thread = |error| AccessError(format!("cannot start a thread to follow it: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(no_thread)?;
         std::thread::Builder::new()
@@ -114,18 +114,19 @@ impl Follower {
         })
     }
 
-    /// Waits until the registry was read once, at most so long; says whether it was. Needs a tokio runtime with time.
+    /// Waits until the registry was read once, at most for `most`; returns whether it was. Needs a tokio runtime with
+    /// time.
     pub async fn first(&mut self, most: Duration) -> bool {
         let known = self.providers.wait_for(|providers| providers.version > 0);
         matches!(timeout(most, known).await, Ok(Ok(_)))
     }
 
-    /// What is in the registry, as it changes.
+    /// The registry's content, as it changes.
     pub fn providers(&self) -> watch::Receiver<Arc<Providers>> {
         self.providers.clone()
     }
 
-    /// How it is reached, as it changes.
+    /// The connection's state, as it changes.
     pub fn seen(&self) -> watch::Receiver<Seen> {
         self.seen.clone()
     }
@@ -133,7 +134,7 @@ impl Follower {
 
 struct Following {
     access: Access,
-    /// The keys from `begin` up to `end`, which is not one of them.
+    /// The range of keys, from `begin` up to and without `end`.
     begin: Vec<u8>,
     end: Vec<u8>,
     core: Core,
@@ -151,7 +152,7 @@ impl Following {
                 _dropped = stopped => {}
             }
         });
-        // A name that is still being looked up would be waited for.
+        // Otherwise the drop would wait for a DNS lookup in progress.
         runtime.shutdown_background();
     }
 
@@ -165,7 +166,7 @@ impl Following {
             };
             self.core.lost();
             self.say_lost(&trouble);
-            // What it lost before goes on being let go.
+            // Entries that the store has lost expire during the wait, too.
             let until_then = Instant::now() + self.pause.failed();
             loop {
                 let due = [self.expire(), self.passes_on_at()];
@@ -178,7 +179,7 @@ impl Following {
         }
     }
 
-    /// Lists and watches until that fails.
+    /// Lists and watches until a request fails.
     async fn session(&mut self, client: &Client) -> Trouble {
         let mut next = self.core.begin();
         loop {
@@ -194,7 +195,7 @@ impl Following {
         }
     }
 
-    /// Reads one page, in as small a part as it takes.
+    /// Reads one page, with fewer keys when the answer is too large.
     async fn list(
         &mut self,
         client: &Client,
@@ -210,7 +211,7 @@ impl Following {
                 .with_range(self.end.clone())
                 .with_revision(revision);
             let options = match limit {
-                // A value that is too large for any answer is none, and stops nothing.
+                // Even one value is too large: read without it, so that it cannot block the list; the key is reported.
                 0 => options.with_limit(1).with_keys_only(),
                 _ => options.with_limit(limit),
             };
@@ -226,7 +227,7 @@ impl Following {
         Ok(next)
     }
 
-    /// Takes changes until something else is to be done.
+    /// Takes changes until another list is due.
     async fn watch(&mut self, client: &Client, revision: i64) -> Result<Next, Trouble> {
         let options = WatchOptions::new()
             .with_prefix()
@@ -276,19 +277,19 @@ impl Following {
                     unanswered += 1;
                     questions.request_progress().await?;
                 }
-                // Both are done when it begins anew.
+                // The start of the loop does both.
                 () = until(passes_on) => {}
                 () = until(expires) => {}
             }
         }
     }
 
-    /// When what has changed will be passed on, if there is something.
+    /// When the next state will be passed on, if there is news.
     fn passes_on_at(&self) -> Option<Instant> {
         self.core.has_news().then(|| self.may_pass_on_at())
     }
 
-    /// When the next state may be passed on.
+    /// The earliest time to pass on the next state.
     fn may_pass_on_at(&self) -> Instant {
         self.passed_on
             .map_or_else(Instant::now, |last| last + PASS_ON_EVERY)
@@ -300,8 +301,8 @@ impl Following {
         next
     }
 
-    /// Passes on what there is, if it has changed and the last time is not just now: then it waits for
-    /// [`Following::passes_on_at`].
+    /// Passes on the state, if it has changed and [`PASS_ON_EVERY`] has elapsed. If not elapsed,
+    /// [`Following::passes_on_at`] says when.
     fn pass_on(&mut self) {
         if self.may_pass_on_at() > Instant::now() {
             return;
@@ -351,21 +352,21 @@ impl Following {
         if was_connected || !was_said {
             tracing::warn!(
                 endpoint = self.seen.borrow().endpoint,
-                "the registry is not reached, what is known of it goes on: {trouble}"
+                "the registry is not reached, its last known state stays in use: {trouble}"
             );
         }
     }
 }
 
-/// Follows, and says so when that panics: what is known goes on, and the operator would not notice that nothing comes
-/// any more.
+/// Follows the registry, and reports a panic: the known state stays in use, and the operator would not notice that no
+/// changes arrive any more.
 fn unless_it_fails(seen: &watch::Sender<Seen>, follow: impl FnOnce()) {
-    // What panicked is gone; all that is left of it was passed on whole.
+    // The panicked state is dropped; every state that was passed on is complete.
     if catch_unwind(AssertUnwindSafe(follow)).is_ok() {
         return;
     }
-    let why = "following it has failed in heddle itself: start heddle again";
-    tracing::error!("the registry is not followed any more, what is known of it goes on: {why}");
+    let why = "an internal error of heddle ended it: restart heddle";
+    tracing::error!("the registry is not followed any more, its last known state stays: {why}");
     seen.send_modify(|seen| {
         seen.connected = false;
         seen.since = Instant::now();
@@ -373,7 +374,7 @@ fn unless_it_fails(seen: &watch::Sender<Seen>, follow: impl FnOnce()) {
     });
 }
 
-/// Waits for a moment; without one, for ever.
+/// Sleeps until a moment; without one, for ever.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment.into()).await,
@@ -381,7 +382,7 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-/// The first key after all that begin with the prefix, whose last byte is a slash.
+/// The first key after all keys with the prefix, whose last byte is a slash.
 fn range_end(layout: &Layout) -> Vec<u8> {
     let mut end = layout.providers().into_bytes();
     if let Some(last) = end.last_mut() {

@@ -1,4 +1,4 @@
-//! What is read out of etcd, as fuzzing writes it. For fuzz targets only.
+//! The follower's state machine, fed by fuzzing. For fuzz targets only.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use heddle_compile::registered::{Layout, Providers};
 
 use crate::core::{Change, Core, Kv, Next, Page};
 
-/// What stands under a key: the key, the value, and its lease (0: none).
+/// A key, its value, and its lease (0: none).
 pub type Written = (Vec<u8>, Vec<u8>, i64);
 
 /// A follower's view of a store.
@@ -17,7 +17,7 @@ pub struct View {
 }
 
 impl View {
-    /// That of a store that holds this.
+    /// A view of a store with this content.
     #[must_use]
     pub fn listed(written: &[Written]) -> Self {
         let mut view = View {
@@ -40,7 +40,7 @@ impl View {
         view
     }
 
-    /// Hears that something was written, or that a key is gone.
+    /// Applies a change: a value written with a lease, or the deletion of the key.
     pub fn hears(&mut self, key: &[u8], written: Option<(&[u8], i64)>) {
         self.revision += 1;
         let change = match written {
@@ -56,7 +56,7 @@ impl View {
         self.core.check_invariants();
     }
 
-    /// What there is, if it is not what it was.
+    /// The current providers, if they changed since the last call.
     pub fn providers(&mut self) -> Option<Providers> {
         self.core.providers()
     }

@@ -1,4 +1,4 @@
-//! Keeps a provider registered: what [`Life`] decides, done with a network and a clock.
+//! Keeps a provider registered: carries out the decisions of [`Life`] with a network and a clock.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,16 +16,17 @@ use super::{Access, AccessError, MAX_TTL, MIN_TTL, News, Provider};
 #[cfg(test)]
 mod tests;
 
-/// How long one answer may take at least, and at most.
+/// Lower and upper bound of an answer's timeout.
 const ANSWER_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// How long revoking may take at each endpoint.
+/// Timeout of revoking at each endpoint.
 const REVOKE_WAIT: Duration = Duration::from_secs(2);
-/// The longest time between two signs of life: what a store has lost goes on for [`GRACE`](super::core::GRACE).
+/// The longest time between two keepalives of the lease: entries that a store has lost stay for
+/// [`GRACE`](super::core::GRACE).
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often it is looked whether another provider's key is gone.
+/// How often a registration that waits checks whether another provider's key is gone.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A provider, and where it is registered.
+/// A provider, and where to register it.
 #[derive(Debug, Clone)]
 pub struct Registration {
     access: Access,
@@ -34,19 +35,19 @@ pub struct Registration {
     ttl: Duration,
 }
 
-/// How it ended.
+/// How a registration ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
-    /// It is not registered any more.
+    /// The provider is not registered any more.
     Revoked,
-    /// It could not be said to etcd: it stays registered until its lease ends.
+    /// No endpoint answered the revocation: the provider stays registered until its lease ends.
     NotRevoked(String),
-    /// It never was registered, and will not be until the operator changes something.
+    /// The provider was never registered, and cannot be until the operator changes something.
     Refused(String),
 }
 
 impl Registration {
-    /// Registers nothing yet.
+    /// A registration that has not begun; [`Registration::keep`] begins it.
     ///
     /// # Errors
     /// As [`Access::check`].
@@ -72,13 +73,13 @@ impl Registration {
         })
     }
 
-    /// The key under which it stands.
+    /// The etcd key that is registered.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Keeps it registered until told to stop, and then takes it back at once. `news` is told what there is to
-    /// say. Needs a tokio runtime with I/O and time.
+    /// Keeps the provider registered until `stop` completes, then revokes the lease at once. `news` gets every change
+    /// for the operator. Needs a tokio runtime with I/O and time.
     pub async fn keep(&self, stop: impl Future<Output = ()>, mut news: impl FnMut(News)) -> Kept {
         let mut stop = pin!(stop);
         let mut lease = None;
@@ -97,7 +98,7 @@ impl Registration {
         }
     }
 
-    /// Returns only when it never can be registered; says why.
+    /// Returns only if registering is impossible, with the reason.
     async fn keep_for_ever(
         &self,
         lease: &mut Option<i64>,
@@ -124,12 +125,13 @@ impl Registration {
                 Err(why) => return why,
             }
             *attempt += 1;
-            // An etcd that comes back gives each lease its whole time once more: who lives is there in time.
+            // An etcd that comes back gives each lease its full time to live again, so a provider that retries at least
+            // this often keeps its lease.
             sleep(pause.failed().min(self.every())).await;
         }
     }
 
-    /// Takes it back, at whichever endpoint answers.
+    /// Revokes the lease at the first endpoint that answers.
     async fn revoke(&self, lease: i64, attempt: usize) -> Result<(), Trouble> {
         let mut trouble = Trouble::late();
         for attempt in attempt..attempt + self.access.len() {
@@ -147,7 +149,7 @@ impl Registration {
         Err(trouble)
     }
 
-    /// How often it says that it lives.
+    /// The interval of the lease's keepalives.
     fn every(&self) -> Duration {
         (self.ttl / 3).min(LONGEST_PAUSE)
     }
@@ -162,24 +164,23 @@ impl Registration {
     }
 }
 
-/// One connection's part of a registration.
+/// The part of a registration that uses one connection.
 struct Session<'s, N> {
     registration: &'s Registration,
-    /// What is to be revoked at the end. It outlives connections.
+    /// The lease to revoke at the end. It outlives connections.
     lease: &'s mut Option<i64>,
     life: &'s mut Life,
     pause: &'s mut Pause,
     news: &'s mut N,
 }
 
-/// Who has the key.
 enum KeyHolder {
     Us(Written),
     Another,
 }
 
 impl<N: FnMut(News)> Session<'_, N> {
-    /// Keeps it registered for as long as the connection does what it should.
+    /// Keeps the provider registered until the connection fails.
     async fn run(&mut self, mut client: Client) -> Trouble {
         loop {
             let trouble = match self.keep(&mut client).await {
@@ -190,7 +191,7 @@ impl<N: FnMut(News)> Session<'_, N> {
                 Trouble::NoLease => {
                     *self.lease = None;
                     self.life.lease_ended();
-                    // An etcd that ends every lease at once would be asked without end.
+                    // Without a wait, an etcd that ends every lease at once would be called in a tight loop.
                     let longest = self.registration.every();
                     sleep(self.pause.failed().min(longest)).await;
                 }
@@ -199,7 +200,7 @@ impl<N: FnMut(News)> Session<'_, N> {
         }
     }
 
-    /// Keeps one lease and its key.
+    /// Keeps one lease and its key alive.
     async fn keep(&mut self, client: &mut Client) -> Result<std::convert::Infallible, Trouble> {
         let registration = self.registration;
         let lease = match *self.lease {
@@ -232,14 +233,14 @@ impl<N: FnMut(News)> Session<'_, N> {
             sleep(wait).await;
             registration.within(keeper.keep_alive()).await?;
             let answer = registration.within(answers.message()).await?;
-            let ended = || Trouble::Away("etcd has ended the keeping of the lease".to_owned());
+            let ended = || Trouble::Away("etcd has ended the keepalives of the lease".to_owned());
             if answer.ok_or_else(ended)?.ttl() <= 0 {
                 return Err(Trouble::NoLease);
             }
         }
     }
 
-    /// Sees to it that its key stands, with this lease.
+    /// Makes sure that the key is in etcd with this lease.
     async fn put(&self, client: &mut Client, lease: i64) -> Result<KeyHolder, Trouble> {
         let registration = self.registration;
         let key = registration.key.as_str();
@@ -262,12 +263,12 @@ impl<N: FnMut(News)> Session<'_, N> {
         let answer = registration.within(client.txn(txn)).await?;
         Ok(match answer.succeeded() {
             true => KeyHolder::Us(written),
-            // Another provider was faster.
+            // Another provider wrote the key between the two requests.
             false => KeyHolder::Another,
         })
     }
 
-    /// Whether what stands there is called where this provider is: it is an earlier run of it.
+    /// Whether the value found has this provider's address: then it is from an earlier run of it.
     fn is_same_place(&self, there: &[u8]) -> bool {
         let Provider { key, address, .. } = &self.registration.provider;
         sockets(key, there).contains(&(address.ip().to_canonical(), address.port()))

@@ -1,14 +1,14 @@
-//! The registry in etcd: who has registered there, and registering.
+//! The registry in etcd: reading the registered providers, and registering one.
 //!
 //! ```text
 //!   heddle register ──► etcd ──► Follower ──► Providers ──► heddle_compile::Watcher
 //!   key with a lease             list, watch   what is there
 //! ```
 //!
-//! A [`Follower`] says what is in it, a [`Registration`] is the other side: a provider that registers. What may stand
-//! under a key, and what comes of it beside a folder of manifests, is for [`heddle_compile::registered`].
+//! A [`Follower`] reads the registry; a [`Registration`] is the other side, a provider that registers.
+//! [`heddle_compile::registered`] decides which values a key may hold, and how they combine with a folder of manifests.
 //!
-//! `docs/registry.md` is the page for operators.
+//! `docs/registry.md` is the operators' page.
 
 mod access;
 mod core;

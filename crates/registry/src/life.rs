@@ -1,4 +1,4 @@
-//! What becomes of a registration, and what there is to say of it.
+//! The states of a registration, and which changes the operator hears of.
 //!
 //! ```text
 //!                registered                    lease ended, put again
@@ -8,8 +8,8 @@
 //!      └─ refused ─► over
 //! ```
 //!
-//! No network and no clock: it is told what happened and says whether the operator should hear of it. Each state is
-//! said once, however often it is found.
+//! No network and no clock: the caller reports events, and this state machine returns the news for the operator. Each
+//! state is reported once, however often it recurs.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,22 +19,22 @@ use super::access::Trouble;
 #[cfg(test)]
 mod tests;
 
-/// The shortest and the longest time to live: etcd makes a shorter one longer, and who dies should not be called
-/// for longer than an hour.
+/// The shortest time to live: etcd lengthens a shorter one. The longest, [`MAX_TTL`], bounds for how long a dead
+/// provider is still called.
 pub const MIN_TTL: Duration = Duration::from_secs(2);
 /// See [`MIN_TTL`].
 pub const MAX_TTL: Duration = Duration::from_secs(3_600);
 
-/// What there is to say of a registration.
+/// A change that the operator of a registration should hear of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// It is registered.
+    /// The provider is registered for the first time.
     Registered,
-    /// It was not for a time, and is again; why it was not.
+    /// The provider is registered again after an interruption; the text is the cause.
     Again(&'static str),
-    /// etcd does not answer, or not as it should. Until its lease ends it is still registered.
+    /// etcd does not answer, or not correctly. The provider stays registered until its lease ends.
     Away(String),
-    /// Another provider has its key; until that is gone it waits.
+    /// Another provider holds the key; the registration waits until that is gone.
     Taken,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for News {
         match self {
             News::Registered => f.write_str("registered"),
             News::Again(why) => write!(f, "registered again: {why}"),
-            News::Away(why) => write!(f, "etcd is not reached, it is tried again: {why}"),
+            News::Away(why) => write!(f, "etcd is not reached, retrying: {why}"),
             News::Taken => f.write_str(
                 "another provider is registered under this name: waiting until it is gone, or give it \
                  another with --name",
@@ -60,14 +60,14 @@ enum RegistrationState {
     Taken,
 }
 
-/// How its key came to be written.
+/// The result of writing the registration's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
-    /// It stood there with our lease.
+    /// The key was there with our lease; nothing was written.
     Kept,
-    /// It was not there.
+    /// The key was missing.
     Anew,
-    /// It had the lease of an earlier run.
+    /// The key had the lease of an earlier run, and was overwritten.
     Over,
 }
 
@@ -75,7 +75,7 @@ pub(super) enum Written {
 pub(super) struct Life {
     state: RegistrationState,
     was_registered: bool,
-    /// The lease ended since it was registered last.
+    /// The lease has ended since the last successful registration.
     has_lost_lease: bool,
 }
 
@@ -88,18 +88,18 @@ impl Life {
         }
     }
 
-    /// Whether it may take its key from another holder at the same address: that is an earlier run of ours. Once
-    /// it was registered, a holder that took the key lives.
+    /// Whether it may overwrite a key whose holder has the same address, which is an earlier run of this provider.
+    /// After the first registration such a holder is a live one, since it took the key from this run.
     pub(super) fn may_take_over(&self) -> bool {
         !self.was_registered
     }
 
-    /// The lease has ended: the key went with it.
+    /// The lease has ended, and etcd removed the key with it.
     pub(super) fn lease_ended(&mut self) {
         self.has_lost_lease |= self.was_registered;
     }
 
-    /// Its key stands, with our lease.
+    /// The key is in etcd with our lease.
     pub(super) fn registered(&mut self, written: Written) -> Option<News> {
         let before = std::mem::replace(&mut self.state, RegistrationState::Registered);
         let lost_lease = std::mem::take(&mut self.has_lost_lease);
@@ -117,16 +117,16 @@ impl Life {
         }
     }
 
-    /// Another provider has its key.
+    /// Another provider holds the key.
     pub(super) fn taken(&mut self) -> Option<News> {
         let before = std::mem::replace(&mut self.state, RegistrationState::Taken);
         (before != RegistrationState::Taken).then_some(News::Taken)
     }
 
-    /// Something did not work.
+    /// A connection or a call failed.
     ///
     /// # Errors
-    /// Why it is over: it never worked, and the operator has to change something first.
+    /// The reason for giving up: it never worked, and the operator has to change something first.
     pub(super) fn failed(&mut self, trouble: &Trouble) -> Result<Option<News>, String> {
         if let (Trouble::Ours(why), false) = (trouble, self.was_registered) {
             return Err(why.clone());

@@ -1,14 +1,14 @@
-//! How long to wait before etcd is asked again.
+//! The wait before etcd is tried again.
 
 use std::time::Duration;
 
 use heddle_model::{Backoff, Random};
 
-/// The first wait at most, and the longest.
+/// Upper bound of the first wait, and of every wait.
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Waits that double, spread so that those who lost the same etcd do not all come back at once.
+/// Waits that double, randomised so that clients that lost the same etcd do not all come back at once.
 #[derive(Debug)]
 pub(super) struct Pause {
     backoff: Backoff,
@@ -23,7 +23,7 @@ impl Pause {
         }
     }
 
-    /// All is well again.
+    /// Starts over with the first wait.
     pub(super) fn succeeded(&mut self) {
         self.backoff.succeeded();
     }

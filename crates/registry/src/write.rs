@@ -15,26 +15,26 @@ mod tests;
 /// One process that provides a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
-    /// Which provider of which Service.
+    /// The Service, and the provider's name in it.
     pub key: ProviderKey,
-    /// Where it is called.
+    /// The address and port at which the provider is called.
     pub address: SocketAddr,
-    /// What a Service's `targetPort` may call its port.
+    /// The name by which a Service's `targetPort` may select the port.
     pub port_name: Option<String>,
-    /// Its share beside the other providers; 1 if absent.
+    /// Weight beside the other providers; 1 if absent.
     pub weight: Option<u32>,
-    /// How many requests it takes at a time.
+    /// Limit of concurrent requests to it; unlimited if absent.
     pub max_requests: Option<u32>,
-    /// Whose identity it has; `default` of its namespace if absent.
+    /// The service account of its identity; `default` of its namespace if absent.
     pub service_account: Option<String>,
-    /// The node that it is on, where there are several.
+    /// The node that runs it, in a mesh of several.
     pub node: Option<String>,
-    /// What selectors match.
+    /// The labels that selectors match.
     pub labels: BTreeMap<String, String>,
 }
 
 impl Provider {
-    /// What stands under its key: a LocalWorkload in JSON, on one line.
+    /// The value for its key: a LocalWorkload in JSON, on one line.
     pub fn value(&self) -> String {
         let mut port = Map::new();
         if let Some(name) = &self.port_name {
@@ -72,10 +72,10 @@ impl Provider {
         object.to_string()
     }
 
-    /// Judges it as a node that follows the registry will.
+    /// Validates it as a node that follows the registry will.
     ///
     /// # Errors
-    /// What is wrong with it first.
+    /// The first fault found.
     pub fn check(&self) -> Result<(), Box<Problem>> {
         judge(
             &Origin::etcd(self.key.to_string()),
@@ -84,7 +84,7 @@ impl Provider {
         )
     }
 
-    /// What tells a provider from others if nothing else is said: where it is called.
+    /// The default name of a provider, made from its address and port.
     pub fn name_of(address: SocketAddr) -> String {
         let port = address.port();
         match address.ip() {
@@ -92,7 +92,8 @@ impl Provider {
                 let [a, b, c, d] = v4.octets();
                 format!("{a}-{b}-{c}-{d}-{port}")
             }
-            // A label neither begins with a dash nor has two addresses in one text.
+            // A label must not begin with a dash, hence the prefix; every segment is written out, so one address has
+            // one text.
             IpAddr::V6(v6) => {
                 let segments = v6.segments().map(|segment| format!("{segment:x}"));
                 format!("v6-{}-{port}", segments.join("-"))

@@ -1,8 +1,8 @@
-//! How a test that cannot be made here says so, for tests.
+//! Reports tests that skip themselves because this machine lacks something.
 //!
-//! The harness knows passed, failed and ignored only, and hides what a test that passes has printed. So a test that finds
-//! out while it runs that it needs root, or a program that is not installed, calls [`skipped`] and returns: that is
-//! printed past the harness, and written to the file that `scripts/test.sh` counts skips in.
+//! The test harness knows only passed, failed and ignored, and hides the output of a test that passes. So a test that
+//! finds out at run time that it needs root, or a program that is not installed, calls [`skipped`] and returns. The
+//! skip is printed past the harness, and appended to the file in which `scripts/test.sh` counts skips.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -13,20 +13,20 @@ use std::path::Path;
 #[cfg(test)]
 mod tests;
 
-/// Names the file that skips are appended to, a line each: the test, a tab, and why.
+/// Environment variable with the path of the file to which skips are appended, one per line: test, tab, reason.
 pub const FILE: &str = "HEDDLE_SKIPS";
 
-/// Says that the test that runs on this thread proves nothing here, or less than it would elsewhere, and why.
+/// Reports that the test on this thread is skipped, wholly or in part, and why.
 ///
-/// On a thread that has no test's name (one of the test's own, or the only one of `--test-threads 1`) the line of the
-/// caller takes its place.
+/// The test's name is the name of its thread. A thread that the test spawned has none, nor has the only thread of
+/// `--test-threads 1`: the report then names the caller's source line.
 ///
 /// # Panics
-/// When the file cannot be written: a skip that is not counted would be a test that passed.
+/// When the file cannot be written: a skip that is not counted would look like a passed test.
 #[track_caller]
 pub fn skipped(why: &str) {
     let name = name(std::thread::current().name(), Location::caller());
-    // By no macro: the harness keeps what they print.
+    // Not `eprintln!`: the harness captures what it prints.
     let _closed = writeln!(io::stderr(), "SKIPPED: {name}: {why}");
     if let Some(file) = env::var_os(FILE) {
         let path = Path::new(&file);
@@ -34,11 +34,11 @@ pub fn skipped(why: &str) {
     }
 }
 
-/// The test's whole name, after that of its program.
+/// The full name of the test, with the name of its test binary in front.
 fn name(thread: Option<&str>, caller: &Location<'_>) -> String {
     let program = env::current_exe().unwrap_or_default();
     let program = program.file_stem().unwrap_or_default().to_string_lossy();
-    // Behind the last dash is what cargo tells builds apart by.
+    // Cargo appends a dash and a hash of the build.
     let program = program
         .rsplit_once('-')
         .map_or(&*program, |(program, _)| program);
@@ -48,7 +48,7 @@ fn name(thread: Option<&str>, caller: &Location<'_>) -> String {
     }
 }
 
-/// One write for a line, so that those of several programs do not mix.
+/// One write per line, so that lines of test binaries that run in parallel do not mix.
 fn record(path: &Path, name: &str, why: &str) -> io::Result<()> {
     let line = format!("{name}\t{}\n", why.replace(['\n', '\t'], " "));
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;

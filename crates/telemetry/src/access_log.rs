@@ -1,9 +1,9 @@
-//! The access log: one JSON object a line, one line a request.
+//! The access log: one JSON object per line, one line per request.
 //!
-//! A Worker's [`LogSink`] owns a handful of buffers, made once. Records are written into the
-//! current one; when it is full, or at the Worker's next sweep, it goes to the writer thread over
+//! A Worker's [`LogSink`] owns a few buffers, allocated once. Records are written into the
+//! current buffer; when it is full, or at the Worker's next sweep, it goes to the writer thread over
 //! a bounded channel and comes back empty over another. A slow disk or a full pipe therefore costs
-//! log lines, counted in `heddle_access_log_dropped_total`, and never a request's time or memory.
+//! log lines, counted in `heddle_access_log_dropped_total`, but never time or memory of a request.
 //!
 //! ```text
 //!            full ──► written ──► empty

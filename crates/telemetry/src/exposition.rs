@@ -1,9 +1,9 @@
 //! Metrics as OpenMetrics 1.0 text
 //! (<https://prometheus.io/docs/specs/om/open_metrics_spec/>), written by `prometheus-client`.
 //!
-//! [`render`] makes a document of what is written for it, family by family, with the functions of
-//! this module. They take the names that queries have: the name of a counter ends in `_total`.
-//! Each returns the error of what the encoder writes to; a string has none.
+//! [`render`] makes a document from metric families, which the caller writes with the functions of
+//! this module. They take names as they appear in queries: the name of a counter ends in `_total`.
+//! Each returns the error of the encoder's output; writing to a string never fails.
 
 #[cfg(test)]
 mod tests;
@@ -22,12 +22,12 @@ use prometheus_client::registry::Registry;
 
 pub use prometheus_client::encoding::DescriptorEncoder;
 
-/// The `Content-Type` of what [`render`] writes.
+/// The `Content-Type` of a document made by [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The document with the families that `write` writes, and its end.
+/// Renders the families that `write` encodes, followed by the end mark `# EOF`.
 ///
-/// `write` owns what it reads: the library keeps it like any other collector of metrics.
+/// `write` must own its data (`'static`), because `prometheus-client` keeps it as a collector.
 pub fn render<W>(write: W) -> String
 where
     W: Fn(&mut DescriptorEncoder<'_>) -> fmt::Result + Send + Sync + 'static,
@@ -57,7 +57,7 @@ where
     }
 }
 
-/// A counter without labels.
+/// Encodes a counter without labels.
 pub fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -68,7 +68,7 @@ pub fn counter(
     ConstCounter::new(value).encode(family)
 }
 
-/// A gauge without labels.
+/// Encodes a gauge without labels.
 pub fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -79,7 +79,7 @@ pub fn gauge(
     ConstGauge::new(value).encode(family)
 }
 
-/// A counter for each label set. The set is not empty, else the sample would have `{}`.
+/// Encodes a counter for each label set. A label set must not be empty: the sample would be written with `{}`.
 pub fn counters<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -95,7 +95,7 @@ pub fn counters<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// A gauge for each label set, likewise.
+/// Encodes a gauge for each label set. A label set must not be empty, as for [`counters`].
 pub fn gauges<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -109,7 +109,7 @@ pub fn gauges<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// Begins a family. Its own name has no `_total`: the encoder writes that for each sample of a counter.
+/// Begins a family. The family name has no `_total`: the encoder appends it to each sample of a counter.
 fn family<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
     name: &'e str,
@@ -118,7 +118,7 @@ fn family<'e>(
 ) -> Result<MetricEncoder<'e>, fmt::Error> {
     let own = name.strip_suffix("_total");
     debug_assert_eq!(own.is_some(), matches!(kind, MetricType::Counter), "{name}");
-    // Values of labels are escaped by the encoder, help is not.
+    // The encoder escapes label values, but not the help text.
     debug_assert!(!help.contains(['\\', '"', '\n']), "{help}");
     encoder.encode_descriptor(own.unwrap_or(name), help, None, kind)
 }

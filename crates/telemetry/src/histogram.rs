@@ -1,9 +1,9 @@
 //! Latencies in fixed buckets.
 //!
-//! The buckets are Prometheus' usual ones with a finer low end, because a call between two pods
-//! of a node takes tens of microseconds. The index is found without a float and without a search:
-//! the bit length of the value picks the first bucket it can be in, and since neighbouring bounds
-//! are at least a factor of two apart, at most two comparisons are left.
+//! The buckets are Prometheus' defaults with a finer low end, because a call between two pods of a
+//! node takes tens of microseconds. Finding the bucket needs no float and no search: the bit length of
+//! the value gives the first possible bucket, and since neighbouring bounds are at least a factor of
+//! two apart, at most two comparisons remain.
 
 #[cfg(test)]
 mod tests;
@@ -16,10 +16,10 @@ pub(crate) const BOUNDS_US: [u64; 17] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// One bucket for each bound and one for what is above all of them.
+/// One bucket for each bound, and one for values above all bounds.
 pub(crate) const BUCKETS: usize = BOUNDS_US.len() + 1;
 
-/// For each bit length of a value (0 … 64): the lowest bucket that holds a value of that length.
+/// For each bit length of a value (0 … 64): the lowest bucket that can hold a value of that length.
 const FIRST: [u8; 65] = {
     let mut first = [0u8; 65];
     let mut bits = 1;
@@ -35,7 +35,7 @@ const FIRST: [u8; 65] = {
     first
 };
 
-/// A histogram of durations. One writer.
+/// A histogram of durations. Single writer.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [Counter; BUCKETS],
@@ -50,13 +50,13 @@ impl Histogram {
         self.sum_us.add(us);
     }
 
-    /// How many durations each bucket holds (not cumulative); the last one is above all bounds.
+    /// The number of durations in each bucket (not cumulative). The last bucket is above all bounds.
     pub fn buckets(&self) -> [u64; BUCKETS] {
         std::array::from_fn(|i| self.buckets[i].get())
     }
 
-    /// How many durations were recorded. Read from the buckets, so that it always agrees with
-    /// them even while the owner records.
+    /// The number of recorded durations. Summed from the buckets, so that it agrees with them even while
+    /// the owner records.
     pub fn count(&self) -> u64 {
         self.buckets().iter().sum()
     }
@@ -67,7 +67,7 @@ impl Histogram {
     }
 }
 
-/// The upper bound of a bucket in seconds; nothing is above the last one.
+/// The upper bound of a bucket in seconds; infinity for the last one.
 pub(crate) fn bound_s(bucket: usize) -> f64 {
     let bound = BOUNDS_US.get(bucket);
     bound.map_or(f64::INFINITY, |us| *us as f64 / 1e6)

@@ -1,4 +1,4 @@
-//! What is counted for each kind of HTTP request.
+//! Metrics of HTTP requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -8,27 +8,27 @@ use crate::labels::{Label, TrafficLabels};
 use crate::status::Statuses;
 use crate::{Counter, Histogram, ReasonCounters};
 
-/// Which caller called which Service by which route: the labels of a series.
+/// The labels of a series: caller, Service and route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HttpLabels {
-    /// The two ends.
+    /// Caller and Service, as for connections.
     pub traffic: TrafficLabels,
     /// The route that matched, `namespace/name`; empty when the Service has none.
     pub route: Arc<str>,
 }
 
-/// The numbers of one label set and one Worker. One writer.
+/// The counters of one label set and one Worker. Single writer.
 #[derive(Debug, Default)]
 pub struct HttpSeries {
     /// Finished requests by status.
     requests: Statuses,
-    /// From the first byte of the request's head to the last byte of the response.
+    /// From the first byte of the request head to the last byte of the response.
     pub duration: Histogram,
     /// Bytes of request bodies, as received from the client.
     pub request_bytes: Counter,
     /// Bytes of response bodies, as sent to the client.
     pub response_bytes: Counter,
-    /// Requests that the proxy answered itself or gave up, by reason; nothing as long as there is none.
+    /// Requests that the proxy answered itself or gave up, by reason. Not allocated before the first one.
     rejected: OnceLock<ReasonCounters>,
 }
 
@@ -50,8 +50,8 @@ impl HttpSeries {
         self.response_bytes.add(response_bytes);
     }
 
-    /// Counts a request that was answered by the proxy itself, or given up, for the reason at `index` of `reasons`,
-    /// which must be the same list each time. Only the owning thread may call this.
+    /// Counts a request that the proxy answered itself or gave up, for the reason at `index` of `reasons`, which must
+    /// be the same list in every call. Only the owning thread may call this.
     pub fn reject(&self, reasons: &'static [&'static str], index: usize) {
         let rejected = self.rejected.get_or_init(|| ReasonCounters::new(reasons));
         rejected.inc(index);
@@ -68,13 +68,13 @@ impl HttpSeries {
 /// The sum of several Workers' series.
 #[derive(Debug, Default)]
 pub(crate) struct HttpTotals {
-    /// By status; 1 to 5 stand for all other statuses of a class.
+    /// By status. Keys 0 and 1 to 5 are those of [`crate::status::Statuses::iter`].
     pub(crate) requests: BTreeMap<u16, u64>,
     pub(crate) buckets: [u64; BUCKETS],
     pub(crate) sum_us: u64,
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
-    /// Only reasons for which one was rejected.
+    /// Only reasons with at least one rejected request.
     pub(crate) rejected: BTreeMap<&'static str, u64>,
 }
 

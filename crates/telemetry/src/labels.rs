@@ -1,55 +1,56 @@
-//! Which traffic is counted together: the labels of a series.
+//! The labels of a series, by which traffic is grouped.
 
 use std::sync::Arc;
 
-/// Which proxy speaks: that of the caller, that of the endpoint, or one that is both.
+/// The proxy that reports the traffic: that of the caller, that of the endpoint, or one that is both.
 ///
-/// A request between two nodes is counted on each of them, once by either side. One that stays on its node passes a
-/// single proxy: it is counted once, and shown under both.
+/// A request between two nodes is counted by each of the two proxies. A request within one node passes a single
+/// proxy: it is counted once, and exposed both as `source` and as `destination`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reporter {
-    /// The proxy of the caller's node, where the endpoint is on another or outside of the mesh.
+    /// The proxy of the caller's node, when the endpoint is on another node or outside the mesh.
     Source,
-    /// The proxy of the endpoint's node, where the caller is on another or outside of the mesh.
+    /// The proxy of the endpoint's node, when the caller is on another node or outside the mesh.
     Destination,
-    /// The proxy of a node that has both.
+    /// The proxy of a node that has both caller and endpoint.
     Both,
 }
 
-/// Whether bytes left the node, or came to it, under mutual TLS.
+/// Whether the bytes left the node, or came to it, under mutual TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tls {
-    /// In the clear: within the node, or with what is outside of the mesh.
+    /// Plaintext: within the node, or to and from peers outside the mesh.
     None,
-    /// Under mutual TLS, between nodes.
+    /// Mutual TLS between two nodes.
     Mutual,
 }
 
-/// The two ends of a request or a connection, and how it went between them.
+/// Caller and Service of a request or a connection, and the TLS between them.
 ///
-/// What is no name out of the configuration was proven by another node or said by one that has proven an identity, and the
-/// number of label sets is bounded ([`crate::SeriesBounds`]).
+/// Values that are not names from the configuration were proven by another node, or claimed by a node that has proven
+/// its identity. The number of label sets is bounded ([`crate::SeriesBounds`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrafficLabels {
-    /// Which proxy speaks.
+    /// The proxy that reports the traffic.
     pub reporter: Reporter,
-    /// The workload that calls, `namespace/workload`, or `unidentified`.
+    /// The calling workload, `namespace/workload`, or `unidentified`.
     pub source: Arc<str>,
-    /// Its identity, a SPIFFE ID; empty when it has none.
+    /// SPIFFE ID of the calling workload; empty when it has none.
     pub source_principal: Arc<str>,
     /// The Service that was called, `namespace/name`.
     pub destination_service: Arc<str>,
-    /// The workload behind the endpoint, `namespace/workload`; empty when none was chosen, or it is none of the mesh.
+    /// The workload behind the endpoint, `namespace/workload`; empty when no endpoint was chosen, or it is outside
+    /// the mesh.
     pub destination_workload: Arc<str>,
-    /// How it went between nodes.
+    /// Whether the traffic between nodes was under mutual TLS.
     pub tls: Tls,
 }
 
-/// A label as it is written.
+/// Label name and value.
 pub(crate) type Label<'l> = (&'static str, &'l str);
 
 impl Reporter {
-    /// Under which names it is shown.
+    /// The reporters under which a series is exposed in metrics.
     pub(crate) fn shown(self) -> &'static [Reporter] {
         match self {
             Reporter::Source => &[Reporter::Source],
@@ -58,7 +59,7 @@ impl Reporter {
         }
     }
 
-    /// As it is written: in metrics never as both.
+    /// The label value. `both` appears only in the access log, see [`Reporter::shown`].
     pub(crate) fn name(self) -> &'static str {
         match self {
             Reporter::Source => "source",
@@ -69,7 +70,7 @@ impl Reporter {
 }
 
 impl Tls {
-    /// As it is written in metrics and in the access log.
+    /// The label value, in metrics and in the access log.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Tls::None => "none",

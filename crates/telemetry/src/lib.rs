@@ -1,12 +1,12 @@
-//! What the mesh says about itself: metrics and the access log.
+//! Metrics and the access log.
 //!
-//! A Worker counts and times every request, so what it touches here is built for one writer: a
+//! A Worker counts and times every request, so the types on its path have a single writer: a
 //! [`Counter`] is a relaxed load and a relaxed store (no locked instruction), a [`Histogram`]
 //! finds its bucket from the bit length of the value, an access-log line is written into a buffer
 //! that the [`LogSink`] already holds. Nothing on that path allocates, locks or waits.
 //!
-//! Everything dear happens elsewhere: a Worker asks the [`Registry`] for a series once per label
-//! set and keeps it; rendering sums the Workers' series on the control thread; a thread of its own
+//! Everything expensive happens elsewhere: a Worker asks the [`Registry`] for a series once per label
+//! set and keeps it; rendering sums the Workers' series on the control thread; a dedicated thread
 //! writes the log, and when it cannot keep up, lines are dropped and counted.
 //!
 //! ```text
@@ -15,8 +15,8 @@
 //!                  ◄── empty buffers ──
 //! ```
 //!
-//! The exposition is OpenMetrics text ([`exposition`]): `prometheus-client` writes it, but owns none
-//! of the values, since ours are summed over Workers at the moment of rendering.
+//! The exposition is OpenMetrics text ([`exposition`]). `prometheus-client` only encodes it; the
+//! values stay here, because they are summed over Workers at the moment of rendering.
 
 mod access_log;
 pub mod exposition;

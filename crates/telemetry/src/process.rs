@@ -1,5 +1,5 @@
-//! What the process costs, from `/proc/self`, under the names that Prometheus' client libraries
-//! use.
+//! Resource usage of the process, read from `/proc/self`, under the metric names that Prometheus'
+//! client libraries use.
 
 use std::fmt;
 use std::fs::File;
@@ -12,21 +12,21 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::exposition::{DescriptorEncoder, counter, gauge};
 
-/// Longest file of `/proc/self` that is read, in bytes: beyond it stands nothing that is wanted.
+/// Limit for reading a file of `/proc/self`, in bytes: all needed fields are within it.
 const MAX_FILE: usize = 8 * 1024;
 
-/// Where the process reads what it costs: opened once, so that it can be read when there is no
-/// descriptor left, which is when it is wanted most.
+/// The open files of `/proc/self`. They are opened once, so that they can still be read when the process has run out
+/// of descriptors, which is when the numbers are needed most.
 #[derive(Debug)]
 pub struct Probe {
     stat: Option<File>,
     status: Option<File>,
     fds: Option<File>,
-    /// Worked out once: a clock that is set must not look like a process that started again.
+    /// Computed once: a change of the wall clock must not look like a restart of the process.
     started_ms: Option<u64>,
 }
 
-/// What the process costs now. `None` is what cannot be known.
+/// Current resource usage. `None` for a value that could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// User and system time of all threads, in microseconds.
@@ -35,20 +35,20 @@ pub struct Usage {
     pub started_ms: Option<u64>,
     /// Resident memory in bytes.
     pub resident_bytes: Option<u64>,
-    /// Threads now.
+    /// Number of threads.
     pub threads: Option<u64>,
-    /// Open descriptors now.
+    /// Number of open descriptors.
     pub open_fds: Option<u64>,
-    /// Open descriptors that there may be; `None` also without a limit.
+    /// Soft limit of open descriptors (`RLIMIT_NOFILE`); `None` also when there is no limit.
     pub max_fds: Option<u64>,
 }
 
 impl Probe {
-    /// Opens what is there to be read. Holds three descriptors.
+    /// Opens those files that exist. Holds up to three descriptors.
     pub fn open() -> Self {
         let open = |path| File::open(path).ok();
         let stat = open("/proc/self/stat");
-        // The kernel says when in the time since it booted, which goes on while the machine sleeps.
+        // The kernel gives the start in time since boot, a clock that also runs while the machine is suspended.
         let uptime = open("/proc/uptime").as_ref().and_then(text);
         let booted_ms = uptime.and_then(|uptime| since_1970_ms().checked_sub(uptime_ms(&uptime)?));
         let after_ms = stat.as_ref().and_then(text).as_deref().and_then(started_ms);
@@ -62,7 +62,7 @@ impl Probe {
         }
     }
 
-    /// Reads it; a few system calls, so never on a data thread.
+    /// Reads the current usage. Takes a few system calls, so never call it on a data thread.
     pub fn read(&self) -> Usage {
         let status = self.status.as_ref().and_then(text);
         let field = |name| field(status.as_deref()?, name);
@@ -83,10 +83,10 @@ impl Probe {
 }
 
 impl Usage {
-    /// Writes what is known as `process_cpu_seconds_total` and so on.
+    /// Writes the known values as `process_cpu_seconds_total` and so on.
     ///
     /// # Errors
-    /// When what the encoder writes to takes no more.
+    /// When the output of the encoder fails.
     pub fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(us) = self.cpu_us {
             let help = "User and system time.";
@@ -106,7 +106,7 @@ impl Usage {
             ("process_open_fds", "Open descriptors.", self.open_fds),
             (
                 "process_max_fds",
-                "Open descriptors that there may be.",
+                "Limit of open descriptors.",
                 self.max_fds,
             ),
         ] {
@@ -118,7 +118,7 @@ impl Usage {
     }
 }
 
-/// The whole of a file as it is now. The kernel writes it anew when it is read from its beginning.
+/// The current text of a file, up to [`MAX_FILE`]. The kernel generates it anew when it is read from offset 0.
 fn text(file: &File) -> Option<String> {
     let mut bytes = vec![0; MAX_FILE];
     let mut length = 0;
@@ -129,7 +129,7 @@ fn text(file: &File) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// How many entries a folder has, itself and its parent left out.
+/// The number of entries of a folder, without `.` and `..`.
 fn count(folder: &File) -> Option<u64> {
     seek(folder, SeekFrom::Start(0)).ok()?;
     let mut buffer = [MaybeUninit::uninit(); 8 * 1024];
@@ -147,7 +147,7 @@ fn since_1970_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The first field of `proc_uptime(5)`: seconds, with two decimals.
+/// The first field of `proc_uptime(5)`, seconds with two decimals, as milliseconds.
 fn uptime_ms(uptime: &str) -> Option<u64> {
     let (seconds, hundredths) = uptime.split_ascii_whitespace().next()?.split_once('.')?;
     let (seconds, hundredths): (u64, u8) = (seconds.parse().ok()?, hundredths.parse().ok()?);
@@ -155,18 +155,18 @@ fn uptime_ms(uptime: &str) -> Option<u64> {
     ms.checked_add(u64::from(hundredths) * 10)
 }
 
-/// Fields 14 and 15 of `proc(5)` stat.
+/// Fields 14 and 15 of `proc(5)` stat (user and system time), in microseconds.
 fn cpu_us(stat: &str) -> Option<u64> {
     Some((ticks(stat, 14)? + ticks(stat, 15)?) * 10_000)
 }
 
-/// Field 22 of it, in milliseconds after the machine booted.
+/// Field 22 of `proc(5)` stat (start time), in milliseconds after boot.
 fn started_ms(stat: &str) -> Option<u64> {
     Some(ticks(stat, 22)? * 10)
 }
 
-/// A field that is a number of ticks of 10 ms (`USER_HZ` is 100 on every Linux that user space sees).
-/// The command name, field 2, may hold anything, so count from the last `)`.
+/// A field in ticks of 10 ms (`USER_HZ` is 100 for user space on every Linux).
+/// Fields are counted from the last `)`, because the command name, field 2, may contain spaces and parentheses.
 fn ticks(stat: &str, field: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(field - 3)?.parse().ok()
@@ -214,7 +214,7 @@ mod tests {
             .as_secs()
             .checked_sub(usage.started_ms.expect("a start") / 1_000);
         assert!(age_s < Some(3_600), "{usage:?}");
-        // Read again, it is what it is then.
+        // A second read shows the new number, not the old one.
         let before = usage.open_fds.unwrap_or_default();
         let more: Vec<File> = (0..500)
             .map_while(|_| File::open("/dev/null").ok())

@@ -1,7 +1,7 @@
-//! Where Workers get their series from, and where they are summed.
+//! Hands out series to Workers, and sums them.
 //!
-//! The registry is locked when a Worker meets a label set for the first time and for the moment
-//! in which a rendering copies the list of series; never for a request.
+//! The registry is locked when a Worker meets a label set for the first time and while a
+//! [`Snapshot`] sums the series; never for a request.
 
 #[cfg(test)]
 mod tests;
@@ -18,19 +18,19 @@ pub use render::Snapshot;
 
 use crate::{HttpLabels, HttpSeries, ManagerStats, TcpSeries, TrafficLabels, WorkerStats};
 
-/// A full table is searched for unused label sets once in so many overflows: a search takes long
-/// enough to be felt by the Worker that asks.
+/// A full table is searched for unused label sets only once in this many overflows, because the search noticeably
+/// delays the Worker that asks.
 const LOOK_EVERY: u64 = 256;
 const OTHER: &str = "other";
 
-/// How many series there may be, and for how long they are kept.
+/// Limits of the number of series, and of how long unused ones are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct SeriesBounds {
-    /// How many label sets of requests, and of connections, are told apart. Beyond it, all but the Service becomes
-    /// `other`; beyond a tenth more, so does the Service.
+    /// Limit of label sets, for requests and for connections each. Default 2,000. Beyond it, all labels but the
+    /// Service become `other`; beyond a tenth more, so does the Service.
     pub label_sets: usize,
-    /// For how long a label set is shown after the last Worker has let go of it, so that it is scraped once more: then
-    /// it is gone, and begins anew if it comes back.
+    /// How long a label set is still exposed after the last Worker dropped it, so that it is scraped once more.
+    /// Default 10 minutes. Then it is removed, and starts from 0 if it is used again.
     pub unused: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Default for SeriesBounds {
     }
 }
 
-/// All series and all Workers of a process.
+/// All series, and the metrics of all Workers, of a process.
 #[derive(Debug, Default)]
 pub struct Registry {
     bounds: SeriesBounds,
@@ -54,19 +54,19 @@ pub struct Registry {
 struct Inner {
     http: BTreeMap<HttpLabels, Kept<HttpSeries>>,
     tcp: BTreeMap<TrafficLabels, Kept<TcpSeries>>,
-    /// Label sets that were collapsed because the table was full.
+    /// How often labels were collapsed because the table was full.
     overflows: u64,
     workers: Vec<Arc<WorkerStats>>,
     manager: Option<Arc<ManagerStats>>,
 }
 
 impl Registry {
-    /// An empty registry with the usual bounds.
+    /// An empty registry with the default bounds.
     pub fn new() -> Self {
         Registry::default()
     }
 
-    /// An empty registry.
+    /// An empty registry with the given bounds.
     pub fn with_bounds(bounds: SeriesBounds) -> Self {
         Registry {
             bounds,
@@ -74,32 +74,31 @@ impl Registry {
         }
     }
 
-    /// How many series there may be, and for how long they are kept.
+    /// The bounds with which the registry was made.
     pub fn bounds(&self) -> SeriesBounds {
         self.bounds
     }
 
     /// The series of a label set for one Worker, which is its only writer until it drops it.
     ///
-    /// Ask once and keep it: each call returns a series with no other holder, so a second call
-    /// with equal labels gives a second series (rendered as one sum). A series that its writer
-    /// has dropped keeps its counts and is handed out again, until it has been unused for the time of the
-    /// [`SeriesBounds`]. When as many label sets as may be are in use, the labels are collapsed and
-    /// `heddle_metrics_overflow_total` grows.
+    /// Call this once and keep the series: each call returns a series without another holder, so a second call
+    /// with equal labels gives a second series (rendered as one sum). A series that its writer has dropped keeps
+    /// its counts and is handed out again, until it has been unused for [`SeriesBounds::unused`]. When the limit of
+    /// label sets is reached, the labels are collapsed and `heddle_metrics_overflow_total` grows.
     pub fn http_series(&self, labels: HttpLabels) -> Arc<HttpSeries> {
         let inner = &mut *self.lock();
         let (http, overflows) = (&mut inner.http, &mut inner.overflows);
         series(http, overflows, self.bounds.label_sets, labels)
     }
 
-    /// The series of opaque connections, likewise.
+    /// The series of opaque connections; otherwise like [`Registry::http_series`].
     pub fn tcp_series(&self, labels: TrafficLabels) -> Arc<TcpSeries> {
         let inner = &mut *self.lock();
         let (tcp, overflows) = (&mut inner.tcp, &mut inner.overflows);
         series(tcp, overflows, self.bounds.label_sets, labels)
     }
 
-    /// The numbers of a new Worker; `refusals` are all the codes of [`WorkerStats::handshakes_refused`], by index.
+    /// The metrics of a new Worker. `refusals` are all reason codes of [`WorkerStats::handshakes_refused`], by index.
     pub fn worker(&self, refusals: &'static [&'static str]) -> Arc<WorkerStats> {
         let mut inner = self.lock();
         let stats = Arc::new(WorkerStats::new(inner.workers.len(), refusals));
@@ -107,7 +106,7 @@ impl Registry {
         stats
     }
 
-    /// Connections from clients that were turned away so far, by Workers and the Manager.
+    /// Client connections refused so far, by Workers and the Manager together.
     pub fn connections_refused(&self) -> u64 {
         let inner = self.lock();
         let workers = inner.workers.iter().map(|w| w.connections_refused.get());
@@ -115,14 +114,14 @@ impl Registry {
         workers.chain(manager).sum()
     }
 
-    /// The numbers of the Manager of the Workers; one for each process.
+    /// The metrics of the Manager. Call it once per process: a second call replaces the first one's metrics.
     pub fn manager(&self) -> Arc<ManagerStats> {
         let stats = Arc::new(ManagerStats::default());
         self.lock().manager = Some(Arc::clone(&stats));
         stats
     }
 
-    /// Drops the label sets that have been unused for long enough at `now`.
+    /// Drops label sets that at `now` have been unused for [`SeriesBounds::unused`].
     fn forget_unused(&self, now: Instant) {
         let unused = self.bounds.unused;
         let inner = &mut *self.lock();
@@ -130,18 +129,18 @@ impl Registry {
         inner.tcp.retain(|_, kept| kept.stays(now, unused));
     }
 
-    /// A thread that panicked while it held the lock left nothing half done that matters here:
-    /// every change is one insertion.
+    /// Ignores a poisoned lock: every change is a single insertion, so a thread that panicked cannot have left one
+    /// half done.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Labels of which there may be too many.
+/// Labels that are merged into `other` when there are too many label sets.
 trait Collapse: Ord {
-    /// The same with `other` for all but the Service.
+    /// Sets all labels but the Service to `other`.
     fn collapse(&mut self);
-    /// The same with `other` for the Service, too.
+    /// Sets the Service to `other`, too.
     fn collapse_whole(&mut self);
 }
 
@@ -178,7 +177,7 @@ fn series<L: Collapse, S: Default>(
         table.len() >= bound && !table.contains_key(labels)
     };
     if is_full(table, &labels, bound) && overflows.is_multiple_of(LOOK_EVERY) {
-        // Label sets that no Worker writes any more (a deleted route) make room.
+        // Removes label sets that no Worker writes any more, such as those of a deleted route.
         table.retain(|_, kept| kept.is_used());
     }
     if is_full(table, &labels, bound) {

@@ -1,51 +1,50 @@
-//! Saying the same thing only now and then.
+//! Rate limit for log messages: the same cause is logged only now and then.
 
 use std::time::{Duration, Instant};
 
 #[cfg(test)]
 mod tests;
 
-/// How much is said.
 #[derive(Debug)]
 struct Bounds {
-    /// How long nothing more is said of a cause that was named.
+    /// How long a cause stays silent after it was logged.
     every: Duration,
-    /// Causes that are told apart.
+    /// Limit of causes that are remembered.
     causes: usize,
-    /// Whether, when there are as many, the one that was named first makes room for one more. If not, those beyond
-    /// are not named until others are old.
+    /// Whether the oldest cause is forgotten for a new one when the limit is reached. If not, new causes are not logged
+    /// until an old one has passed `every`.
     makes_room: bool,
 }
 
-/// For faults of our own, which are few.
+/// For causes within this process, which are few.
 const FEW: Bounds = Bounds {
     every: Duration::from_secs(10),
     causes: 8,
     makes_room: true,
 };
-/// For what others cause, who could make any number of them.
+/// For causes that peers control, who could produce any number of them.
 const MANY: Bounds = Bounds {
     every: Duration::from_secs(60),
     causes: 1_024,
     makes_room: false,
 };
 
-/// Decides what is worth a line in the log when something fails many times a second. The time is passed in.
+/// Decides which failures are logged when something fails many times a second. The caller passes the time.
 ///
-/// A cause is an error's number, as the operating system counts them, or whatever `C` is.
+/// A cause is a value of `C`, by default an operating system error number (errno).
 #[derive(Debug)]
 pub struct Seldom<C = Option<i32>> {
     bounds: &'static Bounds,
-    /// The one that was named first is the first.
+    /// Oldest first.
     named: Vec<Named<C>>,
 }
 
 #[derive(Debug)]
 struct Named<C> {
     cause: C,
-    /// When it was named last.
+    /// When it was last logged.
     at: Instant,
-    /// How often it was not since.
+    /// How often it was suppressed since then.
     unnamed: u64,
 }
 
@@ -59,19 +58,19 @@ impl<C> Default for Seldom<C> {
 }
 
 impl Seldom {
-    /// Nothing was said yet.
+    /// For errors within this process: each is logged once in 10 s, and 8 are remembered.
     pub fn new() -> Self {
         Seldom::default()
     }
 
-    /// Whether `error` is to be named now: not if the same was in the last ten seconds.
+    /// Whether to log `error` now: not if the same errno was logged in the last 10 s.
     pub fn is_due(&mut self, error: &std::io::Error, now: Instant) -> bool {
         self.may_name(error.raw_os_error(), now)
     }
 }
 
 impl<C: PartialEq> Seldom<C> {
-    /// For causes that others decide on: each is named once a minute at most, and at most 1,024 are.
+    /// For causes that peers control: each is logged at most once a minute, and at most 1,024 causes in that time.
     pub fn of_others() -> Self {
         Seldom {
             bounds: &MANY,
@@ -79,12 +78,13 @@ impl<C: PartialEq> Seldom<C> {
         }
     }
 
-    /// Whether `cause` is to be named now: not if it was in the last ten seconds.
+    /// Whether to log `cause` now: not if it was logged in the last 10 s, or the last minute with
+    /// [`Seldom::of_others`].
     pub fn may_name(&mut self, cause: C, now: Instant) -> bool {
         self.name(cause, now).is_some()
     }
 
-    /// Whether `cause` is to be named now; and if so, how often it was not since it was last.
+    /// Whether to log `cause` now. If so, returns how often it was suppressed since it was last logged.
     pub fn name(&mut self, cause: C, now: Instant) -> Option<u64> {
         let bounds = self.bounds;
         let is_old = |at: Instant| now.saturating_duration_since(at) >= bounds.every;

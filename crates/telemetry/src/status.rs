@@ -1,27 +1,28 @@
-//! Requests by status.
+//! Request counters by HTTP status.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::Counter;
 
-/// So many statuses of a series are told apart. An application may answer with any of 500: of what comes after these,
-/// only the class is known.
+/// Number of statuses per series with a counter of their own. An application may use any of 500 statuses; those that
+/// come after the first 12 are counted by class.
 const EXACT: usize = 12;
-/// No answer, and the five classes.
+/// Index 0 is for requests without a response, 1 to 5 for the classes of status.
 const CLASSES: usize = 6;
 
-/// Requests of one series by status, the first [`EXACT`] of them by the number itself. One writer.
+/// Requests of one series by status: the first [`EXACT`] statuses by number, the others by class. Single writer.
 #[derive(Debug, Default)]
 pub(crate) struct Statuses {
-    /// In the order in which they came; 0 where none has come. The most usual one mostly is the first.
+    /// In order of first appearance, 0 for a free slot. The most frequent status is mostly the first one.
     codes: [AtomicU16; EXACT],
     counts: [Counter; EXACT],
-    /// No answer, and the rest by class.
+    /// Requests without a response, and statuses beyond the first [`EXACT`] by class.
     classes: [Counter; CLASSES],
 }
 
 impl Statuses {
-    /// Counts an answer with `status`; whatever is no status of HTTP counts as none. Only the owning thread may call this.
+    /// Counts a response with `status`. A number outside 100 to 599 counts as no response. Only the owning thread may
+    /// call this.
     #[inline]
     pub(crate) fn inc(&self, status: u16) {
         if !(100..600).contains(&status) {
@@ -34,14 +35,15 @@ impl Statuses {
             }
             if known == 0 {
                 count.inc();
-                // A reader that sees the code sees the count.
+                // Release: a reader that sees the code also sees the count.
                 return code.store(status, Ordering::Release);
             }
         }
         self.classes[usize::from(status / 100)].inc();
     }
 
-    /// Each status that came with its count: 0 for no answer, 1 to 5 for others of a class. Any thread.
+    /// Each status with its count: 0 for no response, 1 to 5 for a class without the statuses listed by number. Any
+    /// thread may call this.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         let exact = self.codes.iter().zip(&self.counts);
         let exact = exact.map(|(code, count)| (code.load(Ordering::Acquire), count.get()));
@@ -51,7 +53,7 @@ impl Statuses {
     }
 }
 
-/// How a status is written: its number, its class, or `none` where there was no answer.
+/// The label value of a key of [`Statuses::iter`]: the number, the class such as `5xx`, or `none` for no response.
 pub(crate) fn written(status: u16) -> String {
     match status {
         0 => "none".to_owned(),
@@ -84,7 +86,7 @@ mod tests {
     #[test]
     fn an_application_that_answers_with_every_status_has_some_by_their_class() {
         let counts = counted(100..600);
-        // Twelve of them by their number: 100 to 111.
+        // The first twelve, 100 to 111, are counted by number.
         assert_eq!(counts.len(), 12 + 5);
         assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 500);
         assert_eq!(counts[11], ("111".to_owned(), 1));

@@ -1,14 +1,14 @@
-//! What is counted for connections whose bytes are passed on as they are.
+//! Metrics of opaque TCP connections, whose bytes are forwarded unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use crate::{Counter, Gauge, ReasonCounters};
 
-/// The numbers of one label set and one Worker. One writer.
+/// The counters of one label set and one Worker. Single writer.
 #[derive(Debug, Default)]
 pub struct TcpSeries {
-    /// Connections joined to an endpoint so far; one that moves to another Worker counts once.
+    /// Connections that were connected to an endpoint. One that moves to another Worker counts once.
     pub connections_total: Counter,
     /// Connections open now.
     pub connections_active: Gauge,
@@ -16,13 +16,13 @@ pub struct TcpSeries {
     pub received_bytes: Counter,
     /// Bytes from endpoints to clients.
     pub sent_bytes: Counter,
-    /// Connections that failed, by reason, joined or not; nothing as long as none has.
+    /// Failed connections by reason, connected to an endpoint or not. Not allocated before the first failure.
     failed: OnceLock<ReasonCounters>,
 }
 
 impl TcpSeries {
     /// Counts a connection that failed for the reason at `index` of `reasons`, which must be the same
-    /// list each time. Only the owning thread may call this.
+    /// list in every call. Only the owning thread may call this.
     pub fn fail(&self, reasons: &'static [&'static str], index: usize) {
         let failed = self.failed.get_or_init(|| ReasonCounters::new(reasons));
         failed.inc(index);
@@ -36,7 +36,7 @@ pub(crate) struct TcpTotals {
     pub(crate) connections_active: i64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
-    /// Only reasons for which one failed.
+    /// Only reasons with at least one failure.
     pub(crate) failed: BTreeMap<&'static str, u64>,
 }
 

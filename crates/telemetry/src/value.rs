@@ -1,12 +1,12 @@
-//! Numbers that one thread writes and any thread reads.
+//! Counters and gauges that one thread writes and any thread reads.
 //!
-//! With one writer a read-modify-write needs no locked instruction: a relaxed load and a relaxed
-//! store say the same at the price of two plain moves. Two writers would lose counts (never more
-//! than that), so each Worker has its own.
+//! With a single writer a read-modify-write needs no locked instruction: a relaxed load and a relaxed
+//! store give the same result for two plain moves. Two writers would lose counts (nothing worse), so
+//! each Worker has its own.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// A count that only grows. One writer.
+/// A count that only grows. Single writer.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -23,13 +23,13 @@ impl Counter {
         self.add(1);
     }
 
-    /// What was counted so far; any thread.
+    /// The current count. Any thread may call this.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// A level that goes up and down. One writer.
+/// A level that goes up and down. Single writer.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
@@ -40,25 +40,25 @@ impl Gauge {
         self.0.store(level, Relaxed);
     }
 
-    /// Moves the level by `n`, down when negative. Only the owning thread may call this.
+    /// Adds `n`, which may be negative. Only the owning thread may call this.
     #[inline]
     pub fn add(&self, n: i64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// One up. Only the owning thread may call this.
+    /// Adds one. Only the owning thread may call this.
     #[inline]
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// One down. Only the owning thread may call this.
+    /// Subtracts one. Only the owning thread may call this.
     #[inline]
     pub fn dec(&self) {
         self.add(-1);
     }
 
-    /// The level now; any thread.
+    /// The current level. Any thread may call this.
     pub fn get(&self) -> i64 {
         self.0.load(Relaxed)
     }

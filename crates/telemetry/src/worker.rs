@@ -1,81 +1,81 @@
-//! What a Worker counts beside requests.
+//! Metrics of a Worker besides those of requests, and of the Manager.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Counter, Gauge};
 
-/// The numbers of one Worker. One writer: the Worker, but for what says otherwise.
+/// The metrics of one Worker. Single writer: the Worker, unless a field says otherwise.
 #[derive(Debug)]
 pub struct WorkerStats {
-    /// Which Worker this is, counted from 0; the label `worker`.
+    /// Number of the Worker, from 0; the label `worker`.
     pub id: usize,
-    /// Listeners that accept now.
+    /// Listeners that accept connections now.
     pub listeners: Gauge,
-    /// Connections from clients, open now.
+    /// Client connections open now.
     pub connections_active: Gauge,
-    /// Connections accepted so far.
+    /// Client connections accepted.
     pub connections_total: Counter,
-    /// Connections turned away because a bound was reached.
+    /// Client connections refused because a limit was reached.
     pub connections_refused: Counter,
-    /// Of these, those whose source had its share of all.
+    /// The part of `connections_refused` whose source had used up its share of the limit.
     pub connections_over_share: Counter,
-    /// Connections that their clients had reset before anything was begun for them.
+    /// Connections that the client had already reset when they were accepted.
     pub connections_abandoned: Counter,
-    /// Connections handed over to another Worker.
+    /// Client connections handed over to another Worker.
     pub connections_moved: Counter,
-    /// Requests between the first byte of their head and the last byte of their response.
+    /// Requests in progress: from the first byte of the request head to the last byte of the response.
     pub requests_active: Gauge,
-    /// Connections to endpoints, open now.
+    /// Connections to endpoints open now.
     pub upstream_connections_active: Gauge,
-    /// Connections to endpoints that wait in a pool.
+    /// Idle connections to endpoints in the pool.
     pub upstream_connections_idle: Gauge,
-    /// Connections to endpoints opened so far.
+    /// Connections opened to endpoints.
     pub upstream_connections_total: Counter,
     /// Connections to endpoints that could not be opened.
     pub upstream_connect_failures: Counter,
-    /// Requests sent a second time because the first try failed before a byte of it was used.
+    /// Retries: requests sent again because the first attempt failed before any of its bytes was used.
     pub upstream_retries: Counter,
-    /// Requests that could have been sent a second time, and were not since too many had been.
+    /// Retries that were not made because the retry budget was used up.
     pub upstream_retries_refused: Counter,
-    /// Requests that wait now for an endpoint to have room.
+    /// Requests queued now because their endpoints are at their limit.
     pub upstream_requests_waiting: Gauge,
-    /// Requests that have waited so, however it ended.
+    /// Requests that were queued for that reason, whether they were sent in the end or not.
     pub upstream_requests_waited: Counter,
-    /// Endpoints that were left out for a while because of their answers.
+    /// How often an endpoint was ejected from balancing for a while because of its responses.
     pub upstream_ejections: Counter,
-    /// Handshakes with other nodes that were begun, on either side.
+    /// Handshakes with other nodes that were started, by either side.
     pub handshakes: Counter,
-    /// Those in which one side was not believed, by reason.
+    /// Handshakes in which one side rejected the other's identity, by reason.
     pub handshakes_refused: ReasonCounters,
-    /// Those that broke off, or took too long.
+    /// Handshakes that broke off, timed out or were evicted for newer ones.
     pub handshakes_failed: Counter,
-    /// Links with other nodes that are there now, whichever node opened them.
+    /// Links with other nodes now, whichever node opened them, including links that were cut and may be resumed.
     pub links_active: Gauge,
-    /// Links that were opened, on either side.
+    /// Links with other nodes that were opened, by either side.
     pub links_total: Counter,
-    /// How often one that was cut came back with its streams.
+    /// How often a link that was cut was resumed with its streams.
     pub links_resumed: Counter,
-    /// How often a caller was asked for another link, since this Worker has too much to do, or is to end.
+    /// How often a calling node was asked to open another link, because this Worker is overloaded or about to retire.
     pub links_asked: Counter,
-    /// What other nodes were told and have said, below TLS.
+    /// Bytes exchanged with other nodes, as plaintext.
     pub node_bytes: NodeBytes,
-    /// `Forwarded` and `X-Forwarded-*` fields of untrusted clients that were removed.
+    /// `Forwarded` and `X-Forwarded-*` fields removed from requests of untrusted clients.
     pub forwarding_headers_stripped: Counter,
-    /// Decisions that policies in dry run would have made otherwise.
+    /// Decisions that would differ if the policies in dry run were in force.
     pub policy_dry_run_differences: Counter,
-    /// Buffer blocks that hold bytes now.
+    /// Buffer blocks in use now.
     pub buffer_blocks_active: Gauge,
-    /// Access-log lines dropped by the Worker because the writer could not keep up.
+    /// Access-log lines that the Worker dropped because the writer thread could not keep up.
     pub access_log_dropped: Counter,
-    /// Access-log lines of the Worker that the writer could not write. One writer: the access log's
-    /// thread, of which a process has one.
+    /// Access-log lines of the Worker that could not be written to the target. Single writer: the access-log thread,
+    /// of which a process has one.
     pub(crate) access_log_lost: Counter,
     /// Time spent working rather than waiting for events, in nanoseconds.
     pub busy_ns: Counter,
-    /// Generation of the configuration that the Worker serves.
+    /// Generation of the configuration that the Worker uses.
     pub config_generation: Gauge,
-    /// Whether the Worker has ended, so that its gauges are not shown. One writer: the Manager.
+    /// Whether the Worker has ended; its gauges are then not exposed. Single writer: the Manager.
     ended: AtomicBool,
 }
 
@@ -119,18 +119,18 @@ impl WorkerStats {
         }
     }
 
-    /// Whether the Worker runs, as far as was said.
+    /// Whether the Worker runs: [`WorkerStats::end`] was not called since it was started.
     pub fn is_running(&self) -> bool {
         !self.ended.load(Ordering::Relaxed)
     }
 
-    /// The next Worker goes on with these numbers.
+    /// Marks the Worker as running again: a replacement continues with these counters.
     pub fn begin_again(&self) {
         self.ended.store(false, Ordering::Relaxed);
     }
 
-    /// The Worker has ended, perhaps without closing its books: nothing is open any more. Only when
-    /// its thread writes no more.
+    /// Marks the Worker as ended and resets its gauges, because it may have died without decrementing them. Call it
+    /// only when its thread no longer writes.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
         for gauge in [
@@ -149,19 +149,19 @@ impl WorkerStats {
     }
 }
 
-/// What two nodes speak between them; the label `protocol`.
+/// Protocol between two nodes; the label `protocol`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeProtocol {
-    /// HTTP/1.1, or opaque bytes, on a connection of its own: `heddle/1`.
+    /// HTTP/1.1 or opaque bytes on a connection of their own (ALPN `heddle/1`).
     Http1,
-    /// Streams of links: `heddle-link/1`.
+    /// Streams multiplexed on a link (ALPN `heddle-link/1`).
     Link,
-    /// HTTP/2: `heddle-h2/1`.
+    /// HTTP/2 (ALPN `heddle-h2/1`).
     Http2,
 }
 
-/// Bytes between nodes as they are before they are encrypted and after they were decrypted, by what is
-/// spoken. One writer: the Worker.
+/// Bytes exchanged between nodes, counted before encryption and after decryption, by protocol. Single writer: the
+/// Worker.
 #[derive(Debug, Default)]
 pub struct NodeBytes {
     sent: [Counter; NodeProtocol::ALL.len()],
@@ -182,48 +182,48 @@ impl NodeProtocol {
 }
 
 impl NodeBytes {
-    /// Bytes that other nodes were told.
+    /// Bytes sent to other nodes.
     #[inline]
     pub fn sent(&self, protocol: NodeProtocol) -> &Counter {
         &self.sent[protocol as usize]
     }
 
-    /// Bytes that other nodes have said.
+    /// Bytes received from other nodes.
     #[inline]
     pub fn received(&self, protocol: NodeProtocol) -> &Counter {
         &self.received[protocol as usize]
     }
 }
 
-/// What is counted of the Workers as a whole. One writer: the Manager.
+/// Metrics of the Manager and of the Workers as a whole. Single writer: the Manager.
 #[derive(Debug, Default)]
 pub struct ManagerStats {
-    /// Listeners from which the Manager accepts: all of them, while there are several Workers.
+    /// Listeners on which the Manager accepts: all of them while there are several Workers.
     pub listeners: Gauge,
-    /// Workers that take connections.
+    /// Workers that take new connections.
     pub workers_active: Gauge,
-    /// Workers that there may be.
+    /// Limit of the number of Workers.
     pub workers_limit: Gauge,
-    /// Workers started, or kept that were about to retire.
+    /// Workers started, and Workers about to retire that were kept instead.
     pub workers_started: Counter,
-    /// Workers that were told to hand over what they have, and end.
+    /// Workers told to hand over their connections and end.
     pub workers_retired: Counter,
-    /// Workers that ended by a fault of theirs, and were replaced.
+    /// Workers that crashed and were replaced.
     pub workers_died: Counter,
-    /// How often one Worker was told to take connections of another.
+    /// How often one Worker was told to take connections from another.
     pub takings: Counter,
-    /// Connections closed because a bound was reached or no Worker had room.
+    /// Client connections refused because a limit was reached or no Worker had room.
     pub connections_refused: Counter,
-    /// Of these, those whose source had its share of all.
+    /// The part of `connections_refused` whose source had used up its share of the limit.
     pub connections_over_share: Counter,
-    /// Connections that their clients had reset before a Worker was chosen for them.
+    /// Connections that the client had already reset when they were accepted, before a Worker was chosen.
     pub connections_abandoned: Counter,
-    /// Of those that were refused, those for which no Worker had room.
+    /// The part of `connections_refused` for which no Worker had room.
     pub connections_unplaced: Counter,
 }
 
-/// One counter for each reason code. The codes are the Worker's own, fixed when it is registered,
-/// so that counting is an index and the label set is bounded by construction.
+/// One counter for each reason code. The caller fixes the list of codes at creation, so that counting is an array
+/// access and the number of label sets is bounded.
 #[derive(Debug)]
 pub struct ReasonCounters {
     reasons: &'static [&'static str],
@@ -238,8 +238,8 @@ impl ReasonCounters {
         }
     }
 
-    /// Counts one for the reason at `index` of the list given to [`crate::Registry::worker`];
-    /// an index outside the list counts nothing. Only the owning thread may call this.
+    /// Adds one for the reason at `index` of the list given at creation. An index outside the list is ignored. Only
+    /// the owning thread may call this.
     #[inline]
     pub fn inc(&self, index: usize) {
         if let Some(counter) = self.counts.get(index) {
@@ -247,7 +247,7 @@ impl ReasonCounters {
         }
     }
 
-    /// Adds what was counted, if anything was, to sums by reason; any thread.
+    /// Adds the counts that are not 0 to sums by reason. Any thread may call this.
     pub(crate) fn add_up(counted: Option<&Self>, sums: &mut BTreeMap<&'static str, u64>) {
         let counted = counted.into_iter().flat_map(ReasonCounters::iter);
         for (reason, count) in counted.filter(|(_, count)| *count > 0) {
@@ -255,7 +255,7 @@ impl ReasonCounters {
         }
     }
 
-    /// Each reason with its count; any thread.
+    /// Each reason with its count. Any thread may call this.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         self.reasons
             .iter()

@@ -1,8 +1,8 @@
-//! A clock that never goes back behind what was once certain.
+//! A clock that never goes back below the time floor.
 //!
-//! A machine without a battery starts in 1970, and a clock can be set back. Both would make expired
-//! certificates valid again. The *time floor* is the latest time that was ever certain: it is kept on
-//! disk, and the clock never shows less.
+//! A machine without a battery starts in 1970, and a clock can be set back. Both would make expired certificates valid
+//! again. The *time floor* is the latest time that has certainly passed: it is kept on disk, and the clock never shows
+//! an earlier time.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -18,28 +18,28 @@ use rustls::time_provider::TimeProvider;
 #[cfg(test)]
 mod tests;
 
-/// Longest file that can hold a floor, in bytes.
+/// Limit on the size of a floor file, in bytes.
 const MAX_FLOOR_FILE: u64 = 64;
-/// How far ahead of the floor another's word may take it, in seconds: a year and a day.
+/// Limit on one rise of the floor, in seconds, by the word of a peer: a year and a day.
 const MAX_LEAP_S: u64 = 366 * 86_400;
 
-/// The time by which certificates are judged, in seconds since 1970.
+/// The clock that decides whether a certificate is valid, in seconds since 1970.
 pub struct Clock {
     floor: AtomicU64,
     system: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Clock {
-    /// The system's clock, never below `floor`.
+    /// The system clock, but never below `floor` (seconds since 1970).
     pub fn new(floor: u64) -> Self {
         Clock::with(floor, || {
             let since = SystemTime::now().duration_since(UNIX_EPOCH);
-            // A clock before 1970 is as wrong as one at 1970.
+            // A system time before 1970 counts as 1970: both are wrong.
             since.map_or(0, |since| since.as_secs())
         })
     }
 
-    /// Another clock, never below `floor`: for simulations and tests.
+    /// Another source of time, never below `floor`: for simulations and tests.
     pub fn with(floor: u64, system: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Clock {
             floor: AtomicU64::new(floor),
@@ -47,7 +47,7 @@ impl Clock {
         }
     }
 
-    /// Seconds since 1970.
+    /// The current time, in seconds since 1970.
     pub fn now(&self) -> u64 {
         (self.system)().max(self.floor())
     }
@@ -57,14 +57,13 @@ impl Clock {
         self.floor.load(Ordering::Relaxed)
     }
 
-    /// Whether the system's clock shows less than what was once certain: it is wrong, and time stands
-    /// still until it is right again.
+    /// Whether the system clock is below the floor: it is wrong, and [`Clock::now`] stands still until it is set right.
     pub fn is_degraded(&self) -> bool {
         (self.system)() < self.floor()
     }
 
-    /// It is certainly as late as this; a time more than a year ahead of the floor is believed only of
-    /// a clock that has no floor yet. Returns whether the floor rose.
+    /// Raises the floor to `certain`, a time that has certainly passed. A rise of more than 366 days is ignored, unless
+    /// the floor is still 0. Returns whether the floor rose.
     pub fn raise(&self, certain: u64) -> bool {
         let floor = self.floor();
         if floor > 0 && certain > floor.saturating_add(MAX_LEAP_S) {
@@ -88,22 +87,22 @@ impl TimeProvider for Clock {
     }
 }
 
-/// Where the time floor outlives the process.
+/// Keeps the time floor across restarts of the process.
 #[derive(Debug)]
 pub struct FloorFile {
     path: PathBuf,
 }
 
 impl FloorFile {
-    /// A floor that is kept in this file.
+    /// Uses this file, which need not exist yet.
     pub fn new(path: PathBuf) -> Self {
         FloorFile { path }
     }
 
-    /// The floor; 0 when there is no file yet.
+    /// The saved floor, in seconds since 1970; 0 when there is no file yet.
     ///
     /// # Errors
-    /// When the file cannot be read, or holds something else: a floor that is lost is worth a word.
+    /// When the file cannot be read or is malformed: the loss of a floor must be reported, not ignored.
     pub fn read(&self) -> io::Result<u64> {
         let file = match File::open(&self.path) {
             Ok(file) => file,
@@ -119,7 +118,7 @@ impl FloorFile {
         })
     }
 
-    /// Replaces the floor: a crash leaves the old one or the new one.
+    /// Replaces the floor atomically: a crash leaves the old or the new value.
     ///
     /// # Errors
     /// When the file cannot be written.

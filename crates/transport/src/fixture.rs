@@ -1,4 +1,4 @@
-//! A small authority for tests.
+//! A small certificate authority for tests.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,14 +22,14 @@ use zeroize::Zeroizing;
 
 use crate::{Clock, Denied, Identities, Leaf, Trust};
 
-/// When tests happen, in seconds since 1970.
+/// The time of the clock in tests, in seconds since 1970.
 pub const NOW: u64 = 1_800_000_000;
 pub const DAY: u64 = 86_400;
 
-/// The node that leaves are marked for, unless it is said.
+/// The node for which leaves are marked by default.
 pub const NODE: &str = "edge-1";
 
-/// Says in the subject of a certificate that a node has its key.
+/// Marks a certificate's subject: this node holds its key.
 pub fn mark(subject: &mut DistinguishedName, node: &str) {
     subject.push(DnType::OrganizationalUnitName, NODE_UNIT);
     subject.push(DnType::CustomDnType(NODE_NAME_OID.to_vec()), node);
@@ -71,12 +71,12 @@ impl Authority {
         }
     }
 
-    /// A leaf for these URIs, valid from and until, that is marked as a node's.
+    /// A leaf with these URIs, valid from `from` until `until`, marked for [`NODE`].
     pub fn sign(&self, uris: &[&str], from: u64, until: u64) -> (Vec<u8>, Zeroizing<Vec<u8>>) {
         self.sign_for(Some(NODE), uris, from, until)
     }
 
-    /// The same for a node, or for a program that is none.
+    /// The same, marked for `node`, or unmarked as for a program that is no node.
     pub fn sign_for(
         &self,
         node: Option<&str>,
@@ -114,7 +114,7 @@ impl Authority {
         self.leaf_for(node, id, from, until)
     }
 
-    /// A leaf for a node, or for a program that is none.
+    /// A leaf marked for `node`, or unmarked as for a program that is no node.
     pub fn leaf_for(&self, node: Option<&str>, id: &SpiffeId, from: u64, until: u64) -> Arc<Leaf> {
         let (certificate, key) = self.sign_for(node, &[&id.to_string()], from, until);
         Arc::new(Leaf::new(vec![certificate], &key).unwrap())

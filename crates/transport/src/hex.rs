@@ -2,15 +2,15 @@
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
-/// Two digits for each byte, in lower case.
+/// Two lower-case digits for each byte.
 pub fn encode(bytes: &[u8]) -> String {
     HEXLOWER.encode(bytes)
 }
 
-/// The opposite of [`encode`]; upper case is taken too. `None` for any other length or character.
+/// The reverse of [`encode`]; upper case is accepted. `None` for another length or another character.
 pub fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
-    // It panics for another length.
+    // `decode_mut` panics when the lengths do not match.
     let is_whole = text.len() == N * 2
         && HEXLOWER_PERMISSIVE
             .decode_mut(text.as_bytes(), &mut bytes)

@@ -1,4 +1,4 @@
-//! Everything that a node needs to call, and to be called, as any of its workloads.
+//! The certificates and trust with which a node acts as client and server for any of its workloads.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,11 +23,11 @@ use crate::trust::RootId;
 use crate::verify::Verifier;
 use crate::{Clock, Leaf, Peer, Protocol, Refusal, Session, Trust};
 
-/// Tickets that a server sends after a handshake.
+/// Tickets that a server sends after each handshake.
 const TICKETS: usize = 1;
 
-/// Certificates of a node's workloads and of the node itself, and which peers to believe. A snapshot: it
-/// is shared by all threads, and replaced when a certificate is renewed or trust changes.
+/// Certificates of a node's workloads and of the node itself, and the [`Trust`] for peers. An immutable snapshot: all
+/// threads share it, and it is replaced when a certificate is renewed or the trust changes.
 pub struct Identities {
     trust: Arc<Trust>,
     clock: Arc<Clock>,
@@ -37,30 +37,30 @@ pub struct Identities {
     leaves: Arc<Leaves>,
 }
 
-/// An identity as a client.
+/// A client identity and its TLS configuration.
 struct Caller {
     leaf: Arc<Leaf>,
     config: Arc<ClientConfig>,
 }
 
-/// Why a destination cannot be called.
+/// Why [`Identities::connect`] cannot start a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoIdentity {
-    /// There is no certificate for the caller yet.
+    /// The calling workload has no certificate yet.
     Missing,
     /// The caller's certificate has expired.
     Expired,
-    /// The destination has a name that TLS cannot carry.
+    /// The destination's server name is too long for TLS.
     Unnameable,
-    /// The library refuses, which only a fault of ours explains.
+    /// rustls rejects the configuration or the name: a bug in Heddle.
     Library(String),
 }
 
 impl Identities {
-    /// Puts together what a node knows. Of two leaves for one account the one that lasts longer counts.
+    /// Builds the snapshot. When an account has two leaves, the one that expires later is used.
     ///
     /// # Errors
-    /// When the library refuses a configuration.
+    /// When rustls rejects a configuration.
     pub fn new(
         trust: Arc<Trust>,
         clock: Arc<Clock>,
@@ -102,11 +102,12 @@ impl Identities {
         })
     }
 
-    /// A session with a server that proves to be `destination` and speaks `protocol`, in the name of a workload; in
-    /// the node's own, which stands for no workload, when it is not known who calls.
+    /// Starts a client session that requires the server to prove `destination` and to speak `protocol`. It shows the
+    /// certificate of the workload `source`, or, when the caller is unknown, the node's own certificate, which stands
+    /// for no workload.
     ///
     /// # Errors
-    /// Why there can be none.
+    /// See [`NoIdentity`].
     pub fn connect(
         &self,
         source: Option<&ServiceAccountName>,
@@ -135,35 +136,36 @@ impl Identities {
         ))
     }
 
-    /// A session with a client that has connected.
+    /// Starts a server session for an accepted connection.
     ///
     /// # Errors
-    /// When the library refuses, which only a fault of ours explains.
+    /// When rustls rejects the configuration: a bug in Heddle.
     pub fn accept(&self) -> Result<Session, rustls::Error> {
         let asked = Arc::new(Asked {
             leaves: Arc::clone(&self.leaves),
             shown: OnceLock::new(),
             missing: AtomicBool::new(false),
         });
-        // Everything in it is shared but the answer to who is asked for.
+        // Only the certificate resolver is per connection; the clone shares everything else.
         let mut config = self.server.clone();
         config.cert_resolver = Arc::clone(&asked) as _;
         let connection = UnbufferedServerConnection::new(Arc::new(config))?;
         Ok(Session::server(connection, asked))
     }
 
-    /// Whether a peer is still to be believed: asked after each handshake, since a resumed one verifies no
-    /// certificate, and of every session when identities have changed.
+    /// Whether a peer is still trusted. Called after each handshake, because a resumed one verifies no certificate, and
+    /// for every session when the identities have changed.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the peer is rejected.
     pub fn check(&self, peer: &Peer) -> Result<(), Refusal> {
         self.trust.check(peer, self.clock.now())
     }
 
-    /// The root that vouches for the peer of an established session; `None` when none does.
+    /// The root under which the peer's chain verifies; `None` when no root does.
     ///
-    /// A session is resumed only among these identities, so that it was one of these roots.
+    /// Sessions are resumed only within one set of identities, so a resumed session's peer was also verified under one
+    /// of these roots.
     pub fn root_of(&self, session: &Session) -> Option<RootId> {
         if let Some(only) = self.trust.only_root() {
             return Some(only);
@@ -179,7 +181,7 @@ impl Identities {
         root
     }
 
-    /// When the certificate of an account expires, or the node's own, in seconds since 1970.
+    /// When the certificate of an account (the node's own for `None`) expires, in seconds since 1970.
     pub fn not_after(&self, account: Option<&ServiceAccountName>) -> Option<u64> {
         let caller = match account {
             Some(account) => self.accounts.get(account)?,
@@ -188,12 +190,12 @@ impl Identities {
         Some(caller.leaf.not_after())
     }
 
-    /// The clock by which certificates are judged.
+    /// The clock that decides whether a certificate is valid.
     pub fn clock(&self) -> &Arc<Clock> {
         &self.clock
     }
 
-    /// Which peers to believe.
+    /// The roots and the deny-list for peers.
     pub fn trust(&self) -> &Arc<Trust> {
         &self.trust
     }
@@ -204,9 +206,7 @@ impl fmt::Display for NoIdentity {
         match self {
             NoIdentity::Missing => f.write_str("there is no certificate for the caller yet"),
             NoIdentity::Expired => f.write_str("the caller's certificate has expired"),
-            NoIdentity::Unnameable => {
-                f.write_str("the name of the destination is too long to be asked for")
-            }
+            NoIdentity::Unnameable => f.write_str("the destination's name is too long for TLS"),
             NoIdentity::Library(why) => write!(f, "no session can be made: {why}"),
         }
     }
@@ -251,7 +251,7 @@ fn server(
     let clock = &leaves.clock;
     let all = leaves.by_server_name.values().map(|leaf| leaf.not_after());
     let now = clock.now();
-    // One that has expired is shown to no client, and no reason not to resume sessions with the others.
+    // An expired leaf is never shown to a client, so it must not prevent resumption for the others.
     let lasting = all.chain([node.not_after()]).filter(|until| *until >= now);
     let first_to_expire = lasting.min().unwrap_or(0);
     let unasked = Arc::new(Asked {
@@ -270,7 +270,7 @@ fn server(
     Ok(config)
 }
 
-/// The certificates that clients may ask for.
+/// The node's leaf certificates by server name.
 struct Leaves {
     by_server_name: HashMap<String, Arc<Leaf>>,
     clock: Arc<Clock>,
@@ -279,26 +279,26 @@ struct Leaves {
 impl Leaves {
     fn find(&self, server_name: &str) -> Option<&Arc<Leaf>> {
         let leaf = self.by_server_name.get(server_name)?;
-        // No client would believe one that has expired.
+        // Every client would reject an expired leaf.
         (leaf.not_after() >= self.clock.now()).then_some(leaf)
     }
 }
 
-/// What one client asked for, and was shown: the library keeps it to itself.
+/// The server name that one client asked for, and the leaf it was shown. rustls does not expose either.
 pub(crate) struct Asked {
     leaves: Arc<Leaves>,
     shown: OnceLock<Arc<Leaf>>,
-    /// It asked for an identity that is not here.
+    /// The client asked for an identity that this node does not have.
     missing: AtomicBool,
 }
 
 impl Asked {
-    /// The certificate that the client was shown, or would have been if it had not resumed.
+    /// The leaf that the client was shown, or would have been shown without resumption.
     pub(crate) fn shown(&self) -> Option<&Leaf> {
         self.shown.get().map(Arc::as_ref)
     }
 
-    /// Whether the client asked for an identity that is not here.
+    /// Whether the client asked for an identity that this node does not have.
     pub(crate) fn is_missing(&self) -> bool {
         self.missing.load(Ordering::Relaxed)
     }
@@ -317,7 +317,7 @@ impl ResolvesServerCert for Asked {
             self.missing.store(true, Ordering::Relaxed);
             return None;
         };
-        // A client that is asked to begin again asks for the same; the library sees to that.
+        // After a HelloRetryRequest the client asks for the same name; rustls enforces that.
         let shown = self.shown.get_or_init(|| Arc::clone(leaf));
         Some(Arc::clone(&shown.certified))
     }

@@ -1,4 +1,4 @@
-//! Certificates that prove an identity (SPIFFE X.509-SVID standard), ours and others'.
+//! Certificates that prove an identity (SPIFFE X.509-SVID): our own and those of peers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,35 +20,36 @@ use crate::{Refusal, Trust};
 #[cfg(test)]
 mod tests;
 
-/// Longest certificate that is looked at, in bytes.
+/// Limit on the size of one certificate, in bytes.
 const MAX_CERTIFICATE_BYTES: usize = 16 * 1024;
-/// Certificates in a chain: a leaf, a site's intermediate, and one to spare.
+/// Limit on the certificates of a chain, without the root: a leaf, a site's intermediate, and two spare.
 const MAX_CHAIN: usize = 4;
-/// Longest serial number (RFC 5280 section 4.1.2.2), in bytes.
+/// Limit on a serial number (RFC 5280 section 4.1.2.2), in bytes.
 const MAX_SERIAL: usize = 20;
 
-/// Who is at the other end of a session, as its certificate says.
+/// The identity at the other end of a session, from its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Who it is.
+    /// The SPIFFE id, which the certificate proves.
     pub id: SpiffeId,
-    /// The node that has the certificate's key, by the authority's mark or by its identity; none for a certificate of
-    /// another program, which speaks for itself only.
+    /// The node that holds the certificate's key, from the authority's mark in the subject or from a node identity.
+    /// `None` for the certificate of another program, which speaks only for itself.
     pub node: Option<NodeName>,
-    /// The serial number of its certificate, without leading zeros.
+    /// The certificate's serial number, without leading zeros.
     pub serial: Box<[u8]>,
-    /// When its certificate becomes valid, in seconds since 1970.
+    /// Start of the certificate's validity, in seconds since 1970.
     pub not_before: u64,
-    /// When its certificate expires, in seconds since 1970.
+    /// End of the certificate's validity, in seconds since 1970.
     pub not_after: u64,
 }
 
 impl Peer {
-    /// Reads a certificate. Nothing is verified but its form: exactly one URI, which is a SPIFFE id of
-    /// a form that this mesh has, on a certificate that signs no others. A mark, if there is one, names a node.
+    /// Reads a certificate and checks only its form: a leaf (not a CA) with exactly one URI, which is a SPIFFE id of a
+    /// form that this mesh uses. A node mark, if present, must name a node. Signature, validity and trust are not
+    /// checked.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// [`Refusal`]: which rule the certificate breaks.
     pub fn read(der: &[u8]) -> Result<Peer, Refusal> {
         let bad = |why: &str| Refusal::BadCertificate(why.to_owned());
         if der.len() > MAX_CERTIFICATE_BYTES {
@@ -57,14 +58,14 @@ impl Peer {
         let (rest, certificate) =
             X509Certificate::from_der(der).map_err(|_| bad("it is malformed"))?;
         if !rest.is_empty() {
-            return Err(bad("something follows it"));
+            return Err(bad("extra bytes follow it"));
         }
         let constraints = certificate.basic_constraints();
         if constraints
             .map_err(|_| bad("it is malformed"))?
             .is_some_and(|constraints| constraints.value.ca)
         {
-            return Err(bad("it belongs to an authority"));
+            return Err(bad("it is a CA certificate, not a leaf"));
         }
         let names = certificate
             .subject_alternative_name()
@@ -91,10 +92,10 @@ impl Peer {
             |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0);
         let node = match (&id.subject, marked(certificate.subject())?) {
             (Subject::Node(own), Some(node)) if *own != node => {
-                return Err(bad("it names two nodes"));
+                return Err(bad("its mark and its identity name different nodes"));
             }
             (Subject::Node(own), _) => Some(own.clone()),
-            (Subject::Control, Some(_)) => return Err(bad("the control plane is no node")),
+            (Subject::Control, Some(_)) => return Err(bad("it marks the control plane as a node")),
             (_, node) => node,
         };
         Ok(Peer {
@@ -107,10 +108,10 @@ impl Peer {
     }
 }
 
-/// The node that a certificate's subject names: an organizational unit [`NODE_UNIT`] and one name in it.
+/// The node that a certificate's subject names: the organizational unit [`NODE_UNIT`] and exactly one node name.
 ///
 /// # Errors
-/// When it says that it is a node's, and names none.
+/// When the subject carries the node mark, but no valid node name.
 fn marked(subject: &X509Name<'_>) -> Result<Option<NodeName>, Refusal> {
     let bad = || Refusal::BadCertificate("its mark of a node is malformed".to_owned());
     let mut units = subject.iter_by_oid(&OID_X509_ORGANIZATIONAL_UNIT);
@@ -129,18 +130,18 @@ fn marked(subject: &X509Name<'_>) -> Result<Option<NodeName>, Refusal> {
     NodeName::parse(name).map(Some).map_err(|_| bad())
 }
 
-/// A certificate of ours, with its key. The key is erased when the last reference is gone.
+/// A certificate of ours with its private key. The key is erased when the last reference is dropped.
 pub struct Leaf {
-    /// What others will see.
+    /// The certificate's contents, as peers see them.
     pub(crate) shown: Peer,
     pub(crate) certified: Arc<CertifiedKey>,
 }
 
 impl Leaf {
-    /// Puts a chain, leaf first and without the root, together with the key of its leaf (PKCS #8 DER).
+    /// Combines a chain (leaf first, without the root) with the private key of its leaf (PKCS #8 DER).
     ///
     /// # Errors
-    /// When the chain or the key is malformed, or they do not belong together.
+    /// When the chain or the key is malformed, or the key does not match the leaf.
     pub fn new(chain: Vec<Vec<u8>>, key: &Zeroizing<Vec<u8>>) -> Result<Leaf, LeafError> {
         if chain.len() > MAX_CHAIN {
             return Err(LeafError::Chain(Refusal::BadCertificate(format!(
@@ -161,11 +162,11 @@ impl Leaf {
         })
     }
 
-    /// Whether other nodes that trust the same will believe it at `now` (seconds since 1970): as a client's
+    /// Whether nodes with the same `trust` accept this leaf at `now` (seconds since 1970), both as a client's
     /// certificate and as a server's.
     ///
     /// # Errors
-    /// Why not.
+    /// Why they reject it.
     pub fn verify(&self, trust: &Arc<Trust>, now: u64) -> Result<(), Refusal> {
         let (leaf, rest) = self
             .certified
@@ -180,7 +181,7 @@ impl Leaf {
         Ok(())
     }
 
-    /// The node that it is marked for.
+    /// The node for which the authority marked it, if any.
     pub fn node(&self) -> Option<&NodeName> {
         self.shown.node.as_ref()
     }
@@ -190,17 +191,17 @@ impl Leaf {
         &self.shown.id
     }
 
-    /// When it expires, in seconds since 1970.
+    /// End of its validity, in seconds since 1970.
     pub fn not_after(&self) -> u64 {
         self.shown.not_after
     }
 
-    /// When it becomes valid, in seconds since 1970.
+    /// Start of its validity, in seconds since 1970.
     pub fn not_before(&self) -> u64 {
         self.shown.not_before
     }
 
-    /// Its serial number.
+    /// Its serial number, without leading zeros.
     pub fn serial(&self) -> &[u8] {
         &self.shown.serial
     }
@@ -213,16 +214,16 @@ impl fmt::Debug for Leaf {
     }
 }
 
-/// Why a chain and a key are no leaf.
+/// Why a chain and a key do not make a [`Leaf`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeafError {
-    /// The chain is empty.
+    /// The chain has no certificate.
     Empty,
-    /// The leaf's certificate is wrong.
+    /// The leaf's certificate is malformed, or the chain is too long.
     Chain(Refusal),
-    /// The key is malformed, or of a kind that is not supported.
+    /// The key is malformed or of an unsupported type.
     Key,
-    /// The key is not the certificate's.
+    /// The key does not match the leaf's certificate.
     Mismatch,
 }
 

@@ -1,18 +1,18 @@
-//! Who is at the other end: identities, their verification, and TLS sessions without I/O.
+//! Identities of mesh peers, verification of their certificates, and TLS sessions without I/O.
 //!
 //! ```text
 //!   Leaf ──┐                      ┌─▶ Session ◀─▶ bytes of a socket (its owner moves them)
 //!   Leaf ──┼─▶ Identities ────────┤      │
 //!   Trust ─┤   (a snapshot)       │      └─▶ Peer: SPIFFE id, serial, until when
-//!   Clock ─┘                      └─▶ recheck(Peer), whenever Trust has changed
+//!   Clock ─┘                      └─▶ check(Peer), whenever Trust has changed
 //! ```
 //!
-//! A [`Leaf`] is a certificate that proves an identity, with its key. [`Trust`] says which peers to believe:
-//! one or two roots, less what is on the deny-list. [`Identities`] puts them together into what
-//! a node needs to call and to be called as any of its workloads; it is built whole, shared, and
-//! replaced when anything in it changes. A [`Session`] is one TLS 1.3 connection between two nodes
-//! (RFC 8446), as a state machine: ciphertext in, plaintext out, and the other way round. The `tls` module under it knows
-//! nothing of identities and nodes. [`secrets`] are how keys are kept on the disk, and what a node joins with.
+//! A [`Leaf`] is a certificate that proves an identity, with its private key. [`Trust`] decides which peers are
+//! trusted: those with a certificate under one of its roots, unless the deny-list names them. [`Identities`] combines
+//! both into what a node needs to act as client and as server for any of its workloads; it is immutable, shared between
+//! threads, and replaced as a whole when a part changes. A [`Session`] is one TLS 1.3 connection (RFC 8446) between two
+//! nodes, as a state machine: ciphertext in, plaintext out, and the reverse. The `tls` module below it knows nothing of
+//! identities and nodes. [`secrets`] keeps keys on disk and reads join tokens.
 
 mod clock;
 #[cfg(feature = "control")]

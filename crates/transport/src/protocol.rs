@@ -1,22 +1,22 @@
-//! What nodes speak to each other over TLS, as they name it in ALPN (RFC 7301).
+//! Application protocols between nodes, and their names in ALPN (RFC 7301).
 
-/// What is spoken over one connection between two nodes. A version that others cannot read has another name.
+/// The application protocol of one connection between two nodes. An incompatible version gets another ALPN name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Protocol {
-    /// Many streams over one connection, which may be cut and made again.
+    /// The link protocol: many streams over one connection, which may be lost and replaced.
     #[default]
     Link,
-    /// HTTP/1.1, or bytes, one at a time.
+    /// HTTP/1.1 or raw bytes: one exchange at a time.
     Http1,
-    /// HTTP/2, many requests over one connection.
+    /// HTTP/2: many requests over one connection.
     Http2,
 }
 
 impl Protocol {
-    /// All that a node takes.
+    /// All protocols that a node accepts, in its order of preference.
     pub const ALL: [Protocol; 3] = [Protocol::Link, Protocol::Http1, Protocol::Http2];
 
-    /// Its name in ALPN.
+    /// The ALPN name, which includes the version.
     pub fn alpn(self) -> &'static [u8] {
         match self {
             Protocol::Link => b"heddle-link/1",
@@ -25,7 +25,7 @@ impl Protocol {
         }
     }
 
-    /// The one of this name.
+    /// The protocol with this ALPN name.
     pub(crate) fn of(name: &[u8]) -> Option<Protocol> {
         Protocol::ALL.into_iter().find(|one| one.alpn() == name)
     }

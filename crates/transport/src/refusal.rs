@@ -1,4 +1,4 @@
-//! Why a peer is not believed.
+//! Reasons to reject a peer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,48 +6,48 @@ use std::sync::Arc;
 use heddle_model::SpiffeId;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, OtherError};
 
-/// Why a peer is not believed, or does not believe us.
+/// Why we reject a peer, or why the peer rejects us.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It speaks no TLS.
+    /// The peer does not speak TLS.
     Plaintext,
-    /// It shows no certificate.
+    /// The peer shows no certificate.
     Anonymous,
-    /// Its certificate names no SPIFFE id, several, or one of a form that no peer has here.
+    /// The certificate has no SPIFFE id, several, or one of a form that this mesh does not use.
     NoSpiffeId,
-    /// It is another identity than the one that we called.
+    /// The peer has another identity than the one that we called.
     WrongIdentity {
-        /// The identity that we called.
+        /// The called identity.
         expected: SpiffeId,
-        /// Who answered.
+        /// The identity that answered.
         found: SpiffeId,
     },
-    /// It belongs to another trust domain.
+    /// The peer belongs to this other trust domain.
     WrongTrustDomain(String),
-    /// It says what only nodes say, with a certificate that is no node's.
+    /// The peer acts as a node, but its certificate is not marked as a node's.
     NotANode,
-    /// No root that we trust signed its certificate.
+    /// No trusted root signed the peer's certificate.
     UnknownAuthority,
-    /// Its certificate has expired.
+    /// The peer's certificate has expired.
     Expired,
-    /// Its certificate is not valid yet.
+    /// The peer's certificate is not valid yet.
     NotYetValid,
-    /// Its certificate or its identity is on the deny-list.
+    /// The peer's certificate or identity is on the deny-list.
     Denied,
-    /// Its certificate is malformed, or not for this use.
+    /// The peer's certificate is malformed, or not meant for this usage.
     BadCertificate(String),
-    /// It knows no protocol that we know.
+    /// The two sides have no application protocol in common.
     Protocol,
-    /// It asked for an identity that is not here.
+    /// The client asked for an identity that this node does not have.
     UnknownServer,
-    /// It does not believe us: what its alert said.
+    /// The peer rejected us; the meaning of its alert.
     ByPeer(String),
-    /// It broke the rules of TLS, or says that we did.
+    /// The peer broke the TLS protocol, or its alert says that we did.
     Tls(String),
 }
 
 impl Refusal {
-    /// Every code that [`Refusal::code`] returns.
+    /// All codes that [`Refusal::code`] can return.
     pub const CODES: [&'static str; 15] = [
         "plaintext",
         "anonymous",
@@ -66,7 +66,7 @@ impl Refusal {
         "not_a_node",
     ];
 
-    /// Its place in [`Refusal::CODES`].
+    /// Position in [`Refusal::CODES`].
     pub fn index(&self) -> usize {
         match self {
             Refusal::Plaintext => 0,
@@ -87,7 +87,7 @@ impl Refusal {
         }
     }
 
-    /// Its name in metrics and logs.
+    /// Stable code for metrics and logs.
     pub fn code(&self) -> &'static str {
         Self::CODES[self.index()]
     }
@@ -96,8 +96,8 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Plaintext => f.write_str("it speaks no TLS"),
-            Refusal::Anonymous => f.write_str("it shows no certificate"),
+            Refusal::Plaintext => f.write_str("it does not speak TLS"),
+            Refusal::Anonymous => f.write_str("it has no certificate"),
             Refusal::NoSpiffeId => f.write_str("its certificate names no SPIFFE id of this mesh"),
             Refusal::WrongIdentity { expected, found } => {
                 write!(f, "it is {found}, not {expected}")
@@ -107,18 +107,18 @@ impl fmt::Display for Refusal {
             }
             Refusal::NotANode => f.write_str("its certificate is not marked as a node's"),
             Refusal::UnknownAuthority => {
-                f.write_str("no root that is trusted here signed its certificate")
+                f.write_str("no trusted root signed its certificate")
             }
             Refusal::Expired => f.write_str("its certificate has expired"),
             Refusal::NotYetValid => f.write_str("its certificate is not valid yet"),
             Refusal::Denied => f.write_str("it is on the deny-list"),
             Refusal::BadCertificate(why) => write!(f, "its certificate is refused: {why}"),
-            Refusal::Protocol => f.write_str("it knows no version of the protocol that we know"),
+            Refusal::Protocol => f.write_str("it has no protocol version in common with us"),
             Refusal::UnknownServer => f.write_str(
-                "it asked for an identity that is not here, or whose certificate here has expired",
+                "it asked for an identity that this node does not have, or whose certificate here has expired",
             ),
             Refusal::ByPeer(alert) => write!(f, "it refused: {alert}"),
-            Refusal::Tls(why) => write!(f, "it broke the rules of TLS: {why}"),
+            Refusal::Tls(why) => write!(f, "it broke the TLS protocol: {why}"),
         }
     }
 }
@@ -168,7 +168,7 @@ impl From<Error> for Refusal {
     }
 }
 
-/// What an alert (RFC 8446 section 6) means between nodes that is about who a peer is. Others are about TLS.
+/// The meaning of an alert (RFC 8446 section 6) that is about our identity. `None` for alerts about TLS itself.
 fn named(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::CertificateExpired => "our certificate has expired",
@@ -176,11 +176,11 @@ fn named(alert: AlertDescription) -> Option<&'static str> {
         AlertDescription::UnknownCA => "it trusts no root that signed our certificate",
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown
-        | AlertDescription::UnsupportedCertificate => "it does not take our certificate",
+        | AlertDescription::UnsupportedCertificate => "it rejects our certificate",
         AlertDescription::CertificateRequired => "we have shown no certificate",
-        AlertDescription::NoApplicationProtocol => "it knows no protocol that we know",
-        AlertDescription::UnrecognisedName => "the identity that we called is not there",
-        AlertDescription::AccessDenied => "the identity that we called is not there, or busy",
+        AlertDescription::NoApplicationProtocol => "it has no protocol in common with us",
+        AlertDescription::UnrecognisedName => "the called identity is not there",
+        AlertDescription::AccessDenied => "the called identity is not there, or busy",
         _ => return None,
     })
 }

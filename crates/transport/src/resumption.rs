@@ -1,7 +1,7 @@
-//! Tickets that a client keeps, to resume sessions.
+//! The client's store of session tickets.
 //!
-//! The library's own store sets its tables aside for all the servers that it may ever remember, which a node with
-//! hundreds of identities pays hundreds of times over. This one grows with those that are called.
+//! The store of rustls allocates tables for the maximum number of servers up front, and a node with hundreds of
+//! identities would pay that hundreds of times. This store grows with the servers that are called.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,15 +11,15 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-/// Servers that an identity remembers at most.
+/// Limit on remembered servers, for each client identity.
 const SERVERS: usize = 32;
-/// Tickets of each: connections that can be resumed at one time.
+/// Limit on tickets for each server: the number of connections that can be resumed at once.
 const TICKETS: usize = 8;
 
-/// What an identity has kept of the servers that it called. Bounded: a new server displaces another.
+/// Tickets of the servers that one identity has called. When the limit is reached, a new server evicts another.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// By their names as TLS writes them.
+    /// By the server name in its TLS spelling.
     servers: Mutex<HashMap<Box<str>, Server>>,
 }
 
@@ -31,7 +31,7 @@ struct Server {
 }
 
 impl Kept {
-    /// A thread that panicked left nothing half done here that matters: at worst a ticket is lost.
+    /// A lock poisoned by a panic is used anyway: at worst a ticket is lost.
     fn servers(&self) -> MutexGuard<'_, HashMap<Box<str>, Server>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -40,7 +40,7 @@ impl Kept {
         let mut servers = self.servers();
         let name = name.to_str();
         if servers.len() >= SERVERS && !servers.contains_key(&*name) {
-            // Whichever: each costs one handshake more, and no node calls so many often.
+            // Any victim will do: it costs one full handshake, and few nodes call this many servers often.
             if let Some(other) = servers.keys().next().cloned() {
                 servers.remove(&other);
             }
@@ -58,7 +58,7 @@ impl ClientSessionStore for Kept {
         self.servers().get(&*name.to_str())?.group
     }
 
-    // There is no TLS 1.2 between nodes.
+    // Nodes never speak TLS 1.2.
     fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
@@ -77,7 +77,7 @@ impl ClientSessionStore for Kept {
     }
 
     fn take_tls13_ticket(&self, name: &ServerName<'_>) -> Option<Tls13ClientSessionValue> {
-        // The newest: it lasts longest.
+        // The newest ticket: it is valid the longest.
         self.servers().get_mut(&*name.to_str())?.tickets.pop_back()
     }
 }

@@ -1,7 +1,7 @@
-//! What no other user may read: folders of keys, keys in PEM, random bytes, join tokens.
+//! Secrets that no other user may read: folders of keys, keys in PEM, random bytes, join tokens.
 //!
-//! An authority and a node keep their secrets in the same way. Private keys are cleared from memory when they are
-//! dropped, and no copy of one is left behind by a buffer that grew.
+//! The authority and the nodes store their secrets in the same way. Private keys are erased from memory when they are
+//! dropped, and a buffer that holds one never reallocates, which would leave a copy behind.
 
 mod folder;
 pub mod pem;

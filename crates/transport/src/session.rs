@@ -1,4 +1,4 @@
-//! A TLS session between two nodes: which identities are at its ends, and what is spoken.
+//! A TLS session between two nodes: the identities at both ends, and the application protocol.
 //!
 //! ```text
 //!   handshaking ── the peer has proven who it is ─▶ established ── close_notify, each way ─▶ over
@@ -6,7 +6,7 @@
 //!        └── refused: what is to be sent still says why ─┘
 //! ```
 //!
-//! Bytes are the business of the [`Tls`] under it.
+//! The [`Tls`] below it handles the bytes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,32 +23,32 @@ use crate::{Peer, Protocol, Refusal};
 #[cfg(test)]
 mod tests;
 
-/// A session with a peer.
+/// A TLS session with one peer.
 pub struct Session {
     tls: Tls,
     role: Role,
     peer: Option<Peer>,
-    /// The identity that the client asked for; known once established.
+    /// The identity that the client asked for; set once established.
     server: Option<SpiffeId>,
-    /// What is spoken; known once established.
+    /// The application protocol; set once established.
     protocol: Option<Protocol>,
-    /// When the certificate that we showed expires, in seconds since 1970.
+    /// When our own certificate expires, in seconds since 1970.
     shown_not_after: u64,
 }
 
 enum Role {
-    /// Calls this identity, to speak this.
+    /// The identity that the client calls, and the protocol that it offers.
     Client(SpiffeId, Protocol),
-    /// Answers as the identity that the client asks for.
+    /// The server answers as the identity that the client asks for.
     Server(Arc<Asked>),
 }
 
-/// What became of ciphertext.
+/// Result of processing some ciphertext.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Received {
-    /// The handshake is over, with this: the peer is known.
+    /// The handshake was completed by these bytes: [`Session::peer`] is now known.
     pub established: bool,
-    /// The peer has said that it will send no more.
+    /// The peer has sent `close_notify`.
     pub closed: bool,
 }
 
@@ -78,7 +78,7 @@ impl Session {
         }
     }
 
-    /// Who is at the other end, once that is proven.
+    /// The proven identity of the peer, once the session is established.
     pub fn peer(&self) -> Option<&Peer> {
         self.peer.as_ref()
     }
@@ -88,12 +88,12 @@ impl Session {
         self.server.as_ref()
     }
 
-    /// What is spoken, once the session is established.
+    /// The application protocol, once the session is established.
     pub fn protocol(&self) -> Option<Protocol> {
         self.protocol
     }
 
-    /// What the peer showed, in this handshake or the one that is resumed.
+    /// The peer's certificate chain, from this handshake or from the session that was resumed.
     pub(crate) fn certificates(&self) -> Option<&[CertificateDer<'static>]> {
         self.tls.certificates()
     }
@@ -102,23 +102,22 @@ impl Session {
         matches!(self.role, Role::Client(..))
     }
 
-    /// When the first of both certificates expires, in seconds since 1970. Meaningful once the
-    /// session is established.
+    /// The earlier expiry of both certificates, in seconds since 1970. Meaningful once the session is established.
     pub fn not_after(&self) -> u64 {
         let peer = self.peer.as_ref().map_or(u64::MAX, |peer| peer.not_after);
         peer.min(self.shown_not_after)
     }
 
-    /// Bytes of ciphertext that wait for the rest of their record: at most so much plaintext comes of them.
+    /// Bytes of ciphertext that wait for the rest of their record: an upper limit on the plaintext still in it.
     pub fn held(&self) -> usize {
         self.tls.held()
     }
 
-    /// Takes ciphertext, hands plaintext to `plain`, and adds to `out` what is to be sent in answer. Call
-    /// it with nothing to begin: a client speaks first.
+    /// Decrypts `cipher`, hands the plaintext to `plain`, and appends the bytes to send in reply to `out`. A client
+    /// starts the handshake by calling it with empty input.
     ///
     /// # Errors
-    /// When the peer is refused or breaks the rules. What was added to `out` tells it why.
+    /// When a certificate is rejected or the peer breaks the protocol. An alert to send may then be in `out`.
     pub fn receive(
         &mut self,
         cipher: &mut [u8],
@@ -126,7 +125,7 @@ impl Session {
         plain: &mut dyn FnMut(&[u8]),
     ) -> Result<Received, TlsError> {
         let progress = self.tls.receive(cipher, out, plain).map_err(|refusal| {
-            // The library has no word for it.
+            // rustls has no error for an unknown server name.
             TlsError::Refused(match &self.role {
                 Role::Server(asked) if asked.is_missing() => Refusal::UnknownServer,
                 _ => refusal,
@@ -142,17 +141,16 @@ impl Session {
         })
     }
 
-    /// Makes ciphertext of plaintext, at most [`MAX_PLAINTEXT`](crate::MAX_PLAINTEXT) bytes of it. Returns how many
-    /// bytes of `out` are to be sent.
+    /// Encrypts at most [`MAX_PLAINTEXT`](crate::MAX_PLAINTEXT) bytes into `out`. Returns the number of bytes to send.
     ///
     /// # Errors
-    /// When the session is not established, or its keys are used up.
+    /// When the session is not established, or its keys have reached their limit.
     pub fn seal(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, TlsError> {
         self.tls.seal(plain, out)
     }
 
-    /// Says that nothing more will be sent (RFC 8446 section 6.1); the peer may still send. Returns how
-    /// many bytes of `out` are to be sent.
+    /// Half-closes: sends `close_notify` (RFC 8446 section 6.1); the peer may still send. Returns the number of bytes
+    /// of `out` to send.
     ///
     /// # Errors
     /// When the session is not established.
@@ -160,7 +158,7 @@ impl Session {
         self.tls.close(out)
     }
 
-    /// Learns who the peer is, and compares it with the identity that we called.
+    /// Reads the peer's identity from its certificate, and on a client compares it with the identity that was called.
     fn establish(&mut self) -> Result<(), TlsError> {
         let protocol = self.tls.alpn().and_then(Protocol::of);
         let wanted = match (&self.role, protocol) {
@@ -175,7 +173,7 @@ impl Session {
         let leaf = leaf.ok_or(TlsError::Refused(Refusal::Anonymous))?;
         let peer = Peer::read(leaf).map_err(TlsError::Refused)?;
         let server = match &self.role {
-            // A resumed session verified nothing: it is the peer of the ticket, and that is looked at.
+            // A resumption verifies no certificate, but the ticket still has the peer's: compare its identity here.
             Role::Client(expected, _) if peer.id != *expected => {
                 return Err(TlsError::Refused(Refusal::WrongIdentity {
                     expected: expected.clone(),

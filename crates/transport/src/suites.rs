@@ -1,12 +1,12 @@
-//! What nodes agree on: TLS 1.3, and which ciphers first.
+//! The TLS parameters that nodes use: TLS 1.3, and the order of cipher suites.
 
 use std::sync::{Arc, LazyLock};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider};
 
-/// The ciphers of TLS 1.3, those first that this machine computes fastest. Key exchange as the library
-/// prefers it: a hybrid that a quantum computer does not break later, then X25519.
+/// The TLS 1.3 cipher suites, fastest on this machine first. Key exchange in the order of rustls: a hybrid that a
+/// future quantum computer cannot break, then X25519.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         let aes = [
@@ -24,7 +24,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::clone(&PROVIDER)
 }
 
-/// Whether the processor computes AES by itself.
+/// Whether the processor has AES instructions.
 fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes");

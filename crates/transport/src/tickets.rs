@@ -1,4 +1,4 @@
-//! Tickets for resumption that no certificate outlives.
+//! Session tickets that never outlive a certificate.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use rustls::server::ProducesTickets;
 
 use crate::Clock;
 
-/// Tickets (RFC 8446 section 4.6.1) under keys that rotate, and none after `until`: what they resume was
-/// proven by a certificate that is valid until then.
+/// Session tickets (RFC 8446 section 4.6.1) under rotating keys. None is issued or accepted after `until`, the first
+/// expiry among this server's certificates: a resumed session shows no certificate anew.
 ///
-/// A new set of identities makes new ones, so that nothing is resumed that an old set allowed.
+/// Each set of identities has its own ticket keys, so a session allowed by an old set cannot be resumed under a new
+/// one.
 #[derive(Debug)]
 pub(crate) struct Tickets {
     inner: Arc<dyn ProducesTickets>,

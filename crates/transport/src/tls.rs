@@ -1,8 +1,8 @@
-//! One TLS 1.3 connection (RFC 8446) as a state machine: ciphertext in, plaintext out, and the other way round. Whose
-//! certificates are believed, and what a peer may be, is for its configuration to say: nothing here is of the mesh.
+//! One TLS 1.3 connection (RFC 8446) as a state machine: ciphertext in, plaintext out, and the reverse. The rustls
+//! configuration decides which certificates are accepted; this module knows nothing of the mesh.
 //!
-//! Ciphertext is given to [`Tls::receive`], which hands out plaintext and keeps at most one record that is not whole; an
-//! idle connection holds no buffer. [`Tls::seal`] makes ciphertext of plaintext.
+//! [`Tls::receive`] takes ciphertext and hands out plaintext; between calls it keeps only an incomplete record or
+//! handshake message, so an idle connection holds no buffer. [`Tls::seal`] encrypts plaintext.
 
 use std::fmt;
 
@@ -16,21 +16,21 @@ use rustls::unbuffered::{
 
 use crate::Refusal;
 
-/// Most plaintext that is sealed at once, in bytes: four records.
+/// Limit on the plaintext of one call to [`Session::seal`](crate::Session::seal), in bytes: four records.
 pub const MAX_PLAINTEXT: usize = 64 * 1024;
-/// Room for what [`Session::seal`](crate::Session::seal) makes of that much: head, content type and tag for each
-/// record, and what a change of keys takes.
+/// Buffer size that holds the ciphertext of [`MAX_PLAINTEXT`] bytes, in bytes: 22 per record for header, content type
+/// and tag, and 1,024 for a key update.
 pub const MAX_SEALED: usize = MAX_PLAINTEXT + 4 * 22 + 1024;
-/// Ciphertext that may wait for the rest of a record, or a handshake message for its other records
-/// (RFC 8446 section 5.1; the library's own bound for such a message), in bytes.
+/// Limit on buffered ciphertext, in bytes: an incomplete record, or an incomplete handshake message that spans several
+/// records (RFC 8446 section 5.1). rustls has the same limit for such a message.
 const MAX_INCOMING: usize = 96 * 1024;
-/// First guess at the length of what a handshake says at once.
+/// Initial buffer size for one handshake flight, in bytes.
 const FLIGHT_BYTES: usize = 4096;
 
-/// One connection. It owns no socket.
+/// One connection. The caller owns the socket.
 pub(crate) struct Tls {
     machine: Machine,
-    /// A record, or a handshake message, that is not whole.
+    /// An incomplete record or handshake message.
     incoming: Vec<u8>,
     is_closed: bool,
 }
@@ -40,23 +40,22 @@ enum Machine {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// How far a connection is.
+/// State of a connection after some ciphertext was processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The handshake is over.
     pub(crate) is_established: bool,
-    /// The peer has said that it will send no more.
+    /// The peer has sent `close_notify`.
     pub(crate) is_closed: bool,
 }
 
-/// Why a session cannot go on.
+/// Why a session has failed, or cannot send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TlsError {
-    /// One side is not believed, or breaks the rules.
+    /// One side rejected the other's certificate, or broke the TLS protocol.
     Refused(Refusal),
-    /// It is not established yet.
+    /// The handshake is not complete yet.
     TooEarly,
-    /// As much was sent as one set of keys may protect.
+    /// The keys have protected as many records as they may.
     Exhausted,
 }
 
@@ -77,7 +76,7 @@ impl Tls {
         }
     }
 
-    /// What the peer showed, in this handshake or the one that is resumed.
+    /// The peer's certificate chain, from this handshake or from the session that was resumed.
     pub(crate) fn certificates(&self) -> Option<&[CertificateDer<'static>]> {
         match &self.machine {
             Machine::Client(machine) => machine.peer_certificates(),
@@ -85,7 +84,7 @@ impl Tls {
         }
     }
 
-    /// What both want to speak (RFC 7301), once established.
+    /// The application protocol that both sides agreed on (RFC 7301), once established.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         match &self.machine {
             Machine::Client(machine) => machine.alpn_protocol(),
@@ -93,7 +92,7 @@ impl Tls {
         }
     }
 
-    /// Whether it took no handshake of its own.
+    /// Whether the handshake resumed an earlier session.
     #[cfg(test)]
     pub(crate) fn was_resumed(&self) -> bool {
         let kind = match &self.machine {
@@ -103,27 +102,27 @@ impl Tls {
         kind == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// Whether nothing is kept between two calls.
+    /// Whether no buffer is allocated between two calls.
     #[cfg(test)]
     pub(crate) fn holds_no_buffer(&self) -> bool {
         self.incoming.capacity() == 0
     }
 
-    /// Bytes of ciphertext that wait for the rest of their record: at most so much plaintext comes of them.
+    /// Bytes of ciphertext that wait for the rest of their record: an upper limit on the plaintext still in it.
     pub(crate) fn held(&self) -> usize {
         self.incoming.len()
     }
 
-    /// Whether the peer has said that it will send no more.
+    /// Whether the peer has sent `close_notify`.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Takes ciphertext, hands plaintext to `plain`, and adds to `out` what is to be sent in answer. Call
-    /// it with nothing to begin: a client speaks first.
+    /// Decrypts `cipher`, hands the plaintext to `plain`, and appends the bytes to send in reply to `out`. A client
+    /// starts the handshake by calling it with empty input.
     ///
     /// # Errors
-    /// When the peer is refused or breaks the rules. What was added to `out` tells it why.
+    /// When a certificate is rejected or the peer breaks the protocol. `out` then holds the alert to send.
     pub(crate) fn receive(
         &mut self,
         cipher: &mut [u8],
@@ -131,7 +130,7 @@ impl Tls {
         plain: &mut dyn FnMut(&[u8]),
     ) -> Result<Progress, Refusal> {
         let mut driven = if self.incoming.is_empty() {
-            // The usual case: whole records, which need not be kept.
+            // The usual case: whole records, nothing to buffer.
             let driven = self.machine.drive(cipher, out, plain);
             self.incoming.extend_from_slice(&cipher[driven.discard..]);
             driven
@@ -158,21 +157,20 @@ impl Tls {
         })
     }
 
-    /// Makes ciphertext of plaintext, at most [`MAX_PLAINTEXT`] bytes of it. Returns how many bytes of
-    /// `out` are to be sent.
+    /// Encrypts at most [`MAX_PLAINTEXT`] bytes into `out`. Returns the number of bytes to send.
     ///
     /// # Errors
-    /// When the handshake is not over, or the keys are used up.
+    /// When the handshake is not complete, or the keys have reached their limit.
     pub(crate) fn seal(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, TlsError> {
         debug_assert!(plain.len() <= MAX_PLAINTEXT);
         self.write(out, |writer, out| writer.encrypt(plain, out))
     }
 
-    /// Says that nothing more will be sent (RFC 8446 section 6.1); the peer may still send. Returns how
-    /// many bytes of `out` are to be sent.
+    /// Half-closes: sends `close_notify` (RFC 8446 section 6.1); the peer may still send. Returns the number of bytes
+    /// of `out` to send.
     ///
     /// # Errors
-    /// When the handshake is not over.
+    /// When the handshake is not complete.
     pub(crate) fn close(&mut self, out: &mut [u8]) -> Result<usize, TlsError> {
         self.write(out, |writer, out| writer.queue_close_notify(out))
     }
@@ -189,10 +187,10 @@ impl Tls {
     }
 }
 
-/// What a look at some ciphertext came to.
+/// Result of processing some ciphertext.
 #[derive(Default)]
 struct Driven {
-    /// Bytes from the front that are done with.
+    /// Bytes at the front that were processed.
     discard: usize,
     established: bool,
     closed: bool,
@@ -213,7 +211,7 @@ impl Machine {
     }
 }
 
-/// What the library calls the same on both sides but does not name.
+/// The method that rustls has on both sides, but in no common trait.
 trait Process {
     type Data;
     fn process<'c, 'i>(&'c mut self, cipher: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
@@ -250,7 +248,7 @@ fn drive<P: Process>(
                 }
             }
             Ok(ConnectionState::EncodeTlsData(data)) => encode(data, out),
-            // What was encoded is in `out`, which the caller sends.
+            // The encoded bytes are already in `out`, which the caller sends.
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
             Ok(ConnectionState::PeerClosed) => driven.closed = true,
             Ok(ConnectionState::WriteTraffic(_)) => {
@@ -262,7 +260,7 @@ fn drive<P: Process>(
                 done = true;
             }
             Ok(ConnectionState::BlockedHandshake) => done = true,
-            // No client was offered to send any.
+            // Early data: the only state left. This server accepts none.
             Ok(_) => {
                 driven.refusal = Some(Refusal::Tls("early data".to_owned()));
                 done = true;
@@ -278,7 +276,7 @@ fn drive<P: Process>(
         }
     }
     if driven.refusal.is_some() {
-        // The alert that says so is the next thing that the machine wants to say, and the last.
+        // The next and last output of the machine is the alert for this error.
         let state = machine.process(&mut cipher[driven.discard..]).state;
         if let Ok(ConnectionState::EncodeTlsData(data)) = state {
             encode(data, out);
@@ -299,13 +297,13 @@ fn encode<D>(mut data: EncodeTlsData<'_, D>, out: &mut Vec<u8>) {
             {
                 room = required_size;
             }
-            // It was encoded before, or asks for less than it had: there is nothing to send.
+            // The data was encoded before, or rustls asks for less room than it had: nothing to send.
             Err(_) => return out.truncate(start),
         }
     }
 }
 
-/// The library's writer, of either side.
+/// The rustls writer, for both sides.
 trait Writer {
     fn encrypt(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, EncryptError>;
     fn queue_close_notify(&mut self, out: &mut [u8]) -> Result<usize, EncryptError>;
@@ -320,7 +318,7 @@ impl<D> Writer for rustls::unbuffered::WriteTraffic<'_, D> {
     }
 }
 
-/// Comes to the state in which plaintext can be sealed; what is to be sent before it goes first.
+/// Drives the machine until it can encrypt; output that is still pending, such as a key update, goes first.
 fn put<P: Process>(
     machine: &mut P,
     incoming: &mut Vec<u8>,
@@ -330,7 +328,7 @@ fn put<P: Process>(
     let mut written = 0;
     let mut discarded = 0;
     let result = loop {
-        // An unfinished message stays where the machine has seen it.
+        // An incomplete message stays in the buffer, which the machine has already seen.
         let UnbufferedStatus { discard, state } = machine.process(&mut incoming[discarded..]);
         match state {
             Ok(ConnectionState::WriteTraffic(mut traffic)) => {
@@ -361,8 +359,8 @@ impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TlsError::Refused(refusal) => refusal.fmt(f),
-            TlsError::TooEarly => f.write_str("the handshake is not over"),
-            TlsError::Exhausted => f.write_str("the keys are used up"),
+            TlsError::TooEarly => f.write_str("the handshake is not complete"),
+            TlsError::Exhausted => f.write_str("the keys have reached their limit"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which peers to believe: the roots of the trust domain, less what is denied before its time.
+//! Which peers are trusted: the roots of the trust domain, and the deny-list.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,39 +10,39 @@ use webpki::anchor_from_trusted_cert;
 
 use crate::{Peer, Refusal};
 
-/// Roots that may be trusted at once: the old one and the new one.
+/// Limit on trusted roots. A rotation needs two: the old and the new one.
 const MAX_ROOTS: usize = 4;
-/// Longest deny-list.
+/// Limit on deny-list entries: serial numbers and identities together.
 const MAX_DENIED: usize = 100_000;
 
-/// Certificates and identities that are refused although they have not expired.
+/// The deny-list: certificates and identities that are rejected before they expire.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Denied {
-    /// Serial numbers, without leading zeros.
+    /// Denied certificates, by serial number without leading zeros.
     pub serials: BTreeSet<Box<[u8]>>,
-    /// Whole identities, whatever certificate they show.
+    /// Denied identities, with any certificate.
     pub ids: BTreeSet<SpiffeId>,
 }
 
-/// A root, told apart from others: the SHA-256 of its certificate.
+/// Identifies a root by the SHA-256 digest of its certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootId([u8; 32]);
 
-/// Which peers to believe.
+/// The trust bundle of one trust domain, and its deny-list.
 #[derive(Clone)]
 pub struct Trust {
     domain: TrustDomain,
     roots: Vec<TrustAnchor<'static>>,
-    /// Of the roots, in their order.
+    /// Digests of `roots`, in the same order.
     ids: Vec<RootId>,
     denied: Denied,
 }
 
 impl Trust {
-    /// Trusts the roots (certificates in DER) of a domain, less what is denied.
+    /// Trusts the roots (certificates in DER) of a domain, except for what `denied` lists.
     ///
     /// # Errors
-    /// When there is no root, too much of anything, or a root that is malformed.
+    /// When there are no roots or too many, too many deny-list entries, or a malformed root.
     pub fn new(
         domain: TrustDomain,
         roots: &[Vec<u8>],
@@ -71,7 +71,7 @@ impl Trust {
         })
     }
 
-    /// The trust domain.
+    /// The trust domain, to which every peer must belong.
     pub fn domain(&self) -> &TrustDomain {
         &self.domain
     }
@@ -80,12 +80,12 @@ impl Trust {
         &self.roots
     }
 
-    /// Whether a root is one of those that are trusted.
+    /// Whether this root is in the trust bundle.
     pub fn trusts(&self, root: RootId) -> bool {
         self.ids.contains(&root)
     }
 
-    /// The only root that is trusted, if there is only one.
+    /// The trusted root, if there is exactly one.
     pub(crate) fn only_root(&self) -> Option<RootId> {
         match *self.ids {
             [only] => Some(only),
@@ -93,16 +93,16 @@ impl Trust {
         }
     }
 
-    /// Which of the roots an anchor is.
+    /// The digest of the root that this anchor stands for.
     pub(crate) fn root_of(&self, anchor: &TrustAnchor<'_>) -> Option<RootId> {
         let at = self.roots.iter().position(|root| root == anchor)?;
         self.ids.get(at).copied()
     }
 
-    /// Whether a peer that was believed once still is, at `now` (seconds since 1970).
+    /// Whether a peer that was verified before is still trusted, at `now` (seconds since 1970).
     ///
     /// # Errors
-    /// Why not.
+    /// Why the peer is rejected.
     pub fn check(&self, peer: &Peer, now: u64) -> Result<(), Refusal> {
         if peer.id.trust_domain != self.domain {
             let domain = peer.id.trust_domain.as_str().to_owned();
@@ -139,14 +139,14 @@ impl fmt::Debug for Trust {
     }
 }
 
-/// Why no peer can be believed.
+/// Why a [`Trust`] cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrustError {
-    /// So many roots.
+    /// This number of roots is 0 or above the limit.
     Roots(usize),
-    /// So long a deny-list.
+    /// This number of deny-list entries is above the limit.
     Denied(usize),
-    /// A root is malformed.
+    /// A root is not a valid certificate.
     Root,
 }
 
@@ -160,7 +160,7 @@ impl fmt::Display for TrustError {
                     "{count} entries on the deny-list, at most {MAX_DENIED} are kept"
                 )
             }
-            TrustError::Root => f.write_str("a root is no certificate"),
+            TrustError::Root => f.write_str("a root is not a valid certificate"),
         }
     }
 }

@@ -1,8 +1,7 @@
-//! What rustls asks about a peer's certificate.
+//! Verification of peer certificates for rustls.
 //!
-//! The chain is verified by webpki (RFC 5280 section 6); names are not looked at as DNS names: who
-//! a peer is stands in a SPIFFE id, and which identity a client asked for is written in the server name
-//! ([`SpiffeId::server_name`]).
+//! webpki verifies the chain (RFC 5280 section 6). DNS names in certificates are ignored: the peer's identity is its
+//! SPIFFE id, and the server name (SNI) only carries the identity that the client asks for ([`SpiffeId::server_name`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use webpki::{EndEntityCert, KeyUsage};
 use crate::trust::RootId;
 use crate::{Peer, Refusal, Trust};
 
-/// The methods that every verifier of rustls has for signatures: by the `algorithms` of its own.
+/// The signature methods that every rustls verifier must have; they use the `algorithms` field.
 macro_rules! signatures {
     () => {
         fn verify_tls12_signature(
@@ -47,13 +46,13 @@ macro_rules! signatures {
 #[cfg(feature = "control")]
 pub(crate) use signatures;
 
-/// Verifies chains against a [`Trust`].
+/// Verifies certificate chains against a [`Trust`].
 pub(crate) struct Verifier {
     trust: Arc<Trust>,
     algorithms: WebPkiSupportedAlgorithms,
-    /// Whether a client that shows no certificate may connect anonymously.
+    /// Whether a client without a certificate may connect, as anonymous.
     anonymous: bool,
-    /// Whether only nodes are believed.
+    /// Whether a peer must have the certificate of a node.
     nodes: bool,
 }
 
@@ -68,7 +67,7 @@ impl Verifier {
         }
     }
 
-    /// One that believes only what is marked as a node's.
+    /// A verifier that accepts only certificates marked as a node's.
     pub(crate) fn of_nodes(trust: Arc<Trust>) -> Self {
         Verifier {
             nodes: true,
@@ -76,7 +75,7 @@ impl Verifier {
         }
     }
 
-    /// One that lets clients connect anonymously, too.
+    /// A verifier that also accepts clients without a certificate.
     #[cfg(feature = "control")]
     pub(crate) fn or_anonymous(trust: Arc<Trust>) -> Self {
         Verifier {
@@ -85,7 +84,7 @@ impl Verifier {
         }
     }
 
-    /// Verifies a chain for a use, and says whose it is.
+    /// Verifies a chain for a key usage, and returns the peer.
     pub(crate) fn verify(
         &self,
         leaf: &CertificateDer<'_>,
@@ -97,7 +96,7 @@ impl Verifier {
         Ok(peer)
     }
 
-    /// The same, and which root vouches for it.
+    /// Like [`Verifier::verify`], and also returns the root under which the chain verifies.
     pub(crate) fn verify_path(
         &self,
         leaf: &CertificateDer<'_>,
@@ -106,7 +105,7 @@ impl Verifier {
         now: UnixTime,
     ) -> Result<(Peer, Option<RootId>), Refusal> {
         let bad = |error: webpki::Error| refusal(&error);
-        // The form first: it is cheap, and a foreign domain is worth being named.
+        // Check the form first: it is cheap, and gives a foreign trust domain its own error.
         let peer = Peer::read(leaf)?;
         self.trust.check(&peer, now.as_secs())?;
         let certificate = EndEntityCert::try_from(leaf).map_err(bad)?;
@@ -121,7 +120,7 @@ impl Verifier {
                 None,
             )
             .map_err(bad)?;
-        // Last: what no root of ours signed, or has expired, is said to be that.
+        // Check the mark last, so that an untrusted or expired certificate gets that error instead.
         if self.nodes && peer.node.is_none() {
             return Err(Refusal::NotANode);
         }
@@ -134,7 +133,7 @@ fn refusal(error: &webpki::Error) -> Refusal {
         webpki::Error::CertExpired { .. } => Refusal::Expired,
         webpki::Error::CertNotValidYet { .. } => Refusal::NotYetValid,
         webpki::Error::CertRevoked => Refusal::Denied,
-        // A chain that another root signed fails by its name or by its signature.
+        // A chain under another root fails by its issuer name or by its signature.
         webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
             Refusal::UnknownAuthority
         }
@@ -179,7 +178,7 @@ impl ClientCertVerifier for Verifier {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // Every client has one identity to show: no hint helps it to choose.
+        // Every client has only one identity to show, so a hint would not help it.
         &[]
     }
 

@@ -1,4 +1,4 @@
-//! What the codec and the buffers cost, in instructions and in time.
+//! The cost of the codec and the buffers, in instructions and in time.
 //!
 //! ```text
 //! instructions --list          the operations
@@ -6,8 +6,8 @@
 //! instructions --time          nanoseconds for each, the best of many rounds
 //! ```
 //!
-//! Instructions are the same from run to run, so they are kept in `crates/wire/instructions.txt`
-//! and compared; time is only good for a look.
+//! Instruction counts are the same in every run, so they are kept in `crates/wire/instructions.txt` and compared. Times
+//! are only a rough indication.
 
 use std::hint::black_box;
 use std::io::{IoSlice, IoSliceMut};
@@ -28,7 +28,7 @@ mod ends;
 use ends::Ends;
 use traffic::{DESTINATION, MAKERS, Traffic};
 
-/// 500 bytes, 12 fields, as a browser sends them.
+/// 500 bytes, 12 fields, as from a browser.
 const REQUEST: &[u8] = b"GET /reviews/7?details=full&lang=en HTTP/1.1\r\n\
 Host: reviews.bookstore.example:8080\r\n\
 User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\
@@ -53,10 +53,10 @@ ETag: \"5f2b-61d84a0c\"\r\n\
 Vary: Accept-Encoding\r\n\
 Connection: keep-alive\r\n\r\n";
 
-/// Bytes that the buffer operations move through a chain.
+/// Bytes that each buffer operation moves through a chain.
 const MOVED_BYTES: usize = 64 * 1024;
 
-/// Everything that an operation works on, made once.
+/// The data of all operations, prepared once.
 struct Bench {
     limits: Limits,
     request: RequestHead,
@@ -70,13 +70,13 @@ struct Bench {
     data: Vec<u8>,
     pools: Vec<Pool>,
     chain: Chain,
-    /// Heads that come again, heads that change, and responses to these.
+    /// Heads that repeat, heads that change, and responses to them.
     links: [Link; 3],
     /// Two ends of a link.
     ends: Ends,
 }
 
-/// Heads for a link and what becomes of them, both ends warm.
+/// The heads of a link and their blocks, with both ends warmed up.
 struct Link {
     destination: &'static [u8],
     heads: Vec<Vec<u8>>,
@@ -241,13 +241,13 @@ fn decode(bench: &mut Bench, link: usize) {
     bench.links[link].next += 1;
 }
 
-/// A small request and its response through two ends of a link, from owner to owner and back.
+/// A small request and its response through two ends of a link, between their owners.
 fn link_exchange(bench: &mut Bench) {
     let (request, response) = (black_box(REQUEST), black_box(RESPONSE));
     bench.ends.exchange(request, response, &[b'x'; 128]);
 }
 
-/// The first head of a new link.
+/// The first head on a new link.
 fn define(bench: &mut Bench) {
     let Bench { links, out, .. } = bench;
     let limits = HeadLimits::DEFAULT;
@@ -260,7 +260,7 @@ fn define(bench: &mut Bench) {
     assert!(black_box(decoded).is_ok(), "what was encoded");
 }
 
-/// Follows a body that arrives in reads of 16 KiB.
+/// Tracks a body that arrives in reads of 16 KiB.
 fn track(framing: Framing, body: &[u8]) {
     let mut tracker = BodyTracker::from_framing(framing);
     for piece in body.chunks(16 * 1024) {
@@ -269,8 +269,8 @@ fn track(framing: Framing, body: &[u8]) {
     assert!(tracker.is_done(), "a whole body");
 }
 
-/// Reads `bytes` into a chain, at most 16 blocks or 16 KiB at a time as `readv` would but without
-/// the copy, and writes them away.
+/// Reads `bytes` into a chain, at most 16 blocks or 16 KiB at a time as with `readv` but without the copy, and writes
+/// them out.
 fn through_chain(bench: &mut Bench, pool: usize, bytes: usize) {
     let Bench { chain, pools, .. } = bench;
     let read_bytes = (16 * BLOCK_SIZES[pool]).min(16 * 1024);
@@ -361,7 +361,7 @@ fn links() -> [Link; 3] {
     ]
 }
 
-/// The best of 200 rounds of 500: what it takes when nothing is in the way.
+/// The best of 200 rounds of 500: the time without disturbance.
 fn nanoseconds(operation: Operation, bench: &mut Bench) -> f64 {
     const TIMES: u32 = 500;
     let round = |bench: &mut Bench| {

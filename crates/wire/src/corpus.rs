@@ -1,34 +1,33 @@
-//! Requests that two readers could understand in two ways, and what becomes of each.
+//! Requests that two readers could interpret differently, with the expected outcome of each.
 //!
-//! The data is `corpus/requests.txt`, which describes its own format. This crate checks each case
-//! against its parsers; the whole-mesh tests replay the same cases through a proxy in front of a
-//! server that records what reaches it; the fuzz targets start from them. Behind the feature
-//! `corpus`, since no program needs it.
+//! The data is in `corpus/requests.txt`, which describes its own format. This crate checks each case against its
+//! parsers. The whole-mesh tests replay the same cases through a proxy, in front of a server that records what it
+//! receives. The fuzz targets start from them. It is behind the feature `corpus`, because no program needs it.
 
-/// A request and what must become of it.
+/// A request and its expected outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// What is special about it; unique.
+    /// A unique name that tells what is special about the request.
     pub name: &'static str,
-    /// What a client sends.
+    /// The bytes that the client sends.
     pub bytes: Vec<u8>,
-    /// What becomes of it.
+    /// The expected outcome.
     pub outcome: Outcome,
 }
 
-/// What becomes of a request on a port with path rules.
+/// The outcome of a request on a port with path rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered with this status, for this reason, and the connection closed.
+    /// The proxy answers with this status and reason, and closes the connection.
     Refused {
-        /// Which part of the request gives it away.
+        /// The part of the request for which it is refused.
         stage: Stage,
         /// Status of the answer.
         status: u16,
         /// Reason code.
         code: String,
     },
-    /// Forwarded in one form, whatever form it came in.
+    /// The proxy forwards the request in this one form.
     Forwarded {
         /// The request target that the server sees.
         target: String,
@@ -37,18 +36,18 @@ pub enum Outcome {
     },
 }
 
-/// The part of a request that gives it away.
+/// The part of a request for which it is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The head: nothing reaches the server.
+    /// The head: the server receives nothing.
     Head,
-    /// The path, on a port with path rules: nothing reaches the server.
+    /// The path, on a port with path rules: the server receives nothing.
     Path,
-    /// The body: the server may see the head, never a whole request.
+    /// The body: the server may receive the head, but never a whole request.
     Body,
 }
 
-/// All cases, in the order of the file.
+/// All cases, in file order.
 ///
 /// # Panics
 /// When the file does not follow its own format.
@@ -102,7 +101,7 @@ fn outcome(line: &str) -> Option<Outcome> {
     })
 }
 
-/// Appends the bytes that an escaped line stands for; `None` when it stands for none.
+/// Appends the unescaped bytes of a line; `None` for an invalid escape.
 fn unescape(line: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut rest = line;
     while let [byte, tail @ ..] = rest {

@@ -1,9 +1,8 @@
 //! HTTP/1.1 (RFC 9110 and RFC 9112), strictly.
 //!
-//! A proxy that reads a message differently from the server behind it can be made to forward a
-//! request that it never saw (request smuggling). Everything that two readers could understand
-//! in two ways is therefore refused here, with a status and a reason code, and the connection is
-//! closed; see [`Reject`].
+//! If a proxy reads a message differently from the server behind it, an attacker can make it forward a request that it
+//! never checked (request smuggling). A message that two readers could interpret differently is therefore refused with
+//! a status and a reason code, and the connection is closed; see [`Reject`].
 //!
 //! ```text
 //!             ┌───────────────────────── keep-alive ────────────────────────┐
@@ -15,11 +14,11 @@
 //!           Reject ── answered once, connection closed ◀──────────────┘
 //! ```
 //!
-//! * [`RequestHead`] and [`ResponseHead`] are tables of offsets into the caller's bytes, reused
-//!   from message to message.
-//! * [`Edits`] turns the received head into the head that is sent on.
-//! * [`BodyTracker`] finds where the body ends, and what of its framing is to be written anew.
-//! * [`path`] and [`authority`] bring what routes match on into one canonical form.
+//! * [`RequestHead`] and [`ResponseHead`] are tables of offsets into the caller's bytes, reused from message to
+//!   message.
+//! * [`Edits`] turns the received head into the head to send.
+//! * [`BodyTracker`] finds the end of the body, and the parts of its framing that must be rewritten.
+//! * [`path`] and [`authority`] convert the values that routes match on into one canonical form.
 //!
 //! ```
 //! use heddle_wire::http1::{BodyTracker, Edits, Limits, RequestHead};
@@ -75,19 +74,19 @@ pub use target::TargetForm;
 pub use trailer::{Nominated, may_be_trailer};
 pub use upgrade::{may_be_offered, protocols};
 
-/// Most fields that a head can have, whatever [`Limits::max_fields`] says.
+/// Hard limit on the fields of a head, above [`Limits::max_fields`].
 pub const MAX_FIELDS: usize = 160;
 
-/// Bounds on what is parsed. Beyond them a message is refused, never cut short.
+/// Limits of the parser. A message beyond a limit is refused, never truncated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes in a head, request line and blank line included. At most 65,535 are used.
+    /// Bytes in a head, with request line and blank line. Values above 65,535 count as 65,535.
     pub max_head_bytes: usize,
-    /// Fields in a head. At most [`MAX_FIELDS`] are used.
+    /// Fields in a head. Values above [`MAX_FIELDS`] count as [`MAX_FIELDS`].
     pub max_fields: usize,
     /// Bytes in a request target.
     pub max_target_bytes: usize,
-    /// Bytes in a chunk's size line: size and extensions, without its CRLF.
+    /// Bytes in a chunk's size line: size and extensions, without CRLF.
     pub max_chunk_line_bytes: u16,
     /// Bytes in a chunked body's trailer section.
     pub max_trailer_bytes: u16,

@@ -1,5 +1,5 @@
-//! The link between two nodes: many streams over one connection at a time, and a session that outlives
-//! connections. `docs/link-protocol.md` has it for those who write the other end.
+//! The link between two nodes: many streams over one connection at a time, in a session that outlives connections.
+//! `docs/link-protocol.md` specifies the protocol for other implementations.
 //!
 //! ```text
 //!   owner of the streams ──open, send, end…──▶ ┌─────────┐ ──transmit──▶ TLS ──▶ the other node
@@ -8,10 +8,10 @@
 //!                                  heads by templates · frames · replay
 //! ```
 //!
-//! * [`frame`]: the eight bytes that every frame begins with.
-//! * [`hello`]: what each end says first: its token, how far it has come, its limits.
-//! * [`heads`]: header blocks, most of which are a template and what differs.
-//! * [`session`]: the state machine. It knows no socket and no clock.
+//! * [`frame`]: the eight bytes at the start of every frame.
+//! * [`hello`]: the first frame of each end: session token, bytes received, limits.
+//! * [`heads`]: header blocks; most are a template's id and the values that differ.
+//! * [`session`]: the state machine, without sockets and clocks.
 
 pub mod frame;
 pub mod heads;
@@ -25,12 +25,12 @@ pub use heads::HeadError;
 pub use hello::{Hello, LinkLimits, Token};
 pub use session::{Another, NoStream, Opened, Session, Streams, Verdict};
 
-/// The other end breaks the protocol: its connection and its session are given up.
+/// The peer broke the protocol: close the connection and drop the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkError {
-    /// Of frames, streams, windows or offsets.
+    /// A rule for frames, streams, windows or offsets; the text says which one.
     Rule(&'static str),
-    /// Of header blocks.
+    /// A malformed header block.
     Head(HeadError),
 }
 

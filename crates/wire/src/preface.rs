@@ -1,4 +1,4 @@
-//! The first bytes of a connection between two nodes: which endpoint it is for.
+//! The first bytes of a connection between two nodes: the endpoint that it is for.
 //!
 //! ```text
 //!   0      1      2        4                    20       22      24        25 …        …             …
@@ -8,10 +8,10 @@
 //!   └──────┴──────┴────────┴────────────────────┴────────┴───────┴─────────┴───────────┴──────┴──────┴──────┴────────┘
 //! ```
 //!
-//! Numbers are big-endian; `length` counts what follows it. Bit 0 of the flags says that the caller's name is
-//! there, the other bits are 0. The identities of both sides stand in TLS, the version of all this in ALPN. A connection that carries bytes ([`Kind::Bytes`]) is
-//! answered with one byte ([`Status`]) before anything else, so that the caller knows whether the
-//! endpoint is there. One that carries HTTP is answered in HTTP.
+//! Numbers are big-endian; `length` counts the bytes after it. Bit 0 of the flags: the caller's name is present; the
+//! other bits are 0. TLS carries the identities of both sides, ALPN the version of the protocol. A connection for bytes
+//! ([`Kind::Bytes`]) is first answered with one byte ([`Status`]), so that the caller learns whether the endpoint can
+//! be reached. A connection for HTTP is answered in HTTP.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -19,70 +19,69 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 #[cfg(test)]
 mod tests;
 
-/// Longest preface, in bytes.
+/// Limit on a preface, in bytes.
 pub const MAX_PREFACE_BYTES: usize = HEAD + FIXED + 3 * (1 + MAX_NAME);
 
-/// Kind, flags, length.
+/// Bytes of kind, flags and length.
 const HEAD: usize = 4;
-/// The flag of a preface that names the caller.
+/// Flag: the preface names the caller.
 const NAMES_CALLER: u8 = 1;
-/// Address, its port, the Service's port.
+/// Bytes of the endpoint's address and port, and of the Service's port.
 const FIXED: usize = 16 + 2 + 2;
-/// Longest namespace or name (RFC 1123 as Kubernetes uses it), in bytes.
+/// Limit on a namespace or name (RFC 1123, as in Kubernetes), in bytes.
 const MAX_NAME: usize = 253;
 
-/// What a connection carries.
+/// The traffic on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Requests, the first of which follows.
+    /// HTTP requests; the first one follows the preface.
     Http,
-    /// Bytes, or what has not been said yet.
+    /// Raw bytes, or a protocol that is not known yet.
     Bytes,
 }
 
-/// What a connection is for.
+/// The first bytes of a connection: its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preface<'a> {
-    /// What it carries.
+    /// The traffic on the connection.
     pub kind: Kind,
-    /// The endpoint that was chosen.
+    /// The endpoint that the calling node chose.
     pub endpoint: SocketAddr,
-    /// The namespace of the Service that was called.
+    /// The namespace of the called Service.
     pub namespace: &'a str,
-    /// Its name.
+    /// The name of the called Service.
     pub service: &'a str,
-    /// Its port.
+    /// The called port of the Service.
     pub port: u16,
-    /// The name of the workload that calls, in the namespace of the identity that calls. The calling node says so for
-    /// metrics and logs, and proves only the identity.
+    /// The name of the calling workload, in the namespace of the caller's identity. It is for metrics and logs only:
+    /// the calling node asserts it, but proves only the identity.
     pub caller: Option<&'a str>,
 }
 
-/// The answer to a connection that carries bytes.
+/// The first byte of the answer on a connection for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// The endpoint is connected: what follows is between it and the client.
+    /// The endpoint is connected: all further bytes pass between it and the client.
     Joined,
-    /// Policies do not allow it.
+    /// Policies deny the connection.
     Denied,
-    /// The endpoint is not here, or not a part of the Service.
+    /// The endpoint is not on this node, or does not belong to the Service.
     NoEndpoint,
-    /// It accepts no connection.
+    /// The endpoint accepts no connection.
     ConnectFailed,
-    /// A bound is reached, or the node is ending: another endpoint may do.
+    /// A limit is reached, or the node is shutting down: another endpoint may accept the connection.
     Busy,
 }
 
-/// A preface that is none.
+/// A malformed preface or status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed(&'static str);
 
 impl<'a> Preface<'a> {
-    /// Takes a preface from the front of `bytes`. Returns it with its length, or `None` when more bytes
-    /// are needed.
+    /// Parses a preface at the front of `bytes`. Returns it with its length, or `None` when more bytes are needed.
     ///
     /// # Errors
-    /// [`Malformed`] as soon as it is certain. Whether the names are names is not looked at.
+    /// [`Malformed`], as soon as it is certain. The characters of names are not checked.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let kind = match bytes.first() {
             None => return Ok(None),
@@ -119,11 +118,11 @@ impl<'a> Preface<'a> {
         };
         match body.0 {
             [] => Ok(Some((preface, HEAD + length))),
-            _ => Err(Malformed("something follows the names")),
+            _ => Err(Malformed("extra bytes follow the names")),
         }
     }
 
-    /// Adds it to `out`.
+    /// Appends the encoded preface to `out`.
     ///
     /// # Errors
     /// [`Malformed`] when a name is empty or too long; then nothing is added.
@@ -149,7 +148,7 @@ impl<'a> Preface<'a> {
                 None => 0,
             },
         ]);
-        // Names are bounded, and so their sum.
+        // Names are limited, so the sum fits 16 bits.
         out.extend_from_slice(&(length as u16).to_be_bytes());
         let address = match self.endpoint.ip() {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -166,7 +165,7 @@ impl<'a> Preface<'a> {
     }
 }
 
-/// What is left to be read.
+/// The part of the payload that is not read yet.
 struct PrefaceReader<'a>(&'a [u8]);
 
 impl<'a> PrefaceReader<'a> {
@@ -192,12 +191,12 @@ impl<'a> PrefaceReader<'a> {
         if !(1..=MAX_NAME).contains(&length) {
             return Err(Malformed("a name is empty or too long"));
         }
-        std::str::from_utf8(self.take(length)?).map_err(|_| Malformed("a name is no text"))
+        std::str::from_utf8(self.take(length)?).map_err(|_| Malformed("a name is not UTF-8"))
     }
 }
 
 impl Status {
-    /// The byte that says so.
+    /// The byte on the wire.
     #[must_use]
     pub fn byte(self) -> u8 {
         match self {
@@ -209,10 +208,10 @@ impl Status {
         }
     }
 
-    /// What a byte says.
+    /// Decodes the byte on the wire.
     ///
     /// # Errors
-    /// [`Malformed`] when it says nothing.
+    /// [`Malformed`] for an unknown byte.
     pub fn from_byte(byte: u8) -> Result<Self, Malformed> {
         Ok(match byte {
             0 => Status::Joined,

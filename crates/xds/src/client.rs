@@ -1,4 +1,4 @@
-//! A node's side of the protocol.
+//! The node's side of the protocol.
 
 use std::fmt;
 use std::future::ready;
@@ -24,66 +24,66 @@ use crate::proto::mesh_client::MeshClient;
 use crate::proto::{IssueRequest, JoinRequest, WatchRequest, WatchTrustRequest};
 use crate::trust::{Certificate, Invalid, Joined, TrustUpdate};
 
-/// How long one answer may take.
+/// Timeout for one answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
-/// How often a silent connection is asked whether it lives, and how long it may take to say so.
+/// Keepalive: how often an idle connection is probed, and how long the reply may take.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_WAIT: Duration = Duration::from_secs(10);
 
 /// A connection to a control plane.
 ///
-/// It is one connection: when that ends, every call fails, and the caller makes another, perhaps with
-/// a newer certificate. Clones share it.
+/// It never reconnects: when the connection ends, every call fails, and the caller makes a new one, perhaps with a
+/// newer certificate. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Client {
     authority: AuthorityClient<Channel>,
     mesh: MeshClient<Channel>,
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug)]
 pub enum ClientError {
-    /// The connection failed, or the answer took too long. Another try, later, is safe.
+    /// The connection failed, or the answer timed out. A later retry is safe.
     Unavailable(String),
-    /// The control plane refuses; why, as far as it says. Another try will fare no better until
-    /// the operator changes something.
+    /// The control plane rejects the request; its message says why. A retry fails too until the operator changes
+    /// something.
     Refused(String),
-    /// The control plane asks for fewer attempts.
+    /// The control plane asks for a lower rate of requests.
     Slower(String),
-    /// The answer does not hold to the protocol.
+    /// The answer breaks the protocol.
     Invalid(Invalid),
 }
 
 impl ClientError {
-    /// Whether the same call may succeed later without a change by the operator.
+    /// Whether a retry may succeed without a change by the operator.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Slower(_))
     }
 }
 
-/// What a node says of itself when it asks for its part of the mesh.
+/// What a node sends when it asks for its part of the mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// Its name, as in its certificate.
+    /// The node's name, as in its certificate.
     pub node: NodeName,
-    /// Where other nodes reach it.
+    /// The address at which other nodes reach it.
     pub mesh_address: SocketAddr,
-    /// The epoch and generation of what it has in force, if anything.
+    /// The epoch and generation of the mesh in force, if any.
     pub last: Option<(String, u64)>,
 }
 
 impl Client {
-    /// Speaks to a control plane over a connection that was made and authenticated.
+    /// Uses an open, authenticated connection to a control plane.
     ///
     /// # Errors
-    /// [`ClientError::Unavailable`] when the other side does not speak the protocol.
+    /// [`ClientError::Unavailable`] when the peer does not speak the protocol.
     pub async fn over<IO>(io: IO) -> Result<Self, ClientError>
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let unavailable =
             |error: tonic::transport::Error| ClientError::Unavailable(described(&error));
-        // The connection is there already: the name is never looked up.
+        // The connection is already open: this name is never resolved.
         let endpoint = Endpoint::from_static("http://control.heddle")
             .connect_timeout(ANSWER_WAIT)
             .http2_keep_alive_interval(KEEP_ALIVE_EVERY)
@@ -93,7 +93,7 @@ impl Client {
         let once = Mutex::new(Some(io));
         let connector = service_fn(move |_| {
             let io = once.lock().unwrap_or_else(PoisonError::into_inner).take();
-            // Asked for again, the connection has ended: the caller makes another.
+            // A second request for the connection means that it has ended: the caller makes a new one.
             let ended = || io::Error::new(io::ErrorKind::NotConnected, "the connection has ended");
             ready(io.map(TokioIo::new).ok_or_else(ended))
         });
@@ -108,12 +108,11 @@ impl Client {
         })
     }
 
-    /// Joins the mesh with a token's id and secret. The caller has compared the root that the
-    /// connection was authenticated by with the token's digest.
+    /// Joins the mesh with a token's id and secret. The caller must already have compared the root that authenticated
+    /// this connection with the token's digest.
     ///
     /// # Errors
-    /// [`ClientError`]. After an error that [`ClientError::is_transient`] the token may have been
-    /// used up all the same.
+    /// [`ClientError`]. Even after a transient error ([`ClientError::is_transient`]) the token may have been consumed.
     pub async fn join(
         &self,
         node: &NodeName,
@@ -130,7 +129,7 @@ impl Client {
         Ok(answer.into_inner().try_into()?)
     }
 
-    /// Asks for a certificate of an identity.
+    /// Requests a certificate for an identity.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -148,8 +147,7 @@ impl Client {
         Ok(certificate.ok_or(Invalid("certificate"))?.try_into()?)
     }
 
-    /// Follows which certificates to trust, from what is in force: the generations of the bundle (0 for
-    /// none) and of the deny-list.
+    /// Watches the trust bundle and the deny-list. `bundle` (0 for none) and `denied` are the generations in force.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -171,7 +169,7 @@ impl Client {
         Ok(watch)
     }
 
-    /// Follows this node's part of the mesh.
+    /// Watches this node's part of the mesh.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -190,18 +188,18 @@ impl Client {
     }
 }
 
-/// Which certificates to trust, as it changes.
+/// The stream of changes to the trust bundle and the deny-list.
 #[derive(Debug)]
 pub struct TrustWatch {
     confirm: mpsc::Sender<WatchTrustRequest>,
-    /// There as soon as the call has begun.
+    /// `Some` once the call has begun.
     updates: Option<Streaming<crate::proto::WatchTrustResponse>>,
     bundle: u64,
     denied: u64,
 }
 
 impl TrustWatch {
-    /// Waits for a change. Dropping the future loses nothing.
+    /// Waits for a change. It is cancel-safe: dropping the future loses nothing.
     ///
     /// # Errors
     /// [`ClientError`] when the call has ended.
@@ -212,7 +210,7 @@ impl TrustWatch {
         Ok(update.try_into()?)
     }
 
-    /// Says that an update is in force.
+    /// Confirms to the control plane that an update is in force.
     ///
     /// # Errors
     /// [`ClientError::Unavailable`] when the call has ended.
@@ -236,14 +234,14 @@ impl TrustWatch {
     }
 }
 
-/// A node's part of the mesh, as it changes.
+/// The stream of updates to a node's part of the mesh.
 #[derive(Debug)]
 pub struct MeshWatch {
     updates: Streaming<crate::proto::MeshUpdate>,
 }
 
 impl MeshWatch {
-    /// Waits for the next mesh: the epoch, and the mesh with its generation. Dropping the future
+    /// Waits for the next mesh: its epoch, and the mesh with its generation. It is cancel-safe: dropping the future
     /// loses nothing.
     ///
     /// # Errors
@@ -261,7 +259,7 @@ impl MeshWatch {
     }
 }
 
-/// A call that does not wait for ever.
+/// A request with the [`ANSWER_WAIT`] timeout.
 fn waiting<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(ANSWER_WAIT);
@@ -293,7 +291,7 @@ impl From<Invalid> for ClientError {
     }
 }
 
-/// An error and what it came from; the outermost says little.
+/// An error with all of its sources: the outermost one says little.
 fn described(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -310,7 +308,7 @@ impl fmt::Display for ClientError {
         match self {
             Self::Unavailable(why) => write!(f, "the control plane cannot be reached: {why}"),
             Self::Refused(why) => write!(f, "the control plane refuses: {why}"),
-            Self::Slower(why) => write!(f, "the control plane asks for patience: {why}"),
+            Self::Slower(why) => write!(f, "the control plane asks for fewer requests: {why}"),
             Self::Invalid(invalid) => write!(f, "the control plane's answer: {invalid}"),
         }
     }

@@ -1,9 +1,9 @@
-//! What nodes and the control plane say to each other: the native gRPC protocol.
+//! The native gRPC protocol between nodes and the control plane.
 //!
-//! The protocol itself is `proto/heddle/v1`: what each field means and how large it may be. [`proto`] is
-//! what is generated from it; [`server`] is what a control plane implements. A node uses a [`Client`],
-//! which runs over one connection that its caller made and authenticated, and turns what it gets into
-//! checked values: whatever is out of bounds is an error, never a guess.
+//! `proto/heddle/v1` defines the protocol: the meaning and the size limit of each field. [`proto`] is generated from
+//! it; a control plane implements the traits in [`server`]. A node uses a [`Client`] over a connection that its caller
+//! has opened and authenticated. The client turns messages into checked values: a value out of bounds is an error and
+//! never repaired.
 
 mod client;
 mod limits;
@@ -16,7 +16,7 @@ pub use limits::{
 };
 pub use trust::{Bundle, Certificate, Denied, DenyEntry, DenyList, Invalid, Joined, TrustUpdate};
 
-/// What is generated from `proto/heddle/v1`.
+/// Code generated from `proto/heddle/v1`.
 pub mod proto {
     #![allow(
         missing_docs,
@@ -27,7 +27,7 @@ pub mod proto {
     tonic::include_proto!("heddle.v1");
 
     impl std::fmt::Debug for JoinRequest {
-        /// Without the secret.
+        /// Omits the token's secret.
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.debug_struct("JoinRequest")
                 .field("node_name", &self.node_name)
@@ -37,7 +37,7 @@ pub mod proto {
     }
 }
 
-/// What a control plane implements, and what serves it.
+/// The traits that a control plane implements, and the services that serve them.
 pub mod server {
     pub use super::proto::authority_server::{Authority, AuthorityServer};
     pub use super::proto::mesh_server::{Mesh, MeshServer};

@@ -1,20 +1,20 @@
-//! The bounds that the protocol names. Both sides hold to them.
+//! The limits of the protocol. Both sides enforce them.
 
-/// Longest message with a certificate request in it, in bytes.
+/// Limit on a message with a certificate request, in bytes.
 pub const MAX_REQUEST_BYTES: usize = 16 * 1024;
-/// Longest answer with a certificate in it, in bytes: four in a chain and two roots, and their lengths.
+/// Limit on an answer with a certificate, in bytes: a chain of four, two roots, and their lengths.
 pub const MAX_CERTIFICATE_RESPONSE_BYTES: usize = 128 * 1024;
-/// Longest message about what to trust, in bytes.
+/// Limit on a message with a trust bundle and a deny-list, in bytes.
 pub const MAX_TRUST_BYTES: usize = 8 * 1024 * 1024;
-/// Longest part of a mesh that a node is sent, in bytes.
+/// Limit on a node's part of the mesh, in bytes.
 pub const MAX_MESH_BYTES: usize = 64 * 1024 * 1024;
-/// Longest certificate, in bytes.
+/// Limit on one certificate, in bytes.
 pub const MAX_CERTIFICATE_BYTES: usize = 16 * 1024;
-/// Certificates of a chain, without the root.
+/// Limit on the certificates of a chain, without the root.
 pub const MAX_CHAIN: usize = 4;
-/// Roots that are trusted at once.
+/// Limit on the roots of a trust bundle.
 pub const MAX_ROOTS: usize = 2;
-/// Entries of a deny-list.
+/// Limit on the entries of a deny-list.
 pub const MAX_DENIED: usize = 10_000;
-/// Longest epoch, in bytes.
+/// Limit on an epoch, in bytes.
 pub const MAX_EPOCH_BYTES: usize = 64;

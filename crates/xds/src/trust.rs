@@ -1,4 +1,4 @@
-//! What the protocol says of certificates and of trust, checked.
+//! Checked forms of the protocol's messages about certificates and trust.
 
 use std::fmt;
 
@@ -11,72 +11,72 @@ use crate::proto;
 #[cfg(test)]
 mod tests;
 
-/// A certificate and what goes with it.
+/// A certificate with its chain and expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// The certificate, and behind it those between it and a root.
+    /// The leaf, followed by its intermediates, without the root.
     pub chain: Vec<CertificateDer<'static>>,
-    /// When it expires, in seconds since 1970.
+    /// When the leaf expires, in seconds since 1970.
     pub not_after: u64,
 }
 
-/// The roots to trust.
+/// The trust bundle: the roots to trust.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// Counts the bundles of an authority from 1.
+    /// Number of this bundle at its authority, from 1.
     pub generation: u64,
     /// One or two certificates.
     pub roots: Vec<CertificateDer<'static>>,
 }
 
-/// What a node that joined gets.
+/// The answer to a node that joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
-    /// Its certificate.
+    /// The certificate of the node's own identity.
     pub certificate: Certificate,
-    /// The roots to trust.
+    /// The trust bundle, which replaces the digest in the token.
     pub bundle: Bundle,
-    /// The trust domain that it is in.
+    /// The trust domain of the mesh.
     pub trust_domain: TrustDomain,
 }
 
-/// What is refused.
+/// What a deny-list entry rejects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Denied {
-    /// The certificate with this serial number, big-endian.
+    /// One certificate, by its serial number, big-endian.
     Serial([u8; 16]),
-    /// Every certificate of an identity.
+    /// All certificates of an identity.
     Identity(SpiffeId),
 }
 
-/// What is refused, and until when.
+/// One entry of a deny-list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DenyEntry {
-    /// What it is.
+    /// The rejected certificate or identity.
     pub what: Denied,
-    /// From when on it is not refused any more, in seconds since 1970.
+    /// When the entry ends, in seconds since 1970.
     pub expires: u64,
 }
 
-/// Certificates and identities that are refused although they have not expired.
+/// Certificates and identities that are rejected before they expire.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DenyList {
-    /// Counts the lists of an authority.
+    /// Number of this list at its authority.
     pub generation: u64,
-    /// At most 10,000.
+    /// At most [`MAX_DENIED`] (10,000).
     pub entries: Vec<DenyEntry>,
 }
 
-/// What changed of what to trust and refuse.
+/// A change to the trust bundle, the deny-list, or both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustUpdate {
-    /// The roots, when they are others now.
+    /// The new bundle, if it changed.
     pub bundle: Option<Bundle>,
-    /// The deny-list, when it is another one now.
+    /// The new deny-list, if it changed.
     pub denied: Option<DenyList>,
 }
 
-/// A message that does not hold to the protocol; which part.
+/// A message breaks the protocol: the name of the invalid field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invalid(pub(crate) &'static str);
 
@@ -231,7 +231,7 @@ fn bytes(certificates: &[CertificateDer<'static>]) -> Vec<Vec<u8>> {
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} does not hold to the protocol", self.0)
+        write!(f, "the field {} breaks the protocol", self.0)
     }
 }
 

@@ -14,19 +14,19 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
-/// What a service passes on from the request it got to the requests it makes.
+/// Headers that a service copies from the request it received to the requests it makes.
 ///
-/// A mesh sees single requests; only the application knows which of its calls belong together.
-/// `end-user` is the bookstore's own: routes may match on it.
+/// A mesh sees single requests; only the application knows which calls belong together. `end-user` is the bookstore's
+/// own header: routes may match on it.
 const PASSED_ON: [&str; 4] = ["end-user", "traceparent", "tracestate", "x-request-id"];
 
-/// How long another service may take.
+/// Timeout of a call to another service.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest answer that is read, in bytes.
+/// Limit of an answer's body, in bytes.
 const ANSWER_LIMIT: usize = 64 * 1024;
 
-/// Calls one other service, over connections that are kept open between calls.
+/// Calls one other service, over connections kept between calls.
 #[derive(Clone)]
 pub(crate) struct Client {
     service: &'static str,
@@ -35,7 +35,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Finds `service` by `<SERVICE>_SERVICE_HOST` and `<SERVICE>_SERVICE_PORT`.
+    /// Takes the address of `service` from `<SERVICE>_SERVICE_HOST` and `<SERVICE>_SERVICE_PORT`.
     ///
     /// # Errors
     /// One of the two is not set.
@@ -50,7 +50,7 @@ impl Client {
         ))
     }
 
-    /// Calls `service` at `authority`, a host and port.
+    /// A client of `service` at `authority`, a host and port.
     pub(crate) fn new(service: &'static str, authority: String) -> Self {
         let http = HttpClient::builder(TokioExecutor::new()).build_http();
         Self {
@@ -60,11 +60,10 @@ impl Client {
         }
     }
 
-    /// Asks for `path` and reads the JSON answer. `caller` is the head of the request that this
-    /// call is made for.
+    /// Requests `path` and parses the JSON answer. `caller` has the headers of the request for which this call is made.
     ///
     /// # Errors
-    /// The service does not answer in time, or answers anything but a success with such JSON.
+    /// The service does not answer in time, or answers something other than a success with this JSON.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -77,7 +76,7 @@ impl Client {
         match status {
             StatusCode::OK => serde_json::from_slice(&body)
                 .map_err(|error| self.failed(StatusCode::BAD_GATEWAY, error.to_string())),
-            // What is not there is not there for our caller either.
+            // A book missing there is missing for our caller, too.
             StatusCode::NOT_FOUND => Err(self.failed(status, format!("no {path}"))),
             _ => Err(self.failed(StatusCode::BAD_GATEWAY, format!("answered {status}"))),
         }
@@ -109,11 +108,11 @@ impl Client {
     }
 }
 
-/// Another service failed, and with it the request that needed it.
+/// A failed call to another service, which fails the request that needed it.
 #[derive(Debug)]
 pub(crate) struct BackendError {
     service: &'static str,
-    /// What our own caller is told.
+    /// The status for our own caller.
     status: StatusCode,
     reason: String,
 }

@@ -1,4 +1,4 @@
-//! Who wrote a book, and when.
+//! Author and year of each book.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -6,7 +6,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 
-/// What there is to know about a book.
+/// The details of a book.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Details {
     pub(crate) id: u32,
@@ -15,7 +15,7 @@ pub(crate) struct Details {
     pub(crate) year: u16,
 }
 
-/// Title, author and year; a book's number is its place here, from 1.
+/// Title, author and year; a book's id is its position here, from 1.
 const BOOKS: [(&str, &str, u16); 5] = [
     ("The Silence of the Loom", "Ada Weaver", 1987),
     ("A Shuttle Through Time", "Tomas Reed", 1994),

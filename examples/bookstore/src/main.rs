@@ -1,9 +1,9 @@
 //! A small bookstore of four services, for demonstrations.
 //!
-//! `productpage` asks `details` and `reviews` and puts both on one page; version 2 of `reviews`
-//! also asks `ratings`. Each service learns where the others are from the environment, as
-//! Kubernetes tells a pod (`DETAILS_SERVICE_HOST`, `DETAILS_SERVICE_PORT`), and knows nothing of
-//! the mesh. One binary plays every role, so that there is one thing to build and to copy.
+//! `productpage` asks `details` and `reviews` and puts both on one page; version 2 of `reviews` also asks `ratings`.
+//! Each service takes the addresses of the others from environment variables, which Kubernetes sets in a pod
+//! (`DETAILS_SERVICE_HOST`, `DETAILS_SERVICE_PORT`), and knows nothing of the mesh. One binary has every role, so that
+//! there is one thing to build and to copy.
 
 mod client;
 mod details;
@@ -79,7 +79,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     serve(arguments.listen, service).await
 }
 
-/// Serves until the process is told to stop, then finishes the requests that have begun.
+/// Serves until the process gets a stop signal, then finishes the requests in progress.
 async fn serve(address: SocketAddr, service: Router) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)
         .await

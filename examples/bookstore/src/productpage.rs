@@ -15,21 +15,21 @@ use crate::client::{BackendError, Client};
 use crate::details::Details;
 use crate::reviews::Reviews;
 
-/// The services that a page is made from.
+/// The services behind a page.
 #[derive(Clone)]
 pub(crate) struct Backends {
     pub(crate) details: Client,
     pub(crate) reviews: Client,
 }
 
-/// Everything on one book's page.
+/// The data on one book's page.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Product {
     pub(crate) details: Details,
     pub(crate) reviews: Reviews,
 }
 
-/// The service: `GET /products/{id}`, as HTML, or as JSON to those who accept only that.
+/// The service: `GET /products/{id}`, as HTML, or as JSON for clients that accept only JSON.
 pub(crate) fn router(backends: Backends) -> Router {
     Router::new()
         .route("/", get(|| async { Redirect::to("/products/1") }))

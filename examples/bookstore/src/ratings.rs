@@ -1,4 +1,4 @@
-//! How many stars readers give.
+//! The readers' stars.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 
-/// The stars of one book, one to five by reader.
+/// The stars of one book, one to five from each reader.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Ratings {
     pub(crate) id: u32,

@@ -1,5 +1,4 @@
-//! What readers say of a book. There are two versions: the second shows stars, which it asks
-//! `ratings` for.
+//! The readers' reviews. There are two versions: the second adds stars, which it gets from `ratings`.
 
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{BackendError, Client};
 use crate::ratings::Ratings;
 
-/// Which version of the service answers.
+/// The version of the service.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Version {
@@ -29,12 +28,12 @@ pub(crate) struct Reviews {
     pub(crate) reviews: Vec<Review>,
 }
 
-/// What one reader says.
+/// One reader's review.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Review {
     pub(crate) reader: String,
     pub(crate) text: String,
-    /// One to five, from version 2 on.
+    /// One to five; only in version 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stars: Option<u8>,
 }
@@ -48,7 +47,7 @@ const TEXTS: [(&str, &str); 2] = [
     ("Kim", "Every thread of it is picked up in the end."),
 ];
 
-/// The service: `GET /reviews/{id}`. It is version 2 when it has `ratings` to ask.
+/// The service: `GET /reviews/{id}`. It is version 2 if it has a client of `ratings`.
 pub(crate) fn router(ratings: Option<Client>) -> Router {
     Router::new()
         .route("/reviews/{id}", get(reviews))

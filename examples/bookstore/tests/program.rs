@@ -1,10 +1,10 @@
-//! The program in each of its roles, without a mesh: one page from four processes, and a clean end.
+//! The program in each of its roles, without a mesh: one page from four processes, and a clean exit.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-/// A role that runs. It is killed when it goes out of scope.
+/// A running role, which is killed on drop.
 struct Running {
     child: Child,
     address: SocketAddr,
@@ -17,7 +17,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts a role, which is told where others are as Kubernetes tells a pod.
+/// Starts a role, with the addresses of others in the variables that Kubernetes sets in a pod.
 fn start(role: &[&str], others: &[(&str, &Running)]) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bookstore"));
     command.args(role).args(["--listen", "127.0.0.1:0"]);

@@ -1,4 +1,4 @@
-//! Addresses that a pod gets, gives up or passes on while it is enrolled.
+//! A pod's address that is added, removed or moved to another pod while the pods are enrolled.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -7,7 +7,7 @@ use heddle_intercept::request::{self, Request};
 
 use crate::stage::{Scene, Stage, until};
 
-/// An address of the pods' network that no pod has.
+/// An unused address of the pods' network.
 fn free(stage: &Stage, last: u8) -> IpAddr {
     let IpAddr::V4(taken) = stage.address("vault") else {
         panic!("the vault has no address of IPv4");
@@ -33,7 +33,7 @@ fn change(stage: &Stage, pod: &str, what: &str, address: IpAddr) {
     assert!(done.expect("nsenter runs").success(), "{what} {address}");
 }
 
-/// What the holder says that a pod's addresses are.
+/// A pod's addresses as the holder reports them.
 fn addresses(stage: &Stage, pod: &str) -> Vec<IpAddr> {
     let of = stage.pod(pod);
     let answer = request::ask(&of.holder_socket(), &Request::List, None).expect("a list");
@@ -62,8 +62,8 @@ fn an_address_that_a_pod_gets_later_lets_no_caller_past_its_policies() {
     let new = free(&stage, 250);
     let at = SocketAddr::new(new, 80).to_string();
     change(&stage, "vault", "add", new);
-    // … when it is called in plaintext, from that moment on, then no client is let in: at first the proxy does not
-    // know the address, then it is the pod's …
+    // … when it is called in plaintext, from that moment on, then no client is let in: at first because the proxy does
+    // not know the address, then because it is the strict pod's …
     let mut dialled = 0;
     while dialled < 20 || !addresses(&stage, "vault").contains(&new) {
         let outcome = stage.dial("stranger", &at);
@@ -72,12 +72,12 @@ fn an_address_that_a_pod_gets_later_lets_no_caller_past_its_policies() {
         assert!(dialled < 2000, "it is not followed");
     }
     assert_eq!(stage.dial("stranger", &at).what, "403");
-    // … nor is a pod of the mesh, which goes there in plaintext too: of the manifest's addresses only is it known
-    // whose they are.
+    // … nor is a pod of the mesh, whose proxy also forwards it in plaintext: the workload is known only for addresses
+    // in the manifest.
     assert_eq!(stage.dial("clerk", &at).what, "403");
     assert!(stage.dial("clerk", &stage.at("vault", 80)).is_good());
 
-    // When one that lets every client in gets an address, then that is served as its others are …
+    // When a permissive pod gets an address, then the address is served like its others …
     let moving = free(&stage, 251);
     let at = SocketAddr::new(moving, 80).to_string();
     change(&stage, "window", "add", moving);
@@ -85,18 +85,18 @@ fn an_address_that_a_pod_gets_later_lets_no_caller_past_its_policies() {
         addresses(&stage, "window").contains(&moving)
     });
     assert!(stage.dial("stranger", &at).is_good());
-    // … and when another pod has it as well, then it is not that one's …
+    // … and when another pod gets the same address, then it stays the first pod's …
     change(&stage, "guest", "add", moving);
     until("that is said", || {
         stage.log("one").contains("another enrolled pod's")
     });
     assert!(!addresses(&stage, "guest").contains(&moving));
-    // … until the first has given it up.
+    // … until the first pod has removed it.
     change(&stage, "window", "del", moving);
     until("it is the guest's", || {
         addresses(&stage, "guest").contains(&moving)
     });
     assert!(!addresses(&stage, "window").contains(&moving));
-    // Of the pod that had it the stranger remembers the link; the clerk has not asked yet.
+    // The stranger's ARP cache still has the link address of the first pod; the clerk has not called yet.
     until("it answers", || stage.dial("clerk", &at).is_good());
 }

@@ -1,4 +1,4 @@
-//! What is heard on the links of a network namespace.
+//! Captures the packets on the links of a network namespace.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,22 +16,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// All packets, in the order of the network (packet(7), ETH_P_ALL).
+/// All protocols, in network byte order (packet(7), ETH_P_ALL).
 const EVERYTHING: u16 = 3u16.to_be();
-/// The most of a packet that is looked at: its headers.
+/// Bytes of each packet that are read: its headers.
 const LOOKED_AT: usize = 256;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// TCP and UDP of two hosts, whichever sent it.
+/// TCP and UDP packets from one host to another.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Traffic {
     pub(crate) packets: u64,
-    /// Bytes without headers.
+    /// Payload bytes, without headers.
     pub(crate) payload: u64,
 }
 
-/// What was heard.
+/// The captured traffic.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     between: BTreeMap<(IpAddr, IpAddr), Traffic>,
@@ -48,7 +48,7 @@ impl Heard {
         })
     }
 
-    /// All of it.
+    /// All captured traffic.
     pub(crate) fn all(&self) -> Traffic {
         let ends: Vec<IpAddr> = self.between.keys().map(|ends| ends.0).collect();
         self.of(&ends)
@@ -73,13 +73,13 @@ impl Heard {
     }
 }
 
-/// What a header of IP says.
+/// The parsed IP header of a packet.
 struct Packet<'f> {
     ends: (IpAddr, IpAddr),
     protocol: u8,
-    /// What is behind the header, as far as it was looked at.
+    /// The captured bytes after the IP header.
     rest: &'f [u8],
-    /// How much there was behind it.
+    /// The full length after the IP header.
     length: usize,
 }
 
@@ -121,7 +121,7 @@ fn ip(frame: &[u8]) -> Option<Packet<'_>> {
     }
 }
 
-/// Listens on every link of a namespace, on a thread of its own.
+/// Captures on every link of a namespace, with a thread of its own.
 pub(crate) struct Capture {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Heard>,
@@ -147,7 +147,6 @@ impl Capture {
         Capture { stop, thread }
     }
 
-    /// Ends it.
     pub(crate) fn stop(self) -> Heard {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("what was heard")
@@ -158,7 +157,7 @@ fn listen(socket: &OwnedFd, stopped: &AtomicBool) -> Heard {
     let mut heard = Heard::default();
     let mut frame = [0; LOOKED_AT];
     loop {
-        // Looked at before the queue is emptied: what was there when it was told to stop is heard.
+        // Loaded before the queue is emptied, so that packets from before the stop are captured.
         let is_last = stopped.load(Ordering::Relaxed);
         while let Ok((length, _)) = recv(socket, &mut frame[..], RecvFlags::empty()) {
             heard.take(&frame[..length.min(LOOKED_AT)]);

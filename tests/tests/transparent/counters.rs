@@ -1,19 +1,19 @@
-//! What a proxy has counted, as its metrics say it.
+//! The counters of a proxy, from its metrics.
 
 use std::collections::BTreeMap;
 
-/// Samples by their name and labels, as they are written but for the reporter: what a proxy shows under both counts once.
+/// Samples by name and labels, without the reporter label: traffic that a proxy reports for both sides counts once.
 #[derive(Debug)]
 pub(crate) struct Counters(BTreeMap<String, u64>);
 
-/// What was carried from one pod to one Service.
+/// The traffic carried from one pod to one Service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// Requests that were understood, and connections that were passed on as bytes.
+    /// HTTP requests, and connections forwarded as bytes.
     pub(crate) exchanges: u64,
-    /// Bytes from the client, of connections that were passed on.
+    /// Bytes from the client, on connections forwarded as bytes.
     pub(crate) received: u64,
-    /// Bytes to it.
+    /// Bytes to the client, on the same connections.
     pub(crate) sent: u64,
 }
 
@@ -34,14 +34,14 @@ impl Counters {
         Counters(counters)
     }
 
-    /// The sum of all samples whose name and labels begin so and hold that.
+    /// The sum of all samples whose text begins with `begins` and contains `holds`.
     pub(crate) fn sum(&self, begins: &str, holds: &str) -> u64 {
         let all = self.0.iter();
         let meant = all.filter(|(name, _)| name.starts_with(begins) && name.contains(holds));
         meant.map(|(_, value)| value).sum()
     }
 
-    /// Everything that went wrong, to look for the cause in.
+    /// Every failure counter above zero, to find the cause of a failed test.
     pub(crate) fn failures(&self) -> Vec<String> {
         let all = self.0.iter().filter(|(_, value)| **value > 0);
         let failed = all.filter(|(name, _)| {

@@ -1,4 +1,4 @@
-//! What programs see of their streams when the proxy is killed that carries them.
+//! How programs see the end of their streams when the proxy that carries them is killed.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use crate::deaths::{holder, proxy_of};
 use crate::load::told;
 use crate::stage::{Scene, Stage, until};
 
-/// Streams of each client.
+/// Number of streams of each client.
 const STREAMS: usize = 15;
 
-/// A client that has all its streams open.
+/// A client with all its streams open.
 struct Client {
     child: Child,
     file: PathBuf,
@@ -40,7 +40,7 @@ impl Drop for Client {
     }
 }
 
-/// What a program has said of its streams so far.
+/// The ends of streams that a program has reported so far.
 fn ends(file: &Path) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap_or_default();
     told(&text).into_iter().map(ToOwned::to_owned).collect()
@@ -57,7 +57,7 @@ fn every_stream_that_a_killed_proxy_carried_ends_by_a_reset() {
     for pod in ["near", "far", "store"] {
         stage.until_served(pod);
     }
-    // Given streams on one node and between the nodes, on which all was read that was said …
+    // Given streams within one node and between the nodes, whose data was all read …
     let command = stage.own("store", "keep [::]:7001");
     let _server = stage.serve_by("store", 7001, command);
     let to = SocketAddr::new(stage.cluster_address("store", Family::V4), 7001);

@@ -1,7 +1,7 @@
-//! What becomes of pods when what carries them is killed.
+//! The effect on pods when the proxy or the holder of their node is killed.
 //!
-//! `vault` and `clerk` are strict: they speak to the mesh or not at all. `window` and `guest` speak in the clear
-//! when there is no mesh.
+//! `vault` and `clerk` are strict: they communicate through the mesh or not at all. `window` and `guest` communicate in
+//! plaintext when there is no mesh.
 
 use std::fs;
 use std::net::IpAddr;
@@ -16,10 +16,10 @@ use crate::load::{Kind, Load, Outcome};
 use crate::programs::{Serving, text};
 use crate::stage::{Scene, Stage, pause, until};
 
-/// How long it takes to be refused, at most, on a machine that others use as well.
+/// Upper bound of the time to a refusal, on a machine with other load.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(250);
 
-/// The lab. `None`: there can be none here, or nothing is left to guard pods when all is killed; which is said.
+/// The lab. `None`, with a message: no lab can run here, or no hooks guard pods after everything is killed.
 pub(crate) fn stage() -> Option<Stage> {
     let stage = scene().up()?;
     if stage.log("one").contains("hooks=Bpf") {
@@ -44,13 +44,13 @@ pub(crate) fn servers(stage: &Stage) -> [Serving; 2] {
     ["vault", "window"].map(|pod| stage.answer(pod, 80))
 }
 
-/// The pods that never speak in the clear.
+/// The addresses of the pods that never communicate in plaintext.
 pub(crate) fn strict(stage: &Stage) -> Vec<IpAddr> {
     let pods = ["vault", "clerk"].map(|pod| stage.pod(pod).plan().addresses.clone());
     pods.concat()
 }
 
-/// The holder of node `one`, and the proxy that is its child.
+/// The holder of node `one`.
 pub(crate) fn holder(stage: &Stage) -> Pid {
     let processes = stage.lab().processes();
     let note = processes.iter().find(|one| one.what == "heddle node one");
@@ -69,13 +69,13 @@ fn kill(pid: Pid) {
     kill_process(pid, Signal::KILL).expect("killed");
 }
 
-/// A node's holder and proxy, killed.
+/// The command line of a holder that was killed together with its proxy.
 pub(crate) struct Killed {
     program: std::path::PathBuf,
     pub(crate) arguments: Vec<String>,
 }
 
-/// The proxy of a holder that is gone ends by itself, but is not waited for.
+/// Kills the holder. Its proxy ends by itself, but the function does not wait for that.
 pub(crate) fn kill_both(stage: &Stage) -> Killed {
     let holder = holder(stage);
     let of = |what: &str| format!("/proc/{}/{what}", holder.as_raw_nonzero());
@@ -95,7 +95,7 @@ pub(crate) fn kill_both(stage: &Stage) -> Killed {
     Killed { program, arguments }
 }
 
-/// That strict pods neither call nor are called, and others are left alone.
+/// Checks that strict pods can neither call nor be called, while others are not affected.
 fn only_the_guard_is_left(stage: &Stage) {
     let (vault, window) = (stage.at("vault", 80), stage.at("window", 80));
     for (from, to) in [
@@ -123,11 +123,11 @@ fn without_holder_and_proxy_only_the_guard_is_left_which_uninstall_removes() {
     // Given a node whose holder and proxy were killed …
     let capture = stage.hear_node("one");
     kill_both(&stage);
-    // … then strict pods do not speak, and others do, in the clear.
+    // … then strict pods do not communicate, and others do, in plaintext.
     only_the_guard_is_left(&stage);
     let heard = capture.stop();
     assert_eq!(heard.of(&strict(&stage)).payload, 0, "{heard:?}");
-    // When the guard is removed, then nothing of the mesh is left, for any pod.
+    // When the guard is removed, then no pod has any trace of the mesh.
     let bpffs = stage
         .node("one")
         .admin_socket()
@@ -147,14 +147,14 @@ fn a_new_holder_takes_over_and_strict_pods_never_speak_in_the_clear() {
     let Some(stage) = stage() else { return };
     let _servers = servers(&stage);
     let vault = stage.at("vault", 80);
-    // Given a client of a strict pod that tries again and again …
+    // Given a client of a strict pod that calls repeatedly …
     let capture = stage.hear_node("one");
     let load = Load::start(&stage, "clerk", Kind::Anew, &vault);
     // … when holder and proxy are killed, and started again later …
     let killed = kill_both(&stage);
     pause(Duration::from_millis(300));
     let _started = killed.start(&stage);
-    // … then the pods are served as if nothing had been, without being enrolled again …
+    // … then the pods are served as before, without being enrolled again …
     for pod in ["vault", "clerk", "window", "guest"] {
         stage.until_served(pod);
     }
@@ -165,12 +165,12 @@ fn a_new_holder_takes_over_and_strict_pods_never_speak_in_the_clear() {
     });
     let carried = || stage.counters("one").carried("clerk", "vault").exchanges;
     assert!(carried() > 0);
-    // … and in between nothing was said in the clear.
+    // … and meanwhile nothing was sent in plaintext.
     let outcomes = load.stop();
     assert!(outcomes.iter().any(|one| !one.is_good()), "nothing failed");
     let heard = capture.stop();
     assert_eq!(heard.of(&strict(&stage)).payload, 0, "{heard:?}");
-    // A stranger is anonymous to the new one, too.
+    // A stranger is anonymous to the new proxy, too.
     assert_eq!(stage.dial("stranger", &vault).what, "403");
 }
 
@@ -180,11 +180,11 @@ fn a_proxy_that_is_told_to_end_alone_says_so_and_is_replaced() {
     let _servers = servers(&stage);
     let vault = stage.at("vault", 80);
     stage.until_served("vault");
-    // Given a proxy that is told to end by another than its holder …
+    // Given a proxy that gets a stop signal from another process than its holder …
     let holder = holder(&stage);
     let proxy = proxy_of(holder).expect("a proxy");
     kill_process(proxy, Signal::TERM).expect("told");
-    // … then that is said at once, and another takes its place.
+    // … then that is logged at once, and another proxy replaces it.
     until("it is said", || {
         stage.log("one").contains("told to end, not by its holder")
     });
@@ -204,11 +204,11 @@ fn a_proxy_that_is_stopped_is_found_out_and_replaced_when_it_stays_so() {
     let vault = stage.at("vault", 80);
     stage.until_served("vault");
     let is_late = || stage.state("vault") == Some(PodState::Unresponsive);
-    // Given a proxy that was stopped …
+    // Given a proxy that is stopped (SIGSTOP) …
     let before = holder(&stage);
     let proxy = proxy_of(before).expect("a proxy");
     kill_process(proxy, Signal::STOP).expect("stopped");
-    // … then that is said, and taken back when it goes on, as if nothing had been …
+    // … then the holder reports it as unresponsive, and as serving when it is continued, without any loss …
     until("it is found out", is_late);
     let says = |what| until(what, || stage.log("one").contains(what));
     says("does not answer");
@@ -217,13 +217,13 @@ fn a_proxy_that_is_stopped_is_found_out_and_replaced_when_it_stays_so() {
     says("the proxy answers again");
     assert_eq!(proxy_of(before), Some(proxy));
     assert!(stage.dial("clerk", &vault).is_good());
-    // … and given one whose holder waits five seconds and no more, when that is stopped for good …
+    // … and given a holder with a proxy timeout of five seconds, when its proxy is stopped and not continued …
     let killed = kill_both(&stage);
     let after = killed.start_with(&stage, &["--proxy-timeout", "5"]);
     stage.until_served("vault");
     let proxy = proxy_of(after.pid()).expect("a proxy");
     kill_process(proxy, Signal::STOP).expect("stopped");
-    // … then another takes its place.
+    // … then another proxy replaces it.
     until("it is found out", is_late);
     stage.until_served("vault");
     assert_ne!(proxy_of(after.pid()), Some(proxy));
@@ -233,7 +233,7 @@ fn a_proxy_that_is_stopped_is_found_out_and_replaced_when_it_stays_so() {
 }
 
 impl Killed {
-    /// Starts the same again, in the same control groups.
+    /// Starts the holder again, in the same control groups.
     pub(crate) fn start(&self, stage: &Stage) -> Serving {
         self.start_with(stage, &[])
     }
@@ -247,7 +247,7 @@ impl Killed {
         let mut command: Command = stage.node("one").command("sh").expect("a node");
         command.args(["-c", &script, "sh"]);
         command.arg(&self.program).args(&self.arguments).args(more);
-        // Where other nodes are expected.
+        // The address on which other nodes expect it.
         stage.serve_by("one-again", 15008, command)
     }
 }

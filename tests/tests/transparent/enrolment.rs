@@ -1,14 +1,14 @@
-//! Pods become the mesh's and are let go while programs call each other, who notice nothing.
+//! Pods are enrolled and released while programs call each other, without any failure.
 
 use std::time::Instant;
 
 use crate::load::{Kind, Load, failures};
 use crate::stage::{Scene, until};
 
-/// How often pods come and go.
+/// Number of releases and enrolments.
 const TIMES: usize = 100;
 
-/// One for requests, one for bytes.
+/// One port for HTTP requests, one for a byte stream.
 const PORTS: &str = "{name: http, port: 80, appProtocol: http}, {name: tcp, port: 7777}";
 
 #[test]
@@ -20,8 +20,8 @@ fn a_hundred_times_pods_come_and_go_under_load_and_no_request_fails() {
         .service("server", PORTS)
         .outsider("stranger", "two");
     let Some(stage) = scene.up() else { return };
-    // Given clients on two nodes who call a server by its own address, the only one that it has without a mesh:
-    // over new connections, over one that is kept, and over one that is passed on as bytes; and one from outside …
+    // Given clients on two nodes that call a server by its own address, the only one that it has without a mesh: over
+    // new connections, over a kept connection, and over one forwarded as bytes; and a client from outside …
     let _server = stage.answer("server", 80);
     let _echo = stage.answer("server", 7777);
     let (web, echo) = (stage.at("server", 80), stage.at("server", 7777));
@@ -38,7 +38,7 @@ fn a_hundred_times_pods_come_and_go_under_load_and_no_request_fails() {
     ];
     let loads = loads.map(|(pod, kind, to)| ((pod, kind), Load::start(&stage, pod, kind, to)));
     let began = Instant::now();
-    // … when their pods, and the server's, are released and enrolled again and again …
+    // … when their pods, and the server's, are released and enrolled repeatedly …
     for time in 0..TIMES {
         let pod = ["near", "server", "far"][time % 3];
         stage.release(pod).expect("released");
@@ -68,7 +68,7 @@ fn what_was_open_before_stays_open_and_what_is_new_is_carried() {
         .outsider("stranger", "one")
         .service("server", "{port: 80, appProtocol: http}");
     let Some(stage) = scene.up() else { return };
-    // Given two pods that the mesh does not know, with a connection between them …
+    // Given two pods that are not enrolled, with a connection between them …
     let _server = stage.answer("server", 80);
     let to = stage.at("server", 80);
     let open = Load::start(&stage, "client", Kind::Talk, &to);
@@ -79,13 +79,13 @@ fn what_was_open_before_stays_open_and_what_is_new_is_carried() {
         let before = open.outcomes().len();
         until("it is used on", || open.outcomes().len() > before + 20);
     }
-    // … then what is dialled now is the mesh's …
+    // … then new connections go through the mesh …
     let before = exchanges();
     assert!(stage.dial("client", &to).is_good());
     until("it is counted", || exchanges() > before);
-    // … also what a client from outside asks for, over a connection that is kept …
+    // … and so do those of a client from outside, over a kept connection …
     let outside = Load::start(&stage, "stranger", Kind::Kept, &to);
-    // … and after both have been released, it is not.
+    // … and after both pods have been released, new connections do not.
     for pod in ["client", "server"] {
         stage.pod(pod).release().expect("released");
     }
@@ -94,7 +94,7 @@ fn what_was_open_before_stays_open_and_what_is_new_is_carried() {
     assert_eq!(exchanges(), before);
     let before = outside.outcomes().len();
     until("it is used on", || outside.outcomes().len() > before + 20);
-    // The connections from before have lived through all of it.
+    // The connections from before have stayed open all the time.
     for load in [open, outside] {
         let outcomes = load.stop();
         assert!(failures(&outcomes).is_empty(), "{:?}", failures(&outcomes));

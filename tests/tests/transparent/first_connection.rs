@@ -1,4 +1,4 @@
-//! A pod that is there before the mesh knows it.
+//! A pod that is enrolled before its node's mesh contains it.
 
 use std::fs;
 use std::time::Duration;
@@ -17,13 +17,13 @@ fn scene() -> Scene {
         .service("server", "{port: 80, appProtocol: http}")
 }
 
-/// The file in which the control plane finds the pod, and where it is while it must not.
+/// The manifest that tells the control plane of the pod, and a place for it while the control plane must not see it.
 fn manifest(stage: &Stage) -> [std::path::PathBuf; 2] {
     let file = stage.lab().folder().join("manifests/pod-late.yaml");
     [file, stage.folder().join("pod-late.yaml")]
 }
 
-/// Makes the control plane forget the pod, and the node hear of it.
+/// Removes the pod from the control plane and from the node's mesh.
 fn forget(stage: &Stage) {
     let [file, aside] = manifest(stage);
     fs::copy(&file, &aside).expect("copied");
@@ -41,7 +41,7 @@ fn the_first_connection_waits_until_the_mesh_knows_the_pod() {
     let Some(stage) = scene().up() else { return };
     let _server = stage.answer("server", 80);
     let to = stage.at("server", 80);
-    // Given a pod that is enrolled before the control plane has heard of it …
+    // Given a pod that is enrolled before the control plane has its manifest …
     forget(&stage);
     stage.enrol("late").expect("enrolled");
     std::thread::scope(|scope| {
@@ -50,7 +50,7 @@ fn the_first_connection_waits_until_the_mesh_knows_the_pod() {
         pause(Duration::from_millis(1_500));
         assert!(!dialled.is_finished(), "{:?}", dialled.join());
         assert_eq!(stage.state("late"), Some(PodState::Held));
-        // … when the control plane is told of it, then the connection goes on as if nothing had been.
+        // … when the control plane gets the manifest, then the connection proceeds normally.
         let [file, aside] = manifest(&stage);
         let hidden = file.with_extension("new");
         fs::copy(aside, &hidden).expect("copied");
@@ -68,11 +68,11 @@ fn a_connection_that_has_waited_too_long_is_refused_with_a_reason() {
     let Some(stage) = scene().up() else { return };
     let _server = stage.answer("server", 80);
     let to = stage.at("server", 80);
-    // Given a pod that the control plane is not told of …
+    // Given a pod whose manifest the control plane does not get …
     forget(&stage);
     let capture = stage.hear_underlay();
     stage.enrol("late").expect("enrolled");
-    // … when it dials another pod, then that is held for a while and refused …
+    // … when it dials another pod, then the connection is held for a while and refused …
     let outcome = stage.dial("late", &to);
     assert!(!outcome.is_good(), "{outcome:?}");
     let limit = HELD_FOR + Duration::from_millis(1_500);
@@ -90,7 +90,7 @@ fn a_connection_that_has_waited_too_long_is_refused_with_a_reason() {
         ) > 0
     });
     assert!(stage.log("one").contains("no workload of this node's mesh"));
-    // … and from then on at once. Nothing has left the node in the clear.
+    // … and later connections are refused at once. Nothing has left the node in plaintext.
     let again = stage.dial("late", &to);
     assert!(
         !again.is_good() && again.took < Duration::from_secs(1),

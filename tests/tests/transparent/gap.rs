@@ -1,4 +1,5 @@
-//! From the end of a proxy to the next: what pods dial waits for it, or meets their fate.
+//! The gap between two proxies: connections wait for the next proxy, or are treated as without one (strict pods are
+//! refused, others connect directly).
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,23 +14,24 @@ use crate::in_a_pod::now_us;
 use crate::load::{Kind, Load, Outcome};
 use crate::stage::{Stage, pause, until};
 
-/// How long a node may be without a proxy, each time. A program that was not optimised is to be back in a second;
-/// beside a compiler it has been seen to take two.
+/// Upper bound of each time without a proxy. A build without optimisation should be back in a second; beside a running
+/// compiler it has taken two.
 const BACK_WITHIN: Duration = match cfg!(debug_assertions) {
     true => Duration::from_secs(3),
     false => Duration::from_secs(1),
 };
-/// The same, of the median of several times.
+/// Upper bound of the median of several such times.
 const USUALLY_WITHIN: Duration = match cfg!(debug_assertions) {
     true => Duration::from_secs(2),
     false => Duration::from_millis(300),
 };
-/// How soon a program whose dial was ended has tried again, beside a compiler.
+/// Time within which a program whose dial was aborted has tried again, beside a running compiler.
 const DIALLED_AGAIN_WITHIN: Duration = Duration::from_secs(4);
-/// A proxy that has lived for so long and is killed did not die of its start, and the next one is waited for.
+/// A proxy that is killed after it has lived for this long did not fail at its start, so connections wait for the next
+/// one.
 const HAS_WORKED: Duration = Duration::from_millis(1100);
 
-/// A proxy that was killed.
+/// The times of killing a proxy.
 struct Kill {
     at_us: u64,
     /// When the process had ended, with all its connections.
@@ -40,13 +42,13 @@ fn kill(pid: Pid) -> Kill {
     let process = pidfd_open(pid, PidfdFlags::empty()).expect("a process");
     let at_us = now_us();
     kill_process(pid, Signal::KILL).expect("killed");
-    // Of all its threads: the first may have ended before the others let go of the connections.
+    // Wait for all threads: the first one may end before the others have closed the connections.
     poll(&mut [PollFd::new(&process, PollFlags::IN)], None).expect("ended");
     let gone_us = now_us();
     Kill { at_us, gone_us }
 }
 
-/// Kills a proxy that has worked for a while. What follows it is there when this returns, if not yet ready.
+/// Kills a proxy that has worked for a while. When this returns, the next one is running, but perhaps not ready.
 fn kill_one_that_worked(holder: Pid) -> Kill {
     pause(HAS_WORKED);
     let proxy = proxy_of(holder).expect("a proxy");
@@ -57,13 +59,14 @@ fn kill_one_that_worked(holder: Pid) -> Kill {
     killed
 }
 
-/// Kills the next one too, before it has served a pod: the one after it starts later, and is not waited for.
+/// Kills the next proxy too, before it has served a pod: then the holder delays another one, and connections do not
+/// wait for it.
 fn kill_two(holder: Pid) -> Kill {
     kill_one_that_worked(holder);
     kill(proxy_of(holder).expect("another proxy"))
 }
 
-/// The most memory that a process ever held, less its program, in KiB.
+/// The peak memory of a process without file-backed pages, in KiB.
 fn most_held(pid: Pid) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
     let status = status.expect("it lives");
@@ -75,7 +78,7 @@ fn most_held(pid: Pid) -> u64 {
     kib("VmHWM:").saturating_sub(kib("RssFile:"))
 }
 
-/// `guest` asks by the Service's address, which is no host's: nothing but the mesh answers there.
+/// `guest` calls the Service's cluster address, which no host has: only the mesh answers there.
 fn at_the_service(stage: &Stage) -> String {
     SocketAddr::new(stage.cluster_address("window", Family::V4), 80).to_string()
 }
@@ -97,10 +100,10 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_what_is_dialled_until_then_wait
     let Some(stage) = stage() else { return };
     let _servers = servers(&stage);
     let holder = holder(&stage);
-    // What the kernel says of its types would be three times as much.
+    // The kernel's type information (BTF) alone would need three times as much.
     let held = most_held(holder);
     assert!(held < 6 << 10, "the holder has held {held} KiB");
-    // Given pods that call others, one of them strict, and a client that is no pod …
+    // Given calling pods, one of them strict, and a client outside of the pods …
     let capture = stage.hear_node("one");
     let loads = [
         ("clerk", stage.at("vault", 80)),
@@ -109,7 +112,7 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_what_is_dialled_until_then_wait
         ("stranger", stage.at("window", 80)),
     ];
     let loads = loads.map(|(pod, to)| Load::start(&stage, pod, Kind::Anew, &to));
-    // … when the proxy of their node is killed, again and again …
+    // … when the proxy of their node is killed several times …
     let mut kills = Vec::new();
     for _ in 0..3 {
         let killed = kill_one_that_worked(holder);
@@ -120,7 +123,7 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_what_is_dialled_until_then_wait
     }
     let outcomes = loads.map(Load::stop);
     let heard = capture.stop();
-    // … then it is back within a blink …
+    // … then the next one serves soon …
     let [of_strict, ..] = &outcomes;
     let mut gaps: Vec<Duration> = Vec::new();
     for kill in &kills {
@@ -134,7 +137,7 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_what_is_dialled_until_then_wait
     let (median, longest) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
     assert!(median < USUALLY_WITHIN, "{gaps:?}");
     assert!(longest < BACK_WITHIN, "{gaps:?}");
-    // … nothing fails but what it had in hand when it was killed …
+    // … only requests fail that were in progress when it was killed …
     for outcomes in &outcomes {
         let failed: Vec<&Outcome> = outcomes.iter().filter(|one| !one.is_good()).collect();
         let was_in_hand = |one: &&&Outcome| {
@@ -149,7 +152,7 @@ fn a_proxy_that_is_killed_is_back_in_no_time_and_what_is_dialled_until_then_wait
         );
         assert!(failed.len() <= kills.len(), "{failed:?}");
     }
-    // … and no pod has said or heard a byte past the mesh, but what the stranger says itself.
+    // … and no pod has sent or received a byte outside of the mesh, except what the stranger itself sends.
     let pods = [strict(&stage), vec![stage.address("guest")]].concat();
     assert_eq!(heard.of(&pods).payload, 0, "{heard:?}");
 }
@@ -159,13 +162,13 @@ fn pods_meet_their_fate_when_the_next_proxy_dies_as_well() {
     let Some(stage) = stage() else { return };
     let _servers = servers(&stage);
     let holder = holder(&stage);
-    // Given a strict pod that calls another, and others that call each other …
+    // Given a strict pod that calls another, and permissive pods that call each other …
     let capture = stage.hear_node("one");
     let refused = Load::start(&stage, "clerk", Kind::Anew, &stage.at("vault", 80));
     let passed = Load::start(&stage, "guest", Kind::Anew, &stage.at("window", 80));
-    // … when the proxy of their node is killed, and the next one before it is of any use …
+    // … when the proxy of their node is killed, and the next one before it serves …
     let killed = kill_two(holder);
-    // A program that waits in a queue since a moment before it was noticed waits to the end: others do not.
+    // A program that has waited in the queue since just before the kill was noticed waits to the end; new dials do not.
     let direct = stage.dial("guest", &stage.at("window", 80));
     assert!(direct.is_good(), "{direct:?}");
     let mut dialled = Vec::new();
@@ -178,8 +181,8 @@ fn pods_meet_their_fate_when_the_next_proxy_dies_as_well() {
     }
     let (refused, passed) = (refused.stop(), passed.stop());
     let heard = capture.stop();
-    // … then the strict pod is refused until there is one, at once: what was under way or had waited is cut off, what
-    // is new turned away. Nothing of it was answered by any server …
+    // … then the strict pod is refused until there is a proxy, and at once: connections in progress or waiting are
+    // reset, new ones refused. No server answered any of them …
     let all = refused.iter().chain(&dialled);
     let failed: Vec<&Outcome> = all.filter(|one| !one.is_good()).collect();
     let is_refused = |one: &Outcome| one.what == "connection-refused" && one.took < AT_ONCE;
@@ -188,9 +191,9 @@ fn pods_meet_their_fate_when_the_next_proxy_dies_as_well() {
         "{failed:?}"
     );
     assert!(failed.iter().any(|one| is_refused(one)), "{failed:?}");
-    // … and nothing of it was said in the clear.
+    // … and nothing of them was sent in plaintext.
     assert_eq!(heard.of(&strict(&stage)).payload, 0, "{heard:?}");
-    // The others went on without a mesh: no more was lost than was under way, or had waited.
+    // The others continued without a mesh: only connections in progress or waiting were lost.
     let lost: Vec<&Outcome> = passed.iter().filter(|one| !one.is_good()).collect();
     assert!(lost.len() <= 4, "{lost:?}");
     let directly = heard.of(&[stage.address("guest")]);
@@ -217,12 +220,12 @@ fn a_service_that_was_dialled_when_pods_had_met_their_fate_is_dialled_again_when
                 .any(|one| one.is_good() && one.began_us > back)
         });
     }
-    // The kernel would ask again after one, three and seven seconds, and so on for two minutes.
+    // The kernel would retransmit the SYN after one, three and seven seconds, and so on for two minutes.
     let waited = Duration::from_micros(now_us() - back);
     assert!(waited < DIALLED_AGAIN_WITHIN, "after {waited:?}");
 }
 
-/// Figures, not verdicts, with `--ignored --nocapture`: how long until a strict pod is served again.
+/// A measurement without assertions, with `--ignored --nocapture`: how long until a strict pod is served again.
 #[test]
 #[ignore = "a measurement"]
 fn twenty_deaths() {

@@ -1,6 +1,6 @@
-//! What becomes of a node when its holder is killed, and started again as a service manager does.
+//! The effect on a node when its holder is killed, and started again as by a service manager.
 //!
-//! Three clients call Services without a pause, over a connection for each request: `clerk` the strict `vault` on its
+//! Three clients call Services without a pause, with a connection for each request: `clerk` the strict `vault` on its
 //! node, `guest` the permissive `window`, and `far` the vault from the other node.
 
 use std::net::{IpAddr, SocketAddr};
@@ -15,23 +15,23 @@ use crate::load::{Kind, Load, Outcome, failures};
 use crate::programs::Serving;
 use crate::stage::{Scene, Stage, pause, until};
 
-/// How long after its restart a node may be without an answer. A program that was not optimised has as long as it takes
-/// beside a compiler.
+/// Upper bound of the time from the restart of a node to the first answer. A build without optimisation gets the time
+/// that it takes beside a running compiler.
 const BACK_WITHIN: Duration = match cfg!(debug_assertions) {
     true => Duration::from_secs(5),
     false => Duration::from_secs(1),
 };
-/// The same, of the best of several times.
+/// Upper bound of the shortest of several such times.
 const BEST_WITHIN: Duration = match cfg!(debug_assertions) {
     true => Duration::from_secs(2),
     false => Duration::from_millis(600),
 };
-/// Answers in a row by which a client is known to be served.
+/// Consecutive answers after which a client counts as served.
 const CALM: usize = 20;
-/// What the lab calls the holder of node `one`, and the control plane.
+/// The lab's names of the holder of node `one`, and of the control plane.
 const NODE: &str = "heddle node one";
 const CONTROL: &str = "heddle control";
-/// Clock ticks of the kernel, which are the same everywhere.
+/// Microseconds of a kernel clock tick, the same on every machine.
 const TICK_US: u64 = 10_000;
 
 fn stage() -> Option<Stage> {
@@ -72,7 +72,7 @@ impl Traffic {
         }
     }
 
-    /// Waits until every client has answers in a row to what it has asked since then.
+    /// Waits until every client has consecutive answers to requests that it sent since then.
     fn until_served_since(&self, at: u64) {
         for (pod, load) in &self.clients {
             until(&format!("{pod} is served again"), || {
@@ -93,15 +93,15 @@ fn cluster_address(stage: &Stage, service: &str) -> String {
     SocketAddr::new(four.expect("an address"), 80).to_string()
 }
 
-/// A holder that was killed, and the one after it.
+/// A killed holder, and its successor.
 #[derive(Debug)]
 struct Death {
     killed_us: u64,
-    /// When the next one was started, as the kernel says.
+    /// When the next holder was started, according to the kernel.
     restarted_us: u64,
 }
 
-/// Kills the holder, and waits until the lab has started another.
+/// Kills the holder, and waits until the lab has started another one.
 fn kill_holder(stage: &Stage) -> Death {
     let before = stage.process(NODE).restarts;
     let killed_us = now_us();
@@ -115,27 +115,27 @@ fn kill_holder(stage: &Stage) -> Death {
     }
 }
 
-/// How long after a restart a client had an answer, and which that was.
+/// The time from a restart to a client's first good answer.
 #[derive(Debug)]
 struct Gap {
     pod: &'static str,
     time: Duration,
-    /// What it has asked since the restart up to then.
+    /// The client's requests from the restart to that answer.
     _asked: Vec<Outcome>,
 }
 
-/// Kills the holder so many times under load, and says how long after each restart each client was served.
+/// Kills the holder `count` times under load, and returns the time from each restart until each client was served.
 fn gaps_of(stage: &Stage, count: usize) -> Vec<Gap> {
     let traffic = Traffic::start(stage);
     let mut deaths = Vec::new();
     for _ in 0..count {
         let proxy = proxy_of(holder(stage)).expect("a proxy");
         let death = kill_holder(stage);
-        // The proxy has ended with its holder: nothing of it is in the way of the next one.
+        // The proxy has ended with its holder, and does not obstruct the next one.
         assert!(is_gone(proxy), "the proxy lives on");
         traffic.until_served_since(death.restarted_us);
         deaths.push(death);
-        // Not one death that takes long, but one after the other.
+        // Far enough apart for the deaths to count as separate ones.
         pause(Duration::from_millis(1_100));
     }
     let mut gaps = Vec::new();
@@ -152,7 +152,7 @@ fn gaps_of(stage: &Stage, count: usize) -> Vec<Gap> {
                 time: Duration::from_micros(back_us - death.restarted_us),
                 _asked: since[..=first].to_vec(),
             });
-            // What is asked from then on is answered …
+            // Every request from then on is answered …
             let after: Vec<Outcome> = since
                 .into_iter()
                 .filter(|one| one.began_us >= back_us)
@@ -160,7 +160,7 @@ fn gaps_of(stage: &Stage, count: usize) -> Vec<Gap> {
             let failed = failures(&after);
             assert!(failed.is_empty(), "{pod}, death {at}: {failed:?}");
         }
-        // … and what was asked before has had an answer, whatever it was, before long.
+        // … and every request before ended soon, with any result.
         let long = outcomes.iter().max_by_key(|one| one.took).expect("some");
         assert!(long.took < BACK_WITHIN * 2, "{pod}: {long:?}");
     }
@@ -211,29 +211,29 @@ fn whatever_its_proxy_and_its_control_plane_do_a_holder_that_is_killed_is_back()
         traffic.until_served_since(death.restarted_us);
         assert!(stage.process(NODE).runs());
     };
-    // Given a proxy that is draining, and has a stream that does not end …
+    // Given a draining proxy with a stream that does not end …
     let _echoes = stage.answer("vault", 9_000);
     let stream = Load::start(&stage, "clerk", Kind::Talk, &stage.at("vault", 9_000));
     let draining = proxy();
     signal(draining, Signal::TERM);
     until("it drains", || stage.log("one").contains("stopping"));
-    // … when its holder is killed, then it does not go on …
+    // … when its holder is killed, then the proxy ends …
     let death = kill_holder(&stage);
     assert!(is_gone(draining), "it drains on");
     served_since(&death);
     drop(stream);
-    // … nor does one that was stopped …
+    // … and so does a stopped (SIGSTOP) proxy …
     let stopped = proxy();
     signal(stopped, Signal::STOP);
     let death = kill_holder(&stage);
     assert!(is_gone(stopped), "it is stopped still");
     served_since(&death);
-    // … and when both are killed, or the holder again before it has done anything, the node is back …
+    // … and when both are killed, or the holder again right after its start, the node recovers …
     signal(proxy(), Signal::KILL);
     served_since(&kill_holder(&stage));
     kill_holder(&stage);
     served_since(&kill_holder(&stage));
-    // … also while the control plane answers no node.
+    // … even while the control plane answers no node.
     let control = Pid::from_raw(stage.process(CONTROL).pid).expect("a number");
     signal(control, Signal::STOP);
     served_since(&kill_holder(&stage));
@@ -248,7 +248,7 @@ fn a_lab_starts_again_what_has_died_and_what_it_is_told_to() {
     let before = stage.process(CONTROL);
     let pid = Pid::from_raw(before.pid).expect("a number");
     kill_process(pid, Signal::KILL).expect("killed");
-    // … then another is there, and that is said …
+    // … then another one is started, and that is reported …
     until("another control plane is there", || {
         let now = stage.process(CONTROL);
         now.pid != before.pid && now.runs()
@@ -267,7 +267,7 @@ fn a_lab_starts_again_what_has_died_and_what_it_is_told_to() {
         before.pid
     );
     assert!(said.contains(&expected), "{said}");
-    // … and a node that is to be restarted is, and has its pods when that is said.
+    // … and a node that is to be restarted is restarted, and serves its pods when the command returns.
     for (words, restarts) in [
         (&["restart", "one", "--lab"][..], 1),
         (&["restart", "--kill", "one", "--lab"], 2),

@@ -1,4 +1,4 @@
-//! What pods run when it is no unmodified program: this test binary, told what to be by its environment.
+//! Programs in pods that are not unmodified ones: this test binary, whose role is in its environment.
 
 mod opaque;
 
@@ -11,18 +11,18 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Says what to be.
+/// The variable with the role.
 pub(crate) const ROLE: &str = "HEDDLE_TEST_ROLE";
-/// What a line begins with that is meant for the test.
+/// Prefix of output lines that are meant for the test.
 pub(crate) const LINE: &str = "@ ";
-/// How long a client waits for anything.
+/// Timeout of every wait of a client.
 const WAIT: Duration = Duration::from_secs(8);
-/// Connections that a flood opens at a time.
+/// Number of connections that a flood opens at a time.
 const ROUND: usize = 1_000;
-/// Between two requests of one client, so that there is time for others.
+/// Pause between two requests of one client, so that others get CPU time.
 const BETWEEN: Duration = Duration::from_millis(5);
 
-/// No test: a program of a pod.
+/// Not a test, but the entry point of a program in a pod.
 #[test]
 #[ignore = "a program of a pod"]
 fn runs() {
@@ -57,14 +57,14 @@ fn runs() {
     }
 }
 
-/// Microseconds on the clock that all processes of a machine share.
+/// Microseconds on the monotonic clock, which all processes of a machine share.
 pub(crate) fn now_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let us = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
     u64::try_from(us).unwrap_or_default()
 }
 
-/// Answers HTTP requests with who asks, and lines that begin with `echo` with themselves.
+/// Answers HTTP requests with the caller's address, and echoes lines that begin with `echo`.
 fn serve(port: u16) {
     let listener = TcpListener::bind(("::", port)).expect("a port");
     for stream in listener.incoming().flatten() {
@@ -100,8 +100,7 @@ fn answer(stream: &TcpStream) -> Option<()> {
     }
 }
 
-/// One request after the other, each told with when it began, how long it took and how it ended; until
-/// standard input ends.
+/// Sends one request after the other until standard input ends, and reports start, duration and result of each.
 fn load(to: SocketAddr, keeps: bool) {
     until_told(|| {
         let mut kept = None;
@@ -142,7 +141,7 @@ fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// One request: the status of its answer, which is read to its end.
+/// Sends one request, and reads its answer to the end; returns the status.
 fn ask(stream: &TcpStream) -> std::io::Result<String> {
     let mut writer = stream;
     writer.write_all(b"GET / HTTP/1.1\r\nhost: server\r\n\r\n")?;
@@ -171,7 +170,7 @@ fn ask(stream: &TcpStream) -> std::io::Result<String> {
     Ok(status)
 }
 
-/// One connection, and one line after the other over it.
+/// Exchanges one line after the other over one connection.
 fn talk(to: SocketAddr) {
     let stream = connect(to).expect("a connection");
     until_told(|| {
@@ -195,7 +194,7 @@ fn talk(to: SocketAddr) {
     });
 }
 
-/// Opens connections, holds those that it gets, and tries again for the others, until standard input ends.
+/// Opens connections and holds the successful ones, retrying the others, until standard input ends.
 fn flood(count: usize, to: SocketAddr) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit {
@@ -211,7 +210,7 @@ fn flood(count: usize, to: SocketAddr) {
                     held.push(stream);
                 }
             }
-            // Those that were reset are not held.
+            // Connections that were reset do not count as held.
             let is_held = |stream: &TcpStream| {
                 let open = stream
                     .set_nonblocking(true)
@@ -225,7 +224,7 @@ fn flood(count: usize, to: SocketAddr) {
     });
 }
 
-/// Begins so many connections at once.
+/// Starts this number of connections at once.
 fn begin(count: usize, to: SocketAddr) {
     let dials = (0..count).map(|_| thread::spawn(move || TcpStream::connect_timeout(&to, WAIT)));
     let dials: Vec<_> = dials.collect();
@@ -234,7 +233,7 @@ fn begin(count: usize, to: SocketAddr) {
     }
 }
 
-/// One request over one connection.
+/// Sends one request over a new connection.
 fn dial(to: SocketAddr) {
     let began = now_us();
     let outcome = connect(to).and_then(|stream| ask(&stream));

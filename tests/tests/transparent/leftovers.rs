@@ -1,4 +1,4 @@
-//! What a node with packet filters leaves in pods when it is killed, and who takes it away.
+//! The packet-filter rules that a killed node leaves in pods, and their removal.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use crate::deaths::kill_both;
 use crate::programs::text;
 use crate::stage::{Scene, Stage, until};
 
-/// Runs a program in a pod's network namespace; `None`: it is not there, or not content.
+/// Runs a program in a pod's network namespace; `None` if it is missing or fails.
 pub(crate) fn inside(stage: &Stage, pod: &str, words: &[&str]) -> Option<String> {
     let netns = format!("--net={}", text(&stage.pod(pod).network()));
     let output = Command::new("nsenter")
@@ -26,11 +26,11 @@ fn has_rules(stage: &Stage, pod: &str) -> bool {
 }
 
 fn has_routes(stage: &Stage, pod: &str) -> bool {
-    // The table's number.
+    // The number of the routing table.
     inside(stage, pod, &["ip", "rule", "show"]).is_some_and(|rules| rules.contains("18500:"))
 }
 
-/// A node whose pods have rules of the packet filter. `None`: there are none here, which is said.
+/// A node whose pods have packet-filter rules. `None`, with a message, if they are not available.
 fn filtered() -> Option<Stage> {
     let found = |program: &str| {
         let output = Command::new(program).arg("--version").output();
@@ -63,14 +63,14 @@ fn uninstall_removes_the_rules_of_a_holder_that_was_killed() {
         &text(&state),
     ];
     let uninstall = || stage.heddle(&words);
-    // Given a node that runs, then it is not disturbed.
+    // Given a running node, then uninstalling is refused.
     let refused = uninstall().expect_err("a holder has these pods");
     assert!(
         refused.contains("another holder has these pods"),
         "{refused}"
     );
     assert!(has_rules(&stage, "vault"));
-    // When it is killed, then its pods are refused …
+    // When the node is killed, then its pods are unreachable …
     kill_both(&stage);
     assert!(["vault", "window"].iter().all(|pod| has_rules(&stage, pod)));
     assert!(!stage.dial("stranger", &vault).is_good());
@@ -90,10 +90,10 @@ fn a_holder_with_programs_removes_the_rules_of_the_one_before() {
     let probe = stage.heddle(&["check", "--probe"]);
     let said = probe.clone().unwrap_or_else(|said| said);
     let _server = stage.answer("vault", 80);
-    // Given pods with the rules of a holder that was killed …
+    // Given pods with the rules of a killed holder …
     let mut killed = kill_both(&stage);
     assert!(has_rules(&stage, "vault"));
-    // … when another with BPF programs takes over …
+    // … when another holder with BPF programs takes over …
     let kind = killed.arguments.iter_mut().find(|word| *word == "nft");
     "bpf".clone_into(kind.expect("--hooks nft"));
     if !said.contains("sk_lookup") || probe.is_err() {
@@ -108,7 +108,7 @@ fn a_holder_with_programs_removes_the_rules_of_the_one_before() {
     }
     let vault = stage.at("vault", 80);
     assert_eq!(stage.dial("stranger", &vault).what, "403");
-    // … and are let go as if there had never been any.
+    // … and are released without any trace of the rules.
     stage.release("vault").expect("released");
     until("it is let go", || stage.state("vault").is_none());
     assert!(stage.dial("stranger", &vault).is_good());

@@ -1,4 +1,4 @@
-//! Clients in pods that ask one thing after the other, and what became of it.
+//! Clients in pods that send one request after the other, and their results.
 
 use std::env;
 use std::fs::{self, File};
@@ -11,13 +11,13 @@ use crate::in_a_pod::{LINE, ROLE};
 use crate::programs::Serving;
 use crate::stage::{Stage, until};
 
-/// One exchange.
+/// One exchange, with its times and result.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
-    /// On the clock that all processes share, in microseconds.
+    /// Start on the monotonic clock, which all processes share, in microseconds.
     pub(crate) began_us: u64,
     pub(crate) took: Duration,
-    /// The status, or what went wrong.
+    /// The status, or the error.
     pub(crate) what: String,
 }
 
@@ -31,7 +31,7 @@ impl Outcome {
     }
 
     fn of(line: &str) -> Option<Outcome> {
-        // The harness may have written something on the same line before.
+        // The test harness may have written to the same line before.
         let (_, line) = line.split_once(LINE)?;
         let mut words = line.split(' ');
         let mut number = || words.next()?.parse::<u64>().ok();
@@ -43,25 +43,25 @@ impl Outcome {
     }
 }
 
-/// A client that is at it.
+/// A running client.
 pub(crate) struct Load {
     client: Child,
     file: PathBuf,
 }
 
-/// What a client does.
+/// The connections that a client uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
-    /// A connection for every request.
+    /// A new connection for every request.
     Anew,
-    /// One connection, as long as it lasts.
+    /// One connection, reopened when it ends.
     Kept,
-    /// One connection that is passed on as bytes, and never another.
+    /// One connection that is forwarded as bytes, and never reopened.
     Talk,
 }
 
 impl Load {
-    /// Starts a client, and waits until it has got an answer.
+    /// Starts a client, and waits until it has an answer.
     pub(crate) fn start(stage: &Stage, pod: &str, kind: Kind, to: &str) -> Load {
         static LOADS: AtomicU32 = AtomicU32::new(0);
         let number = LOADS.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl Load {
         load
     }
 
-    /// What has come of it so far.
+    /// The results up to now.
     pub(crate) fn outcomes(&self) -> Vec<Outcome> {
         let text = fs::read_to_string(&self.file).unwrap_or_default();
         let whole = text
@@ -92,7 +92,7 @@ impl Load {
         whole.lines().filter_map(Outcome::of).collect()
     }
 
-    /// Ends it: everything since its first good answer, in the order of time.
+    /// Stops the client: returns everything since its first good answer, in order of time.
     pub(crate) fn stop(mut self) -> Vec<Outcome> {
         drop(self.client.stdin.take());
         let _ended = self.client.wait();
@@ -109,12 +109,12 @@ impl Drop for Load {
     }
 }
 
-/// Those that went wrong.
+/// The failed exchanges.
 pub(crate) fn failures(outcomes: &[Outcome]) -> Vec<&Outcome> {
     outcomes.iter().filter(|one| !one.is_good()).collect()
 }
 
-/// What this very program says that it was told to say.
+/// The lines that a program of this binary has reported.
 pub(crate) fn told(output: &str) -> Vec<&str> {
     let lines = output.lines().filter_map(|line| line.split_once(LINE));
     lines.map(|(_, told)| told).collect()
@@ -127,25 +127,25 @@ fn playing(mut command: Command, role: &str) -> Command {
 }
 
 impl Stage {
-    /// This very program in a pod, in a role.
+    /// This test binary in a pod, with a role.
     pub(crate) fn own(&self, pod: &str, role: &str) -> Command {
         let program = env::current_exe().expect("this program");
         playing(self.pod(pod).command(program).expect("a pod"), role)
     }
 
-    /// The same on a node, outside of all pods.
+    /// This test binary on a node, outside of its pods.
     pub(crate) fn own_on(&self, node: &str, role: &str) -> Command {
         let program = env::current_exe().expect("this program");
         playing(self.node(node).command(program).expect("a node"), role)
     }
 
-    /// A server of ours, which answers HTTP and echoes.
+    /// Starts a server of this binary, which answers HTTP and echoes.
     pub(crate) fn answer(&self, pod: &str, port: u16) -> Serving {
         let command = self.own(pod, &format!("serve {port}"));
         self.serve_by(pod, port, command)
     }
 
-    /// One request over a connection of its own.
+    /// Sends one request over a new connection.
     pub(crate) fn dial(&self, pod: &str, to: &str) -> Outcome {
         let mut command = self.own(pod, &format!("dial {to}"));
         let output = command.stdin(Stdio::null()).output().expect("runs");

@@ -1,7 +1,7 @@
-//! Programs that know nothing of the mesh, in pods of a lab that it carries.
+//! Programs without any knowledge of the mesh, in pods of a lab whose traffic the mesh carries.
 //!
-//! They take root, BPF and control groups of version 2, and say why they are skipped where there is none. What
-//! a pod runs is either another project's program, unmodified, or this very one: the test `in_a_pod::runs`.
+//! They need root, BPF and control groups of version 2, and are skipped with a reason where these are missing. A pod
+//! runs another project's unmodified program, or this test binary: the test `in_a_pod::runs`.
 
 mod addresses;
 mod capture;

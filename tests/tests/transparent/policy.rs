@@ -1,4 +1,5 @@
-//! Which pod may call which, by its identity: on the same node by the pod, between nodes by certificates.
+//! Authorization between pods by identity: within a node the identity is that of the pod, between nodes that of the
+//! certificate.
 
 use crate::stage::{Scene, until};
 
@@ -24,7 +25,7 @@ fn service_accounts_are_let_in_or_kept_out_on_the_same_node_and_between_nodes() 
         .outsider("stranger", "one")
         .manifest("policy", POLICY);
     let Some(stage) = scene.up() else { return };
-    // Given a server that one service account may call, over HTTP and on a port that no Service has …
+    // Given a server that one service account may call, over HTTP and on a port without any Service …
     let _web = stage.answer("vault", 80);
     let _bytes = stage.answer("vault", 7777);
     let by_name = "http://vault/";
@@ -36,7 +37,7 @@ fn service_accounts_are_let_in_or_kept_out_on_the_same_node_and_between_nodes() 
         assert!(stage.dial(pod, &web).is_good());
     }
     assert!(stage.dial("friend", &bytes).is_good());
-    // When others do, then they are told so where that is possible, and cut off where it is not.
+    // When others call it, then they get an HTTP error where that is possible, and a reset where it is not.
     for pod in ["foe", "foe-far"] {
         let argv = [
             "curl",
@@ -52,7 +53,7 @@ fn service_accounts_are_let_in_or_kept_out_on_the_same_node_and_between_nodes() 
     }
     let outcome = stage.dial("foe", &bytes);
     assert!(!outcome.is_good(), "{outcome:?}");
-    // A client in plaintext is anonymous, wherever it comes from.
+    // A client in plaintext is anonymous, on any node.
     let outcome = stage.dial("stranger", &web);
     assert_eq!(outcome.what, "403", "{outcome:?}");
     let outcome = stage.dial("stranger", &bytes);

@@ -1,4 +1,4 @@
-//! What a proxy may do that is in wrong hands: nothing that is root's, or an operator's.
+//! Limits what a compromised proxy can do: it has no privileges of root or of an operator.
 
 use std::fs::{self, File, Permissions};
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ use crate::deaths::{holder, kill_both, proxy_of};
 use crate::programs::text;
 use crate::stage::{Scene, Stage, until};
 
-/// A line of `/proc/PID/status` (proc(5)).
+/// The values on a line of `/proc/PID/status` (proc(5)).
 fn status(pid: Pid, field: &str) -> Vec<String> {
     let path = format!("/proc/{}/status", pid.as_raw_nonzero());
     let status = fs::read_to_string(path).expect("a process");
@@ -24,7 +24,7 @@ fn status(pid: Pid, field: &str) -> Vec<String> {
     value.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The user and the group of a proxy, once it is seen to have no privilege.
+/// Checks that a proxy has no privilege; returns its user and group.
 fn unprivileged(proxy: Pid) -> (u32, u32) {
     let id = |field: &str| {
         let ids = status(proxy, field);
@@ -39,11 +39,11 @@ fn unprivileged(proxy: Pid) -> (u32, u32) {
         assert_eq!(status(proxy, set), ["0000000000000000"], "{set}");
     }
     assert_eq!(status(proxy, "NoNewPrivs"), ["1"]);
-    // A filter, in every thread of it: it leaves no process behind.
+    // Every thread has a seccomp filter.
     let tasks = fs::read_dir(format!("/proc/{}/task", proxy.as_raw_nonzero()));
     for task in tasks.expect("its threads").flatten() {
         let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        // One that has just ended has none.
+        // The file of a thread that has just ended is empty.
         assert!(
             status.is_empty() || status.contains("\nSeccomp:\t2\n"),
             "{status}"
@@ -56,7 +56,7 @@ fn state(stage: &Stage) -> PathBuf {
     stage.node("one").admin_socket().with_file_name("state")
 }
 
-/// Everything in a node's state folder, itself included.
+/// Every path in a node's state folder, and the folder itself.
 fn everything(folder: &Path) -> Vec<PathBuf> {
     let within = |folder: &Path| {
         let entries = fs::read_dir(folder).expect("a folder").flatten();
@@ -87,11 +87,11 @@ fn a_proxy_has_no_privilege_and_owns_nothing_but_the_state_of_its_node() {
     for path in everything(&state(&stage)) {
         assert_eq!(owner(&path), (uid, gid), "{}", path.display());
     }
-    // … but not what the holder remembers.
+    // … but the file with the holder's own state is not.
     let memory = state(&stage).with_extension("pods.json");
     assert_eq!(owner(&memory), (0, 0));
     assert_eq!(fs::metadata(&memory).expect("a file").mode() & 0o777, 0o600);
-    // Root is answered as before, by the holder and by the proxy …
+    // Root still gets answers, from the holder and from the proxy …
     let socket = stage.node("one").admin_socket();
     for command in ["status", "check"] {
         let said = stage.heddle(&[command, "--socket", &text(&socket)]);
@@ -99,12 +99,12 @@ fn a_proxy_has_no_privilege_and_owns_nothing_but_the_state_of_its_node() {
     }
     let asks = stage.node("one").holder_socket();
     request::ask(&asks, &Request::List, None).expect("root may ask");
-    // … but not for the network of the machine …
+    // … but cannot enrol the network of the machine itself …
     let machine = ["/proc/self/ns/net", "--holder-socket", &text(&asks)];
     let enrol = [&["enrol", "shop/machine", "--netns"][..], &machine].concat();
     let why = stage.heddle(&enrol).expect_err("that is no pod");
     assert!(why.contains("is the network of the machine"), "{why}");
-    // … and the holder does not hear the proxy's user, even were the socket and its folder open to all.
+    // … and the holder refuses the proxy's user, even if socket and folder were open to all.
     fs::set_permissions(&asks, Permissions::from_mode(0o666)).expect("permissions");
     let flags = OFlags::PATH.bits().cast_signed();
     let reached = File::options().read(true).custom_flags(flags).open(&asks);
@@ -112,7 +112,7 @@ fn a_proxy_has_no_privilege_and_owns_nothing_but_the_state_of_its_node() {
     let path = PathBuf::from(format!("/proc/self/fd/{}", reached.as_raw_fd()));
     let asked = std::thread::spawn(move || {
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        // Of this thread only, which ends here.
+        // Changes only this thread, which ends here.
         set_thread_groups(&[]).expect("no groups");
         set_thread_res_gid(gid, gid, gid).expect("its group");
         set_thread_res_uid(uid, uid, uid).expect("its user");
@@ -128,14 +128,14 @@ fn a_node_goes_on_with_the_state_of_a_proxy_that_was_root() {
         return;
     };
     let _server = stage.answer("server", 80);
-    // Given a state folder that was written by root, as proxies were once …
+    // Given a state folder that was written by root, as by proxies of earlier versions …
     let killed = kill_both(&stage);
     for path in everything(&state(&stage)) {
         chown(&path, Some(0), Some(0)).expect("chown");
     }
     // … when the node is started again …
     let again = killed.start(&stage);
-    // … then it goes on with it: the token was used up long ago.
+    // … then it continues with that state; it cannot join again, since its token is used up.
     stage.until_served("server");
     let proxies = || {
         let all = fs::read_dir("/proc").expect("processes").flatten();

@@ -1,4 +1,4 @@
-//! Other people's programs: whether they are there, and running them in pods.
+//! Programs of other projects: finds them, and runs them in pods.
 
 use std::env;
 use std::fs::File;
@@ -12,14 +12,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::stage::{Stage, pause, until};
 
-/// Where Debian puts what is not in every user's `PATH`.
+/// Debian's folders of programs that are not in every user's `PATH`.
 const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/lib/git-core", "/usr/lib/postgresql"];
-/// How long a program that is asked something may take, in seconds.
+/// Timeout of a client program, in seconds.
 const TIME_LIMIT: &str = "60";
-/// How long a server may take to end when it is asked to.
+/// How long a server may take to end after SIGTERM.
 const END_WITHIN: Duration = Duration::from_secs(3);
 
-/// Whether all of them are there. If not, that is said, and where everything is to be tested it is a failure.
+/// Whether all programs are installed. If not, reports a skip, or fails where every test is required.
 pub(crate) fn are_here(programs: &[&str]) -> bool {
     let missing = programs.iter().copied().filter(|name| find(name).is_none());
     let missing: Vec<&str> = missing.collect();
@@ -35,12 +35,12 @@ pub(crate) fn are_here(programs: &[&str]) -> bool {
     false
 }
 
-/// Where a program is.
+/// The path of a program, if it is installed.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
     folders.extend(MORE_FOLDERS.map(PathBuf::from));
-    // PostgreSQL's are in a folder of their version.
+    // PostgreSQL's programs are in a folder for each version.
     let versions = Path::new("/usr/lib/postgresql").read_dir();
     folders.extend(
         versions
@@ -55,13 +55,13 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
         .find(|found| found.is_file())
 }
 
-/// The whole path of a program that is there.
+/// The path of an installed program.
 pub(crate) fn path(name: &str) -> String {
     let found = find(name).unwrap_or_else(|| panic!("{name} is not installed"));
     found.to_string_lossy().into_owned()
 }
 
-/// A server that runs in a pod, until it is dropped.
+/// A server in a pod, which is stopped on drop.
 pub(crate) struct Serving(Child);
 
 impl Serving {
@@ -75,7 +75,7 @@ impl Drop for Serving {
     fn drop(&mut self) {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It is our child and was not waited for, so the number is its own.
+            // It is our child and has not been waited for, so its pid cannot be reused.
             let _ended = kill_process(pid, Signal::TERM);
         }
         let deadline = Instant::now() + END_WITHIN;
@@ -91,7 +91,7 @@ impl Drop for Serving {
 }
 
 impl Stage {
-    /// Starts a server in a pod, and waits until it listens on that port.
+    /// Starts a server in a pod, and waits until it listens on the port.
     pub(crate) fn serve(&self, pod: &str, port: u16, argv: &[&str]) -> Serving {
         let mut command = self.pod(pod).command(argv[0]).expect("a pod");
         command.args(&argv[1..]);
@@ -119,14 +119,14 @@ impl Stage {
         serving
     }
 
-    /// Runs a program in a pod to its end, which comes in time.
+    /// Runs a program in a pod to its end, with a timeout.
     pub(crate) fn run(&self, pod: &str, argv: &[&str]) -> Output {
         let mut command = self.pod(pod).command("timeout").expect("a pod");
         let command = command.arg(TIME_LIMIT).args(argv).stdin(Stdio::null());
         command.output().expect("timeout runs")
     }
 
-    /// What a program in a pod writes, which succeeds.
+    /// The output of a program in a pod, which must succeed.
     pub(crate) fn says(&self, pod: &str, argv: &[&str]) -> String {
         let output = self.run(pod, argv);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -140,8 +140,8 @@ impl Stage {
         said
     }
 
-    /// That what `work` does is carried from a pod to a Service: counted on both nodes, as exchanges of these
-    /// two, and not seen between the nodes but encrypted.
+    /// Checks that the traffic of `work` is carried by the mesh from a pod to a Service: both nodes count exchanges
+    /// between the two, and between the nodes only encrypted traffic is captured.
     pub(crate) fn is_carried(&self, from: &str, to: &str, work: impl FnOnce()) {
         let mut nodes = vec![self.node_of(from), self.node_of(to)];
         nodes.dedup();
@@ -162,7 +162,7 @@ impl Stage {
             in_the_clear.packets, 0,
             "{from} and {to}: packets of pods between the nodes: {heard:?}"
         );
-        // Both on one node need nothing from another; else something must have been heard.
+        // Pods on one node exchange no packets between nodes; otherwise something must have been captured.
         let crossed = nodes.len() > 1;
         assert!(
             !crossed || heard.all().payload > 0,
@@ -171,7 +171,7 @@ impl Stage {
     }
 }
 
-/// Whether anything in the namespace of a process listens on a port (proc(5), /proc/net/tcp: state 0A).
+/// Whether a process listens on a port in the namespace of `pid` (proc(5), /proc/net/tcp: state 0A).
 fn listens(pid: u32, port: u16) -> bool {
     ["tcp", "tcp6"].into_iter().any(|file| {
         let table = std::fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default();
@@ -184,7 +184,7 @@ fn listens(pid: u32, port: u16) -> bool {
     })
 }
 
-/// Bytes in which a piece that is missing or twice is noticed.
+/// Bytes in which a missing or repeated piece is noticed.
 pub(crate) fn pattern(length: u32) -> Vec<u8> {
     let mixed = (0..length).map(|i| i.wrapping_mul(0x9e37_79b1).to_be_bytes()[0]);
     mixed.collect()

@@ -1,4 +1,4 @@
-//! What programs that are spoken to in bytes see of who calls.
+//! The caller's address that programs on byte-stream ports see.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Stdio;
@@ -9,10 +9,10 @@ use crate::load::told;
 use crate::programs::Serving;
 use crate::stage::{Scene, Stage};
 
-/// One port that is declared to carry bytes, and one of which nothing is known.
+/// One port declared as a byte stream, and one undeclared.
 const PORTS: [u16; 2] = [7001, 7002];
 
-/// `wide` listens by both families, `narrow` by IPv4 only, and `four` has no other.
+/// `wide` listens on both families, `narrow` only on IPv4, and `four` has only IPv4.
 fn scene() -> Scene {
     let ports = "{name: tcp-said, port: 7001}, {name: said, port: 7002}";
     let mut scene = Scene::default()
@@ -40,7 +40,7 @@ fn servers(stage: &Stage) -> Vec<Serving> {
     pods.into_iter().flat_map(of).collect()
 }
 
-/// What a program sees of a client that dials it.
+/// The address that a server sees of a client that dials it.
 fn seen(stage: &Stage, client: &str, to: SocketAddr) -> String {
     let mut command = stage.own(client, &format!("hear {to}"));
     let output = command.stdin(Stdio::null()).output().expect("runs");
@@ -89,11 +89,11 @@ fn look(stage: &Stage) {
             }
         }
     };
-    // On one node every client is seen, whichever family it dials, by name …
+    // Within a node the server sees every client's own address, for either family, if it is called by name …
     for family in [V4, V6] {
         let (to, expected) = (cluster("wide", family), own("near", family));
         expect("near", to, expected, &format!("same node, {family:?}"));
-        // … or address.
+        // … or by address.
         let to = own("wide", family);
         expect("near", to, expected, &format!("its address, {family:?}"));
     }
@@ -104,11 +104,12 @@ fn look(stage: &Stage) {
         six,
         "same node, a client of IPv6",
     );
-    // Where the program is not there by the family that was dialled, by the other one, if they have it …
+    // If the server does not listen on the dialled family, it sees the client's address of the other family, if client
+    // and server have one …
     for server in ["narrow", "four"] {
         let (to, expected) = (cluster(server, V6), own("near", V4));
         expect("near", to, expected, &format!("{server} by IPv6"));
-        // … else as the node.
+        // … or else the node's address.
         expect(
             "near6",
             to,
@@ -116,7 +117,7 @@ fn look(stage: &Stage) {
             &format!("{server} by a client of IPv6"),
         );
     }
-    // Of clients on another node only this node is seen.
+    // For clients on another node the server sees its own node's address.
     for family in [V4, V6] {
         let what = format!("another node, {family:?}");
         expect("far", cluster("wide", family), node(V4), &what);
@@ -128,7 +129,7 @@ fn look(stage: &Stage) {
         node(V4),
         "another node, a client of IPv6",
     );
-    // Outside of the mesh.
+    // A client outside of the mesh.
     for family in [V4, V6] {
         let expected = own("stranger", family);
         expect(
@@ -138,9 +139,9 @@ fn look(stage: &Stage) {
             &format!("a stranger, {family:?}"),
         );
     }
-    // Who calls itself is itself.
+    // A pod that calls itself sees its own address.
     expect("wide", cluster("wide", V4), own("wide", V4), "itself");
-    // A client at an address that means something else in the pod.
+    // A client whose address has another meaning inside the server's pod.
     let to = own("wide", V6);
     for port in PORTS {
         let from = format!("[{}%{BRIDGE}]:0", link_local(stage));
@@ -151,7 +152,7 @@ fn look(stage: &Stage) {
             wrong.push(format!("a link-local client, port {port}: seen as {seen}"));
         }
     }
-    // A pod that gives itself another's address is seen by its own.
+    // A pod that takes over another pod's address is still seen with its own.
     let others = own("far", V4);
     let address = |what: &str| {
         let mut ip = stage.pod("near").command("ip").expect("a pod");
@@ -173,10 +174,10 @@ fn look(stage: &Stage) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The link of a node to its pods.
+/// Interface index of the node's link to its pods.
 const BRIDGE: u32 = 2;
 
-/// The node's link-local address towards its pods.
+/// The node's link-local address on the link to its pods.
 fn link_local(stage: &Stage) -> String {
     let mut ip = stage.node("one").command("ip").expect("a node");
     let shown = ip.args([

@@ -1,4 +1,4 @@
-//! One pod, or a client that calls one pod, opens as many connections as it can: the others notice nothing.
+//! A pod, or a client of one pod, opens as many connections as it can, without effect on the others.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -10,14 +10,14 @@ use crate::leftovers::inside;
 use crate::load::{Kind, Load, failures};
 use crate::stage::{Scene, Stage, pause, until};
 
-/// Connections that a flood tries to hold: more than all pods of a node may.
+/// Connections that a flood tries to hold: more than the limit for all pods of a node.
 const TRIED: usize = 9_000;
-/// How long the others' requests go on beside it.
+/// How long the other clients send requests beside the flood.
 const BESIDE: Duration = Duration::from_secs(3);
-/// How long one of them may take, on a machine that others use as well.
+/// Upper bound for one of their requests, on a machine with other load.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A program that holds what connections it gets.
+/// A program that holds every connection that it gets.
 struct Flood(Child);
 
 impl Drop for Flood {
@@ -56,17 +56,18 @@ fn a_flood_of_one_pod_or_of_strangers_at_one_pod_leaves_the_others_alone() {
         .service("other", "{port: 80, appProtocol: http}")
         .outsider("stranger", "one");
     let Some(stage) = scene.up() else { return };
-    // Given a pod that asks over a new connection each time, beside it, from another node, and from outside …
+    // Given clients with a new connection for each request: a pod of the same node, one of another node, and a stranger
+    // …
     let _server = stage.answer("server", 80);
     let _other = stage.answer("other", 80);
     let (server, other) = (stage.at("server", 80), stage.at("other", 80));
     let loads = ["victim", "far", "stranger"]
         .map(|pod| (pod, Load::start(&stage, pod, Kind::Anew, &server)));
-    // … when another pod of the node, and strangers at a pod that is not asked, hold all that they get …
+    // … when another pod of the node, and strangers calling another pod, hold every connection that they get …
     let own = flood(&stage, "flooder", &server);
     let strangers = flood(&stage, "stranger", &other);
     pause(BESIDE);
-    // … then all are answered, in time.
+    // … then every request is answered, in time.
     for (pod, load) in loads {
         let outcomes = load.stop();
         let failed = failures(&outcomes);
@@ -87,7 +88,7 @@ fn a_flood_of_one_pod_or_of_strangers_at_one_pod_leaves_the_others_alone() {
     });
 }
 
-/// More dials than the hooks remember of one pod until they are answered.
+/// More unanswered dials than the hooks have room for in one pod.
 const BEGUN: usize = 1_100;
 
 #[test]
@@ -116,14 +117,14 @@ fn a_pod_whose_dials_the_hooks_have_no_room_for_is_counted_and_said() {
     ] {
         inside(&stage, "caller", &["nft", rule]).expect("a rule");
     }
-    // … when it begins too many at once, then those beyond are counted, and the log says so.
+    // … when it starts too many at once, then the excess is counted and logged.
     let mut command = stage.own("caller", &format!("begin {BEGUN} {server}"));
     let mut begun = command.stdin(Stdio::piped()).spawn().expect("a client");
     until("it is counted", || full("handshakes") > 0);
     assert_eq!(full("visits"), 0);
     until("it is said", || {
         let log = stage.log("one");
-        log.contains("tables of the hooks had no room for connections")
+        log.contains("tables of the hooks were full")
     });
     begun.kill().expect("ended");
     begun.wait().expect("ended");

@@ -1,4 +1,4 @@
-//! Nodes and pods for a test: a lab that is up for as long as the test needs it.
+//! Nodes and pods for a test: a lab that runs while the test needs it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -19,17 +19,17 @@ use tempfile::TempDir;
 use crate::capture::Capture;
 use crate::counters::Counters;
 
-/// How long a test waits for what must come.
+/// Timeout of every wait of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What will be on the stage: manifests, and what they do not say of pods.
+/// The description of a lab: manifests, and settings of pods that manifests do not have.
 #[derive(Default)]
 pub(crate) struct Scene {
     manifests: Vec<(String, String)>,
     pods: String,
-    /// What its file says besides.
+    /// Further lines of the lab's file.
     more: String,
-    /// Whether what of the mesh ends is started again.
+    /// Whether a keeper restarts nodes and control plane when they end.
     is_kept: bool,
 }
 
@@ -39,43 +39,43 @@ impl Scene {
         self.account(name).workload(name, node, name, "")
     }
 
-    /// Hooks by the packet filter, for all nodes.
+    /// Uses packet-filter hooks on all nodes.
     pub(crate) fn filtered(mut self) -> Scene {
         self.more += "hooks: nft\n";
         self
     }
 
-    /// With a keeper, which starts nodes and the control plane again.
+    /// Uses a keeper, which restarts nodes and the control plane.
     pub(crate) fn kept(mut self) -> Scene {
         self.is_kept = true;
         self
     }
 
-    /// A pod that has IPv6 only.
+    /// A pod with only IPv6.
     pub(crate) fn pod_of_six(mut self, name: &str, node: &str) -> Scene {
         self.pods += &format!("  shop/{name}: {{families: [ipv6]}}\n");
         self.pod(name, node)
     }
 
-    /// A pod that has IPv4 only.
+    /// A pod with only IPv4.
     pub(crate) fn pod_of_four(mut self, name: &str, node: &str) -> Scene {
         self.pods += &format!("  shop/{name}: {{families: [ipv4]}}\n");
         self.pod(name, node)
     }
 
-    /// A pod that is not enrolled when the lab is up.
+    /// A pod that is not enrolled when the lab starts.
     pub(crate) fn outsider(mut self, name: &str, node: &str) -> Scene {
         self.pods += &format!("  shop/{name}: {{enrolled: false}}\n");
         self.pod(name, node)
     }
 
-    /// A pod whose callers are identified or refused, and which is refused itself while no proxy serves it.
+    /// A strict pod: anonymous callers are refused, and its own connections are refused while no proxy serves it.
     pub(crate) fn strict(self, name: &str, node: &str) -> Scene {
         let labels = ", heddle.dev/mode: strict";
         self.account(name).workload(name, node, name, labels)
     }
 
-    /// A pod with the service account of another.
+    /// A pod with the service account of another pod.
     pub(crate) fn pod_of(self, name: &str, node: &str, account: &str) -> Scene {
         self.workload(name, node, account, "")
     }
@@ -101,17 +101,17 @@ spec: {{nodeName: {node}, serviceAccountName: {account}}}
         self.manifest(&format!("pod-{name}"), &text)
     }
 
-    /// A Service of the pod of its name, with ports such as `{port: 80, appProtocol: http}`.
+    /// A Service of the pod with the same name, with ports such as `{port: 80, appProtocol: http}`.
     pub(crate) fn service(self, name: &str, ports: &str) -> Scene {
         self.service_of(name, ports, "")
     }
 
-    /// A Service that is nothing but the addresses of its pods.
+    /// A Service without a cluster address.
     pub(crate) fn headless(self, name: &str, ports: &str) -> Scene {
         self.service_of(name, ports, "clusterIP: None, ")
     }
 
-    /// A Service that has IPv6 only.
+    /// A Service with only IPv6.
     pub(crate) fn service_of_six(self, name: &str, ports: &str) -> Scene {
         self.service_of(name, ports, "ipFamilies: [IPv6], ")
     }
@@ -127,17 +127,17 @@ spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
         self.manifest(&format!("service-{name}"), &text)
     }
 
-    /// A file of manifests.
+    /// Adds a manifest file.
     pub(crate) fn manifest(mut self, name: &str, text: &str) -> Scene {
         self.manifests
             .push((format!("{name}.yaml"), text.to_owned()));
         self
     }
 
-    /// Makes it. `None`: it cannot be made here, which is said.
+    /// Starts the lab. `None`, with a message, if that is not possible here.
     pub(crate) fn up(&self) -> Option<Stage> {
         if !rustix::process::geteuid().is_root() {
-            skipped("a lab takes root (run the tests with sudo)");
+            skipped("a lab needs root (run the tests with sudo)");
             return None;
         }
         let programs = Programs::find().expect("heddle-lab, by cargo build -p heddle-lab");
@@ -196,7 +196,7 @@ impl Stage {
         self.lab.as_ref().expect("a lab that is up")
     }
 
-    /// A folder for whatever programs write.
+    /// A folder for files of programs.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -209,12 +209,12 @@ impl Stage {
         self.lab().node(name).expect("a node")
     }
 
-    /// The node that a pod is on.
+    /// The node that runs a pod.
     pub(crate) fn node_of(&self, pod: &str) -> &str {
         self.pod(pod).plan().node.as_str()
     }
 
-    /// A pod's own address, of IPv4 if it has one.
+    /// A pod's own address: IPv4 if it has one.
     pub(crate) fn address(&self, pod: &str) -> IpAddr {
         let plan = self.pod(pod).plan();
         let address = plan.address(Family::V4).or(plan.address(Family::V6));
@@ -237,7 +237,7 @@ impl Stage {
         *address.expect("a cluster address of that family")
     }
 
-    /// The address with which the node of a pod would speak to it, of a family.
+    /// The address of a family from which a pod's node would connect to it.
     pub(crate) fn address_of_node(&self, pod: &str, family: Family) -> IpAddr {
         let to = self.address_of(pod, family).to_string();
         let mut ip = self.node(self.node_of(pod)).command("ip").expect("a node");
@@ -248,7 +248,7 @@ impl Stage {
         source.unwrap_or_else(|| panic!("no source: {said}"))
     }
 
-    /// A port of a pod, not of its Service.
+    /// A port at a pod's own address, not at its Service's.
     pub(crate) fn at(&self, pod: &str, port: u16) -> String {
         SocketAddr::new(self.address(pod), port).to_string()
     }
@@ -258,7 +258,7 @@ impl Stage {
         said(&self.heddle, arguments)
     }
 
-    /// The same for `heddle-lab`, with the name of this lab at the end.
+    /// Runs `heddle-lab` likewise, with the name of this lab as the last argument.
     pub(crate) fn heddle_lab(&self, arguments: &[&str]) -> Result<String, String> {
         said(
             &self.heddle_lab,
@@ -266,14 +266,14 @@ impl Stage {
         )
     }
 
-    /// The process of that name, as the lab knows it.
+    /// The lab's record of a process.
     pub(crate) fn process(&self, what: &str) -> Note {
         let processes = self.lab().processes();
         let note = processes.into_iter().find(|note| note.what == what);
         note.unwrap_or_else(|| panic!("no {what}"))
     }
 
-    /// What `heddle enrol` does, which returns before the pod is served.
+    /// Does what `heddle enrol` does, which returns before the pod is served.
     pub(crate) fn enrol(&self, pod: &str) -> io::Result<()> {
         let of = self.pod(pod);
         let netns = OwnedFd::from(File::open(of.network())?);
@@ -285,21 +285,21 @@ impl Stage {
         request::ask(&of.holder_socket(), &request, Some(&netns)).map(drop)
     }
 
-    /// What `heddle release` does, which returns while what waits is still accepted.
+    /// Does what `heddle release` does, which returns while waiting connections are still accepted.
     pub(crate) fn release(&self, pod: &str) -> io::Result<()> {
         let of = self.pod(pod);
         let workload = of.plan().workload.clone();
         request::ask(&of.holder_socket(), &Request::Release { workload }, None).map(drop)
     }
 
-    /// What a pod's holder says of it; `None`: it does not have it, or there is no holder.
+    /// The holder's state of a pod; `None` if the pod is not enrolled, or without a holder.
     pub(crate) fn state(&self, pod: &str) -> Option<PodState> {
         let of = self.pod(pod);
         let pods = request::ask(&of.holder_socket(), &Request::List, None)
             .ok()?
             .pods;
         let workload = &of.plan().workload;
-        // One that was released a moment ago is listed as well.
+        // A pod that was just released is listed as well; the last one is current.
         let own = pods.iter().filter(|one| one.workload == *workload);
         own.map(|one| one.state).next_back()
     }
@@ -311,7 +311,7 @@ impl Stage {
         });
     }
 
-    /// What the proxy of a node has counted.
+    /// The counters of a node's proxy.
     pub(crate) fn counters(&self, node: &str) -> Counters {
         let text = self.metrics(node);
         Counters::of(&text.unwrap_or_else(|error| panic!("the metrics of {node}: {error}")))
@@ -325,19 +325,19 @@ impl Stage {
         Ok(text)
     }
 
-    /// What the holder and the proxy of a node have logged.
+    /// The log of a node's holder and proxy.
     pub(crate) fn log(&self, node: &str) -> String {
         let file = self.lab().folder().join(format!("logs/heddle-{node}.log"));
         fs::read_to_string(file).unwrap_or_default()
     }
 
-    /// Listens to everything between the nodes.
+    /// Captures all traffic between the nodes.
     pub(crate) fn hear_underlay(&self) -> Capture {
         let name = &self.name;
         Capture::start(Path::new(&format!("/run/netns/hl-{name}-underlay")))
     }
 
-    /// Listens on a node's side of its pods' links.
+    /// Captures on a node's side of its pods' links.
     pub(crate) fn hear_node(&self, node: &str) -> Capture {
         Capture::start(&self.node(node).network())
     }
@@ -375,7 +375,7 @@ impl Drop for Stage {
     }
 }
 
-/// What a program says that succeeds, or fails with.
+/// The output of a program that succeeds, or else its error output.
 fn said(program: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments)
@@ -389,7 +389,7 @@ fn said(program: &Path, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let since = Instant::now();
     while !is_so() {
@@ -399,7 +399,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     since.elapsed()
 }
 
-/// Lets time pass: for load to run, or to see that nothing happens.
+/// Waits, for load to run or to see that nothing happens.
 pub(crate) fn pause(time: Duration) {
     let until = Instant::now() + time;
     while let Some(left) = until.checked_duration_since(Instant::now()) {

@@ -1,7 +1,7 @@
-//! Programs as Debian, Java and Go have them, by the names of Services.
+//! Unmodified programs of Debian, Java and Go, which call Services by name.
 //!
-//! Servers are on node `one`. Clients are on the same node (`near`), on another (`far`), and on both with IPv6
-//! only (`near6`, `far6`). All tests share a lab, which is up while one of them needs it.
+//! Servers are on node `one`. Clients are on the same node (`near`), on another (`far`), and on both with only IPv6
+//! (`near6`, `far6`). All tests share a lab, which runs while one of them needs it.
 
 mod files;
 mod languages;
@@ -16,13 +16,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::stage::{Scene, Stage};
 
-/// All pods that call.
+/// All calling pods.
 const CLIENTS: [&str; 4] = ["near", "far", "near6", "far6"];
 
-/// Where an FTP server waits for those who come for data.
+/// Ports on which an FTP server accepts data connections.
 const FTP_DATA: [u16; 4] = [30_000, 30_001, 30_002, 30_003];
 
-/// The lab. `None`: there can be none here, which is said.
+/// The lab. `None`, with a message, if no lab can run here.
 fn stage() -> Option<Arc<Stage>> {
     static STAGE: Mutex<Weak<Stage>> = Mutex::new(Weak::new());
     let mut shared = STAGE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,15 +46,15 @@ fn scene() -> Scene {
         ("web", "{port: 80, appProtocol: http}"),
         ("git", "{port: 80, appProtocol: http}"),
         ("old", "{port: 80, appProtocol: http}"),
-        // Passed on as bytes, since that is said …
+        // Forwarded as bytes, because the port is declared so …
         ("redis", "{name: tcp-redis, port: 6379}"),
-        // … or since that is found out, also for those whose server speaks first or whose bytes look like HTTP.
+        // … or because the protocol is detected, also if the server speaks first or the bytes look like HTTP.
         ("memcached", "{port: 11211}"),
         ("postgres", "{port: 5432}"),
         ("ssh", "{port: 22}"),
         ("iperf", "{port: 5201}"),
         ("go", "{port: 8080}"),
-        // Whose servers ask from where they are called.
+        // Servers that authorise by the caller's address.
         ("imap", "{port: 143}"),
         ("smtp", "{name: tcp-smtp, port: 25}"),
         ("mariadb", "{port: 3306}"),
@@ -66,7 +66,7 @@ fn scene() -> Scene {
     scene.pod("ftp", "one").headless("ftp", &ftp)
 }
 
-/// User and group that own nothing, which `root` becomes for the sake of databases.
+/// User and group without any files, which `root` becomes to run databases.
 fn powerless() -> (u32, u32) {
     let users = fs::read_to_string("/etc/passwd").expect("users");
     let line = users.lines().find(|line| line.starts_with("postgres:"));

@@ -111,7 +111,7 @@ fn nothing_outlives_its_issuer() {
     assert!(issued.shortened);
     assert_eq!(issued.not_after, NOW + 30 * DAY);
     let (_, leaf) = X509Certificate::from_der(&issued.chain[0]).unwrap();
-    // It does not begin before its issuer either.
+    // The leaf's validity does not begin before its issuer's either.
     assert_eq!(leaf.validity().not_before.timestamp(), (NOW - HOUR) as i64);
 
     for (time, wanted) in [
@@ -183,7 +183,7 @@ fn settings_have_bounds() {
     }
 }
 
-/// Who asks for what, and whether it is issued.
+/// Pairs of asker and requested identity, with the expected decision.
 #[test]
 fn a_node_is_issued_itself_and_what_is_placed_on_it() {
     let elsewhere = TrustDomain::parse("elsewhere").unwrap();

@@ -34,7 +34,7 @@ fn who_joined_or_renewed_is_known_until_its_certificate_expires() {
         .unwrap();
     drop(authority);
 
-    // Restarts forget no node, and expiry does.
+    // A restart keeps every node whose certificate has not expired.
     let authority = place.try_open(NOW + DAY).unwrap();
     assert_eq!(names(&authority, NOW + DAY), ["n2"]);
     assert_eq!(authority.members(at(NOW + DAY))[0].until, later + DAY);
@@ -75,7 +75,7 @@ fn a_file_of_another_node_is_an_error_that_names_it() {
     );
 }
 
-/// The clock is the test's: nothing that the old root signed is left when it goes.
+/// The test sets the clock; when the old root is dropped, every certificate of it has expired.
 #[test]
 fn a_rotation_advances_by_itself_and_never_early() {
     let place = Place::new();
@@ -104,8 +104,8 @@ fn a_rotation_advances_by_itself_and_never_early() {
     let switched = authority.issue_control(at(NOW)).unwrap();
     assert_ne!(switched.root, own.root);
 
-    // The last leaf of the old root was issued at the switch. Every hour the control plane looks whether
-    // to go on, is restarted in between, and the node renews.
+    // The last leaf of the old root was issued at the switch. The control plane checks every hour whether to continue,
+    // is restarted in between, and the node renews.
     let mut authority = authority;
     let mut now = NOW;
     let finished = loop {
@@ -122,7 +122,7 @@ fn a_rotation_advances_by_itself_and_never_early() {
         assert_eq!(trust.roots.len(), 2);
     };
     assert!(finished > own.issued.not_after);
-    // As late as clocks may be behind, and no later.
+    // Exactly as late as clocks may be behind.
     assert_eq!(finished, NOW + DAY + HOUR);
     let bundle = authority.trust().bundle;
     assert_eq!(bundle.roots, [authority.root()]);
@@ -154,7 +154,7 @@ fn a_request_travels_as_pem() {
     }
 }
 
-/// Who looks after a restart finds the address that was last; nothing is written that is there already.
+/// After a restart the last address is found; an unchanged address is not written again.
 #[test]
 fn where_a_member_is_reached_survives_restarts_and_renewals() {
     use std::os::unix::fs::MetadataExt;
@@ -205,6 +205,6 @@ fn where_a_member_is_reached_survives_restarts_and_renewals() {
     for address in ["0.0.0.0:15008", "192.0.2.7:0", "224.0.0.1:15008"] {
         std::fs::write(&path, text.replace("[2001:db8::7]:15008", address)).unwrap();
         let said = place.error();
-        assert!(said.contains("none that others could reach"), "{said}");
+        assert!(said.contains("not one that others could reach"), "{said}");
     }
 }

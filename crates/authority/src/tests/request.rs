@@ -41,7 +41,7 @@ fn other_keys_and_broken_requests_are_refused() {
     longer.push(0);
     let mut signature = good.clone();
     *signature.last_mut().unwrap() ^= 1;
-    // The key is in the middle; with another one the signature is none of it.
+    // The key is in the middle; the signature does not verify with another key.
     let mut other_key = good.clone();
     let key = request_key(&good);
     let position = good.windows(65).position(|bytes| bytes == key).unwrap();
@@ -74,7 +74,6 @@ fn request_key(der: &[u8]) -> Vec<u8> {
         .to_vec()
 }
 
-/// Whatever the bytes, there is an answer and no panic.
 #[test]
 fn any_bytes_are_answered() {
     let good = der(&CertificateParams::default(), &KeyPair::generate().unwrap());

@@ -51,7 +51,7 @@ fn a_rotation_goes_through_its_stages_and_no_leaf_is_refused_on_the_way() {
     for file in ["root.key", "root.pem"] {
         assert!(!place.dir.join(file).exists(), "{file}");
     }
-    // And again.
+    // A second rotation takes the next number.
     authority.begin_rotation(&NextRoot::Make, at(now)).unwrap();
     assert!(place.dir.join("root-3.key").exists());
 }
@@ -161,7 +161,7 @@ fn the_next_root_may_be_supplied() {
     assert_eq!(authority.root(), made.root());
 }
 
-/// A longer life was in force once: what was issued then is waited for.
+/// A longer leaf life was set once: leaves issued under it are waited for.
 #[test]
 fn leaves_of_an_earlier_setting_are_waited_for() {
     let place = Place::new();
@@ -189,7 +189,7 @@ fn a_rotation_that_did_not_begin_does_no_harm() {
     authority.switch_rotation(NO_NODES, false, at(NOW)).unwrap();
 }
 
-/// The state file names no root whose files are not there.
+/// The state file never names a root whose files are missing.
 #[test]
 fn a_root_is_named_after_its_key_and_its_certificate_are_written() {
     for file in ["root-2.key", "root-2.pem"] {

@@ -23,7 +23,7 @@ fn a_site_issues_without_the_roots_key() {
     let id = workload("shop", "cart");
     let issued = own.issue(&id, &request(), at(NOW)).unwrap();
     assert_eq!(issued.chain.len(), 2);
-    // A node that trusts the root takes it, here and elsewhere.
+    // A node that trusts the root accepts the leaf, at this site and at others.
     assert!(verifies(&issued.chain, &root.trust().bundle, NOW));
     assert_eq!(own.root_sha256(), root.root_sha256());
     assert_eq!(own.expires(), NOW + 30 * DAY);
@@ -48,7 +48,7 @@ fn a_sites_request_can_be_made_again() {
     let twice = request_site(&place.dir, &domain()).unwrap();
     let key = |der: &[u8]| CertificateRequest::parse(der).unwrap();
     assert_eq!(key(&once), key(&twice));
-    // Without its certificates it is no authority, and gets no root of its own.
+    // A folder without its certificates is refused, and does not get a root of its own.
     assert!(
         place.error().contains("root.pem: it is not there"),
         "{}",
@@ -102,7 +102,7 @@ fn a_sites_certificates_are_replaced_when_the_root_rotates() {
     root.begin_rotation(&NextRoot::Make, at(NOW)).unwrap();
     root.switch_rotation(&[], false, at(NOW)).unwrap();
     let status = root.rotation([], |_| None);
-    // The old root stays for as long as the site's intermediate lives.
+    // The old root stays until the site's intermediate expires.
     assert_eq!(status.old_until, Some(NOW + 30 * DAY));
 
     let request = request_site(&site.dir, &domain()).unwrap();
@@ -114,7 +114,7 @@ fn a_sites_certificates_are_replaced_when_the_root_rotates() {
     assert_eq!(own.origin(), Origin::Replaced);
     let bundle = own.trust().bundle;
     assert_eq!((bundle.generation, bundle.roots.len()), (2, 2));
-    // It is the second root that signed this time.
+    // The second root signed this time.
     assert_eq!(own.root_sha256(), root.root_sha256());
     let id = workload("shop", "cart");
     let issued = own.issue(&id, &super::request(), at(NOW)).unwrap();
@@ -131,7 +131,7 @@ fn a_sites_life_has_bounds() {
     }
 }
 
-/// The chain root → site → leaf ends there: a leaf signs nothing, and a site no other site.
+/// The chain root → site → leaf ends there: a leaf signs nothing, and a site does not sign another site.
 #[test]
 fn a_site_can_sign_nothing_but_leaves() {
     let (_central, root, site) = site();

@@ -87,7 +87,7 @@ fn a_link_is_no_key() {
     );
 }
 
-/// A new root would be one that no node trusts, beside files that are not ours.
+/// A new root beside foreign files would be one that no node trusts.
 #[test]
 fn a_root_is_made_only_in_an_empty_folder() {
     for (file, wanted) in [
@@ -110,7 +110,7 @@ fn a_root_is_made_only_in_an_empty_folder() {
         assert!(error.contains(wanted), "{file}: {error}");
         assert!(!place.dir.join("root.key").exists(), "{file}");
     }
-    // Also where a root was supplied.
+    // The same holds for a supplied root.
     let supplied = Place::new();
     drop(supplied.open());
     remove(&supplied, "state.json");
@@ -140,7 +140,7 @@ fn half_written_files_are_swept_away() {
     assert_eq!(count("") + count("tokens"), 0);
 }
 
-/// Whatever is damaged or missing: an error that names the file, and never another root.
+/// Damaged and missing files: the error names the file, and no other root is made.
 #[test]
 fn damage_is_an_error_and_never_a_new_root() {
     type Damage<'a> = &'a dyn Fn(&Place);
@@ -254,7 +254,7 @@ fn damage_is_an_error_and_never_a_new_root() {
     }
 }
 
-/// Folders of before have a list only when something was denied, and do not say so.
+/// Folders of earlier versions have a list only when something was denied, and their state does not record it.
 #[test]
 fn a_folder_of_before_is_asked_once_whether_it_has_a_deny_list() {
     for list in [
@@ -274,7 +274,7 @@ fn a_folder_of_before_is_asked_once_whether_it_has_a_deny_list() {
         remove(&place, "deny.json");
         let error = place.error();
         assert!(error.contains("deny.json: it is not there"), "{error}");
-        // What the error says helps.
+        // The repair that the error suggests works.
         place.put(
             "deny.json",
             "{\"version\":1,\"generation\":0,\"entries\":[]}",
@@ -322,7 +322,7 @@ fn a_supplied_root_is_checked_and_kept() {
             .error()
             .contains("the private key is another certificate's")
     );
-    // Once it is known which root is ours, another in its place is refused.
+    // Once the state names the root, another in its place is refused.
     place.put("root.pem", &other.read("root.pem"));
     place.put("root.key", &other.read("root.key"));
     assert!(place.error().contains("it is another root than before"));
@@ -359,7 +359,7 @@ fn a_supplied_root_must_be_an_authority_of_this_trust_domain() {
             &|p| p.subject_alt_names = vec![uri("spiffe://cluster.local")],
             "",
         ),
-        // What a trust anchor is for is decided by who trusts it.
+        // The verifying node decides what a trust anchor may be used for.
         (&constrained, ""),
         (&|p| p.is_ca = rcgen::IsCa::NoCa, "it lacks CA:TRUE"),
         (
@@ -400,7 +400,7 @@ fn an_authority_keeps_its_trust_domain() {
     );
 }
 
-/// Formats everything that can be formatted, and looks for keys and secrets in it.
+/// Formats everything that implements `Debug` or `Display`, and looks for keys and secrets in it.
 #[test]
 fn nothing_shows_a_key() {
     let place = Place::new();
@@ -419,7 +419,7 @@ fn nothing_shows_a_key() {
     for file in ["root.key", "root-2.key"] {
         let pem = place.read(file);
         let section = pem::sections(pem.as_bytes()).unwrap().pop().unwrap();
-        // Somewhere in PKCS #8 there are the 32 bytes of the scalar.
+        // PKCS #8 contains the 32 bytes of the scalar.
         let start = section
             .der
             .windows(2)

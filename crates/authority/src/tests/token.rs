@@ -39,7 +39,7 @@ fn a_node_joins_once() {
     assert!(format!("{names:?}").contains("spiffe://cluster.local/heddle/node/n1"));
     assert_eq!(join(&authority, &read, "n1", NOW), refused("token_unknown"));
     drop(authority);
-    // What was used up stays used up.
+    // A used token stays used after a restart.
     assert_eq!(
         join(&place.open(), &read, "n1", NOW),
         refused("token_unknown")
@@ -74,7 +74,7 @@ fn a_token_is_of_one_node_and_expires_and_a_wrong_try_costs_nothing() {
         join(&authority, &token, "n1", NOW + HOUR),
         refused("token_expired")
     );
-    // That one is forgotten now, even by a clock that goes back.
+    // The expired token is removed now, even if the clock goes back.
     assert_eq!(
         join(&authority, &token, "n1", NOW),
         refused("token_unknown")
@@ -129,7 +129,7 @@ fn of_two_that_use_one_token_at_once_one_wins() {
     }
 }
 
-/// The file is gone behind our back, or cannot be removed: no node joins.
+/// The file was removed by another program, or cannot be removed: no node joins.
 #[test]
 fn what_is_not_durable_is_refused() {
     let place = Place::new();
@@ -255,7 +255,7 @@ fn what_is_no_token_is_not_read() {
     }
 }
 
-/// A node would refuse the authority before it shows such a token: it is none that can be used.
+/// A node would refuse the authority before it presents such a token, so it is not usable.
 #[test]
 fn a_token_that_names_a_root_that_was_replaced_is_not_listed() {
     let place = Place::new();
@@ -275,7 +275,7 @@ fn a_token_that_names_a_root_that_was_replaced_is_not_listed() {
     assert_eq!(listed(&authority), [new.id]);
     assert!(authority.revoke_token(&old.id).unwrap());
 
-    // A file of a version that did not write it down is believed.
+    // A file of a version that did not record the root is listed.
     let path = place.dir.join("tokens");
     let file = std::fs::read_dir(&path).unwrap().next().unwrap().unwrap();
     let text = std::fs::read_to_string(file.path()).unwrap();

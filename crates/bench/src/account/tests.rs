@@ -41,7 +41,7 @@ fn stolen_time_is_not_busy_but_belongs_to_the_whole() {
     let start = parse_cores("cpu0 10 0 10 80 0 0 0 100 0 0\n");
     let end = parse_cores("cpu0 30 0 10 120 0 3 2 135 0 0\n");
     assert_eq!(end.busy_since(&start), vec![0.25]);
-    // Old kernels have no such field.
+    // Old kernels have no field for steal.
     assert_eq!(parse_cores("cpu0 10 0 10 80\n"), Cores(vec![(20, 100)]));
 }
 
@@ -62,7 +62,7 @@ fn usage_is_the_difference_of_two_readings() {
             user_share: 0.25
         }
     );
-    // One that ended took its nanoseconds along: the ticks of the process still hold them.
+    // The nanoseconds of a thread that ended are lost; the ticks of the process still include them.
     let end = reading(&[(1, 400)], 13, 19);
     assert_eq!(between(&start, &end).cpu_ns, 120_000_000);
 }

@@ -11,12 +11,12 @@ use crate::findings::{Findings, failures, shown};
 use crate::load::Outcome;
 use crate::statistics::{self, Spread};
 
-/// What one run found.
+/// The figures of one run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct BetweenRun {
     qps: f64,
     p99_ms: f64,
-    /// Processor time of each of the far node's Workers, as a part of the window.
+    /// CPU time of each Worker of the far node, as a fraction of the window.
     workers: Vec<f64>,
     grown_s: Option<f64>,
     shared_s: Option<f64>,
@@ -38,7 +38,7 @@ impl BetweenRun {
         }
     }
 
-    /// What the busiest of two Workers did in what the least busy one did; nothing while there is one.
+    /// CPU time of the busiest Worker divided by that of the least busy one; `None` with fewer than two Workers.
     fn max_vs_min(&self) -> Option<f64> {
         let most = self.workers.iter().copied().reduce(f64::max)?;
         let least = self.workers.iter().copied().reduce(f64::min)?;
@@ -46,11 +46,11 @@ impl BetweenRun {
     }
 }
 
-/// All runs, by callers and way, in the order of rounds.
+/// All runs by number of callers and transport, in the order of rounds.
 #[derive(Debug, Default)]
 pub(super) struct BetweenRuns(BTreeMap<(u32, Transport), Vec<BetweenRun>>);
 
-/// What the figures of so many callers are called.
+/// The names of the figures for one number of callers.
 struct CallerFigureNames {
     busy: &'static str,
     busy_http1: &'static str,
@@ -86,7 +86,7 @@ impl BetweenRuns {
         self.0.entry((callers, way)).or_default().push(found);
     }
 
-    /// Says everything that was found.
+    /// Reports all figures.
     pub(super) fn tell(&self, plan: &BetweenPlan, findings: &mut Findings) {
         findings.say(format!(
             "\nA node with one worker or two, called by another over 64 connections as fast as it goes, {} rounds;\n  \
@@ -151,8 +151,9 @@ fn failed(all: &[BetweenRun]) -> u64 {
     all.iter().flat_map(|found| found.errors.values()).sum()
 }
 
-/// Why these runs do not count, if they do not. One without a second Worker has no part in how even two are, and
-/// one in which links were never shared none in how soon: without them the figures would be better than what was found.
+/// Why these runs do not count; empty if they do. A run without a second Worker has no figure of how even two are, and
+/// one in which links never shared the work has no time: leaving them out would make the figures better than what was
+/// measured.
 fn spoiled(way: Transport, all: &[BetweenRun]) -> Vec<String> {
     let runs = |what: fn(&BetweenRun) -> bool| all.iter().filter(|found| what(found)).count();
     let mut why = Vec::new();
@@ -175,7 +176,7 @@ fn spoiled(way: Transport, all: &[BetweenRun]) -> Vec<String> {
     why
 }
 
-/// The median of those that have the figure.
+/// The spread over the runs that have the figure.
 fn spread(all: &[BetweenRun], pick: impl Fn(&BetweenRun) -> Option<f64>) -> Option<Spread> {
     Spread::of(&all.iter().filter_map(pick).collect::<Vec<_>>())
 }

@@ -1,5 +1,5 @@
-//! A near node with callers and a far one with what they call, started anew for each run: Workers come back to one
-//! between runs only when nothing is asked of them for a while.
+//! A near node with callers and a far node with the Services, started anew for each run: between runs, a node would go
+//! back to one Worker only after some time without load.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use crate::stage::parse;
 use crate::systems::{READY_WITHIN, System, Work, render};
 use crate::upstream::Serving;
 
-/// Connections of the load generator, whichever callers they are of.
+/// Connections of the load generator, those of all callers together.
 const CONNECTIONS: u32 = 64;
-/// All other work goes before the far node's, so that this node is the one that has too much to do.
+/// The nice value of the far node: all other processes get CPU time first, so that this node is the overloaded one.
 const FAR_IS_NICE: u32 = 12;
-/// How late a load generator may be.
+/// How much longer than planned a load generator may take.
 const LATE: Duration = Duration::from_secs(20);
 
-/// What all runs have in common.
+/// Processes and files that all runs share.
 pub(super) struct BetweenStage {
     pub(super) heddle: System,
     pub(super) upstream: Serving,
@@ -33,8 +33,8 @@ pub(super) struct BetweenStage {
 }
 
 impl BetweenStage {
-    /// Starts both nodes, loads them, and says what came of it: the load generator's account, with the far node's
-    /// processor time, and after how many seconds that had two Workers, and both at work.
+    /// Starts both nodes and loads them. Returns the load generator's outcome, with the CPU time of the far node, and
+    /// after how many seconds the far node had two Workers and both shared the work.
     pub(super) fn run(
         &self,
         way: Transport,
@@ -61,7 +61,7 @@ impl BetweenStage {
         Ok((parse(&printed)?, times))
     }
 
-    /// Two nodes that serve, and where each caller sends.
+    /// Starts two nodes; returns them once they serve, with one load target for each caller.
     fn nodes(
         &self,
         dir: &Path,
@@ -75,7 +75,8 @@ impl BetweenStage {
             minijinja::context! { callers, service },
         )?;
         nodes::write_manifest(dir, &manifest)?;
-        // The load is to fill the far node's Workers, not to be spread by the near one.
+        // One Worker at the near node: the load has to fill the far node's Workers, and the near node must not spread
+        // it.
         let near = settings(dir, "near.yaml", way, 1)?;
         let far = settings(dir, "far.yaml", way, 2)?;
         let mut nodes = Nodes::start(&Site {
@@ -112,7 +113,7 @@ fn settings(dir: &Path, name: &str, way: Transport, most: u32) -> anyhow::Result
     Ok(file)
 }
 
-/// The listeners of callers, out of a node's status.
+/// The listeners of the callers in a node's status, as load targets.
 fn targets(status: &[u8], host: &str) -> Option<Vec<String>> {
     let status: serde_json::Value = serde_json::from_slice(status).ok()?;
     let listeners = status.get("listeners")?.as_array()?;

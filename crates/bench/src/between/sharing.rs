@@ -1,4 +1,4 @@
-//! How soon a second Worker carries its part.
+//! How soon a second Worker carries its share.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,23 +9,23 @@ use anyhow::Context;
 
 use crate::account;
 
-/// How often it is looked.
+/// The interval between two looks at the Workers' CPU time.
 const LOOK: Duration = Duration::from_millis(100);
-/// Over how many looks Workers are compared.
+/// The number of looks over which Workers are compared.
 const OVER: usize = 5;
-/// They share the work when the one with less does this part of what the other does …
+/// Workers share the work when the less busy one uses this fraction of the CPU time of the busier one …
 const PART: f64 = 0.5;
-/// … and that is more than so many nanoseconds of each look.
+/// and more than this many nanoseconds for each look.
 const LEAST_NS: u64 = 5_000_000;
 
-/// Processor time of Workers over the last looks.
+/// CPU time of each Worker between the last looks.
 #[derive(Debug, Default)]
 pub(super) struct Sharing {
     looks: VecDeque<Vec<u64>>,
 }
 
 impl Sharing {
-    /// Takes in what each Worker has used since the last look. Returns whether they share the work.
+    /// Adds the CPU time that each Worker has used since the last look. Returns whether they share the work.
     fn look(&mut self, used_ns: Vec<u64>) -> bool {
         self.looks.push_back(used_ns);
         if self.looks.len() > OVER {
@@ -45,15 +45,15 @@ impl Sharing {
     }
 }
 
-/// After how many seconds there was a second Worker, and after how many it carried its part, from just before the load
-/// generator's process is started: some milliseconds before its first request.
+/// After how many seconds there was a second Worker, and after how many it carried its share. Both count from just
+/// before the load generator's process is started: some milliseconds before its first request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) grown_s: Option<f64>,
     pub(super) shared_s: Option<f64>,
 }
 
-/// Does something, and looks meanwhile at the Workers of a process. Returns what came of it, and what was seen.
+/// Runs `happens` and meanwhile watches the Workers of a process. Returns the result, and the times that were seen.
 pub(super) fn watched<T>(
     pid: u32,
     mut sharing: Sharing,
@@ -105,7 +105,7 @@ mod tests {
         assert!((0..10).all(|_| !sharing.look(vec![90 * MS, MS])));
         let looks = (0..10).take_while(|_| !sharing.look(vec![50 * MS, 45 * MS]));
         assert_eq!(looks.count(), 3);
-        // Neither has anything to do.
+        // Both are nearly idle.
         let mut sharing = Sharing::default();
         assert!((0..10).all(|_| !sharing.look(vec![MS, MS])));
     }

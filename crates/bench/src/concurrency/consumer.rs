@@ -1,13 +1,13 @@
-//! The consumer of the providers' Service: what the load generator asks, it asks the Service, and it looks at
-//! what comes back.
+//! The consumer of the providers' Service: for each request of the load generator it sends one to the Service, and
+//! checks the answer.
 //!
 //! ```text
 //! load generator ─▶ request ─▶ a random string to the Service ─▶ its hash, compared ─▶ 200, or 502
 //! ```
 //!
-//! Each connection of the load generator has one to the Service, kept open, so that as many requests are under
-//! way as the load generator has connections. The last segment of the path, how long a provider is to wait, goes
-//! on as it came. `/counts` answers what was counted, as a provider does.
+//! Each connection of the load generator has a connection of its own to the Service, which stays open: so there are as
+//! many requests in flight as the load generator has connections. The last segment of the path, which says how long a
+//! provider waits, is passed on unchanged. `/counts` returns the counters, as it does at a provider.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,10 +27,10 @@ use crate::{ask, http};
 
 /// Bytes of the string that is hashed.
 const STRING_BYTES: usize = 128;
-/// The longest head that is waited for, of a request or an answer, in bytes.
+/// Limit for a request, and for the head and the body of an answer, in bytes.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What `heddle-lab consumer` is told.
+/// Options of `heddle-lab consumer`.
 #[derive(Args)]
 pub struct Consumer {
     /// Where to serve; port 0 for any.
@@ -39,25 +39,25 @@ pub struct Consumer {
     /// `AUTHORITY@ADDRESS:PORT` of the Service.
     #[arg(long = "target", required = true)]
     targets: Vec<Target>,
-    /// How many connections each target is for, where there are several: the next one goes where the smallest
-    /// part of them is.
+    /// Shares of the targets, where there are several: a new connection goes to the target with the fewest connections
+    /// in proportion to its share.
     #[arg(long, value_delimiter = ',')]
     shares: Vec<u32>,
 }
 
-/// What a consumer has counted.
+/// The counters of a consumer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ConsumerCounts {
     /// Answers with the right hash.
     pub(super) right: u64,
     /// Answers with another hash than that of the string that was sent.
     pub(super) wrong_hashes: u64,
-    /// Requests without an answer that could be looked at, by what was wrong.
+    /// Requests without a usable answer, by kind of failure.
     pub(super) failed: BTreeMap<String, u64>,
 }
 
 impl ConsumerCounts {
-    /// Asks a consumer.
+    /// Reads the counters of a consumer.
     ///
     /// # Errors
     /// When it does not answer.
@@ -84,13 +84,13 @@ pub fn run(options: &Consumer) -> anyhow::Result<()> {
     })
 }
 
-/// Where connections go, and what was counted: for all of them, on one thread.
+/// Targets and counters of all connections, which run on one thread.
 struct ConsumerShared {
     targets: Vec<Place>,
     counts: RefCell<ConsumerCounts>,
 }
 
-/// A target, and how many connections are there.
+/// A target and its number of open connections.
 struct Place {
     target: Target,
     share: u32,
@@ -111,7 +111,7 @@ async fn serve(listener: TcpListener, targets: &[Target], shares: &[u32]) -> any
         let (stream, _) = listener.accept().await.context("accept")?;
         stream.set_nodelay(true)?;
         let shared = Rc::clone(&shared);
-        // A connection that breaks is the load generator's to notice.
+        // The load generator notices a broken connection and counts it.
         tokio::task::spawn_local(async move { drop(connection(stream, &shared, number).await) });
     }
     Ok(())
@@ -157,7 +157,7 @@ async fn connection(
 }
 
 impl ConsumerShared {
-    /// The target that has the smallest part of the connections it is for.
+    /// The target with the fewest open connections in proportion to its share.
     fn next(&self) -> &Place {
         let filled = |place: &&Place| {
             u64::from(place.open.get()) * (1 << 32) / u64::from(place.share.max(1))
@@ -175,7 +175,7 @@ impl ConsumerShared {
     }
 }
 
-/// Why a request of the load generator is not answered with 200.
+/// Why the load generator gets 502 instead of 200.
 #[derive(Debug, PartialEq, Eq)]
 enum Wrong {
     Hash,
@@ -186,7 +186,7 @@ fn failed(kind: impl Into<String>) -> Wrong {
     Wrong::Failed(kind.into())
 }
 
-/// What one connection asks the Service.
+/// The calls of one connection to the Service.
 struct CalledService<'shared> {
     place: &'shared Place,
     request: Request,
@@ -214,11 +214,11 @@ impl CalledService<'_> {
         }
     }
 
-    /// Sends the next string and returns its hash as the Service says it.
+    /// Sends the next string and returns the hash that the Service answers.
     async fn ask(&mut self) -> Result<String, Wrong> {
         let answered = self.exchange().await;
         if answered.is_err() {
-            // What may still come on this connection belongs to no request.
+            // Bytes that still arrive on this connection would belong to no request.
             self.stream = None;
         }
         self.bytes.clear();

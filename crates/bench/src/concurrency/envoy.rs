@@ -1,4 +1,4 @@
-//! Envoys: one for the consumer and one for each provider, in one of their configurations.
+//! Envoy proxies: one for the consumer and one for each provider, all in the same [`EnvoySetup`].
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,13 +14,13 @@ use crate::child::{Child, Confinement};
 use crate::nodes::free_address;
 use crate::systems::{READY_WITHIN, Running, System, render};
 
-/// A circuit breaker that is wide open.
+/// The limit of a circuit breaker that never opens.
 const UNLIMITED: u32 = 100_000;
 
-/// Starts them, and waits until a request comes through.
+/// Starts the proxies, and waits until a request comes through.
 ///
 /// # Errors
-/// When one does not start, or no request comes through in time.
+/// When a proxy does not start, or no request comes through in time.
 pub(super) fn start(
     system: &System,
     setup: &EnvoySetup,
@@ -62,8 +62,8 @@ pub(super) fn start(
     Ok(Running::of(children, vec![target], Vec::new(), dir))
 }
 
-/// The addresses at which the Envoy of a provider listens: one, or as many as the provider is listed times. Envoy
-/// takes each of them for a host of its own.
+/// The addresses on which the Envoy of a provider listens: one, or one for each time that the provider is listed. The
+/// consumer's Envoy treats each address as a host of its own.
 fn addresses(provider: &ProviderEndpoint, setup: &EnvoySetup) -> Vec<Ipv4Addr> {
     let mut sizes = SIZES.iter().filter(|size| size.name == provider.name);
     let times = match setup.weights {
@@ -82,11 +82,11 @@ struct Host {
     weight: Option<u32>,
 }
 
-/// The hosts that stand for a provider.
+/// The hosts that represent a provider.
 fn hosts(provider: &ProviderEndpoint, setup: &EnvoySetup) -> Vec<Host> {
     let weight = match setup.weights {
         Weights::None | Weights::Listed => None,
-        // The route weighs them.
+        // With a cluster for each provider the route has the weights.
         _ if setup.waiting == Waiting::Clusters => None,
         Weights::Room => Some(provider.room),
         Weights::RoomSquared => Some(provider.room * provider.room),
@@ -125,7 +125,7 @@ fn clusters(providers: &[ProviderEndpoint], setup: &EnvoySetup) -> Vec<Cluster> 
     };
     match setup.waiting {
         Waiting::Provider => vec![of_all(UNLIMITED)],
-        // Connections are of the pool of each provider, which may always have one.
+        // The limit is for the whole cluster, but the pool of each provider may always open one connection.
         Waiting::Streams => vec![of_all(1)],
         Waiting::Clusters => providers.iter().map(of_one).collect(),
     }
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// What the consumer's Envoy is told of its hosts: the port and the weight of each.
+    /// Port and weight of each host in the configuration of the consumer's Envoy.
     fn told(policy: Policy, http2: bool, weights: Weights) -> Vec<(u16, Option<u32>)> {
         let room = ROOMS[1];
         let mut candidates = EnvoySetup::candidates(&room).iter();
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// The route of a cluster for each provider weighs them.
+    /// With a cluster for each provider, the route has the weights.
     #[test]
     fn clusters_are_weighed_by_the_route() {
         let room = ROOMS[1];

@@ -1,4 +1,4 @@
-//! From single runs to figures: the best and the worst left out, means of the rest, what is better than what.
+//! From single runs to figures: means without the best and the worst run, and comparisons of systems.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::stage::RunOutcome;
 use crate::statistics::{Spread, less_extremes, mean, median};
 
-/// One run, or what several come to. Times are in milliseconds.
+/// The figures of one run, or of several together. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct ConcurrencyRun {
     pub(super) qps: f64,
@@ -17,16 +17,16 @@ pub(super) struct ConcurrencyRun {
     pub(super) max_ms: f64,
     /// Requests that failed.
     pub(super) errors: u64,
-    /// Answers with another hash than that of the string that was sent; each is one of the errors too.
+    /// Answers with another hash than that of the string that was sent; each also counts as an error.
     pub(super) wrong_hashes: u64,
-    /// The part of a core that proxies took, and that load generator, consumer and providers took.
+    /// Cores that the proxies used, and that load generator, consumer and providers used together.
     pub(super) proxy_cores: f64,
     pub(super) other_cores: f64,
-    /// Requests that each provider had on average, worked on or waiting.
+    /// Average number of requests at each provider, in work or waiting.
     pub(super) mean_at_each: [f64; 3],
-    /// The most that each had at one time.
+    /// Maximum number of requests at each provider.
     pub(super) most_at_each: [u64; 3],
-    /// The part of the periods in which each provider used up its quota of processor time.
+    /// Fraction of the quota periods in which each provider used up its quota of CPU time.
     pub(super) throttled: [f64; 3],
 }
 
@@ -53,7 +53,7 @@ impl ConcurrencyRun {
         }
     }
 
-    /// The core that is in use most, 0 to 1: proxies have one, all other processes the other.
+    /// Use of the busier core, 0 to 1: the proxies have one core, all other processes the other.
     pub(super) fn busiest_core(&self) -> f64 {
         self.proxy_cores.max(self.other_cores)
     }
@@ -69,20 +69,21 @@ fn counted(runs: &[ConcurrencyRun]) -> Vec<&ConcurrencyRun> {
     less_extremes(runs, |run| run.qps)
 }
 
-/// What several runs of a setting come to: the mean of those that count, of their maxima the median. Errors, and
-/// what was most, are those of all runs.
+/// The figures of several runs of a setting: the means of the runs that count, and the median of their maxima. Errors
+/// and `most_at_each` are those of all runs.
 pub(super) fn summary(runs: &[ConcurrencyRun]) -> Option<ConcurrencyRun> {
     together(runs, &counted(runs), |figures| {
         mean(figures.iter().copied())
     })
 }
 
-/// What a few runs come to: the median of each figure. Errors, and what was most, are those of all runs.
+/// The medians of a few runs; the means for `mean_at_each` and `throttled`. Errors and `most_at_each` are those of all
+/// runs.
 pub(super) fn medians(runs: &[ConcurrencyRun]) -> Option<ConcurrencyRun> {
     together(runs, &runs.iter().collect::<Vec<_>>(), median)
 }
 
-/// One run for several: each figure is the middle of those that count.
+/// Combines several runs into one: takes the `middle` of each figure of the runs that count.
 fn together(
     runs: &[ConcurrencyRun],
     counted: &[&ConcurrencyRun],
@@ -113,8 +114,8 @@ fn together(
     })
 }
 
-/// How many connections each provider gets where there is no proxy: so many in all, in the proportions in which a
-/// run had requests at the providers; alike where it had none.
+/// Shares out `connections` among the providers for a run without proxy, in proportion to the requests that a run with
+/// a proxy had at each; equally if it had none.
 pub(super) fn shared_out(connections: u32, mean_at_each: [f64; 3]) -> [u32; 3] {
     let sum: f64 = mean_at_each.iter().sum();
     let part = |at: f64| if sum > 0.0 { at / sum } else { 1.0 / 3.0 };
@@ -131,12 +132,12 @@ pub(super) fn shared_out(connections: u32, mean_at_each: [f64; 3]) -> [u32; 3] {
     shares
 }
 
-/// What one system's figure is beside another's.
+/// How a figure of one system compares with that of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
     Better,
-    /// They differ by no more than their runs do.
+    /// The difference is within the spread of the runs.
     Equal,
     Worse,
 }
@@ -151,7 +152,7 @@ impl Verdict {
     }
 }
 
-/// A figure of one system in that of another.
+/// A figure of one system divided by that of another.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct SystemRatios {
     pub(super) ratio: f64,
@@ -171,14 +172,14 @@ impl SystemRatios {
     }
 }
 
-/// What is less than this part apart is equal, however well it repeats.
+/// A relative difference below this is equal, however small the spread of the runs is.
 pub(super) const SAME: f64 = 0.01;
 
-/// The figures that are compared, by the names of their ratios, and whether more is better.
+/// The names of the ratios that are compared, and whether more is better.
 pub(super) const COMPARED: [(&str, bool); 3] = [("qps", true), ("p99", false), ("max", false)];
 
-/// Compares a system with each of several, and takes for each figure the comparison that leaves it least: by the
-/// names of the ratios, with the place of the other system among them.
+/// Compares a system with each of several others, and keeps for each figure the comparison that is least favourable to
+/// the system. Returns them by the names of the ratios, each with the index of the other system.
 pub(super) fn least_left(
     ours: &[ConcurrencyRun],
     theirs: &[&[ConcurrencyRun]],
@@ -205,7 +206,7 @@ pub(super) fn least_left(
     least
 }
 
-/// Compares two systems in one setting by requests per second, p99 and maximum: by the names of the ratios.
+/// Compares two systems in one setting by requests per second, p99 and maximum; returns the ratios by name.
 pub(super) fn compared(
     ours: &[ConcurrencyRun],
     theirs: &[ConcurrencyRun],
@@ -242,7 +243,7 @@ pub(super) fn compared(
     ])
 }
 
-/// How far a figure of the runs that count is from their mean: the standard deviation.
+/// The standard deviation of a figure over the runs that count.
 pub(super) fn deviation(runs: &[ConcurrencyRun], figure: fn(&ConcurrencyRun) -> f64) -> f64 {
     let counted = counted(runs);
     let Some(middle) = mean(counted.iter().map(|run| figure(run))) else {

@@ -1,4 +1,4 @@
-//! The systems: a proxy for the consumer, and one for each provider.
+//! The systems that are measured: a proxy for the consumer, and one for each provider.
 
 use super::envoy;
 use super::plan::{Room, SIZES};
@@ -10,11 +10,11 @@ use crate::child::Confinement;
 use crate::nodes::{self, MeshProcesses, NEAR, Site};
 use crate::systems::{READY_WITHIN, Running, System};
 
-/// What is loaded: all proxies of one program, in one configuration.
+/// A system that is loaded: all proxies of one program, in one configuration.
 #[derive(Clone)]
 pub(super) struct Contender<'a> {
     pub(super) system: &'a System,
-    /// How Envoys are configured; none for Heddle, which has one configuration.
+    /// The configuration of Envoys; `None` for Heddle, which has only one.
     pub(super) setup: Option<EnvoySetup>,
 }
 
@@ -75,7 +75,7 @@ fn heddles(
     Ok(Running::of(children, vec![target], beside, dir))
 }
 
-/// Where the consumer reaches the Service, out of its node's status.
+/// The consumer's listener for the Service in its node's status, as a load target.
 fn target(status: &[u8]) -> Option<String> {
     let status: serde_json::Value = serde_json::from_slice(status).ok()?;
     let found = status

@@ -1,16 +1,16 @@
-//! How long the experiment runs, and what each provider has room for.
+//! How long the experiment runs, and how many requests each provider takes at once.
 
 use serde::Serialize;
 
-/// A provider: what it is called, and how large it is.
+/// The name and the size of a provider.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) name: &'static str,
-    /// How many times the smallest one's processor time it has.
+    /// Quota of CPU time, in multiples of the small provider's.
     pub(super) times: u32,
 }
 
-/// Small, medium and large: 1, 2 and 3 parts.
+/// Small, medium and large: 1, 2 and 3 parts of CPU time.
 pub(super) const SIZES: [Size; 3] = [
     Size {
         name: "small",
@@ -26,13 +26,13 @@ pub(super) const SIZES: [Size; 3] = [
     },
 ];
 
-/// How many requests each provider takes at once, and whether the proxies know.
+/// How many requests each provider takes at once, and whether the proxies know that limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Room {
     pub(super) name: &'static str,
     /// In the order of [`SIZES`].
     pub(super) at_once: [u32; 3],
-    /// Whether proxies are told, and keep what is more waiting.
+    /// Whether the proxies know the limit and keep excess requests waiting.
     pub(super) told: bool,
 }
 
@@ -49,24 +49,24 @@ pub(super) const ROOMS: [Room; 2] = [
     },
 ];
 
-/// What a provider waits before it answers, as published, in milliseconds.
+/// How long a provider waits before it answers, as published, in milliseconds.
 pub(super) const WAIT_MS: u64 = 50;
-/// What an answer costs a provider besides, in microseconds of a processor. The kernel's least quota, 1 ms in 100, has
-/// to be less than the small provider needs, however long they all wait.
+/// CPU time that an answer takes a provider beside the wait, in microseconds. The kernel's smallest quota, 1 ms in 100,
+/// has to be less than the small provider needs, however long all providers wait.
 pub(super) const WORK_US: u64 = 200;
-/// What the wait may be lengthened to, in turn, until no process is short of processors.
+/// Factors for the wait, tried in turn until no core is too busy.
 pub(super) const LENGTHENED: [u64; 9] = [1, 2, 3, 4, 5, 6, 8, 10, 12];
-/// A window has room for so many requests one after the other, at least.
+/// A window lasts at least this many waits, that is, as many requests one after the other.
 const WAVES: f64 = 10.0;
-/// The part of either core that may be in use in any run.
+/// Maximum use of either core in any run.
 pub(super) const MOST_OF_A_CORE: f64 = 0.6;
-/// The part that may be in use when the wait is chosen: runs differ.
+/// Maximum use of either core when the wait is chosen: lower, because runs differ.
 pub(super) const CALIBRATED_FOR: f64 = 0.52;
-/// What the small provider's quota is, in what answering a third of all requests would take with the most
-/// connections. Below 1, so that it binds: a proxy that gives all providers alike waits for the small one.
+/// The small provider's quota as a fraction of what answering a third of all requests takes with the most connections.
+/// Below 1, so that the quota binds: a proxy that sends equally many requests to all providers waits for the small one.
 pub(super) const SMALL_QUOTA: f64 = 0.9;
 
-/// What is measured, and for how long. Times are in seconds.
+/// The measurements, and how long they take. Times are in seconds.
 ///
 /// At a wait of 600 ms a run of [`full`](Self::full) takes 8.2 s: 1 s of warm-up, a window of 6 s, a rest of two
 /// waits. Minutes:
@@ -83,12 +83,12 @@ pub(super) struct ConcurrencyPlan {
     pub(super) connections: &'static [u32],
     pub(super) warm_up_s: f64,
     pub(super) window_s: f64,
-    /// Runs of each setup of Envoy in each setting, of which the medians count.
+    /// Runs of each setup of Envoy in each setting; their medians count.
     pub(super) screening_runs: usize,
-    /// Of each of those runs; none where it is as long as the runs that follow.
+    /// The window of each of those runs; `None`: as long as the window of the runs that follow.
     pub(super) screening_s: Option<f64>,
     pub(super) calibration_s: f64,
-    /// Whether all is measured again with a longer wait when a core was too busy in a run.
+    /// Whether everything is measured again with a longer wait when a core was too busy in a run.
     pub(super) insists: bool,
 }
 
@@ -116,7 +116,7 @@ impl ConcurrencyPlan {
         }
     }
 
-    /// For the builder, less than twenty minutes: what is best is taken from one short run.
+    /// Less than twenty minutes, for use while developing: the best setups are chosen by one short run.
     pub(super) fn quick() -> ConcurrencyPlan {
         ConcurrencyPlan {
             runs: 4,
@@ -130,17 +130,17 @@ impl ConcurrencyPlan {
         }
     }
 
-    /// How long a run of screening counts, in seconds, where providers wait so long.
+    /// The window of a screening run in seconds, where providers wait `wait_ms`.
     pub(super) fn screening_s(&self, wait_ms: u64) -> f64 {
         self.screening_s.unwrap_or_else(|| self.window_s(wait_ms))
     }
 
-    /// How long a run counts, in seconds, where providers wait so long.
+    /// The window of a run in seconds, where providers wait `wait_ms`.
     pub(super) fn window_s(&self, wait_ms: u64) -> f64 {
         self.window_s.max(WAVES * wait_ms as f64 / 1e3)
     }
 
-    /// The setting that the bars are about.
+    /// The largest number of connections, the setting that the thresholds are for.
     pub(super) fn most_connections(&self) -> u32 {
         self.connections.iter().copied().max().unwrap_or(0)
     }

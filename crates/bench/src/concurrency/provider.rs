@@ -1,4 +1,4 @@
-//! The providers, and the folder that tells Heddle of them.
+//! The providers, and the manifest that declares them to Heddle.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use crate::systems::render;
 /// The Service of all providers.
 pub(super) const SERVICE: &str = "provider";
 
-/// Who calls the Service.
+/// The caller of the Service.
 pub(super) const CONSUMER: &str = "consumer";
 
 /// A provider that runs, as templates see it.
@@ -22,7 +22,7 @@ pub(super) struct ProviderEndpoint {
     pub(super) room: u32,
 }
 
-/// The folder: the Service, and these providers of it. `open`: others may register.
+/// The manifest of the Service with these providers. `told` adds the limit of each, `open` lets others register.
 pub(super) fn manifest(
     providers: &[ProviderEndpoint],
     told: bool,
@@ -34,7 +34,7 @@ pub(super) fn manifest(
     )
 }
 
-/// Whether a request is answered.
+/// `Some` if a request gets 200.
 pub(super) fn comes_through(target: &str) -> Option<()> {
     let answered = ask::status(target, "GET", "/api/v1/items/ready/0", "ready");
     matches!(answered, Ok(200)).then_some(())

@@ -1,4 +1,4 @@
-//! How much processor time a provider gets: a quota of its control group, and how often it was used up.
+//! The CPU time that a provider gets: the quota of its control group, and how often it was used up.
 
 use std::fs;
 use std::path::Path;
@@ -7,22 +7,22 @@ use anyhow::Context;
 
 /// The period of quotas, in microseconds. It is what containers have by default.
 const PERIOD_US: u64 = 100_000;
-/// The kernel takes no smaller quota, in microseconds.
+/// The smallest quota that the kernel accepts, in microseconds.
 const LEAST_US: u64 = 1_000;
 /// The same, in cores.
 pub(super) const LEAST: f64 = LEAST_US as f64 / PERIOD_US as f64;
 
-/// What the kernel has counted of a group with a quota.
+/// The kernel's counters of a group with a quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Periods {
-    /// Periods in which the group had something to do.
+    /// Periods in which the group had runnable processes.
     all: u64,
-    /// Those in which it had used up its quota.
+    /// Periods in which the group used up its quota.
     throttled: u64,
 }
 
-/// Holds a group to that part of a core; cgroup v2, or v1's `cpu` controller. Returns what it was held to: the
-/// kernel has a least quota.
+/// Limits a group to `cores` cores, through cgroup v2 or v1's `cpu` controller. Returns the limit that was set: at
+/// least the kernel's smallest quota.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -46,7 +46,7 @@ impl Periods {
     /// Reads what was counted so far.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When `cpu.stat` cannot be read.
     pub(super) fn of(group: &Path) -> anyhow::Result<Periods> {
         let file = group.join("cpu.stat");
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -64,7 +64,7 @@ impl Periods {
         }
     }
 
-    /// The part of the periods since `start` in which the quota was used up.
+    /// Fraction of the periods since `start` in which the quota was used up.
     pub(super) fn throttled_since(&self, start: &Periods) -> f64 {
         let all = self.all.saturating_sub(start.all);
         let throttled = self.throttled.saturating_sub(start.throttled);

@@ -1,5 +1,5 @@
-//! Where providers are registered: in an etcd of the experiment's own, where this Heddle can follow one, else in
-//! the folder of manifests.
+//! Registration of the providers: in an etcd of the experiment's own if this Heddle can follow one, else in the folder
+//! of manifests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,23 +18,23 @@ use crate::nodes::{free_address, write_manifest};
 /// How long etcd may take until it answers.
 const ETCD_WITHIN: Duration = Duration::from_secs(20);
 
-/// What the Heddle to be measured can do of what the experiment needs.
+/// The features of the measured Heddle that the experiment needs to know.
 #[derive(Debug, Clone)]
 pub(super) struct Abilities {
-    /// The etcd to register in; none where `heddle register` does not exist.
+    /// The etcd to register in; `None` if `heddle register` does not exist.
     etcd: Option<PathBuf>,
-    /// Whether endpoints may say how much they take at once.
+    /// Whether endpoints may declare how many requests they take at once.
     room: bool,
 }
 
-/// An etcd with one member, and who registers in it. They end before it.
+/// An etcd with one member, and the processes that register in it, which end before etcd does.
 pub(super) struct Registered {
     pub(super) url: Option<String>,
     pub(super) processes: Vec<Child>,
 }
 
 impl Abilities {
-    /// Finds out, and installs etcd where it is needed.
+    /// Detects the features, and installs etcd where it is needed.
     ///
     /// # Errors
     /// When the program cannot be run, or etcd cannot be installed.
@@ -56,21 +56,21 @@ impl Abilities {
         })
     }
 
-    /// What a reader has to know.
+    /// Remarks for the report.
     pub(super) fn said(&self) -> Vec<String> {
         let mut said = vec![match &self.etcd {
             Some(_) => {
-                "Heddle's providers register in etcd; Envoy's stand in its configuration".to_owned()
+                "Heddle's providers register in etcd; Envoy's are in its configuration".to_owned()
             }
-            None => "Heddle's providers stand in manifests: it has no `heddle register`".to_owned(),
+            None => "Heddle's providers are in manifests: it has no `heddle register`".to_owned(),
         }];
         if !self.room {
-            said.push("Heddle is not told of room: it knows no heddle.dev/max-requests".to_owned());
+            said.push("Heddle does not know room: it has no heddle.dev/max-requests".to_owned());
         }
         said
     }
 
-    /// Writes what is in the folder, and registers the rest.
+    /// Writes the folder of manifests, and registers the providers in etcd where there is one.
     ///
     /// # Errors
     /// When etcd or a process that registers does not start.
@@ -121,12 +121,12 @@ impl Abilities {
     }
 }
 
-/// Starts an etcd and waits until it answers; returns where.
+/// Starts an etcd and waits until it answers; returns its client address.
 fn start_etcd(program: &Path, dir: &Path) -> anyhow::Result<(Child, SocketAddr)> {
     let (client, peer) = (free_address()?, free_address()?);
     let data = dir.join("etcd");
     fs::create_dir(&data)?;
-    // Debian's refuses to run on arm64 without that.
+    // Debian's etcd refuses to run on arm64 without that.
     let mut command = words(["env", "ETCD_UNSUPPORTED_ARCH=arm64"]);
     command.push(program.into());
     command.extend(words(["--data-dir".as_ref(), data.as_os_str()]));
@@ -155,7 +155,7 @@ fn start_etcd(program: &Path, dir: &Path) -> anyhow::Result<(Child, SocketAddr)>
     Ok((etcd, client))
 }
 
-/// Not where proxies are measured.
+/// Core 1; the proxies that are measured have core 0.
 fn beside() -> Confinement {
     Confinement {
         core: Some(1),

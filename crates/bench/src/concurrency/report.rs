@@ -1,4 +1,4 @@
-//! What was found, told: a table for each room, ratios by name, and whether it counts.
+//! The report: a table for each room, ratios by name, and whether the result is valid.
 
 use std::collections::BTreeMap;
 
@@ -16,44 +16,44 @@ pub(super) use screened::Screened;
 
 mod screened;
 
-/// What stands for a system where there is no proxy.
+/// The name that runs without a proxy have in place of a system.
 pub(super) const CEILING: &str = "no proxy";
 const HEDDLE: &str = "heddle";
 
-/// How long providers wait, and what processor time they have.
+/// The wait of the providers, and the CPU time of their answers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scale {
     pub(super) wait_ms: u64,
-    /// Of the busier core with the most connections, when the wait was chosen.
+    /// Use of the busier core with the most connections when the wait was chosen, 0 to 1.
     pub(super) busiest: f64,
-    /// What answering a request takes a provider, in microseconds of a processor.
+    /// CPU time that answering a request takes a provider, in microseconds.
     pub(super) answer_us: f64,
-    /// What answering a third of all requests takes with the most connections, in cores.
+    /// CPU time that answering a third of all requests takes with the most connections, in cores.
     pub(super) third_cores: f64,
 }
 
-/// What was found with the providers of one room.
+/// The results with the providers of one room.
 pub(super) struct RoomReport {
     pub(super) room: Room,
-    /// Of the providers, in cores; none where they have none.
+    /// Quotas of the providers, in cores; empty where they have none.
     pub(super) quotas: Vec<f64>,
-    /// What answering a third of all requests takes with the most connections, in cores.
+    /// CPU time that answering a third of all requests takes with the most connections, in cores.
     pub(super) third_cores: f64,
-    /// How long each run counted, in seconds.
+    /// The window of each run, in seconds.
     pub(super) window_s: f64,
-    /// Likewise when configurations of Envoy were screened.
+    /// The window of each screening run, in seconds.
     pub(super) screening_s: f64,
     /// Why providers have no quotas.
     pub(super) no_quotas: Option<String>,
     pub(super) screened: Vec<Screened>,
-    /// The best configurations of Envoy for so many connections.
+    /// The best configurations of Envoy by number of connections.
     pub(super) best: BTreeMap<u32, BestSetups>,
-    /// By connections, system, and the configuration of Envoy.
+    /// By number of connections, system, and configuration of Envoy.
     pub(super) runs: BTreeMap<(u32, String, Option<EnvoySetup>), Vec<ConcurrencyRun>>,
 }
 
 impl RoomReport {
-    /// How busy the busier core was in the run where it was most, 0 to 1.
+    /// Use of the busier core in the run where it was highest, 0 to 1.
     pub(super) fn busiest_core(&self) -> f64 {
         let runs = self.runs.values().flatten();
         runs.map(ConcurrencyRun::busiest_core).fold(0.0, f64::max)
@@ -65,14 +65,15 @@ impl RoomReport {
         runs.map_or(&[], Vec::as_slice)
     }
 
-    /// The runs of each Envoy that ran in full.
+    /// The runs of each Envoy configuration that ran in full.
     fn envoys(&self, connections: u32) -> Vec<(&EnvoySetup, &[ConcurrencyRun])> {
         let here = self.runs.iter().filter(|((at, ..), _)| *at == connections);
         here.filter_map(|((.., setup), runs)| Some((setup.as_ref()?, runs.as_slice())))
             .collect()
     }
 
-    /// Heddle's figures in those of the Envoy that leaves it least in each, with that Envoy.
+    /// Heddle's figures divided by those of Envoy; each figure with the configuration that is least favourable to
+    /// Heddle.
     fn beside_envoy(
         &self,
         connections: u32,
@@ -92,13 +93,13 @@ impl RoomReport {
         best.map(|best| best.figures_of(setup)).unwrap_or_default()
     }
 
-    /// The end of the names of this room's figures.
+    /// Suffix of the names of this room's figures.
     fn suffix(&self) -> &'static str {
         if self.room.told { "_room" } else { "" }
     }
 }
 
-/// Says how the experiment was scaled to the machine.
+/// Reports how the experiment was scaled to the machine.
 pub(super) fn scale(scale: &Scale, busiest: f64, findings: &mut Findings) {
     let kept = if busiest > MOST_OF_A_CORE {
         ": more than it should be"
@@ -120,7 +121,7 @@ pub(super) fn scale(scale: &Scale, busiest: f64, findings: &mut Findings) {
     findings.value("busiest_core", Some(busiest));
 }
 
-/// Says what was found in all rooms. Returns how many requests failed or had a wrong hash.
+/// Reports the results of all rooms. Returns how many requests failed or had a wrong hash.
 pub(super) fn rooms(plan: &ConcurrencyPlan, rooms: &[RoomReport], findings: &mut Findings) -> u64 {
     let mut wrong = 0;
     for report in rooms {
@@ -147,7 +148,7 @@ pub(super) fn rooms(plan: &ConcurrencyPlan, rooms: &[RoomReport], findings: &mut
     wrong
 }
 
-/// What a report calls a system, with its configuration where it has several.
+/// The name of a system in the report, with its configuration where it has several.
 fn called(system: &str, setup: Option<&EnvoySetup>) -> String {
     match setup {
         Some(setup) => format!("{system} ({})", setup.name()),
@@ -176,7 +177,7 @@ fn quotas(report: &RoomReport, most: u32, findings: &mut Findings) {
     let of_need = report.quotas.first().unwrap_or(&0.0) / report.third_cores;
     findings.say(format!(
         "  Quotas in cores: {} (the small one's is {:.0} % of what a third of all answers takes). Used up with {most} \
-         connections in so many periods of 100 ms: {}",
+         connections in these parts of the periods of 100 ms: {}",
         quotas.join(", "),
         of_need * 100.0,
         used_up.join("; ")
@@ -260,14 +261,14 @@ fn table(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
         let said: Vec<String> = said.collect();
         if !said.is_empty() {
             findings.say(format!(
-                "  {connections:>11}  heddle in the Envoy that leaves it least: {}",
+                "  {connections:>11}  heddle divided by the Envoy least favourable to it: {}",
                 said.join("; ")
             ));
         }
     }
 }
 
-/// Heddle beside the best Envoys, figure by figure, for programs that read it.
+/// Heddle compared with the best Envoys, figure by figure, as JSON.
 fn beside(report: &RoomReport, connections: u32) -> serde_json::Value {
     let found = report.beside_envoy(connections).into_iter();
     let rows = found.map(|(name, (setup, found))| {
@@ -287,7 +288,7 @@ fn beside(report: &RoomReport, connections: u32) -> serde_json::Value {
     serde_json::Value::Object(rows.collect())
 }
 
-/// The ratios by their names: those with the most connections, which bars are about, and those of the others.
+/// Records the ratios by name: those with the most connections, which the thresholds are for, and those with fewer.
 fn named(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
     let suffix = report.suffix();
     for &connections in plan.connections {
@@ -313,7 +314,7 @@ fn named(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
     }
 }
 
-/// Counts what failed, of all systems.
+/// Reports the failures of all systems together; returns their number.
 fn failures(report: &RoomReport, findings: &mut Findings) -> u64 {
     let sum = |figure: fn(&ConcurrencyRun) -> u64| {
         let runs = report.runs.values().flatten();

@@ -1,5 +1,5 @@
-//! The runs: the wait chosen, configurations of Envoy screened, then each setting of each system in turn, over
-//! and over.
+//! The sequence of runs: the wait is chosen, configurations of Envoy are screened, then each setting of each system is
+//! measured in turn, over and over.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -20,7 +20,7 @@ use crate::systems::{ProxyKind, Running, System};
 /// How long a system is loaded before anything counts, in seconds.
 const FILL_S: f64 = 3.0;
 
-/// What is the same in all of the experiment.
+/// Inputs that stay the same for the whole experiment.
 pub(super) struct ConcurrencyExperiment<'a> {
     pub(super) plan: &'a ConcurrencyPlan,
     pub(super) systems: &'a [System],
@@ -55,7 +55,7 @@ pub(super) fn run(
         match longer {
             Some(longer) if busiest > MOST_OF_A_CORE && experiment.plan.insists => {
                 findings.say(format!(
-                    "With a wait of {} ms {:.0} % of a core was in use in one run: all of it again with a longer one",
+                    "With a wait of {} ms {:.0} % of a core was in use in one run: measured again with a longer one",
                     scale.wait_ms,
                     busiest * 100.0
                 ));
@@ -70,7 +70,7 @@ pub(super) fn run(
 }
 
 impl ConcurrencyExperiment<'_> {
-    /// What can be loaded in a room: Heddle, and Envoy in each of its configurations.
+    /// The systems that can be loaded with a room: Heddle, and Envoy in each of its configurations.
     fn candidates(&self, room: &Room) -> Vec<Contender<'_>> {
         let of = |system| {
             let setups = EnvoySetup::candidates(room).iter().copied();
@@ -95,8 +95,8 @@ impl ConcurrencyExperiment<'_> {
         mesh::start(contender, &stage.endpoints, room, place, self.abilities)
     }
 
-    /// Loads a system that has just been started, for nothing: it opens its connections between proxies, whose
-    /// handshakes take a core a second or two where each carries one request at a time.
+    /// Loads a system that has just been started, without measuring: its proxies open the connections to each other,
+    /// whose handshakes keep a core busy for a second or two where each connection carries one request at a time.
     fn fill(
         &self,
         running: &Running,
@@ -114,8 +114,8 @@ impl ConcurrencyExperiment<'_> {
         Ok(())
     }
 
-    /// The shortest wait at a provider with which no system is short of processors, and the quotas that go with
-    /// it.
+    /// Finds the shortest wait at a provider with which no system makes a core too busy, and the CPU time of answers,
+    /// from which the quotas follow.
     fn calibrate(&self, waits: &[u64]) -> anyhow::Result<Scale> {
         let room = &ROOMS[0];
         let stage = ConcurrencyStage::set(self.systems, room)?;
@@ -170,7 +170,8 @@ impl ConcurrencyExperiment<'_> {
         Ok(report)
     }
 
-    /// Each configuration of Envoy with each number of connections, in several runs as long as those that follow.
+    /// Screens each configuration of Envoy with each number of connections, in several runs as long as those that
+    /// follow.
     fn screen(
         &self,
         stage: &ConcurrencyStage,
@@ -178,7 +179,7 @@ impl ConcurrencyExperiment<'_> {
         wait_ms: u64,
     ) -> anyhow::Result<Vec<Screened>> {
         let mut found = Vec::new();
-        // By connections, the most requests per second that a configuration has shown.
+        // The highest rate of requests that a configuration has shown, by number of connections.
         let mut most: BTreeMap<u32, f64> = BTreeMap::new();
         for contender in self.candidates(room) {
             let Some(setup) = contender.setup else {
@@ -186,7 +187,7 @@ impl ConcurrencyExperiment<'_> {
             };
             eprintln!("{}: screening {}", room.name, contender.name());
             let running = self.start(&contender, stage, room)?;
-            // One that fails too much says so below.
+            // `screen_one` reports a configuration that fails too often.
             drop(self.fill(&running, stage, wait_ms));
             for &connections in self.plan.connections {
                 let most = most.entry(connections).or_default();
@@ -200,7 +201,8 @@ impl ConcurrencyExperiment<'_> {
         Ok(found)
     }
 
-    /// The runs of a configuration that is being screened; one only where the first shows that it is not the best.
+    /// The runs of a configuration that is being screened; a single one if it shows that the configuration is not the
+    /// best.
     fn screen_one(
         &self,
         stage: &ConcurrencyStage,
@@ -218,7 +220,7 @@ impl ConcurrencyExperiment<'_> {
             failure: None,
         };
         while screened.runs.len() < self.plan.screening_runs {
-            // One that fails too much ends its load generator: it is not the best.
+            // Too many failures end the load generator with an error: the configuration is not the best.
             let loaded = stage.load(running, load);
             rest(wait_ms);
             match loaded {
@@ -235,7 +237,7 @@ impl ConcurrencyExperiment<'_> {
         screened
     }
 
-    /// Every run of a room: Heddle, the Envoys that are the best with so many connections, and no proxy at all.
+    /// Makes all runs of a room: Heddle, the Envoys that are the best for a number of connections, and no proxy at all.
     fn measure(
         &self,
         stage: &ConcurrencyStage,
@@ -269,7 +271,7 @@ impl ConcurrencyExperiment<'_> {
                 let here: Vec<_> = here.collect();
                 let load = self.plan.load(connections, wait_ms, report.window_s);
                 let mut fastest: Option<ConcurrencyRun> = None;
-                // The other way round each time: what drifts falls on all alike.
+                // The order rotates from run to run, so that drift of the machine affects all alike.
                 for turn in 0..here.len() {
                     let (running, contender) = here[(turn + number) % here.len()];
                     let found = ConcurrencyRun::of(&stage.load(running, load)?);
@@ -279,7 +281,7 @@ impl ConcurrencyExperiment<'_> {
                     }
                     rest(wait_ms);
                 }
-                // The ceiling: as many at each provider as the fastest had there.
+                // The ceiling: connections are shared out as the fastest system had its requests at the providers.
                 let at = fastest.map_or([1.0; 3], |fastest| fastest.mean_at_each);
                 let direct = stage.load_directly(shared_out(connections, at), load)?;
                 report.add(
@@ -295,13 +297,13 @@ impl ConcurrencyExperiment<'_> {
     }
 }
 
-/// Waits until what the last run has left behind at the providers is answered.
+/// Waits until the providers have answered the requests that the last run left behind.
 fn rest(wait_ms: u64) {
     thread::park_timeout(Duration::from_millis(2 * wait_ms));
 }
 
 impl Contender<'_> {
-    /// What a report calls it.
+    /// The name in progress messages.
     fn name(&self) -> String {
         let system = &self.system.name;
         match &self.setup {
@@ -323,7 +325,7 @@ impl ConcurrencyPlan {
 }
 
 impl RoomReport {
-    /// Nothing yet.
+    /// A report without any results yet.
     fn of(room: Room) -> RoomReport {
         RoomReport {
             room,

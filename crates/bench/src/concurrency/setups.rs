@@ -6,10 +6,10 @@ use serde::Serialize;
 use super::figures::{ConcurrencyRun, SAME};
 use super::plan::Room;
 
-/// Setups whose requests per second differ by less than this part carry the same: latency decides then.
+/// Setups whose requests per second differ by less than this fraction count as equal: latency decides then.
 const SAME_QPS: f64 = 0.01;
-/// A setup that carries less than the most by more than this part in its first run is not run again: it could not
-/// come within [`SAME_QPS`].
+/// A setup whose first run carries less than the most by more than this fraction is not run again: it could not come
+/// within [`SAME_QPS`].
 const FAR_BEHIND: f64 = 0.03;
 
 /// How an Envoy picks a provider.
@@ -20,29 +20,29 @@ pub(super) enum Policy {
     /// Least request of all providers, not of two picked at random.
     FullScan,
     RoundRobin,
-    /// The route picks a cluster at random: within each there is one provider.
+    /// The route picks a cluster at random; each cluster has one provider.
     Random,
 }
 
-/// Where requests wait for which a provider has no room.
+/// Where requests wait while their provider is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Waiting {
     /// At the provider: circuit breakers are wide open.
     Provider,
-    /// In the consumer's Envoy, in a line for each provider: HTTP/2, one connection to each, on which the
-    /// provider's Envoy allows as many streams as there is room.
+    /// In the consumer's Envoy, in a queue for each provider: HTTP/2, one connection to each, on which the provider's
+    /// Envoy allows as many streams as there is room.
     Streams,
     /// Likewise, with a cluster for each provider, whose circuit breaker allows as many connections as there is
     /// room. The route picks a cluster at random, by weight.
     Clusters,
 }
 
-/// What Envoy is told of the sizes of providers.
+/// How the configuration of Envoy reflects the sizes of the providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Weights {
-    /// Nothing: they are all alike.
+    /// Not at all: all providers are alike.
     None,
     /// The weight of each is its room. Least request picks by weight / (active requests + 1), so that with this
     /// weight full providers of unequal room have equally many requests.
@@ -50,8 +50,8 @@ pub(super) enum Weights {
     /// The weight of each is the square of its room: with least request, full providers have requests in the
     /// proportions of their room.
     RoomSquared,
-    /// Weights are equal, and each provider is listed once for each part of the room that it has, at addresses of
-    /// its own. Least request scans all hosts only where weights are equal.
+    /// Weights are equal, and each provider is listed once, twice or three times by its size, at addresses of its own.
+    /// Least request scans all hosts only where weights are equal.
     Listed,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Weights {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct EnvoySetup {
     pub(super) policy: Policy,
-    /// Whether they speak HTTP/2 with each other.
+    /// Whether the Envoys speak HTTP/2 with each other.
     pub(super) http2: bool,
     pub(super) waiting: Waiting,
     pub(super) weights: Weights,
@@ -83,7 +83,7 @@ const fn streams(policy: Policy) -> EnvoySetup {
     }
 }
 
-/// Where no proxy is told of room.
+/// The setups where the proxies do not know the room.
 const UNTOLD: [EnvoySetup; 6] = [
     open(Policy::FullScan, false, Weights::None),
     open(Policy::FullScan, true, Weights::None),
@@ -93,7 +93,8 @@ const UNTOLD: [EnvoySetup; 6] = [
     open(Policy::RoundRobin, true, Weights::None),
 ];
 
-/// Where it is known. Those that should do well are first: what is far behind them is run only once.
+/// The setups where the proxies know it. Those that should do well come first: a setup far behind them is run only
+/// once.
 const TOLD: [EnvoySetup; 12] = [
     open(Policy::FullScan, false, Weights::Listed),
     open(Policy::FullScan, true, Weights::Listed),
@@ -115,12 +116,12 @@ const TOLD: [EnvoySetup; 12] = [
 ];
 
 impl EnvoySetup {
-    /// What is screened for a room.
+    /// The setups that are screened for a room.
     pub(super) fn candidates(room: &Room) -> &'static [EnvoySetup] {
         if room.told { &TOLD } else { &UNTOLD }
     }
 
-    /// What a report calls it.
+    /// The name in reports.
     pub(super) fn name(&self) -> String {
         let policy = match self.policy {
             Policy::LeastRequest => "least request",
@@ -144,7 +145,7 @@ impl EnvoySetup {
     }
 }
 
-/// The setups that run in full: the best in each figure, which may be one and the same.
+/// The setups that run in full: the best one in each figure. One setup may be the best in several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BestSetups {
     qps: EnvoySetup,
@@ -169,9 +170,9 @@ impl BestSetups {
     }
 }
 
-/// Which setups are the best, by what each has shown. All are sound: no errors, and the right hashes. One has the
-/// most requests per second; of those that carry as much, one has the lowest p99 and one the lowest maximum. Where
-/// figures are the same, a setup that is chosen already is not joined by another.
+/// Chooses the best setups among those without errors and wrong hashes: the one with the most requests per second; and
+/// of those that carry as much within [`SAME_QPS`], the one with the lowest p99 and the one with the lowest maximum.
+/// Where figures are equal, a setup that is already chosen is preferred.
 pub(super) fn best(screened: &[(EnvoySetup, ConcurrencyRun)]) -> Option<BestSetups> {
     let sound = || screened.iter().filter(|(_, run)| run.is_right());
     let (qps, most) = sound().max_by(|(_, one), (_, other)| one.qps.total_cmp(&other.qps))?;
@@ -195,8 +196,8 @@ pub(super) fn best(screened: &[(EnvoySetup, ConcurrencyRun)]) -> Option<BestSetu
     })
 }
 
-/// Whether a setup may still be one of the best after its first run, where others have shown `most` requests per
-/// second.
+/// Whether a setup may still be one of the best after its first run, where `most` are the most requests per second of
+/// the setups before it.
 pub(super) fn may_be_best(first: &ConcurrencyRun, most: f64) -> bool {
     first.is_right() && first.qps >= most * (1.0 - FAR_BEHIND)
 }

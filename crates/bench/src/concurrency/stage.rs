@@ -20,10 +20,10 @@ use crate::provider::{ANSWER_BYTES, Counts};
 use crate::stage::parse;
 use crate::systems::{Running, System};
 
-/// How late a load generator may be.
+/// How much longer than planned a load generator may take.
 const LATE: Duration = Duration::from_secs(20);
 
-/// A load: so many connections, for so long, each request for so long at a provider.
+/// A load: the number of connections, how long it lasts, and how long a provider waits for each request.
 #[derive(Clone, Copy)]
 pub(super) struct LoadProfile {
     pub(super) connections: u32,
@@ -32,7 +32,7 @@ pub(super) struct LoadProfile {
     pub(super) window_s: f64,
 }
 
-/// What a run has shown.
+/// What was counted in a run.
 pub(super) struct RunOutcome {
     pub(super) outcome: Outcome,
     pub(super) consumer: ConsumerCounts,
@@ -41,19 +41,19 @@ pub(super) struct RunOutcome {
     pub(super) throttled: [f64; 3],
 }
 
-/// Providers that run, and groups for all processes. Fields end in this order: a group can only be removed
-/// once no process is inside.
+/// Running providers, and control groups for all processes. Fields are dropped in this order: a group can only be
+/// removed once no process is inside.
 pub(super) struct ConcurrencyStage {
     providers: Vec<Child>,
     pub(super) endpoints: Vec<ProviderEndpoint>,
     dir: tempfile::TempDir,
     client: Confinement,
     consumer: Confinement,
-    /// For each system, as far as that is allowed.
+    /// One for each system; without a group where groups are not allowed.
     places: Vec<Confinement>,
-    /// The groups of the providers, as far as that is allowed.
+    /// The groups of the providers; empty where groups are not allowed.
     provider_groups: Vec<PathBuf>,
-    /// Why no process is in a group, and providers are all of one size.
+    /// Why there are no groups, so that all providers have the same size.
     pub(super) no_groups: Option<String>,
     _groups: Vec<QuotaGroup>,
 }
@@ -69,7 +69,7 @@ impl ConcurrencyStage {
             Ok(groups) => (groups, None),
             Err(error) => (Vec::new(), Some(format!("{error:#}"))),
         };
-        // In the order in which they are made: systems, the load generator, the consumer, providers.
+        // Groups are in the order in which they are made: systems, the load generator, the consumer, providers.
         let place = |core, index: usize| Confinement {
             core: Some(core),
             groups: groups
@@ -116,13 +116,13 @@ impl ConcurrencyStage {
         })
     }
 
-    /// Where a system runs.
+    /// The core and the group that a system runs in.
     pub(super) fn place(&self, index: usize) -> &Confinement {
         &self.places[index]
     }
 
-    /// Gives the small provider that part of a core, and the others as many times as much as they are larger.
-    /// Returns what each has; none where there are no groups. The kernel has a least quota, and then all have more.
+    /// Limits the small provider to `small_cores` cores, and the larger ones to multiples of that. Returns the limit of
+    /// each; empty where there are no groups. If the kernel's smallest quota is more, all get more.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -137,17 +137,17 @@ impl ConcurrencyStage {
     /// Loads a system.
     ///
     /// # Errors
-    /// When a process gives up.
+    /// When a process fails or takes too long.
     pub(super) fn load(&self, system: &Running, load: LoadProfile) -> anyhow::Result<RunOutcome> {
         let targets = system.targets.iter();
         let targets: Vec<_> = targets.map(|target| (target.clone(), 1)).collect();
         self.generate(&targets, &system.watched(), load)
     }
 
-    /// Loads the providers without any proxy, so many connections to each.
+    /// Loads the providers without any proxy, with `shares` connections to each.
     ///
     /// # Errors
-    /// When a process gives up.
+    /// When a process fails or takes too long.
     pub(super) fn load_directly(
         &self,
         shares: [u32; 3],
@@ -191,7 +191,7 @@ impl ConcurrencyStage {
             command.extend(words(["--watch", &format!("{name}={pid}")]));
         }
         let log = self.dir.path().join("load.log");
-        // What was counted before is not this run's.
+        // Reading the counters resets them: earlier requests do not belong to this run.
         self.counts()?;
         let (began, periods) = (Instant::now(), self.periods()?);
         let child = Child::start("the load generator", &self.client, &command, &log, true)?;
@@ -213,7 +213,7 @@ impl ConcurrencyStage {
         })
     }
 
-    /// What each provider has counted since it was asked last.
+    /// The counters of each provider since they were last read.
     fn counts(&self) -> anyhow::Result<[Counts; 3]> {
         let mut counts = [Counts::default(); 3];
         for (counts, endpoint) in counts.iter_mut().zip(&self.endpoints) {
@@ -230,7 +230,7 @@ impl ConcurrencyStage {
     }
 }
 
-/// Starts a part of this program that prints its port once it listens.
+/// Starts a subcommand of this program that prints its port once it listens.
 fn serving(
     name: &str,
     place: &Confinement,
@@ -247,7 +247,7 @@ fn serving(
     Ok((child, port))
 }
 
-/// One for each system, the load generator, the consumer and each provider.
+/// A group for each system, the load generator, the consumer and each provider.
 fn groups(systems: &[System]) -> anyhow::Result<Vec<QuotaGroup>> {
     let names = systems.iter().map(|system| system.name.as_str());
     let names = names.chain(["load", "consumer"]);

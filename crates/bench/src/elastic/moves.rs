@@ -1,5 +1,5 @@
-//! What moving a connection costs: many idle connections, handed from Worker to Worker; and what
-//! connections in use notice of it.
+//! The cost of moving a connection: CPU time for many idle connections that are handed from Worker to Worker, and
+//! latency for connections in use.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,7 +23,7 @@ use crate::statistics::{self, Spread};
 /// Idle connections, and how often each moves in a round.
 const CONNECTIONS: usize = 200;
 const TIMES: u64 = 50;
-/// How long a move of all of them may take.
+/// The timeout for moving all of them once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections in use: requests per second over 64 of them, how often all of them are moved, and the
@@ -42,7 +42,7 @@ pub(super) fn run(
     notice(stage, &bed, rounds, findings)
 }
 
-/// Two Workers in this process.
+/// A proxy with two Workers in this process.
 struct Bed {
     proxy: Proxy,
     address: SocketAddr,
@@ -84,7 +84,7 @@ impl Bed {
     }
 }
 
-/// CPU time of a move.
+/// Measures the CPU time of a move.
 fn cost(bed: &Bed, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
     let clients: Vec<TcpStream> = (0..CONNECTIONS)
         .map(|_| TcpStream::connect(bed.address))
@@ -97,7 +97,7 @@ fn cost(bed: &Bed, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
         for _ in 0..TIMES {
             let moved = bed.moved();
             bed.proxy.rotate();
-            // A connection between two Workers would miss the next order.
+            // A connection on its way between two Workers would miss the next `rotate`.
             let settled = || bed.connections() == CONNECTIONS as i64;
             wait(|| bed.moved() >= moved + CONNECTIONS as u64 && settled())?;
         }
@@ -118,7 +118,7 @@ fn cost(bed: &Bed, rounds: u32, findings: &mut Findings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Latencies while connections in use are moved ten times a second, beside those while they are not.
+/// Measures latencies while connections in use are moved ten times a second, and while they are not.
 fn notice(
     stage: &ElasticStage,
     bed: &Bed,
@@ -131,7 +131,7 @@ fn notice(
     for round in 0..rounds {
         eprintln!("moves in use: round {} of {rounds}", round + 1);
         let before = bed.moved();
-        // The other way round each time: what drifts falls on both alike.
+        // The order alternates, so that drift of the machine affects both alike.
         if round % 2 == 0 {
             still.push(window(stage, &target)?);
             moving.push(window_that_moves(stage, bed, &target)?);

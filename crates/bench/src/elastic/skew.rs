@@ -10,20 +10,20 @@ use crate::findings::{Findings, shown};
 use crate::load::Outcome;
 use crate::statistics::{self, Spread};
 
-/// What Heddle may use, so that load generator and upstream have their share of two cores.
+/// Heddle's CPU quota, which leaves load generator and upstream their share of two cores.
 const HELD_TO_CORES: f64 = 0.8;
-/// The part of what it can do under that quota that is offered.
+/// The offered rate, as a fraction of what Heddle carries under that quota.
 const OFFERED_SHARE: f64 = 0.7;
 
-/// Where the busy connections are not on one Worker to begin with, no stealing evens anything out. Without stealing, the
-/// Worker that has them does far more than the other.
+/// The least ratio of the Workers' CPU time without stealing. Below it the busy connections did not begin on one
+/// Worker, so that stealing had nothing to even out.
 const SKEWED_FROM: f64 = 3.0;
 
 /// How connections are placed, and whether they may move.
 struct Case {
     name: &'static str,
     steal: bool,
-    /// Every second connection is idle, and those are all on one Worker.
+    /// Every second connection is idle: all idle ones are on one Worker, all busy ones on the other.
     skewed: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn run(
     let mut found = SkewRuns::default();
     for round in 0..rounds {
         eprintln!("skew: round {} of {rounds}", round + 1);
-        // Another one first each time: what drifts falls on all alike.
+        // The order rotates from round to round, so that drift of the machine affects all alike.
         for turn in 0..CASES.len() {
             let case = &CASES[(round as usize + turn) % CASES.len()];
             let outcome = load(stage, case, rate)?;
@@ -98,7 +98,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// One window of a Heddle of its own.
+/// Measures one window with a newly started Heddle.
 fn load(stage: &ElasticStage, case: &Case, rate: f64) -> anyhow::Result<Outcome> {
     let heddle = stage.heddle(&format!("min: 2, max: 2, steal: {}", case.steal))?;
     let (connections, every) = match case.skewed {
@@ -111,7 +111,7 @@ fn load(stage: &ElasticStage, case: &Case, rate: f64) -> anyhow::Result<Outcome>
     stage.measure(&heddle, &[&placed[..], &paced[..]].concat(), 6.0)
 }
 
-/// All runs, by case, in the order of rounds; none where a run does not count.
+/// All runs by case, in the order of rounds; `None` for a run that does not count.
 #[derive(Debug, Default)]
 struct SkewRuns(BTreeMap<&'static str, Vec<Option<Outcome>>>);
 
@@ -155,9 +155,10 @@ impl SkewRuns {
         let p99 = |case: &str| self.figures(case, |outcome| outcome.p99_us);
         let p99 = statistics::ratio(&p99(STEALING), &p99(EVEN));
         if let Some(p99) = &p99 {
-            // Not the ratio of the two medians above: the machine drifts between rounds.
+            // The middle one of the rounds' ratios, not the ratio of the two medians above: the machine drifts between
+            // rounds.
             findings.say(format!(
-                "  p99 skewed with stealing, in that placed evenly: {:.2} in the middle round, {:.2} to {:.2}",
+                "  p99 skewed with stealing, divided by that placed evenly: {:.2} in the middle round, {:.2} to {:.2}",
                 p99.median, p99.min, p99.max
             ));
         }
@@ -177,7 +178,7 @@ impl SkewRuns {
     }
 }
 
-/// CPU time of the busiest Worker in that of the least busy one.
+/// CPU time of the busiest Worker divided by that of the least busy one.
 fn ratio(outcome: &Outcome) -> f64 {
     let workers = outcome.threads.iter();
     let workers = workers.filter(|(name, _)| name.starts_with("worker-"));
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
 
-    /// What is said of rounds in which the Workers of each case used so many nanoseconds.
+    /// The findings of rounds in which the Workers of each case used these nanoseconds of CPU time.
     fn told(no_stealing: &[Option<[u64; 2]>]) -> serde_json::Value {
         let run = |used: &[u64; 2]| Outcome {
             p99_us: 100.0,

@@ -16,19 +16,19 @@ use crate::load::Outcome;
 use crate::systems::{ProxyKind, Running, System, Work};
 use crate::upstream::{self, Serving};
 
-/// How late a load generator may be.
+/// How much longer than planned a load generator may take.
 const LATE: Duration = Duration::from_secs(20);
 
-/// What does not change between two scenarios.
+/// Processes and files that all scenarios share.
 pub(super) struct ElasticStage {
     system: System,
     upstream: Serving,
     dir: tempfile::TempDir,
-    /// Holds a Heddle to a quota, or why it cannot.
+    /// The control group that limits Heddle, or why there is none.
     pub(super) group: Result<QuotaGroup, String>,
 }
 
-/// A Worker as Heddle shows it.
+/// A Worker as Heddle's admin socket shows it.
 #[derive(Debug, Deserialize)]
 pub(super) struct WorkerView {
     pub(super) retiring: bool,
@@ -68,7 +68,6 @@ impl ElasticStage {
         system.start(&work, &place, &[])
     }
 
-    /// Where the upstream serves.
     pub(super) fn upstream_address(&self) -> SocketAddr {
         (upstream::address(0), self.upstream.port).into()
     }
@@ -82,7 +81,7 @@ impl ElasticStage {
         self.start_load(all)
     }
 
-    /// Loads a proxy until the window, of so many seconds, is over.
+    /// Loads a proxy. The load generator may take `within_s` seconds, and [`LATE`] more.
     pub(super) fn measure(
         &self,
         proxy: &Running,
@@ -118,7 +117,7 @@ impl ElasticStage {
 /// The outcome in the last line of what a load generator printed.
 pub(super) fn outcome(printed: &str) -> anyhow::Result<Outcome> {
     let line = printed.lines().last().unwrap_or_default();
-    serde_json::from_str(line).context("the load generator printed something else")
+    serde_json::from_str(line).context("the load generator printed no valid outcome")
 }
 
 /// Asks a Heddle for its Workers over its admin socket.

@@ -18,7 +18,7 @@ const QUIET_S: f64 = 4.5;
 const BUSY_S: f64 = 2.5;
 /// Requests per second while it is quiet: a small part of what one Worker can do.
 const QUIET_RATE: f64 = 2_000.0;
-/// How often the Workers are looked at.
+/// The interval between two looks at the Workers.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) fn run(
@@ -90,12 +90,12 @@ pub(super) fn run(
     Ok(timeline)
 }
 
-/// Seconds from the beginning of each phase until something happened.
+/// Seconds from the beginning of each phase until a Worker came or had gone.
 #[derive(Debug, Default, PartialEq)]
 struct Delays {
-    /// None where it did not happen.
+    /// `None` where that did not happen.
     counted: Vec<Option<f64>>,
-    /// Phases that began with what was to happen in them already there.
+    /// Phases that began with the expected number of Workers already there.
     left_out: usize,
 }
 
@@ -116,7 +116,7 @@ impl Delays {
         self.known().into_iter().reduce(f64::max)
     }
 
-    /// What happened how soon, and how often it did not.
+    /// How soon it happened, and in how many cycles it did not.
     fn sentence(&self, happened: &str, did_not: &str) -> String {
         let mut parts = Vec::new();
         if let (Some(median), Some(worst)) = (self.median(), self.worst()) {
@@ -141,9 +141,9 @@ impl Delays {
     }
 }
 
-/// How long each busy phase waited for a second Worker, and each quiet one until it had gone. Phases
-/// begin quiet, and alternate. A phase counts only if the last look before it found the opposite: after a busy phase to
-/// which no second Worker came there is none to go, and the first look would find a delay of nothing.
+/// How long each busy phase waited for a second Worker, and each quiet one until that Worker had gone. Phases
+/// alternate, beginning with a quiet one. A phase counts only if the last look before it found the opposite: after a
+/// busy phase to which no second Worker came, no Worker can go, and the first look would find a delay of zero.
 fn delays(timeline: &Timeline) -> (Delays, Delays) {
     let Timeline { samples, phases } = timeline;
     let (mut grew, mut retired) = (Delays::default(), Delays::default());
@@ -173,7 +173,7 @@ fn delays(timeline: &Timeline) -> (Delays, Delays) {
     (grew, retired)
 }
 
-/// Looks at the Workers while something happens.
+/// Samples the Workers while `happens` runs.
 fn watched<T>(
     socket: &PathBuf,
     happens: impl FnOnce() -> anyhow::Result<T>,
@@ -273,7 +273,7 @@ mod tests {
         let (grew, retired) = delays(&timeline);
         assert_eq!(grew, of(&[Some(0.5)], 1));
         assert_eq!(retired, of(&[None], 0));
-        // Nor is anything known of a phase before which there was no look.
+        // A phase without a look before it is left out, too.
         let unseen = Timeline {
             phases: vec![0.0, 1000.0],
             samples: vec![sample(1001.0, 2)],

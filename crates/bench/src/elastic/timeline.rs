@@ -1,4 +1,4 @@
-//! Workers over time, as a picture: what the load was, and who carried it.
+//! A picture of the number of Workers over time, and of the load.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const BUSY: RGBColor = RGBColor(236, 222, 208);
 const WORKERS: RGBColor = RGBColor(198, 93, 33);
 const ACTIVE: RGBColor = RGBColor(90, 104, 120);
 
-/// How many Workers there were at a time, those that retire included.
+/// The number of Workers at one time, retiring ones included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkerSample {
     pub(super) unix_ms: f64,
@@ -20,7 +20,7 @@ pub(super) struct WorkerSample {
     pub(super) retiring: usize,
 }
 
-/// What happened in all cycles.
+/// Samples and phases of all cycles.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     pub(super) samples: Vec<WorkerSample>,
@@ -94,7 +94,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// From when to when each busy phase lasted, in seconds.
+    /// Beginning and end of each busy phase, in seconds.
     fn busy(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         let busy = self.phases.iter().enumerate().skip(1).step_by(2);
         busy.map(|(index, start)| {

@@ -1,4 +1,4 @@
-//! What a unary call of gRPC looks like on HTTP/2 (the protocol's `PROTOCOL-HTTP2.md`).
+//! The form of a unary call of gRPC on HTTP/2 (the protocol's `PROTOCOL-HTTP2.md`).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use heddle_model::Random;
@@ -12,27 +12,27 @@ const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 /// The longest message, in bytes.
 pub(super) const MAX_MESSAGE: u64 = 64 << 10;
 
-/// Calls of one connection: all alike but for their ids.
+/// Makes the calls of one connection: all alike but for their ids.
 pub(super) struct Calls {
     uri: Uri,
     fields: HeaderMap,
     ids: Random,
-    /// What is sent, and what has to come back.
+    /// The message of each call, and of its answer.
     pub(super) message: Bytes,
 }
 
 impl Calls {
-    /// Calls to that authority with messages of so many bytes.
+    /// Calls to `authority` with messages of `bytes` bytes.
     ///
     /// # Errors
-    /// When the authority is none.
+    /// When `authority` is not valid.
     pub(super) fn new(authority: &str, bytes: u64, seed: u64) -> anyhow::Result<Calls> {
         let uri = Uri::builder()
             .scheme("http")
             .authority(authority)
             .path_and_query("/heddle.lab.v1.Echo/Say")
             .build()?;
-        // As long as a short JWT.
+        // The token is as long as a short JWT.
         let token = format!("Bearer {}", "eyJhbGciOiJSUzI1NiJ9".repeat(5));
         let mut fields = HeaderMap::with_capacity(16);
         fields.insert(CONTENT_TYPE, GRPC);
@@ -49,7 +49,7 @@ impl Calls {
         })
     }
 
-    /// The head of the next one.
+    /// The request head of the next call.
     pub(super) fn next(&mut self) -> Request<()> {
         let mut fields = self.fields.clone();
         let (high, low) = (self.ids.draw(), self.ids.draw());
@@ -66,7 +66,7 @@ impl Calls {
     }
 }
 
-/// 36 characters in the form of a UUID.
+/// A request id of 36 characters, in the form of a UUID.
 fn request_id(high: u64, low: u64) -> String {
     let (a, b, c) = (high >> 32, (high >> 16) & 0xffff, high & 0xffff);
     format!(
@@ -76,7 +76,7 @@ fn request_id(high: u64, low: u64) -> String {
     )
 }
 
-/// A message of so many bytes behind its prefix: not compressed, and its length.
+/// A message of `bytes` bytes behind its prefix: not compressed, and its length.
 fn message(bytes: u64) -> Bytes {
     let bytes = bytes.min(MAX_MESSAGE) as usize;
     let mut message = BytesMut::with_capacity(5 + bytes);
@@ -86,7 +86,7 @@ fn message(bytes: u64) -> Bytes {
     message.freeze()
 }
 
-/// Whether a head is one of a call.
+/// Whether a request head is that of a call.
 pub(super) fn is_call<Body>(request: &Request<Body>) -> bool {
     let fields = request.headers();
     request.method() == Method::POST
@@ -98,26 +98,26 @@ pub(super) fn is_call<Body>(request: &Request<Body>) -> bool {
         && fields.get("x-request-id").is_some_and(|id| id.len() == 36)
 }
 
-/// The head of an answer.
+/// The response head of an answer.
 pub(super) fn answer() -> Response<()> {
     let mut answer = Response::new(());
     answer.headers_mut().insert(CONTENT_TYPE, GRPC);
     answer
 }
 
-/// Whether a head is that of an answer.
+/// Whether a response head is that of an answer.
 pub(super) fn is_answer<Body>(answer: &Response<Body>) -> bool {
     answer.status() == StatusCode::OK && answer.headers().get(CONTENT_TYPE) == Some(&GRPC)
 }
 
-/// How a call ended.
+/// The trailers that end a call with this status.
 pub(super) fn trailers(status: &'static str) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     trailers.insert("grpc-status", HeaderValue::from_static(status));
     trailers
 }
 
-/// Whether it ended well.
+/// Whether a call succeeded.
 pub(super) fn is_ok(trailers: &HeaderMap) -> bool {
     trailers
         .get("grpc-status")

@@ -32,7 +32,7 @@ pub(super) async fn forward(
     };
     poll_fn(|cx| {
         if !response.is_over {
-            // An answer may end before its request does, and then the rest of that is of no use.
+            // The answer may end before its request; then the rest of the request is not needed.
             let _pending = request.poll(cx);
         }
         response.poll(cx).map(|cut| {
@@ -44,7 +44,7 @@ pub(super) async fn forward(
     .await;
 }
 
-/// Sends the head as soon as the upstream takes another call.
+/// Sends the head as soon as the upstream accepts another call.
 async fn begin(
     call: Request<RecvStream>,
     mut upstream: SendRequest<Bytes>,
@@ -56,14 +56,14 @@ async fn begin(
     Ok((answer, Pump::new(body, to, ends)))
 }
 
-/// Passes the request on until its answer has a head; none when there will be no answer.
+/// Passes the request on until the head of its answer has come; `None` when there will be no answer.
 fn poll_answered(
     cx: &mut Context<'_>,
     request: &mut Pump,
     answer: &mut ResponseFuture,
     respond: &mut SendResponse<Bytes>,
 ) -> Poll<Option<Pump>> {
-    // The answer first: an upstream that has answered may reset what is left of the request.
+    // The answer is polled first: an upstream that has answered may reset the rest of the request.
     let cut = match Pin::new(answer).poll(cx) {
         Poll::Ready(Ok(answer)) => {
             let (head, body) = answer.into_parts();
@@ -79,17 +79,17 @@ fn poll_answered(
             _ => ready!(respond.poll_reset(cx)).unwrap_or(Reason::CANCEL),
         },
     };
-    // Both ends are told; the one that has said it does not listen any more.
+    // Reset both ends; the one that has caused the reset ignores it.
     respond.send_reset(cut);
     request.to.send_reset(cut);
     Poll::Ready(None)
 }
 
-/// One direction.
+/// One direction of a call.
 struct Pump {
     from: RecvStream,
     to: SendStream<Bytes>,
-    /// What there was no room for.
+    /// Data for which the flow control window of the receiving end has no room.
     waiting: Bytes,
     is_over: bool,
 }
@@ -104,7 +104,7 @@ impl Pump {
         }
     }
 
-    /// Ready when all has been passed on, or with the reset that either end has caused.
+    /// Ready with `None` when everything has been passed on, or with the reason of a reset by either end.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Reason>> {
         if self.is_over {
             return Poll::Ready(None);
@@ -153,8 +153,8 @@ impl Pump {
         }
     }
 
-    /// Sends what the receiving end has room for, and gives as much room to the sending one. Whether that
-    /// was the end.
+    /// Sends as much as the receiving end has window for, and gives the sending end as much window. Returns whether
+    /// that was the end of the stream.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, h2::Error>> {
         self.to.reserve_capacity(self.waiting.len());
         let room = match self.to.capacity() {
@@ -173,7 +173,7 @@ impl Pump {
     }
 }
 
-/// What the other end is told of an error.
+/// The reason that the other end gets for an error.
 fn reason(error: &h2::Error) -> Reason {
     error.reason().unwrap_or(Reason::CANCEL)
 }

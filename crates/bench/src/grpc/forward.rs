@@ -1,8 +1,8 @@
 //! `heddle-lab grpc-forward`: a proxy made of the crate `h2`, on one thread.
 //!
-//! Every connection of a client is a task that reads its frames; every call is a task of its own, which passes
-//! on both directions. All calls share one connection to the upstream. What calls write at about the same time
-//! goes out together, since the task of a connection runs behind those that have woken it.
+//! Every connection of a client is a task that reads its frames; every call is a task of its own, which passes on both
+//! directions. All calls share one connection to the upstream. Frames that calls write at about the same time go out
+//! together, because the task of a connection runs after the tasks that have woken it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::{called, calling, exchange};
 
-/// What `heddle-lab grpc-forward` is told.
+/// Options of `heddle-lab grpc-forward`.
 #[derive(Args)]
 pub struct GrpcForward {
     /// Where to listen, and where to send.
@@ -24,7 +24,7 @@ pub struct GrpcForward {
     config: PathBuf,
 }
 
-/// What stands in its file.
+/// The contents of the configuration file.
 #[derive(Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Forwarding {
@@ -35,7 +35,8 @@ pub(super) struct Forwarding {
 /// Forwards until the process is stopped.
 ///
 /// # Errors
-/// When its file is wrong, it cannot listen, or the upstream is or goes away.
+/// When the configuration is wrong, the proxy cannot listen, or the upstream cannot be reached or closes its
+/// connection.
 pub fn run(options: &GrpcForward) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&options.config)
         .with_context(|| format!("cannot read {}", options.config.display()))?;
@@ -51,10 +52,10 @@ pub fn run(options: &GrpcForward) -> anyhow::Result<()> {
     })
 }
 
-/// Forwards whatever connects, until the upstream ends its connection.
+/// Forwards the calls of all clients that connect, until the upstream closes its connection.
 ///
 /// # Errors
-/// When there is no upstream any more, or no connection can be accepted.
+/// When the connection to the upstream ends, or no connection can be accepted.
 pub(super) async fn serve(listener: TcpListener, upstream: SocketAddr) -> anyhow::Result<()> {
     let stream = TcpStream::connect(upstream)
         .await

@@ -1,7 +1,8 @@
-//! `heddle-lab grpc-load`: calls over connections of HTTP/2, so many at a time on each, every answer checked.
+//! `heddle-lab grpc-load`: calls over connections of HTTP/2, a fixed number of them at a time on each; every answer is
+//! checked.
 //!
-//! Load is offered as the generator of HTTP/1.1 does: in a closed loop or at a fixed rate, and latency counts
-//! from when a call was due. Each place for a call is a task that waits for its next one.
+//! Load is offered as by the generator for HTTP/1.1: in a closed loop or at a fixed rate, and latency counts from when
+//! a call was due. Each place, which has one call at a time, is a task that waits until its next call is due.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -26,7 +27,7 @@ use super::calling;
 use crate::handshakes::wait_until;
 use crate::load::{Outcome, Pace, Schedule, Tally, Target, WindowEdge, edge};
 
-/// What `heddle-lab grpc-load` is told.
+/// Options of `heddle-lab grpc-load`.
 #[derive(Args, Clone)]
 pub struct GrpcLoad {
     /// `AUTHORITY@ADDRESS:PORT` to send to; connections take these in turn.
@@ -48,7 +49,7 @@ pub struct GrpcLoad {
 /// Runs the load and prints the outcome as one line of JSON.
 ///
 /// # Errors
-/// When there is no connection, or too much fails.
+/// When a connection cannot be opened, or too many calls fail.
 pub fn run(options: &GrpcLoad) -> anyhow::Result<()> {
     // The kernel may otherwise fire timers 50 µs late, which the latencies would show.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
@@ -60,7 +61,7 @@ pub fn run(options: &GrpcLoad) -> anyhow::Result<()> {
 /// Runs the load.
 ///
 /// # Errors
-/// When there is no connection, or too much fails.
+/// When a connection cannot be opened, or too many calls fail.
 pub(super) fn offer(options: &GrpcLoad) -> anyhow::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -68,7 +69,7 @@ pub(super) fn offer(options: &GrpcLoad) -> anyhow::Result<Outcome> {
     let tasks = LocalSet::new();
     let places = Rc::new(Places::new(options)?);
     let measured = tasks.block_on(&runtime, measure(options, &places));
-    // The tasks end with the runtime, and what they have counted is ours then.
+    // Once the tasks have ended with their runtime, `places` has no other owner.
     drop(tasks);
     let (start, end) = measured?;
     let places = Rc::into_inner(places).context("a task outlives its runtime")?;
@@ -77,7 +78,7 @@ pub(super) fn offer(options: &GrpcLoad) -> anyhow::Result<Outcome> {
     tally.outcome(&start, &end, &options.pace.watched, schedule.as_ref())
 }
 
-/// Offers the load until it is over; the accounts at both edges of the window.
+/// Offers the load until it is over; returns the readings at both edges of the window.
 async fn measure(
     options: &GrpcLoad,
     places: &Rc<Places>,
@@ -119,7 +120,7 @@ async fn connect(target: &Target) -> anyhow::Result<SendRequest<Bytes>> {
     stream.set_nodelay(true)?;
     let (sender, connection) = calling().handshake(stream).await?;
     tokio::task::spawn_local(async move {
-        // Its calls fail, which is counted; this says why.
+        // Its calls fail and are counted; this line says why.
         if let Err(error) = connection.await {
             eprintln!("a connection broke: {error}");
         }
@@ -127,18 +128,18 @@ async fn connect(target: &Target) -> anyhow::Result<SendRequest<Bytes>> {
     Ok(sender)
 }
 
-/// The places of calls, and what has come of those that were made.
+/// The places, which have one call at a time each, and the results so far.
 struct Places {
-    /// When the call of each is due, until it has begun.
+    /// When the call of each place is due, until it has begun.
     due: Vec<Cell<Option<Instant>>>,
-    /// The tasks of those that have none.
+    /// The tasks of the places without a call.
     idle: Vec<Cell<Option<Waker>>>,
     schedule: RefCell<Option<Schedule>>,
     tally: RefCell<Tally>,
     /// Calls still to be begun, when the run is bounded by their number.
     budget: Cell<Option<u64>>,
     in_flight: Cell<usize>,
-    /// The budget is used and every answer is in, or too much has failed.
+    /// Notified when the budget is used and every answer has come, or when too many calls have failed.
     over: Notify,
 }
 
@@ -186,7 +187,7 @@ impl Places {
         }
     }
 
-    /// When the next call of a place is due; not ready before.
+    /// Ready when the next call of a place is due, with that time.
     fn next(&self, index: usize) -> impl Future<Output = Instant> {
         poll_fn(move |cx| match self.due[index].take() {
             Some(due) => Poll::Ready(due),
@@ -237,7 +238,7 @@ impl Places {
         }
     }
 
-    /// Begins what is due by now in places that are free; when to look again.
+    /// Begins the calls that are due in places that are free; returns when to look again.
     fn begin_due(&self) -> Option<Instant> {
         let mut schedule = self.schedule.borrow_mut();
         let schedule = schedule.as_mut()?;
@@ -248,17 +249,17 @@ impl Places {
         schedule.wakes()
     }
 
-    /// Begins calls when they are due, for as long as it is let.
+    /// Begins calls when they are due, until the runtime ends.
     async fn arrivals(self: Rc<Places>, timer: Timer) {
         while let Some(next) = self.begin_due() {
             timer.sleep_until(next).await;
         }
     }
 
-    /// So many seconds, or until too much has failed.
+    /// Waits for `seconds`, or until too many calls have failed.
     async fn until(&self, seconds: f64) {
         let over = self.over.notified();
-        // That the time is up is what is waited for.
+        // The timeout is the normal end.
         let _over = tokio::time::timeout(Duration::from_secs_f64(seconds), over).await;
     }
 }
@@ -298,7 +299,7 @@ async fn make(sender: &mut SendRequest<Bytes>, calls: &mut Calls) -> Result<(), 
     }
 }
 
-/// Wakes on time, by a thread that sleeps: the runtime's own timers count in milliseconds.
+/// Wakes a task on time, by a thread that sleeps: the runtime's own timers count in milliseconds.
 struct Timer {
     asked: mpsc::SyncSender<Instant>,
     rings: Arc<Notify>,
@@ -306,12 +307,12 @@ struct Timer {
 
 impl Timer {
     fn start() -> Timer {
-        // One arrival is waited for at a time.
+        // There is one wait at a time.
         let (asked, due) = mpsc::sync_channel(1);
         let rings = Arc::new(Notify::new());
         let ring = Arc::clone(&rings);
         thread::spawn(move || {
-            // A thread has the slack of the one that started it.
+            // A thread inherits the timer slack of the one that started it.
             while let Ok(due) = due.recv() {
                 wait_until(due);
                 ring.notify_one();

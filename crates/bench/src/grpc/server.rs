@@ -1,6 +1,6 @@
 //! `heddle-lab grpc-upstream`: answers each call with the message that came, on one thread.
 //!
-//! A call that is not whole is answered with a status of gRPC that the load generator counts as a failure.
+//! A call that is incomplete or wrong gets a gRPC status that the load generator counts as a failure.
 
 use std::net::{SocketAddr, SocketAddrV4};
 
@@ -32,7 +32,7 @@ pub fn run() -> anyhow::Result<()> {
     })
 }
 
-/// Serves whatever connects.
+/// Serves all clients that connect.
 ///
 /// # Errors
 /// When no connection can be accepted any more.
@@ -53,7 +53,8 @@ async fn connection(stream: TcpStream) -> Result<(), h2::Error> {
     while let Some(call) = connection.accept().await {
         let (call, respond) = call?;
         tokio::spawn(async move {
-            // The caller has reset it, or the connection is gone, which its own task says.
+            // Fails when the caller has reset the call, or the connection has ended, which the connection's task
+            // reports.
             let _ended = answer(call, respond).await;
         });
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::load::{Outcome, Pace};
 use crate::systems::render;
 
-/// Runs what serves in a thread that lasts as long as the test process; where it listens.
+/// Runs a server in a thread that lasts as long as the test process; returns its address.
 fn in_background<Serving>(serve: impl FnOnce(TcpListener) -> Serving + Send + 'static) -> SocketAddr
 where
     Serving: Future<Output = anyhow::Result<()>>,

@@ -23,29 +23,30 @@ use crate::upstream::Serving;
 /// Service accounts on each node.
 const ACCOUNTS: u32 = 45;
 const PAIRS: usize = (ACCOUNTS * ACCOUNTS) as usize;
-/// How long the nodes may take until they serve everything, and until every connection stands.
+/// The timeout until the nodes serve everything, and until every connection is established.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// What is not settled after that belongs to the figure.
+/// How long memory may settle before it is read.
 const SETTLES_IN: Duration = Duration::from_secs(2);
 const REQUEST: &[u8] = b"GET /api/v1/items/16 HTTP/1.1\r\nHost: lab\r\n\r\n";
 
-/// Settings of both nodes: what they speak by default, and room for a link of every pair. Of the default, 1,024 for each
-/// Worker, there are too few: a Worker that has the connections of more pairs refuses requests of the others, since each
-/// link serves a flow or is waited for. Links from other nodes also have a share of a node's connections, where one
-/// that serves nothing makes room for the next: that share is made larger too.
+/// Settings of both nodes: the default protocol between them, and limits that allow a link for every pair. The default
+/// limit, 1,024 links for each Worker, is too low: a Worker that has the connections of more pairs refuses requests of
+/// the others, since each link serves a flow or has requests that wait for it. Links from other nodes also have a share
+/// of a node's connections, where an idle link is closed for the next one: that share is made larger, too.
 const SETTINGS: &str = "proxy: {between_nodes: link, bounds: {links: 4096, connections: 8192}}\n";
 
-/// Descriptors that the lab, and each node, needs at most: two for each connection, one for each listener, and a reserve.
+/// File descriptors that the lab, and each node, needs at most: two for each connection, one for each listener, and a
+/// reserve.
 const DESCRIPTORS: u64 = 19_600;
 
-/// What one round found.
+/// The figures of one round.
 struct Grown {
     near_mib: f64,
     far_mib: f64,
-    /// The same of what each node has for itself.
+    /// The same for the private memory of each node.
     near_private_mib: f64,
     far_private_mib: f64,
-    /// What the larger of the nodes held before.
+    /// Resident memory of the larger node before.
     before_mib: f64,
     connections: usize,
 }
@@ -108,7 +109,7 @@ pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyh
     Ok(())
 }
 
-/// One mesh, from its start to all its connections.
+/// Starts one mesh, opens all its connections, and returns how its memory grew.
 fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
     let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
     let upstream = Serving::start(ACCOUNTS, &Confinement::default(), dir.path())?;
@@ -136,7 +137,7 @@ fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
         (pairs.len() == PAIRS).then_some(pairs)
     })?;
     let end = Instant::now() + PATIENCE;
-    // One before the others: what is made once for all of them is not theirs.
+    // One connection before the others: what is allocated once for all of them does not count.
     let last = pairs.values().next_back().context("no pair")?;
     drop(connect(*last, end)?);
     thread::park_timeout(SETTLES_IN);
@@ -151,7 +152,7 @@ fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
     let connections = established(&fs::read_to_string("/proc/net/tcp")?, mesh.far.mesh.port());
     anyhow::ensure!(
         connections >= PAIRS,
-        "only {connections} connections stand between the nodes for {PAIRS} pairs"
+        "only {connections} connections are open between the nodes for {PAIRS} pairs"
     );
     let after = memory(&mesh)?;
     drop(open);
@@ -171,7 +172,7 @@ fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
 
-/// The listeners of the callers `nearN` for the Services `echoN`, out of a node's status.
+/// The listeners of the callers `nearN` for the Services `echoN` in a node's status.
 fn pairs_of(status: &[u8]) -> Option<BTreeMap<(String, String), SocketAddr>> {
     let status: serde_json::Value = serde_json::from_slice(status).ok()?;
     let listeners = status.get("listeners")?.as_array()?;
@@ -184,7 +185,7 @@ fn pairs_of(status: &[u8]) -> Option<BTreeMap<(String, String), SocketAddr>> {
     Some(listeners.iter().filter_map(pair).collect())
 }
 
-/// A connection on which one request was answered. Certificates may still be on their way.
+/// A connection on which one request got 200. Tries again until `end`, since certificates may still be on their way.
 fn connect(address: SocketAddr, end: Instant) -> anyhow::Result<TcpStream> {
     loop {
         let tried = TcpStream::connect(address)
@@ -201,7 +202,7 @@ fn connect(address: SocketAddr, end: Instant) -> anyhow::Result<TcpStream> {
     }
 }
 
-/// Established connections to a port, out of `/proc/net/tcp`: as seen by those who called.
+/// The number of established connections to a port in `/proc/net/tcp`, counted at the calling end.
 fn established(table: &str, port: u16) -> usize {
     let called = |line: &&str| {
         let mut fields = line.split_ascii_whitespace().skip(2);
@@ -212,7 +213,7 @@ fn established(table: &str, port: u16) -> usize {
     table.lines().skip(1).filter(called).count()
 }
 
-/// The lab holds a client of each pair, and its children inherit what it may have open.
+/// Raises the limit of open files: the lab holds a client of each pair, and its children inherit the limit.
 fn raise_descriptors() -> anyhow::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     let enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= DESCRIPTORS);

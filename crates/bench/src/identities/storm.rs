@@ -1,4 +1,5 @@
-//! Handshakes, as many as a node sees when half a cluster restarts, and the traffic that was there before.
+//! Handshakes, as many as a node sees when half a cluster restarts, and their effect on the traffic that was there
+//! before.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,9 +21,9 @@ use crate::systems::{System, Traffic};
 
 /// Handshakes per second, by callers with a certificate of the mesh.
 const HANDSHAKES: u32 = 500;
-/// A storm with fewer of them is none.
+/// The fraction of these that a storm must have to count.
 const AT_LEAST: f64 = 0.95;
-/// The traffic that is there before: a moderate rate.
+/// The rate of the traffic that was there before: moderate.
 const RATE: f64 = 2_000.0;
 const CELL: Cell = Cell {
     connections: 64,
@@ -33,7 +34,7 @@ const WARM_UP_S: f64 = 0.5;
 const WINDOW_S: f64 = 4.0;
 const STORM_S: f64 = 6.0;
 
-/// One round: without the storm, and in it.
+/// The results of one round: without the storm, and in it.
 struct Round {
     calm: Outcome,
     stormy: Outcome,
@@ -60,7 +61,7 @@ pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyh
             let shaken = serde_json::from_str(&printed).context("what the handshakes printed")?;
             anyhow::Ok((stormy, shaken))
         };
-        // The other way round each time: what drifts falls on both alike.
+        // The order alternates, so that drift of the machine affects both alike.
         let (calm, (stormy, shaken)) = if round % 2 == 0 {
             (calm()?, in_storm()?)
         } else {
@@ -77,7 +78,7 @@ pub(super) fn run(heddle: &System, rounds: u32, findings: &mut Findings) -> anyh
     Ok(())
 }
 
-/// Starts the callers. They share the core of the load generator, which the kernel prefers.
+/// Starts the callers. They share the core of the load generator, which the kernel schedules first.
 fn begin(far: SocketAddr, dir: &Path) -> anyhow::Result<Child> {
     let name = identity("far")?.server_name().context("too long a name")?;
     let protocol = std::str::from_utf8(heddle_transport::Protocol::default().alpn())?;
@@ -140,7 +141,7 @@ fn tell(all: &[Round], findings: &mut Findings) {
     ));
     if let Some(ratio) = &ratio {
         findings.say(format!(
-            "  p99 in the storm, in that without it: {:.2} in the middle round, {:.2} to {:.2}",
+            "  p99 in the storm, divided by that without it: {:.2} in the middle round, {:.2} to {:.2}",
             ratio.median, ratio.min, ratio.max
         ));
     }
@@ -162,8 +163,8 @@ fn tell(all: &[Round], findings: &mut Findings) {
     }
 }
 
-/// CPU time of both nodes for one handshake: what they used more in the storm. The rate of requests is
-/// the same, and their number may differ a little.
+/// CPU time of both nodes for one handshake: how much more they used in the storm. The rate of requests is the same,
+/// and their number may differ a little.
 fn cpu_us(round: &Round) -> f64 {
     let per_s = |outcome: &Outcome| {
         let cpu = outcome.cpu.get("proxy").copied().unwrap_or_default();

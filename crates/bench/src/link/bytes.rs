@@ -6,33 +6,33 @@ use std::time::Duration;
 
 use crate::meter::{Meter, Moved, OnSockets, on_sockets};
 
-/// How long after the last answer it is until everything was said: longer than either end of a link waits
-/// before it acknowledges what it has received.
+/// How long after the last answer all bytes have been sent: longer than either end of a link waits before it
+/// acknowledges received data.
 pub(super) const SETTLES_IN: Duration = Duration::from_millis(800);
 
-/// What two proxies have said to each other up to one moment.
+/// The counters of the bytes between two proxies at one moment.
 pub(super) struct ByteReading {
     below_tls: Option<Moved>,
     on_sockets: OnSockets,
 }
 
-/// What they have said for each exchange.
+/// Bytes and segments for each exchange.
 #[derive(Debug, PartialEq)]
 pub(super) struct PerExchange {
-    /// Below TLS, where the near proxy counts it: all of it, and what is no body.
+    /// Bytes below TLS, where the near proxy counts them: all of them, and those that are not bodies.
     pub(super) bytes: Option<f64>,
     pub(super) overhead_bytes: Option<f64>,
-    /// On the sockets, and TCP segments in both directions. `None`: connections were opened or closed
-    /// meanwhile, and took their counts along.
+    /// Bytes on the sockets, and TCP segments, in both directions. `None` if connections were opened or closed
+    /// meanwhile: a closed connection takes its counters along.
     pub(super) socket_bytes: Option<f64>,
     pub(super) segments: Option<f64>,
 }
 
 impl ByteReading {
-    /// Waits until everything was said, and reads.
+    /// Waits until all bytes have been sent, and reads the counters.
     ///
     /// # Errors
-    /// When a proxy or the kernel does not say.
+    /// When the counters of the proxy or of the kernel cannot be read.
     pub(super) fn take(meter: Option<&Meter>, between: SocketAddr) -> anyhow::Result<ByteReading> {
         thread::park_timeout(SETTLES_IN);
         Ok(ByteReading {
@@ -41,7 +41,7 @@ impl ByteReading {
         })
     }
 
-    /// What was said between two readings, divided by the exchanges between them.
+    /// The difference of two readings, divided by the exchanges between them.
     pub(super) fn until(&self, end: &ByteReading, exchanges: u64, body_bytes: u64) -> PerExchange {
         let each = |bytes: u64| bytes as f64 / exchanges.max(1) as f64;
         let (before, after) = (&self.on_sockets, &end.on_sockets);
@@ -59,7 +59,7 @@ impl ByteReading {
         }
     }
 
-    /// The same of two proxies that speak in the clear.
+    /// The reading of two proxies without TLS: the bytes on the sockets are also those below TLS.
     pub(super) fn in_the_clear(self) -> ByteReading {
         ByteReading {
             below_tls: Some(self.on_sockets.moved),

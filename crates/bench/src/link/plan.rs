@@ -1,10 +1,10 @@
-//! How long the experiment runs, and with which requests.
+//! How long the experiment runs, and its kinds of requests.
 
 use std::fmt;
 
 use crate::load::Head;
 
-/// A kind of request: whose head, how much body in each direction, and whether it changes.
+/// A kind of request: its head, the size of the body in each direction, and whether the head changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestKind {
     pub(super) head: Head,
@@ -12,7 +12,7 @@ pub(super) struct RequestKind {
     pub(super) changing: bool,
 }
 
-/// What the bars are about, with heads that stay as they are and with heads that change.
+/// The kinds that the thresholds are for: with constant heads, and with heads that change.
 pub(super) const CONSTANT: RequestKind = kind(Head::Browser, 128, false);
 pub(super) const CHANGING: RequestKind = kind(Head::Browser, 128, true);
 
@@ -43,15 +43,15 @@ impl fmt::Display for RequestKind {
     }
 }
 
-/// What is measured, and for how long. Times are in seconds.
+/// The measurements, and how long they take. Times are in seconds.
 pub(super) struct LinkPlan {
     pub(super) rounds: usize,
-    /// The two that the bars are about come first.
+    /// The two kinds that the thresholds are for come first.
     pub(super) kinds: Vec<RequestKind>,
     pub(super) warm_up_s: f64,
     pub(super) calibration_s: f64,
     pub(super) window_s: f64,
-    /// Of pairs that say little.
+    /// The window of pairs with little traffic.
     pub(super) quiet_s: f64,
     /// Requests over which bytes are counted, on a busy pair.
     pub(super) counted: u64,

@@ -1,4 +1,4 @@
-//! The rounds: which pair is loaded when, with what, and what is read.
+//! The rounds: in which order pairs are loaded, with which requests, and which counters are read.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use crate::systems::{Running, Traffic, Work};
 
 /// Half a core for both proxies: little enough that they saturate before load generator and upstream.
 const HELD_TO_CORES: f64 = 0.5;
-/// The part of the slowest pair's best that all are offered at most.
+/// The highest offered rate, as a fraction of what the slowest pair carries.
 const OFFERED_SHARE: f64 = 0.7;
 /// Connections of a busy pair.
 const BUSY: u32 = 64;
-/// What a pair that says little is asked, in requests per second over one connection.
+/// Requests per second of a pair with little traffic, over one connection.
 pub(super) const QUIET_RATE: f64 = 20.0;
-/// How many kinds of requests the measures take that only the bars need.
+/// The number of kinds, from the first, for measures that only the thresholds need.
 const MAIN_KINDS: usize = 2;
-/// Requests before bytes are counted: whatever is said once was said then.
+/// Requests before bytes are counted, so that bytes that are sent only once do not count.
 const WARM_UP_REQUESTS: u64 = 500;
-/// How late a load generator may be.
+/// How much longer than planned a load generator may take.
 const LATE: Duration = Duration::from_secs(20);
 
-/// Requests of one kind, over so many connections.
+/// Requests of one kind, over a number of connections.
 #[derive(Clone, Copy)]
 struct Offer {
     kind: RequestKind,
@@ -47,7 +47,7 @@ struct Rounds<'a> {
 /// Runs the whole experiment.
 ///
 /// # Errors
-/// When something does not start, or nothing could be measured. What goes wrong within a run is noted.
+/// When something does not start, or nothing could be measured. Failures within a run are noted.
 pub(super) fn run(
     plan: &LinkPlan,
     ways: &Ways,
@@ -117,7 +117,7 @@ impl Rounds<'_> {
         self.ways.ways.iter().enumerate().map(start).collect()
     }
 
-    /// The rate that all are offered of each kind of requests.
+    /// The rate that all pairs are offered, for each kind of request.
     fn calibrate(&mut self, running: &[Running]) -> anyhow::Result<Vec<f64>> {
         let mut rates = Vec::new();
         for &kind in &self.plan.kinds {
@@ -141,7 +141,7 @@ impl Rounds<'_> {
         Ok(rates)
     }
 
-    /// That rate, lowered until no pair is close to its limit.
+    /// Lowers that rate until no pair is close to its limit.
     fn settled(&self, running: &[Running], kind: RequestKind, rate: f64) -> anyhow::Result<f64> {
         let mut busy: Vec<&Running> = running.iter().collect();
         fixed_rate::settle(rate, |rate| {
@@ -205,7 +205,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// Loads a pair as fast as it goes with half a core. `None`: without a group there is no quota.
+    /// Loads a pair at full speed with half a core. `None`: without a group there is no quota.
     fn held(
         &self,
         index: usize,
@@ -222,7 +222,7 @@ impl Rounds<'_> {
         Ok(Some(found))
     }
 
-    /// Bytes of every kind of requests on a busy pair, and of the main kinds on one that says little.
+    /// Counts bytes of every kind of request on a busy pair, and of the main kinds on a pair with little traffic.
     fn count(&mut self, round: usize, index: usize, pair: &Running) {
         for (number, &kind) in self.plan.kinds.iter().enumerate() {
             let counted = self.plan.counted;
@@ -249,7 +249,7 @@ impl Rounds<'_> {
         }
     }
 
-    /// Counts the bytes of so many exchanges.
+    /// Counts the bytes of `exchanges` exchanges.
     fn exchanges(
         &mut self,
         round: usize,
@@ -269,7 +269,7 @@ impl Rounds<'_> {
                 reading
             })
         };
-        // One connection says little however much is to be said.
+        // The warm-up runs at full speed: over one connection that is little traffic, too.
         let warm_up = Offer {
             rate: None,
             ..offer
@@ -291,21 +291,21 @@ impl Rounds<'_> {
         Ok(outcome)
     }
 
-    /// Loads a pair for a window of so many seconds.
+    /// Loads a pair for a window of `seconds`, and checks the outcome.
     fn load(&self, pair: &Running, offer: Offer, seconds: f64) -> anyhow::Result<Outcome> {
         let outcome = self.offered(pair, offer, seconds)?;
         outcome.check(offer.rate)?;
         Ok(outcome)
     }
 
-    /// The same, whatever of it was carried.
+    /// The same without the check.
     fn offered(&self, pair: &Running, offer: Offer, seconds: f64) -> anyhow::Result<Outcome> {
         let more = offer.words();
         self.stage
             .load_with(pair, offer.cell(), &more, offer.rate, seconds)
     }
 
-    /// Loads a pair with so many requests.
+    /// Loads a pair with `requests` requests.
     fn bounded(&self, pair: &Running, offer: Offer, requests: u64) -> anyhow::Result<Outcome> {
         let mut command = self.stage.load_command(&pair.targets, offer.cell());
         command.extend(offer.words());
@@ -376,7 +376,7 @@ impl Offer {
     }
 }
 
-/// What tables call the main kinds of requests on a pair that says little.
+/// The name in tables of the main kinds of requests on a pair with little traffic.
 pub(super) fn quiet_cell(kind: RequestKind) -> String {
     format!("{kind}, {QUIET_RATE:.0}/s")
 }

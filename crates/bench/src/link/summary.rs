@@ -1,4 +1,4 @@
-//! From figures to what is said of them: tables, ratios, and the bars that they are held against.
+//! From figures to the report: tables, ratios, and the thresholds that ratios are compared with.
 
 use super::plan::{CHANGING, CONSTANT, RequestKind};
 use super::rounds::quiet_cell;
@@ -7,20 +7,21 @@ use crate::findings::Findings;
 use crate::sheet::Sheet;
 use crate::statistics::Spread;
 
-/// What a ratio should be.
+/// The threshold of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Threshold {
     AtMost(f64),
     AtLeast(f64),
-    /// It is only told.
+    /// The ratio is only reported.
     None,
 }
 
-/// Ways of which any may be meant.
+/// The ways on one side of a ratio; each of them is compared.
 type Ways = &'static [Way];
 
-/// A ratio: its name, the figure, whose in whose, of which requests on a busy pair, and its bar. Less is better in each that has
-/// several ways on a side: of these, the one counts that makes it the largest.
+/// A ratio: its name, the figure, the ways of the dividend and of the divisor, the kind of requests on a busy pair, and
+/// its threshold. Less is better in each ratio that has several ways on a side: the way counts with which it is
+/// largest.
 type Ratio = (
     &'static str,
     &'static str,
@@ -32,7 +33,7 @@ type Ratio = (
 const LINK: Ways = &[Way::LinkMtls];
 const HTTP1: Ways = &[Way::Http1Mtls];
 const HTTP2: Ways = &[Way::Http2Mtls];
-/// The better of them is the peer.
+/// Heddle is compared with the better of them.
 const ENVOYS: Ways = &[Way::EnvoyHttp1, Way::EnvoyHttp2];
 
 const RATIOS: [Ratio; 18] = {
@@ -53,7 +54,7 @@ const RATIOS: [Ratio; 18] = {
             CHANGING,
             AtMost(0.5),
         ),
-        // The kernel's own count, beside what the programs say of themselves.
+        // The kernel's own count, beside the counters of the programs.
         (
             "socket_bytes_vs_http1",
             "socket_bytes",
@@ -131,7 +132,7 @@ const RATIOS: [Ratio; 18] = {
             CHANGING,
             AtMost(0.385),
         ),
-        // Both use all of the CPU that they are given: who needs less for a request carries more.
+        // Both use all of the CPU that they are given: the one that needs less for a request carries more.
         (
             "cpu_link_vs_envoy_saturated",
             "qps",
@@ -158,7 +159,7 @@ const RATIOS: [Ratio; 18] = {
     ]
 };
 
-/// Medians by name: of which way, which requests.
+/// Medians by name, each of a figure, a way and a kind of request.
 const VALUES: [(&str, &str, Way, RequestKind); 9] = [
     ("http1_mtls_bytes", "bytes", Way::Http1Mtls, CONSTANT),
     ("link_mtls_bytes", "bytes", Way::LinkMtls, CONSTANT),
@@ -171,7 +172,7 @@ const VALUES: [(&str, &str, Way, RequestKind); 9] = [
     ("envoy_http2_cpu_us", "cpu_us", Way::EnvoyHttp2, CHANGING),
 ];
 
-/// Says what was found.
+/// Reports the results.
 pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
     findings.say("\nBytes of an exchange between the proxies, request and response together");
     findings.say(sheet.table(&[
@@ -180,7 +181,7 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
         ("on the socket", "socket_bytes", 1),
         ("TCP segments", "segments", 2),
     ]));
-    findings.say("The same offered rate for all, and pairs that say little");
+    findings.say("The same offered rate for all, and pairs with little traffic");
     findings.say(sheet.table(&[
         ("requests/s", "offered_per_s", 0),
         ("CPU µs/request, both", "cpu_us", 1),
@@ -221,7 +222,7 @@ pub(super) fn tell(sheet: &Sheet, findings: &mut Findings) {
     findings.rows.extend(sheet.rows());
 }
 
-/// Says one ratio of what was measured in a cell, and of each pair of Envoys by itself where it is of both.
+/// Reports one ratio for a cell, and the ratio with each pair of Envoys where it is with both.
 fn tell_ratio(
     sheet: &Sheet,
     (name, figure, [ours, theirs]): (&str, &'static str, [Ways; 2]),
@@ -249,7 +250,7 @@ fn tell_ratio(
     }
 }
 
-/// The quotients of each of ours in each of theirs that were measured, with the way that makes the difference.
+/// The ratios of each of our ways to each of theirs, as far as they were measured, each with the way that varies.
 fn quotients(
     sheet: &Sheet,
     figure: &'static str,
@@ -267,12 +268,12 @@ fn quotients(
     pairs.filter_map(quotient).collect()
 }
 
-/// The one that is the least favourable to what is compared, where less is better.
+/// The ratio that is least favourable to our side, where less is better.
 fn largest<'s>(ratios: impl Iterator<Item = &'s Spread>) -> Option<&'s Spread> {
     ratios.max_by(|one, other| one.median.total_cmp(&other.median))
 }
 
-/// Says what links cost beside those of another Heddle.
+/// Reports the cost of links compared with those of another Heddle.
 pub(super) fn tell_other(sheet: &Sheet, name: &str, findings: &mut Findings) {
     let other = name_of_other(name);
     for (kind, requests) in [(CONSTANT, "_constant"), (CHANGING, "")] {

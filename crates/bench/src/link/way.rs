@@ -18,13 +18,13 @@ use crate::systems::{ProxyKind, Running, System, Work};
 pub(super) enum Way {
     /// Two Heddles in a row, in the clear, without a mesh.
     Http1Plain,
-    /// `heddle/1`: a connection for each exchange under way.
+    /// `heddle/1`: a connection for each exchange in flight.
     Http1Mtls,
-    /// HTTP/2, the yardstick.
+    /// HTTP/2, as a reference.
     Http2Mtls,
     /// The link protocol.
     LinkMtls,
-    /// Two Envoys with HTTP/1.1 over mutual TLS between them: a connection for each exchange under way.
+    /// Two Envoys with HTTP/1.1 over mutual TLS between them: a connection for each exchange in flight.
     EnvoyHttp1,
     /// The same with HTTP/2.
     EnvoyHttp2,
@@ -40,7 +40,7 @@ impl Way {
         Way::EnvoyHttp2,
     ];
 
-    /// What tables and ratios call it.
+    /// The name in tables and ratios.
     pub(super) fn name(self) -> &'static str {
         match self {
             Way::Http1Plain => "http1-plain",
@@ -52,7 +52,7 @@ impl Way {
         }
     }
 
-    /// What the settings of the nodes say, where they have a say.
+    /// The value of `between_nodes` in the settings of the nodes, where that has an effect.
     fn between_nodes(self) -> Option<&'static str> {
         match self {
             Way::Http1Plain | Way::EnvoyHttp1 | Way::EnvoyHttp2 => None,
@@ -63,12 +63,11 @@ impl Way {
     }
 }
 
-/// Settings of nodes that speak like this.
+/// Settings of nodes with that protocol between them.
 fn settings(between_nodes: &str) -> String {
     format!("proxy:\n  between_nodes: {between_nodes}\n")
 }
 
-/// What is measured.
 pub(super) struct MeasuredPrograms<'a> {
     pub(super) heddle: &'a Path,
     pub(super) envoy: &'a Path,
@@ -76,7 +75,7 @@ pub(super) struct MeasuredPrograms<'a> {
     pub(super) others: &'a [(String, PathBuf)],
 }
 
-/// What tables call the links of another Heddle.
+/// The name in tables of the links of another Heddle.
 pub(super) fn name_of_other(name: &str) -> String {
     format!("{}-{name}", Way::LinkMtls.name())
 }
@@ -84,19 +83,19 @@ pub(super) fn name_of_other(name: &str) -> String {
 /// The ways that can be measured.
 pub(super) struct Ways {
     pub(super) ways: Vec<Way>,
-    /// In the same order.
+    /// In the order of `ways`.
     pub(super) systems: Vec<System>,
-    /// Holds their settings.
+    /// The folder of the settings files.
     _dir: tempfile::TempDir,
 }
 
 impl Ways {
-    /// What tables and ratios call one.
+    /// The name of a way in tables and ratios.
     pub(super) fn name(&self, index: usize) -> &str {
         &self.systems[index].name
     }
 
-    /// Starts the pair of one.
+    /// Starts the pair of proxies of a way.
     ///
     /// # Errors
     /// When it does not start.
@@ -116,8 +115,7 @@ impl Ways {
     }
 }
 
-/// Finds out which ways there are. A Heddle whose settings do not know what nodes may speak speaks
-/// `heddle/1`.
+/// Finds out which ways can be measured. A Heddle whose settings have no `between_nodes` speaks `heddle/1`.
 ///
 /// # Errors
 /// When a program cannot be run, or nothing is left to measure.
@@ -178,7 +176,7 @@ pub(super) fn find(
         systems.push(system.with_settings(&file));
     }
     findings.say(
-        "Not measured: link-plain, which no Heddle offers: nothing between nodes goes in the clear",
+        "Not measured: link-plain, which no Heddle offers: traffic between nodes is always encrypted",
     );
     let versions = systems.iter().map(|s| format!("{} {}", s.name, s.version));
     findings.say(versions.collect::<Vec<_>>().join(" · "));
@@ -190,7 +188,7 @@ pub(super) fn find(
     })
 }
 
-/// Whether a Heddle takes these settings.
+/// Whether a Heddle accepts these settings.
 fn understands(heddle: &Path, settings: &Path) -> anyhow::Result<bool> {
     let arguments: [&OsStr; 3] = ["validate".as_ref(), "--config".as_ref(), settings.as_ref()];
     let output = Command::new(heddle).args(arguments).output();

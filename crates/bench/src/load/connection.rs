@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::request::Request;
 use crate::http;
 
-/// The largest response head that is waited for, in bytes.
+/// Maximum size of a response head, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) struct Connection {
     address: SocketAddr,
     stream: TcpStream,
     request: Request,
-    /// A response head of which the end has not arrived.
+    /// A response head that has not arrived completely.
     partial: Vec<u8>,
     state: State,
 }
@@ -34,13 +34,13 @@ pub(super) struct Connection {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Waiting,
-    /// It is complete and right; the request had been due then.
+    /// The answer is complete and correct. Its request was due at `due`.
     Answered {
         due: Instant,
     },
 }
 
-/// What makes an answer wrong.
+/// Why an answer is wrong.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(super) enum Failure {
     Closed,
@@ -85,8 +85,7 @@ impl Connection {
         self.state != State::Idle
     }
 
-    /// Sends the request. It fits any socket buffer that has nothing else in it, so a short write is
-    /// an error.
+    /// Sends the request. It fits into any socket buffer that is empty, so a short write is an error.
     pub(super) fn send(&mut self, due: Instant) -> std::io::Result<()> {
         self.state = State::Head { due };
         let bytes = self.request.next();

@@ -1,9 +1,9 @@
-//! What a connection sends: a head as a front end, a browser or gRPC has it, a body, and what of both is
-//! another with every request.
+//! The requests of a connection: a head like that of a front end, a browser or gRPC, a body, and the parts of both that
+//! change with every request.
 //!
-//! A request is written once. Runs of `#` in it are *slots*: hexadecimal digits, which stay as they are, or
-//! are written anew before every request. Digits come from a generator that begins with the connection's
-//! number, so that every system under test meets the same requests, at the price of a few stores each.
+//! A request is written once. Runs of `#` in it are *slots*: hexadecimal digits, which stay as they are, or are written
+//! anew before every request. The digits come from a generator whose seed is the connection's number, so that every
+//! system under test gets the same requests, at the cost of a few stores each.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use clap::ValueEnum;
 use heddle_model::Random;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
-/// What bodies are made of.
+/// The bytes that bodies repeat.
 const BODY: &[u8; 16] = b"0123456789abcdef";
 
-/// Who would send such a head.
+/// The kind of client whose head a request has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Head {
     /// A browser's front end: a GET with eleven fields, about 450 bytes. It has no body and no slots.
@@ -27,13 +27,13 @@ pub(crate) enum Head {
     Grpc,
 }
 
-/// What a request consists of.
+/// The contents of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Shape {
     pub(crate) head: Head,
-    /// Bytes of body that are sent.
+    /// Bytes of body to send.
     pub(crate) body_bytes: u64,
-    /// Bytes of body that are asked for.
+    /// Bytes of body to ask for.
     pub(crate) answer_bytes: u64,
     /// Whether the slots change with every request.
     pub(crate) changing: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Shape {
     pub(crate) tail: Option<String>,
 }
 
-/// A request, and the next ones.
+/// A request that changes into the next one.
 #[derive(Debug)]
 pub(crate) struct Request {
     bytes: Vec<u8>,
@@ -68,7 +68,7 @@ impl Request {
         let mut request = Request {
             bytes,
             slots,
-            // What is constant is the same on all connections.
+            // Constant requests are the same on all connections.
             random: Random::new(if shape.changing { number } else { 0 }),
             changing: shape.changing,
         };
@@ -160,7 +160,7 @@ fn text(shape: &Shape, authority: &str) -> String {
     text
 }
 
-/// Where the runs of `#` are.
+/// The places of the runs of `#`.
 fn slots(text: &[u8]) -> Vec<Range<usize>> {
     let mut slots: Vec<Range<usize>> = Vec::new();
     for at in memchr::memchr_iter(b'#', text) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use heddle_model::Random;
 
-/// Due requests without a connection beyond which further ones are dropped and counted.
+/// The limit of due requests that wait for a connection; further ones are dropped and counted.
 const MAX_BACKLOG: usize = 200_000;
 
 pub(crate) struct Schedule {
@@ -37,7 +37,7 @@ impl Schedule {
         }
     }
 
-    /// Lets the first request be due at that time.
+    /// The first request is due at `at`.
     pub(crate) fn start(&mut self, at: Instant) {
         self.next = Some(at);
     }
@@ -69,25 +69,25 @@ impl Schedule {
         self.next
     }
 
-    /// Arrivals stop, and what was due is forgotten; returns the connections that are free.
+    /// Stops the arrivals and forgets the due requests; returns the connections that are free.
     pub(crate) fn stop(&mut self) -> Vec<usize> {
         self.next = None;
         self.due.clear();
         self.free.drain(..).collect()
     }
 
-    /// Arrivals go on at another rate.
+    /// Continues the arrivals at another rate.
     pub(crate) fn resume(&mut self, rate: f64, at: Instant) {
         self.mean_gap_s = 1.0 / rate.max(0.001);
         self.next = Some(at);
     }
 
-    /// A connection has had its answer.
+    /// A connection is free again after its answer.
     pub(crate) fn freed(&mut self, index: usize) {
         self.free.push_back(index);
     }
 
-    /// The most requests that waited for a connection at one time.
+    /// The largest number of requests that waited for a connection.
     pub(crate) fn worst_backlog(&self) -> usize {
         self.worst_backlog
     }

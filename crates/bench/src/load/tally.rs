@@ -1,4 +1,4 @@
-//! What came of a run: answers and failures as they come, and the accounts at the edges of the window.
+//! The results of a run: answers and failures as they come, and the readings at the edges of the window.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::account;
 /// Errors after which a run ends: something is broken, not merely loaded.
 const MAX_ERRORS: u64 = 1_000;
 
-/// What has come of a run so far.
+/// The results of a run so far.
 pub(crate) struct Tally {
     /// In microseconds.
     latencies: Histogram<u64>,
@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     errors: BTreeMap<&'static str, u64>,
 }
 
-/// The accounts at one edge of the window.
+/// The readings of CPU time at one edge of the window.
 pub(crate) struct WindowEdge {
     pub(crate) at: Instant,
     readings: Vec<(String, account::Reading)>,
@@ -36,13 +36,13 @@ impl Tally {
         })
     }
 
-    /// Forgets the answers of the warm-up; what failed in it still counts.
+    /// Forgets the answers of the warm-up; its failures still count.
     pub(crate) fn begin_window(&mut self) {
         self.latencies.clear();
         self.completed = 0;
     }
 
-    /// A request that was due at that time has its answer.
+    /// A request that was due at `due` has got its answer.
     pub(crate) fn answered(&mut self, due: Instant) {
         let took = Instant::now().saturating_duration_since(due).as_micros();
         self.latencies
@@ -50,7 +50,7 @@ impl Tally {
         self.completed += 1;
     }
 
-    /// A request has none, or a wrong one.
+    /// A request got no answer, or a wrong one.
     pub(crate) fn failed(&mut self, kind: &'static str) {
         *self.errors.entry(kind).or_default() += 1;
     }
@@ -58,17 +58,17 @@ impl Tally {
     /// Whether the run is worth going on with.
     ///
     /// # Errors
-    /// Too much has failed.
+    /// When there are too many failures.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let errors: u64 = self.errors.values().sum();
         anyhow::ensure!(errors < MAX_ERRORS, "too many errors: {:?}", self.errors);
         Ok(())
     }
 
-    /// All of it, with what the watched processes used from `start` to `end`.
+    /// The outcome, with the CPU time of the watched processes from `start` to `end`, and their memory now.
     ///
     /// # Errors
-    /// When one of them is gone.
+    /// When a watched process is gone.
     pub(crate) fn outcome(
         self,
         start: &WindowEdge,
@@ -125,10 +125,10 @@ fn threads(watched: &[Watched], start: &WindowEdge, end: &WindowEdge) -> BTreeMa
     by_name
 }
 
-/// Reads the accounts of the watched processes, and of this one as `client`.
+/// Reads the CPU time of the watched processes, and of this one as `client`.
 ///
 /// # Errors
-/// When one of them is gone.
+/// When a watched process is gone.
 pub(crate) fn edge(watched: &[Watched]) -> anyhow::Result<WindowEdge> {
     let mut readings = Vec::with_capacity(watched.len() + 1);
     for watched in watched {

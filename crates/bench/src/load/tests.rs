@@ -18,7 +18,7 @@ fn targets_and_watched_processes_are_parsed() {
     assert!("proxy".parse::<Watched>().is_err());
 }
 
-/// What `heddle-lab load` would be told, against an upstream without a proxy.
+/// Options of `heddle-lab load` for an upstream without a proxy.
 fn options(port: u16) -> Load {
     let address = (crate::upstream::address(0), port).into();
     Load {

@@ -9,7 +9,7 @@ use super::kind::Kind;
 const WIDTH: u32 = 560;
 const HEIGHT: u32 = 400;
 
-/// One picture of several.
+/// One of the charts of a picture.
 #[derive(Debug)]
 pub(super) struct Panel {
     pub(super) title: String,
@@ -17,7 +17,7 @@ pub(super) struct Panel {
     pub(super) lines: Vec<Line>,
 }
 
-/// One system in it.
+/// The line of one system.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) kind: Kind,
@@ -61,7 +61,7 @@ where
     let (right, top) = points.fold((1.0_f64, 0.0_f64), |(x, y), point| {
         (x.max(point.0), y.max(point.1))
     });
-    // With room above the lines for what they are.
+    // Room above the lines for the legend.
     let top = if top > 0.0 { top * 1.4 } else { 1.0 };
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, ("sans-serif", 17))

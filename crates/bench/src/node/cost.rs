@@ -1,9 +1,9 @@
-//! What stands beside a node's proxy: the holder, the control plane, and the hooks in the kernel.
+//! The cost of what a node has beside its proxy: the holder, the control plane, and the hooks in the kernel.
 //!
-//! Holder and control plane: memory and processor time of the process alone, at rest and under the load at which
-//! systems are compared. Hooks: the kernel's own account of its BPF programs, which it keeps only while it is asked
-//! to, so in windows of their own: what they take for a request on connections that are kept, for each time that one
-//! of them runs, and for a connection that carries one request.
+//! Holder and control plane: memory and CPU time of the process alone, at rest and under the load at which systems are
+//! compared. Hooks: the kernel's own statistics of its BPF programs, which it keeps only on request, therefore in
+//! windows of their own: the time for a request on keepalive connections, the time of a single run, and the time for a
+//! connection that carries one request.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,35 +16,35 @@ use super::scene::Scene;
 use crate::account::{self, Memory};
 use crate::findings::Findings;
 
-/// Where the kernel is asked to keep account of BPF programs.
+/// The switch for the kernel's statistics of BPF programs.
 const BPF_STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
-/// Connections that carry a request each.
+/// Connections that carry one request each.
 const SHORT: u32 = 400;
 
-/// What a process has taken, by itself: its children are others.
+/// CPU time and memory of a process without its children.
 struct Taken {
     cpu_ms_per_s: f64,
     memory: Memory,
 }
 
-/// Runs of BPF programs, and what they took.
+/// Runs of BPF programs, and the time that they took.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Runs {
     count: u64,
     ns: u64,
 }
 
-/// Measures what stands beside the proxies of a lab of a node, and says it.
+/// Measures the cost of what is beside the proxy in the lab of a node, and reports it.
 ///
 /// # Errors
-/// A process is gone, or no load could be offered.
+/// When a process is gone, or no load could be offered.
 pub(super) fn run(
     scene: &Scene,
     rate: u32,
     seconds: u32,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
-    eprintln!("what stands beside: at rest, under load, hooks");
+    eprintln!("beside the proxy: at rest, under load, hooks");
     let offered = rate.to_string();
     let length = seconds.to_string();
     let load = ["--connections", "32", "--rate", &offered];
@@ -88,13 +88,13 @@ pub(super) fn run(
     Ok(())
 }
 
-/// The same of the two processes that stand beside.
+/// A value for each of the two processes beside the proxy.
 struct Beside<T> {
     holder: T,
     control: T,
 }
 
-/// What they took while something happened.
+/// CPU time and memory of both while `happens` runs.
 fn taken(
     scene: &Scene,
     happens: impl FnOnce() -> anyhow::Result<()>,
@@ -121,7 +121,7 @@ fn taken(
     })
 }
 
-/// What hooks took.
+/// The cost of the hooks.
 #[derive(Debug, PartialEq)]
 struct HookCost {
     us_per_request: f64,
@@ -152,7 +152,7 @@ fn hooks(scene: &Scene, load: &[&str]) -> anyhow::Result<HookCost> {
 }
 
 impl HookCost {
-    /// Of runs for so many requests on connections that were kept, and on connections of their own.
+    /// From the runs for requests on keepalive connections, and for connections with one request each.
     fn of((kept, requests): (Runs, u64), (short, connections): (Runs, u64)) -> HookCost {
         let each = |all: u64, count: u64| all as f64 / count.max(1) as f64;
         HookCost {
@@ -176,7 +176,7 @@ impl HookCost {
     }
 }
 
-/// The kernel keeps account of BPF programs as long as this lives.
+/// Makes the kernel keep statistics of BPF programs as long as this value lives.
 struct Counting {
     before: String,
 }
@@ -191,12 +191,12 @@ impl Counting {
 
 impl Drop for Counting {
     fn drop(&mut self) {
-        // It could be written a moment ago; if it cannot now, the kernel goes on counting, which costs little.
+        // The first write succeeded; if this one fails, the kernel keeps counting, which costs little.
         let _restored = fs::write(BPF_STATS, self.before.trim());
     }
 }
 
-/// Programs that a node's processes have open, with what they have run so far.
+/// BPF programs that the node's processes have open, with their runs so far.
 fn programs(scene: &Scene) -> BTreeMap<u64, Runs> {
     let proxies = scene.proxies();
     let pids = proxies.iter().flat_map(|(_, pid)| account::tree(*pid));
@@ -219,7 +219,7 @@ fn parse(fdinfo: &str) -> Option<(u64, Runs)> {
     Some((number("prog_id:")?, runs))
 }
 
-/// What all ran from one moment to another.
+/// All runs between two moments.
 fn since(start: &BTreeMap<u64, Runs>, end: &BTreeMap<u64, Runs>) -> Runs {
     let mut all = Runs::default();
     for (id, end) in end {

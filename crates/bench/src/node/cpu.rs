@@ -1,4 +1,4 @@
-//! `heddle-lab bench node-cpu`: processor time of all proxies as requests become more.
+//! `heddle-lab bench node-cpu`: CPU time of all proxies as requests become more.
 
 use super::cost;
 use super::figures::Figures;
@@ -10,7 +10,7 @@ use super::{NodeBenchOptions, NodeExperiment};
 /// Requests per second.
 const RATES: [u32; 3] = [1000, 2000, 4000];
 const CONNECTIONS: &str = "32";
-/// Proxies and everything else that a request needs on the machine.
+/// The titles of the charts: the proxies alone, and all processes that a request involves.
 const TITLES: [&str; 2] = [
     "CPU of all proxies (µs a request)",
     "CPU of client, proxies and server (µs a request)",
@@ -19,7 +19,7 @@ const TITLES: [&str; 2] = [
 /// Measures and reports.
 ///
 /// # Errors
-/// Not root, something is missing, or a lab cannot be made.
+/// When not root, something is missing, or a lab cannot be made.
 pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-cpu", &Kind::ALL)?;
     let mut figures = Figures::default();

@@ -1,12 +1,12 @@
 //! `heddle-lab bench crash`: a node's proxy that is killed under load, again and again.
 //!
-//! Clients in a pod ask a Service on the same node without a pause to speak of, half of them over a connection for each
-//! request. The holder of the node starts another proxy each time. What was in flight when a proxy ended is lost with it;
-//! what is asked after that has to wait, and to be answered.
+//! Clients in a pod call a Service on the same node with hardly a pause, half of them over a new connection for each
+//! request. The holder of the node starts another proxy each time. Requests in flight when a proxy ended are lost with
+//! it; later requests have to wait, and to be answered.
 //!
-//! A proxy has ended when its process has, with all its threads: the kernel has closed every connection that it had by then,
-//! and a client that looks at one before it sends, as clients with a pool do, finds that out. So a request that begins later
-//! goes over a new connection, and has no excuse.
+//! A proxy has ended when its process has, with all its threads: by then the kernel has closed every connection that it
+//! had, and a client that checks a connection before it sends, as clients with a pool do, notices that. So a request
+//! that begins later goes over a new connection, and nothing excuses its failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ use crate::persist::{Asked, now_us};
 use crate::statistics::Spread;
 
 const CLIENTS: &str = "16";
-/// Of each client between an answer and its next request.
+/// Pause of each client between an answer and its next request.
 const PAUSE_MS: &str = "10";
 /// A node of few pods, and a dense one. Its figures have names of their own.
 const NODES: [CrashedNode; 2] = [
@@ -47,24 +47,24 @@ const NODES: [CrashedNode; 2] = [
         ],
     },
 ];
-/// From one kill to the next: not one death that takes long, but one after the other.
+/// The interval between kills: separate deaths, not a single long one.
 const BETWEEN: Duration = Duration::from_secs(2);
 /// How long a killed process may take to end, and a holder to start the next one.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long after the end of a proxy a client notices that its connection is closed, at most.
+/// How long after the end of a proxy a client may take to notice that its connection is closed.
 const NOTICED_WITHIN: Duration = Duration::from_millis(500);
-/// The bar: until a request is answered again.
+/// The threshold of the time until a request is answered again.
 const BACK_WITHIN_MS: f64 = 300.0;
 
 /// A node whose proxy is killed.
 #[derive(Debug, Clone, Copy)]
 struct CrashedNode {
-    /// Pods beside the client's. One of them is asked.
+    /// Pods beside the client's. The clients call one of them.
     servers: u32,
-    /// The end of the names of its figures.
+    /// Suffix of the names of its figures.
     suffix: &'static str,
-    /// Of each kill: until a request is answered again, the longest that one waited, those that failed in flight, and
-    /// those that were lost besides.
+    /// The figures of each kill: the time until a request is answered again, the longest wait of a request, failed
+    /// requests that were in flight, and requests that were lost besides.
     figures: [&'static str; 4],
 }
 
@@ -72,18 +72,18 @@ struct CrashedNode {
 #[derive(Debug, Clone, Copy)]
 struct Kill {
     at_us: u64,
-    /// When the process had ended: what began before was in flight.
+    /// When the process had ended: requests that began before were in flight.
     gone_us: u64,
 }
 
-/// What clients saw of it.
+/// The effect of a kill on the clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Seen {
-    /// Until a request was answered that began after the end of the proxy.
+    /// From the kill until the first answer to a request that began after the end of the proxy.
     back_ms: Option<f64>,
-    /// The longest time from the beginning of a request to its end, until the next kill: of the client that waited longest.
+    /// The duration of the longest request between this kill and the next one.
     longest_wait_ms: f64,
-    /// Requests that failed and were in flight, and those that failed and began later.
+    /// Failed requests that were in flight, and failed requests that began later.
     in_flight: u64,
     lost: u64,
 }
@@ -91,7 +91,7 @@ struct Seen {
 /// Measures and reports.
 ///
 /// # Errors
-/// Not root, something is missing, or a proxy is not replaced.
+/// When not root, something is missing, or a proxy is not replaced.
 pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "crash", &[Kind::Node])?;
     let count = experiment.rounds(5, 20);
@@ -121,7 +121,7 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
 }
 
 impl CrashedNode {
-    /// All of them: the client's too.
+    /// All pods, the client's included.
     fn pods(&self) -> u32 {
         self.servers + 1
     }
@@ -154,12 +154,12 @@ fn measure(
         "--seconds",
         &seconds,
     ])?;
-    // It prints at its end, and more than a pipe holds.
+    // The clients print when they end, and more than a pipe holds.
     let output = thread::spawn(move || clients.wait_with_output());
     let mut kills = Vec::new();
     let mut next = Instant::now() + BETWEEN;
     for number in 0..count {
-        // A thread may wake from this before its time.
+        // `park_timeout` may return early.
         while let Some(left) = next.checked_duration_since(Instant::now()) {
             thread::park_timeout(left);
         }
@@ -192,7 +192,7 @@ fn kill(holder: u32) -> anyhow::Result<Kill> {
     let process = pidfd_open(proxy, PidfdFlags::empty())?;
     let at_us = now_us();
     kill_process(proxy, Signal::KILL)?;
-    // Of its first thread /proc says so earlier, when others may have the connections still.
+    // `/proc` reports the end of its first thread earlier, when other threads may still have the connections.
     let ended = poll(
         &mut [PollFd::new(&process, PollFlags::IN)],
         Some(&Timespec::try_from(PATIENCE)?),
@@ -202,7 +202,7 @@ fn kill(holder: u32) -> anyhow::Result<Kill> {
     Ok(Kill { at_us, gone_us })
 }
 
-/// What comes of a look that is repeated; nothing, if nothing does.
+/// Repeats `look` until it returns something; `None` after [`PATIENCE`].
 fn wait<T>(look: impl Fn() -> Option<T>) -> Option<T> {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {
@@ -214,20 +214,20 @@ fn wait<T>(look: impl Fn() -> Option<T>) -> Option<T> {
     None
 }
 
-/// A request and the kills.
+/// The relation of a request to the kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Met {
-    /// It was in flight at this one.
+    /// In flight at this kill.
     InFlight(usize),
-    /// It began after this one, and no later one excuses its failure.
+    /// Began after this kill, and no later one excuses its failure.
     After(usize),
-    /// It was over before the first one, or has no excuse in it.
+    /// Ended before the first kill, or failed and is not excused by it.
     Before,
 }
 
 impl Met {
-    /// A request is in flight at the first kill after its beginning, if that came before its end. A failure long after the
-    /// proxy had ended is another: the kernel closes connections as the process ends.
+    /// A request is in flight at the first kill after its beginning, if it had not ended before. A failure long after
+    /// the proxy had ended has another cause: the kernel closes the connections as the process ends.
     fn of(one: &Asked, kills: &[Kill]) -> Met {
         let next = kills.partition_point(|kill| kill.gone_us <= one.began_us);
         let excuses = |kill: &Kill| {
@@ -242,7 +242,7 @@ impl Met {
     }
 }
 
-/// What was seen of each kill until the next one.
+/// The effect of each kill until the next one.
 fn seen(kills: &[Kill], asked: &[Asked]) -> Vec<Seen> {
     let seen = kills.iter().enumerate().map(|(index, kill)| {
         let those = |met| asked.iter().filter(move |one| Met::of(one, kills) == met);
@@ -262,7 +262,8 @@ fn seen(kills: &[Kill], asked: &[Asked]) -> Vec<Seen> {
     seen.collect()
 }
 
-/// Says what went wrong, by kind, how many requests there were, and that no kill has to do with a failure before the first.
+/// Reports the failures by kind and the number of requests; the result is invalid if requests failed before the first
+/// kill.
 fn tell_others(
     experiment: &mut NodeExperiment,
     node: &CrashedNode,
@@ -357,7 +358,7 @@ mod tests {
         };
         let all = [
             asked(5_000, 9_000, true),
-            // In flight at the first kill: one was answered just in time.
+            // In flight at the first kill: one got its answer just in time.
             asked(9_000, 10_200, true),
             asked(9_500, 10_900, false),
             asked(10_500, 11_500, false),
@@ -366,7 +367,7 @@ mod tests {
             asked(12_000, 60_000, true),
             asked(13_000, 50_000, true),
             asked(110_500, 111_000, false),
-            // Hangs from the first kill over the second, and has no excuse in it.
+            // Hangs from the first kill until long after the second, which does not excuse it.
             asked(20_000, 5_020_000, false),
         ];
         let found = seen(&[kill(10_000), kill(110_000)], &all);

@@ -1,4 +1,4 @@
-//! What was found: of which system, where along the axis, in which round.
+//! The figures of an experiment: by system, by place on the axis, by round.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +54,7 @@ impl Figures {
         places.into_iter().collect()
     }
 
-    /// The quotient of two systems in each round: the median over those places where both were measured in it.
+    /// The ratio of two systems in each round: the median over the places where both were measured in that round.
     pub(super) fn ratio(
         &self,
         name: &'static str,
@@ -138,7 +138,7 @@ impl Figures {
 }
 
 impl Findings {
-    /// Says which rounds do not count.
+    /// Reports which rounds do not count.
     pub(super) fn tell(&mut self, figures: &Figures) {
         for problem in &figures.problems {
             self.problem(problem);

@@ -1,4 +1,4 @@
-//! Control groups of a lab as an experiment uses them: weight, quota, memory of the kernel.
+//! Control groups of a lab as an experiment uses them: weight, quota, kernel memory.
 //!
 //! Only groups of labs that the experiment itself made are written to; the lab removes them.
 
@@ -14,7 +14,7 @@ const PERIOD_US: u64 = 100_000;
 #[derive(Debug, Clone)]
 pub(super) struct LabGroup(PathBuf);
 
-/// Where a controller is.
+/// Where a controller is mounted.
 #[derive(Debug, PartialEq, Eq)]
 struct Hierarchy {
     root: PathBuf,
@@ -22,13 +22,13 @@ struct Hierarchy {
 }
 
 impl LabGroup {
-    /// That of a lab, or one within.
+    /// The group of a lab, or the group `within` it.
     pub(super) fn of_lab(lab: &str, within: &str) -> LabGroup {
         LabGroup(Path::new(&format!("heddle-lab-{lab}")).join(within))
     }
 
-    /// Lets its processes win over whatever else runs on the machine. Best effort: without it a busy machine
-    /// only makes the figures noisier.
+    /// Gives its processes precedence over everything else on the machine. Best effort: without it a busy machine only
+    /// makes the figures noisier.
     pub(super) fn favour(&self) {
         let written = hierarchy("cpu").and_then(|found| {
             let (file, value) = match found.is_v1 {
@@ -40,10 +40,10 @@ impl LabGroup {
         drop(written);
     }
 
-    /// Holds its processes to that part of one processor.
+    /// Limits its processes to `cores` cores.
     ///
     /// # Errors
-    /// Processors are not controlled here, or the kernel refuses.
+    /// When no hierarchy controls CPU, or the kernel refuses.
     pub(super) fn hold(&self, cores: f64) -> anyhow::Result<()> {
         let found = hierarchy("cpu")?;
         let quota = (cores * PERIOD_US as f64) as u64;
@@ -54,11 +54,11 @@ impl LabGroup {
         self.write(&found, "cpu.cfs_quota_us", &quota.to_string())
     }
 
-    /// Takes processes in, for their processor time only.
+    /// Moves processes into the group, for their CPU time only.
     ///
     /// # Errors
-    /// Processors are controlled by version 2, where a proxy cannot be in its pod's group: what the pod
-    /// dials is told from what the proxy dials by that group.
+    /// When version 2 controls CPU. There a proxy cannot be in its pod's group, because that group tells connections
+    /// that the pod opens from those that the proxy opens.
     pub(super) fn take_in(&self, pids: &[u32]) -> anyhow::Result<()> {
         let found = hierarchy("cpu")?;
         if !found.is_v1 {
@@ -68,15 +68,15 @@ impl LabGroup {
             .try_for_each(|pid| self.write(&found, "cgroup.procs", &pid.to_string()))
     }
 
-    /// Makes it in the hierarchy of memory alone and takes a process in, so that what the kernel keeps for it
-    /// is counted apart.
+    /// Makes the group in the memory hierarchy only and moves a process into it, so that the kernel memory of that
+    /// process is counted apart.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// When the kernel refuses.
     pub(super) fn count_memory_of(&self, pid: u32) -> anyhow::Result<()> {
         let found = hierarchy("memory")?;
         if !found.is_v1 {
-            // Moving it would move it for every controller; `kernel_bytes` has nothing to say then.
+            // In version 2 the move would apply to every controller; `kernel_bytes` is `None` then.
             return Ok(());
         }
         let dir = found.root.join(&self.0);
@@ -84,8 +84,8 @@ impl LabGroup {
         self.write(&found, "cgroup.procs", &pid.to_string())
     }
 
-    /// What the kernel keeps for its processes: sockets, open files, page tables, maps and programs of BPF.
-    /// `None`: the kernel does not count that here.
+    /// Kernel memory of its processes: sockets, open files, page tables, maps and programs of BPF. `None`: the kernel
+    /// does not count that here.
     pub(super) fn kernel_bytes(&self) -> Option<u64> {
         let found = hierarchy("memory").ok()?;
         let dir = found.root.join(&self.0);

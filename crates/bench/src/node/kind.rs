@@ -1,10 +1,10 @@
-//! The systems: who carries what pods say to each other.
+//! The systems that carry the traffic between pods.
 
 use std::fmt;
 
 use clap::ValueEnum;
 
-/// Who carries the pods' traffic.
+/// A system that carries the traffic between pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Kind {
     /// No proxy.
@@ -40,12 +40,12 @@ impl Kind {
         }
     }
 
-    /// What the file of its lab says.
+    /// The value of `carried` in the file of its lab.
     pub(super) fn carried(self) -> &'static str {
         match self {
             Kind::Node => "node",
             Kind::Pod => "pod",
-            // Envoys come into such a lab afterwards.
+            // Envoys are added to such a lab afterwards.
             Kind::Direct | Kind::Envoy | Kind::Shared => "nothing",
         }
     }

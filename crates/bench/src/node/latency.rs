@@ -1,4 +1,4 @@
-//! `heddle-lab bench node-latency`: what a request takes as connections become more, on one node and between two.
+//! `heddle-lab bench node-latency`: latency of a request as connections become more, on one node and between two.
 
 use super::figures::Figures;
 use super::kind::Kind;
@@ -6,22 +6,22 @@ use super::rounds::{self, BESIDE};
 use super::scene::{Scene, SceneShape};
 use super::{NodeBenchOptions, NodeExperiment};
 
-/// Open connections, over all of which requests are spread.
+/// Numbers of open connections, over all of which the requests are spread.
 const FULL: [u32; 5] = [1, 4, 16, 64, 256];
 const QUICK: [u32; 4] = [1, 16, 64, 256];
-/// Requests per second: well below what the slowest carries, so that no system's queue is what is measured.
+/// Requests per second: well below what the slowest system carries, so that no queueing is measured.
 const RATE: u32 = 1000;
-/// The same on each connection, at most: a request that is due while its connection is in use would wait for it.
+/// The limit for each connection: a request that is due while its connection is in use would wait for it.
 const EACH: u32 = 100;
 
-/// Where the server is: what the figures are called there.
+/// The node of the server, and the names of the figures with it.
 #[derive(Clone, Copy)]
 struct ServerLocation {
     server: &'static str,
     title: &'static str,
     p50: &'static str,
     p99: &'static str,
-    /// p50 and p99 beside the other systems; what has no node of its own to another is left out.
+    /// The names of the ratios of p50 and p99 to the other systems; the shared Envoy cannot reach another node.
     ratios: [&'static [&'static str]; 2],
 }
 
@@ -60,7 +60,7 @@ const FAR: ServerLocation = ServerLocation {
 /// Measures and reports.
 ///
 /// # Errors
-/// Not root, something is missing, or a lab cannot be made.
+/// When not root, something is missing, or a lab cannot be made.
 pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-latency", &Kind::ALL)?;
     let mut figures = Figures::default();
@@ -115,7 +115,7 @@ fn one(
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     if scene.kind == Kind::Shared && place.server == FAR.server {
-        // It passes nothing on to another node.
+        // It forwards nothing to another node.
         return Ok(());
     }
     let (count, rate) = (connections.to_string(), rate(connections));
@@ -133,7 +133,7 @@ fn one(
     Ok(())
 }
 
-/// Requests per second over so many connections.
+/// Requests per second over this number of connections.
 fn rate(connections: u32) -> u32 {
     RATE.min(EACH * connections)
 }

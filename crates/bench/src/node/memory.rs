@@ -1,4 +1,4 @@
-//! `heddle-lab bench node-memory`: what all proxies of a node hold while its pods become more.
+//! `heddle-lab bench node-memory`: memory of all proxies of a node as its pods become more.
 //!
 //! Every pod but one is a server with a Service, a service account and one connection that the client keeps open
 //! to it; each has answered before anything is read. One lab at a time.
@@ -22,16 +22,16 @@ const ROUNDS: usize = 2;
 /// Servers on the node.
 const FULL: [u32; 5] = [1, 10, 50, 100, 200];
 const QUICK: [u32; 4] = [1, 10, 100, 200];
-/// How much of the memory that is free proxies may take.
+/// Fraction of the available memory that proxies may take.
 const FREE_SHARE: f64 = 0.8;
-/// The count of the ratios.
+/// The number of pods at which ratios are taken.
 const RATIO_AT: u32 = 100;
 const TITLE: &str = "memory of all proxies of a node (MiB)";
 
 /// Measures and reports.
 ///
 /// # Errors
-/// Not root, something is missing, or a lab cannot be made.
+/// When not root, something is missing, or a lab cannot be made.
 pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-memory", &Kind::CARRIED)?;
     let mut figures = Figures::default();
@@ -44,8 +44,7 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     experiment.conclude(measured, &[panel])
 }
 
-/// How many pods are tried: a proxy for each of two hundred pods says nothing that one for each of a hundred does
-/// not.
+/// The numbers of pods that are measured. No more than 100 where each pod has a proxy: 200 would show nothing new.
 fn counts(kind: Kind, quick: bool) -> Vec<u32> {
     let all = if quick { &QUICK[..] } else { &FULL[..] };
     match (kind, quick) {
@@ -73,11 +72,11 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
                         used.note(figures, (*kind, at, round));
                         figures.add("idle_mib", *kind, at, round, idle.mib());
                         if *kind != Kind::Envoy {
-                            // A Heddle knows every Service in any case, and so does the Envoy of a node.
+                            // A Heddle knows every Service in any case, and so does the shared Envoy of a node.
                             figures.add("configured_mib", *kind, at, round, idle.mib());
                         }
                     }
-                    // More proxies than this machine starts in time; what was measured with fewer stands.
+                    // This machine does not start so many proxies in time; the figures with fewer remain.
                     Err(error) if at > 1 => figures.problem(*kind, round, &error),
                     Err(error) => return Err(error),
                 }
@@ -87,7 +86,7 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
     configured(experiment, figures)
 }
 
-/// Envoys that know every Service, once, as many as were measured otherwise.
+/// Measures once Envoys that know every Service, with as many pods as were measured otherwise.
 fn configured(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result<()> {
     let Some(at) = most_real(figures, Kind::Envoy) else {
         return Ok(());
@@ -105,7 +104,7 @@ fn configured(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Res
     Ok(())
 }
 
-/// The largest count of which a system's proxies were started.
+/// The largest number of pods with which a system's proxies were started.
 fn most_real(figures: &Figures, kind: Kind) -> Option<u32> {
     let places = figures.places("processes").into_iter();
     places
@@ -113,7 +112,7 @@ fn most_real(figures: &Figures, kind: Kind) -> Option<u32> {
         .max()
 }
 
-/// So many of the pods that are wanted as have room in what is free, by what each has taken with fewer.
+/// The number of pods, at most `wanted`, whose proxies fit into free memory, judged by what each took with fewer pods.
 fn that_fit(figures: &Figures, kind: Kind, wanted: u32, free_mib: f64) -> u32 {
     let measured = most_real(figures, kind).filter(|at| *at < wanted);
     let Some((at, mib)) = measured.and_then(|at| Some((at, figures.median("mib", kind, at)?)))
@@ -125,7 +124,7 @@ fn that_fit(figures: &Figures, kind: Kind, wanted: u32, free_mib: f64) -> u32 {
     wanted.min(fit.max(at))
 }
 
-/// What the kernel says could be had without anything being swapped.
+/// Memory that is available without swapping, as the kernel estimates it.
 fn available_mib() -> anyhow::Result<f64> {
     let text = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
     let kib = parse_available(&text).context("MemAvailable")?;
@@ -138,8 +137,8 @@ fn parse_available(meminfo: &str) -> Option<u64> {
     found.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// What is held in a lab with so many servers, each of which has answered: without a client's connection, and with
-/// one to each.
+/// Memory in a lab of this shape, in which each server has answered: without connections of the client, and with one to
+/// each server.
 fn hold(
     experiment: &NodeExperiment,
     kind: Kind,
@@ -163,8 +162,8 @@ fn hold(
     Ok((idle, used?))
 }
 
-/// Where a proxy for each pod was not measured at the count of the ratios, a line through what was. Returns the
-/// systems of which that is true, with the most that were real.
+/// Estimates the memory of a proxy for each pod where it was not measured at the count of the ratios, by a line through
+/// the measured counts. Returns the systems with estimates, and the largest count that was measured of each.
 fn estimate(figures: &mut Figures, places: &[u32]) -> Vec<(Kind, u32)> {
     let mut estimated = Vec::new();
     for kind in [Kind::Pod, Kind::Envoy] {

@@ -1,6 +1,7 @@
-//! `heddle-lab bench node-qps`: what an application carries with the processor that its pod has.
+//! `heddle-lab bench node-qps`: throughput of an application within the CPU quota of its pod.
 //!
-//! The server's pod is held to a part of a processor. A proxy of its own lives on that too; the node's does not.
+//! The server's pod is limited to a part of a core. The proxy of a pod uses that quota, too; the proxy of the node does
+//! not.
 
 use super::figures::Figures;
 use super::kind::Kind;
@@ -8,23 +9,22 @@ use super::rounds::{self, BESIDE};
 use super::scene::{PROXY, Scene, SceneShape};
 use super::{NodeBenchOptions, NodeExperiment};
 
-/// The pod that is held to its share.
+/// The pod that has the quota.
 const SERVER: &str = "near0";
-/// What the pod has, in thousandths of a processor: little enough that the machine has time left for all
-/// other processes.
+/// Quotas of the pod, in thousandths of a core: small enough that the machine has time left for all other processes.
 const SHARES: [u32; 2] = [150, 300];
-/// The share of the ratios.
+/// The quota at which ratios are taken.
 const RATIO_AT: [u32; 1] = [300];
-/// What an answer costs the application: a small service does about as much.
+/// CPU time that an answer takes the application, in microseconds: about as much as in a small service.
 const WORK_US: u64 = 100;
 const CONNECTIONS: &str = "32";
-/// A pod that uses less than this part of its share is limited by something else, and the run does not count.
+/// A pod that uses less than this fraction of its quota is limited by something else, and the run does not count.
 const USED_AT_LEAST: f64 = 0.9;
 
 /// Measures and reports.
 ///
 /// # Errors
-/// Not root, something is missing, or a lab cannot be made.
+/// When not root, something is missing, or a lab cannot be made.
 pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "node-qps", &Kind::ALL)?;
     let mut figures = Figures::default();
@@ -48,8 +48,8 @@ fn measure(experiment: &NodeExperiment, figures: &mut Figures) -> anyhow::Result
     };
     let scenes = rounds::scenes(experiment, shape)?;
     for scene in &scenes {
-        // Envoys start in their pods' groups; Heddle's are told from their pods by the group that they are in,
-        // but that is another hierarchy.
+        // Envoys start in their pods' groups. The group that tells a Heddle's connections from its pod's is in another
+        // hierarchy, so its CPU group can be changed.
         if scene.kind == Kind::Pod {
             let own = scene.proxies().into_iter().filter(|(pod, _)| pod == SERVER);
             let tree = own.flat_map(|(_, pid)| crate::account::tree(pid));
@@ -89,13 +89,13 @@ fn one(
     add("upstream_us", server_us);
     let serving_us = match scene.kind {
         Kind::Direct => 0.0,
-        // It serves no other pod here: all of it is charged, what it does in the client's name included.
+        // The proxy serves no other pod here: all of its CPU time is charged, that for the client's side included.
         Kind::Node | Kind::Shared => rounds::cpu_us(&outcome, PROXY),
         Kind::Pod | Kind::Envoy => rounds::cpu_us(&outcome, &format!("{PROXY}{SERVER}")),
     };
     add("serving_us", serving_us);
     add("per_cpu_s", per_cpu_s(server_us + serving_us));
-    // The node's proxy is not on the pod's share.
+    // The node's proxy does not use the pod's quota.
     let on_share_us = match scene.kind {
         Kind::Direct | Kind::Node | Kind::Shared => server_us,
         Kind::Pod | Kind::Envoy => server_us + serving_us,
@@ -108,7 +108,7 @@ fn one(
         "the pod used {:.0} % of its share: something else was the limit",
         used * 100.0
     );
-    // A machine without time left would be the limit, and not the pod's share.
+    // If the machine had no time left, that would be the limit, and not the pod's quota.
     let cores = outcome.cores.len().max(1) as f64;
     add(
         "busy_percent",
@@ -118,12 +118,12 @@ fn one(
     Ok(())
 }
 
-/// What of its share a pod used, that has so many requests per second and takes so much for each.
+/// The fraction of its quota that a pod uses at `per_s` requests per second with `each_us` of CPU time each.
 fn used_share(per_s: f64, each_us: f64, share: u32) -> f64 {
     per_s * each_us / 1e6 / (f64::from(share) / 1e3)
 }
 
-/// Requests for each second of processor time, where one takes so much.
+/// Requests for each second of CPU time, where a request takes `each_us`.
 fn per_cpu_s(each_us: f64) -> f64 {
     1e6 / each_us
 }

@@ -8,13 +8,13 @@ use super::kind::Kind;
 use super::scene::{Scene, SceneShape};
 use crate::load::Outcome;
 
-/// The part of all processors that may be busy with something else where the whole machine is accounted for.
+/// Fraction of all cores that other processes may use where the figure is for the whole machine.
 const OTHERS_SHARE: f64 = 0.15;
 
 /// Makes a lab of every system.
 ///
 /// # Errors
-/// One cannot be made; the others are removed.
+/// When one cannot be made; the others are removed.
 pub(super) fn scenes(experiment: &NodeExperiment, shape: SceneShape) -> anyhow::Result<Vec<Scene>> {
     let kinds = experiment.kinds.iter();
     let up = kinds.map(|kind| {
@@ -27,7 +27,7 @@ pub(super) fn scenes(experiment: &NodeExperiment, shape: SceneShape) -> anyhow::
 /// Measures every system at every place in every round.
 ///
 /// # Errors
-/// Nothing was measured at all.
+/// When nothing was measured at all.
 pub(super) fn run<Place: Copy>(
     scenes: &[Scene],
     rounds: usize,
@@ -58,15 +58,15 @@ pub(super) fn run<Place: Copy>(
     }
 }
 
-/// Microseconds of processor time for each request: of all whose account begins like that.
+/// Microseconds of CPU time for each request, of all watched process trees whose name begins with `of`.
 pub(super) fn cpu_us(outcome: &Outcome, of: &str) -> f64 {
     let accounts = outcome.cpu.iter().filter(|(name, _)| name.starts_with(of));
     let used_ns: u64 = accounts.map(|(_, used)| used.cpu_ns).sum();
     used_ns as f64 / 1e3 / outcome.requests as f64
 }
 
-/// The same of the whole machine: of everything that runs on it, interrupts included. `None`: others use so much
-/// of it that it would say more of them.
+/// The same for the whole machine: for everything that runs on it, interrupts included. `None` if other processes use
+/// so much CPU time that the figure would be more theirs than ours.
 pub(super) fn machine_us(outcome: &Outcome) -> Option<f64> {
     let all = outcome.cores.iter().sum::<f64>() * outcome.seconds;
     let ours: u64 = outcome.cpu.values().map(|used| used.cpu_ns).sum();
@@ -75,8 +75,8 @@ pub(super) fn machine_us(outcome: &Outcome) -> Option<f64> {
     (others < most).then_some(all * 1e6 / outcome.requests as f64)
 }
 
-/// The quotients that every experiment has: a node's proxy in a proxy for each pod, Heddle's and Envoy's, and in an Envoy
-/// for the node.
+/// The systems with which every experiment compares a node's proxy, with the index of their ratios: a proxy for each
+/// pod, Heddle's and Envoy's, and an Envoy for the node.
 pub(super) const BESIDE: [(usize, Kind); 3] = [(0, Kind::Pod), (1, Kind::Envoy), (2, Kind::Shared)];
 
 #[cfg(test)]

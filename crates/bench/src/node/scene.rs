@@ -1,4 +1,4 @@
-//! A lab of one system: a client, servers, and what carries their traffic.
+//! A lab of one system: a client, servers, and their proxies.
 
 use std::fs;
 use std::io::Write;
@@ -18,31 +18,31 @@ use super::{PORT, Tools};
 use crate::load::Outcome;
 use crate::stage;
 
-/// The namespace of everything.
+/// The namespace of all pods and Services.
 const NAMESPACE: &str = "lab";
-/// How long it may take until a request comes through to every server.
+/// The timeout until requests to all servers get through.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// What the accounts of proxies begin with.
+/// Prefix of the names by which proxies are watched.
 pub(super) const PROXY: &str = "proxy.";
-/// Nanoseconds for a request below which a proxy has not had it in hand: four system calls take more.
+/// CPU time in nanoseconds for each request, below which a proxy has not handled them: four system calls take more.
 const LEAST_NS: u64 = 3_000;
-/// What the names of these labs begin with; a letter for the system and the id of the experiment follow.
+/// Prefix of the names of these labs; a letter for the system and the process id of the experiment follow.
 const PREFIX: &str = "bench";
 
-/// What there is in a lab besides the client, which is on the first node.
+/// The servers of a lab. The client is always on the first node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SceneShape {
     /// Servers on the client's node: `near0`, …
     pub(super) near: u32,
     /// Servers on a second node, if there is any: `far0`, …
     pub(super) far: u32,
-    /// What an answer costs a server, in microseconds of its processor.
+    /// CPU time that an answer takes a server, in microseconds.
     pub(super) work_us: u64,
     /// Whether a server's Envoy knows every Service, as Heddle does, and not only its own.
     pub(super) sidecars_know_all: bool,
 }
 
-/// A lab of one system. Fields end in this order.
+/// A lab of one system. Fields are dropped in this order.
 pub(super) struct Scene {
     pub(super) kind: Kind,
     sidecars: Vec<Sidecar>,
@@ -88,7 +88,7 @@ impl Scene {
     /// Makes the lab, and waits until every server answers the client.
     ///
     /// # Errors
-    /// Something cannot be made or does not get ready; what was made is removed.
+    /// When something cannot be made or does not get ready; what was made is removed.
     pub(super) fn up(kind: Kind, shape: SceneShape, tools: &Tools) -> anyhow::Result<Scene> {
         let made = Scene::make(kind, shape, tools);
         made.with_context(|| format!("the lab of {kind} with {} servers", shape.near + shape.far))
@@ -180,7 +180,7 @@ impl Scene {
         Ok(())
     }
 
-    /// A control group of it.
+    /// A control group within the lab's.
     pub(super) fn group(&self, within: &str) -> LabGroup {
         LabGroup::of_lab(self.lab.plan().name.as_str(), within)
     }
@@ -190,10 +190,10 @@ impl Scene {
         self.group(&format!("node-{node}/pods/{NAMESPACE}.{name}"))
     }
 
-    /// Where the load generator sends what is meant for a server.
+    /// The target of the load generator for a server.
     ///
     /// # Errors
-    /// There is no such server.
+    /// When there is no such server.
     pub(super) fn target(&self, name: &str) -> anyhow::Result<String> {
         let pod = self.lab.pod(&format!("{NAMESPACE}/{name}"))?.plan();
         let address = match self.kind {
@@ -209,7 +209,7 @@ impl Scene {
         Ok(format!("{name}@{address}"))
     }
 
-    /// Those that carry requests: every one with its pod, where it is of a pod, and its process.
+    /// The proxies: the pod or node of each, and its process.
     pub(super) fn proxies(&self) -> Vec<(String, u32)> {
         if self.kind.has_envoys() {
             let all = self.sidecars.iter();
@@ -227,26 +227,26 @@ impl Scene {
     /// The process of a server.
     ///
     /// # Errors
-    /// There is no such server.
+    /// When there is no such server.
     pub(super) fn server(&self, name: &str) -> anyhow::Result<u32> {
         self.process(&format!("the program of pod {NAMESPACE}/{name}"))
     }
 
-    /// A process of the lab by what the lab calls it.
+    /// A process of the lab, by the lab's description of it.
     ///
     /// # Errors
-    /// There is none.
+    /// When there is none.
     pub(super) fn process(&self, what: &str) -> anyhow::Result<u32> {
         let note = self.lab.processes().into_iter().find(|n| n.what == what);
         let note = note.with_context(|| format!("the lab has no {what}"))?;
         Ok(u32::try_from(note.pid)?)
     }
 
-    /// Has the client load a server, and reads the accounts of that and of every proxy meanwhile: `proxy.POD`, or
-    /// `proxy.NODE`.
+    /// Lets the client load a server, and reads CPU time and memory of that server, as `upstream`, and of every proxy,
+    /// as `proxy.POD` or `proxy.NODE`.
     ///
     /// # Errors
-    /// When the load generator gives up, or a proxy that has to carry the requests has not.
+    /// When the load generator fails, or a proxy that has to carry the requests has not.
     pub(super) fn measure(&self, server: &str, arguments: &[&str]) -> anyhow::Result<Outcome> {
         let mut watched: Vec<String> = Vec::new();
         for (name, pid) in self.proxies() {
@@ -269,7 +269,7 @@ impl Scene {
         Ok(outcome)
     }
 
-    /// Whose proxies a request to a server has to pass.
+    /// The pods or nodes whose proxies a request to a server has to pass.
     fn carriers(&self, server: &str) -> anyhow::Result<Vec<String>> {
         let of = |name: &str| {
             let pod = self.lab.pod(&format!("{NAMESPACE}/{name}"))?.plan();
@@ -284,10 +284,10 @@ impl Scene {
         Ok(all)
     }
 
-    /// Has the client load these targets.
+    /// Lets the client load these targets.
     ///
     /// # Errors
-    /// When the load generator gives up.
+    /// When the load generator fails.
     pub(super) fn load(&self, targets: &[String], arguments: &[&str]) -> anyhow::Result<Outcome> {
         finish(self.start_load(targets, arguments)?)
     }
@@ -295,7 +295,7 @@ impl Scene {
     /// The same, without waiting for its end.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// When it cannot be started.
     pub(super) fn start_load(
         &self,
         targets: &[String],
@@ -309,10 +309,10 @@ impl Scene {
         self.start_in_client(&all)
     }
 
-    /// Starts a part of this program in the client's pod.
+    /// Starts a subcommand of this program in the client's pod.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// When it cannot be started.
     pub(super) fn start_in_client(&self, arguments: &[&str]) -> anyhow::Result<Child> {
         let client = self.lab.pod(&format!("{NAMESPACE}/client"))?;
         client
@@ -326,10 +326,10 @@ impl Scene {
     }
 }
 
-/// Waits for a load generator.
+/// Waits until a load generator ends; returns its outcome.
 ///
 /// # Errors
-/// When it gave up.
+/// When it failed.
 pub(super) fn finish(load: Child) -> anyhow::Result<Outcome> {
     let output = load.wait_with_output()?;
     anyhow::ensure!(

@@ -1,5 +1,5 @@
-//! Envoy as the proxy of a pod: traffic redirected to it within the pod, mutual TLS between Envoys; and as the proxy of a
-//! node, which its pods' traffic is sent to.
+//! Envoy as the proxy of a pod: traffic is redirected to it within the pod, with mutual TLS between Envoys; and as the
+//! proxy of a node, to which the traffic of its pods is redirected.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -16,21 +16,21 @@ use super::{PORT, Tools};
 use crate::authority::{self, Authority};
 use crate::systems::render;
 
-/// What tells an Envoy's own connections from its pod's.
+/// The socket mark that tells an Envoy's own connections from its pod's.
 const MARK: u32 = 1337;
 
-/// What all Envoys of a lab have in common.
+/// Programs, certificates and Services that all Envoys of a lab share.
 pub(super) struct SidecarMesh<'m> {
     envoy: &'m Path,
     nft: &'m Path,
     authority: Authority,
     folder: PathBuf,
     services: Vec<SidecarService>,
-    /// Whether a server's Envoy knows every Service, as a mesh has it by default.
+    /// Whether a server's Envoy knows every Service, as is the default in a mesh.
     know_all: bool,
 }
 
-/// A server, as the others' Envoys know it.
+/// A server, as the Envoys of other pods know it.
 #[derive(Debug, Clone, Serialize)]
 struct SidecarService {
     name: String,
@@ -38,9 +38,9 @@ struct SidecarService {
     identity: String,
 }
 
-/// An Envoy that runs. Dropping it ends it.
+/// A running Envoy. Dropping it kills it.
 pub(super) struct Sidecar {
-    /// Its pod, or its node.
+    /// The name of its pod or node.
     pub(super) of: String,
     process: Child,
 }
@@ -60,10 +60,10 @@ impl Drop for Sidecar {
 }
 
 impl SidecarMesh<'_> {
-    /// Makes an authority, and a folder in the lab's.
+    /// Makes an authority, and a folder within the lab's.
     ///
     /// # Errors
-    /// Envoy or nft is missing, or a file cannot be written.
+    /// When Envoy or nft is missing, or a file cannot be written.
     pub(super) fn new<'m>(
         tools: &'m Tools,
         lab: &Lab,
@@ -94,11 +94,11 @@ impl SidecarMesh<'_> {
         })
     }
 
-    /// Starts one in a pod. A client's knows every Service, a server's its own only, unless all are to know all: what
-    /// a server's would spend on others is not held against it.
+    /// Starts one in a pod. A client's Envoy knows every Service, a server's only its own unless `know_all`: so the
+    /// memory of a server's Envoy for other Services is not counted against Envoy.
     ///
     /// # Errors
-    /// It cannot be started, or nft refuses.
+    /// When it cannot be started, or nft refuses.
     pub(super) fn start(&self, pod: &Pod<'_>) -> anyhow::Result<Sidecar> {
         let name = pod.plan().workload.name.to_string();
         self.authority.leaf(&name)?.write(&self.folder, &name)?;
@@ -120,7 +120,7 @@ impl SidecarMesh<'_> {
     /// Starts one for a node. It knows every Service.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// When it cannot be started.
     pub(super) fn start_shared(&self, node: &Node<'_>) -> anyhow::Result<Sidecar> {
         let text = render(
             include_str!("../../peers/envoy-shared.yaml.j2"),
@@ -130,10 +130,10 @@ impl SidecarMesh<'_> {
         self.run(name, &text, node.command(self.envoy)?)
     }
 
-    /// Sends what a pod dials to the Envoy of a node.
+    /// Redirects the connections that a pod opens to the Envoy of a node.
     ///
     /// # Errors
-    /// nft refuses.
+    /// When nft refuses.
     pub(super) fn send_to(&self, pod: &Pod<'_>, envoy: IpAddr) -> anyhow::Result<()> {
         let rules = render(
             include_str!("../../peers/envoy-shared.nft.j2"),
@@ -142,7 +142,7 @@ impl SidecarMesh<'_> {
         self.load_rules(pod, &rules)
     }
 
-    /// Runs an Envoy with that configuration, by a command that says where.
+    /// Runs an Envoy with this configuration. `command` decides in which pod or node.
     fn run(&self, of: String, config: &str, mut command: Command) -> anyhow::Result<Sidecar> {
         let file = self.folder.join(format!("{of}.yaml"));
         fs::write(&file, config)?;

@@ -74,7 +74,7 @@ fn more_than_it_has_places_for_wait_and_are_counted() {
     let counts = Counts::ask(address).expect("counts");
     assert_eq!(counts.served, 6);
     assert!(counts.waited >= 1 && counts.most >= 3, "{counts:?}");
-    // Two of each: 250, 500 and 750 ms, less what they came one after another.
+    // Two requests take 250, two 500 and two 750 ms, less the differences of their arrival.
     assert!(counts.there_us >= 2_500_000, "{counts:?}");
     let counts = Counts::ask(address).expect("counts");
     assert_eq!(counts, Counts::default(), "since it was asked last");

@@ -1,4 +1,4 @@
-//! The rounds: who is loaded when, and what is read.
+//! The rounds: in which order systems are loaded, and what is read.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -17,7 +17,7 @@ mod counted;
 
 /// Half a core: little enough that the proxy saturates before the load generator and the upstream.
 const HELD_TO_CORES: f64 = 0.5;
-/// What a run was, for its row.
+/// The description of a run, for its row.
 #[derive(Clone, Copy)]
 struct Label {
     round: usize,
@@ -25,15 +25,15 @@ struct Label {
     measure: Measure,
     cell: Cell,
     offered_per_s: Option<f64>,
-    /// Whether memory is that of this load, and not of what ran before.
+    /// Whether memory is that of this load, and not of an earlier one.
     memory: bool,
 }
 
-/// What all are offered.
+/// The rates that all systems are offered.
 struct Rates {
     /// In each cell.
     by_cell: Vec<f64>,
-    /// The lower one of the main cell.
+    /// The lower rate of the main cell.
     quiet: Option<f64>,
 }
 
@@ -56,7 +56,7 @@ struct Experiment<'a> {
 /// Runs the whole experiment.
 ///
 /// # Errors
-/// When something does not start. What goes wrong within a run makes that run invalid instead.
+/// When something does not start. A failure within a run makes that run invalid instead.
 pub(super) fn run(
     plan: &ProxyPlan,
     systems: &[System],
@@ -111,7 +111,8 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    /// Finds the best of each system in each cell, and from the slowest the rate that all are offered.
+    /// Finds the throughput of each system in each cell at full speed, and from the slowest one the rate that all are
+    /// offered.
     fn calibrate(&mut self) -> anyhow::Result<Rates> {
         let pairs = self.plan.traffic == Traffic::MutualTls;
         let wire = pairs.then(Wire::open);
@@ -147,7 +148,7 @@ impl Experiment<'_> {
         })
     }
 
-    /// That rate, lowered until no proxy is close to its limit.
+    /// Lowers that rate until no proxy is close to its limit.
     fn settled(&mut self, running: &[Running], cell: Cell, rate: f64) -> anyhow::Result<f64> {
         let mut busy: Vec<usize> = (0..running.len()).collect();
         self.progress.inc(running.len() as u64);
@@ -157,7 +158,7 @@ impl Experiment<'_> {
             for index in tried {
                 self.say(index, "a rate for all");
                 let seconds = self.plan.calibration_s;
-                // What goes wrong here goes wrong in the rounds too, which say it.
+                // A failure here happens in the rounds, too, which report it.
                 let found = self.stage.load(&running[index], cell, Some(rate), seconds);
                 let used = found.map_or(0.0, |outcome| outcome.cores("proxy"));
                 if !fixed_rate::is_enough(used) {
@@ -180,8 +181,8 @@ impl Experiment<'_> {
         }
         let cells = self.plan.cells.iter().copied();
         let by_cell = cells.zip(rates.by_cell.iter().copied());
-        // The main cell at both ends of the round, the second time in the opposite order: what drifts
-        // steadily in between falls on all systems alike.
+        // The main cell at both ends of the round, the second time in the opposite order: a steady drift in between
+        // affects all systems alike.
         let mut order = self.stage.order(round);
         self.main_cell((round, Pass::First), &order, &running, rates)?;
         let has_others = round < self.plan.cell_rounds;
@@ -209,7 +210,7 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    /// What the bars use: CPU per request at the fixed rate, and throughput at half a core.
+    /// Measures what the main ratios need: CPU per request at the fixed rate, and throughput at half a core.
     fn main_cell(
         &mut self,
         (round, pass): (usize, Pass),
@@ -219,7 +220,7 @@ impl Experiment<'_> {
     ) -> anyhow::Result<()> {
         let cell = self.plan.main();
         let label = |index, measure| Label {
-            // The second time proxies still have what large bodies and many connections made them take.
+            // The second time proxies still have the memory that large bodies and many connections made them allocate.
             memory: pass == Pass::First,
             ..Label::new(
                 2 * round + usize::from(pass == Pass::Second),
@@ -272,7 +273,7 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    /// Loads one as fast as it goes with half a core. `None`: without a group there is no quota.
+    /// Loads one at full speed with half a core. `None`: without a group there is no quota.
     fn held(
         &self,
         index: usize,
@@ -322,7 +323,7 @@ impl Experiment<'_> {
         self.runs.push(run);
     }
 
-    /// A run of what was found, or of why nothing was.
+    /// A run with its figures, or with the reason why it has none.
     fn run<T>(&self, label: Label, found: anyhow::Result<T>, add: impl FnOnce(&mut Run, T)) -> Run {
         let Label {
             round,

@@ -3,13 +3,13 @@
 use crate::report::Cell;
 use crate::systems::Traffic;
 
-/// What is measured, and for how long. Times are in seconds.
+/// The measurements, and how long they take. Times are in seconds.
 pub(super) struct ProxyPlan {
     pub(super) rounds: usize,
     pub(super) cells: Vec<Cell>,
     pub(super) warm_up_s: f64,
     pub(super) calibration_s: f64,
-    /// Window of the main cell, which the bars use and which each round measures twice.
+    /// Window of the main cell, which the ratios use and which each round measures twice.
     pub(super) main_window_s: f64,
     /// Window of the main cell with the proxy held to half a core: many periods of its quota.
     pub(super) half_core_window_s: f64,
@@ -19,13 +19,13 @@ pub(super) struct ProxyPlan {
     pub(super) cell_rounds: usize,
     /// Rounds in which memory and system calls are read; they hardly vary.
     pub(super) count_rounds: usize,
-    /// The part of the slowest system's best that all are offered at most.
+    /// The highest offered rate, as a fraction of what the slowest system carries.
     pub(super) offered_share: f64,
     /// Whether latency is measured at a second, lower rate.
     pub(super) quiet_rate: bool,
-    /// Whether each round sees what a whole core carries, beside what half a one does.
+    /// Whether each round also measures throughput with a whole core.
     pub(super) whole_cores: bool,
-    /// What is carried. Memory of a mesh is measured for HTTP alone, instructions not for pairs.
+    /// The traffic that is carried. Memory of a mesh is measured for HTTP alone, instructions not for pairs.
     pub(super) traffic: Traffic,
 }
 
@@ -33,7 +33,7 @@ const SMALL: u64 = 128;
 const MEDIUM: u64 = 4 << 10;
 const LARGE: u64 = 1 << 20;
 
-/// The one cell of gRPC: its connections carry many calls at once, each of a small message.
+/// The only cell of gRPC: its connections carry many calls at once, each of a small message.
 const CALLS: Cell = Cell {
     connections: 8,
     body_bytes: 64,
@@ -65,7 +65,7 @@ impl ProxyPlan {
         }
     }
 
-    /// A few minutes: the main cell in earnest, a look at the corners.
+    /// A few minutes: the main cell in three rounds, and a few of the others.
     pub(super) fn quick() -> ProxyPlan {
         let cells = [
             (64, SMALL),
@@ -96,9 +96,8 @@ impl ProxyPlan {
         }
     }
 
-    /// The same for other traffic. For opaque connections the main cell alone, since what a proxy does
-    /// not read does not matter to it; for pairs each of the main cell's two sizes by itself.
-    /// What is of gRPC has a cell of its own.
+    /// The same for other traffic. For opaque connections the main cell alone, since a proxy does not read what they
+    /// carry; for pairs, cells that have the connections or the body size of the main cell; for gRPC a cell of its own.
     pub(super) fn carrying(self, traffic: Traffic) -> ProxyPlan {
         if traffic == Traffic::Grpc {
             return ProxyPlan {
@@ -125,7 +124,7 @@ impl ProxyPlan {
         }
     }
 
-    /// The cell that the bars use.
+    /// The cell that the ratios use.
     pub(super) fn main(&self) -> Cell {
         self.cells[0]
     }
@@ -139,15 +138,15 @@ impl ProxyPlan {
         }
     }
 
-    /// How many steps the progress bar has for so many systems.
+    /// The number of steps of the progress bar for `systems` systems.
     pub(super) fn steps(&self, systems: usize) -> usize {
-        // the main cell twice in each of its measures
+        // the main cell twice for each of its measures
         let measures = 2 + usize::from(self.quiet_rate) + usize::from(self.whole_cores);
         let main = self.rounds * 2 * measures;
         let others = self.cell_rounds.min(self.rounds) * (self.cells.len() - 1);
         // system calls twice, memory once
         let counted = 3 * self.count_rounds.min(self.rounds);
-        // of each cell what a whole core carries, what half a one does, and the rate for all
+        // for each cell: a whole core, half a core, and the rate for all
         systems * (3 * self.cells.len() + main + others + counted)
     }
 }

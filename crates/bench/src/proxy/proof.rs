@@ -1,5 +1,5 @@
-//! What has to be true of a pair before its figures mean anything: the policy at its second proxy
-//! refuses, what passes between the two cannot be read, and all pairs encrypt alike.
+//! Checks without which the figures of a pair mean nothing: the second proxy enforces its policy, the traffic between
+//! the two cannot be read, and all pairs use the same cipher suite.
 
 use anyhow::{Context, bail};
 
@@ -7,16 +7,16 @@ use crate::ask;
 use crate::systems::{ALLOWED, REFUSED, Running, System, Work};
 use crate::wire::{Passed, Wire, chosen_suite, readable};
 
-/// A field of the requests by which they are told on the wire.
+/// A header value by which the requests are recognized on the wire.
 const MARK: &str = "f3b9c0d2-readable-on-the-wire";
-/// What the upstream's bodies are made of.
+/// A part of the upstream's bodies.
 const BODY: &str = "0123456789abcdef0123456789abcdef";
 
-/// Holds every pair to what it should do; says what was found. `wire` has listened since before they
-/// started, or says why it cannot.
+/// Checks every pair and returns notes on that. `wire` has listened since before the pairs started, or says why it
+/// cannot.
 ///
 /// # Errors
-/// When a pair does something else.
+/// When a pair fails a check.
 pub(super) fn of_all(
     systems: &[System],
     running: &[Running],
@@ -69,7 +69,7 @@ pub(super) fn of_all(
     Ok(notes)
 }
 
-/// The policy of the second proxy: what it is to allow, what to refuse, and nothing without TLS.
+/// Checks the policy of the second proxy: which requests it allows and refuses, and that it answers none without TLS.
 fn policy(pair: &Running) -> anyhow::Result<()> {
     for target in &pair.targets {
         let (method, path) = ALLOWED;
@@ -92,11 +92,11 @@ fn policy(pair: &Running) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// That marks are read before and behind the pair and not within it; returns the cipher suite.
+/// Checks that the mark can be read before and behind the pair but not within it; returns the cipher suite.
 fn secrecy(pair: &Running, upstream: u16, passed: &Passed) -> anyhow::Result<u16> {
     let between = pair.between.context("no pair")?.port();
     let (_, near) = ask::target(pair.targets.first().context("no target")?)?;
-    // Without these the rest would prove nothing.
+    // Without these two checks the next one would prove nothing.
     anyhow::ensure!(
         readable(passed.to(near.port()), MARK) && readable(passed.to(upstream), MARK),
         "the requests were not seen where they are plain"
@@ -113,7 +113,7 @@ fn secrecy(pair: &Running, upstream: u16, passed: &Passed) -> anyhow::Result<u16
     suite.context("no TLS 1.3 handshake was seen between the proxies")
 }
 
-/// What RFC 8446 appendix B.4 calls a cipher suite.
+/// The name of a cipher suite in RFC 8446 appendix B.4.
 fn suite_name(suite: u16) -> String {
     match suite {
         0x1301 => "TLS_AES_128_GCM_SHA256".to_owned(),

@@ -1,4 +1,4 @@
-//! What of the rows is told by name: ratios of Heddle to the others, taken round by round, and medians.
+//! The named figures of a report: ratios of Heddle to the others, taken round by round, and medians.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::{Cell, Measure, Row, Run};
 use crate::statistics::{self, Spread};
 use crate::systems::{ProxyKind, System};
 
-/// What a pair of Envoys is called that speaks HTTP/1.1, and HTTP/2, between the two.
+/// The names of the pairs of Envoys that speak HTTP/1.1, and HTTP/2, with each other.
 pub(crate) const ENVOY_PAIRS: [&str; 2] = ["envoy-http1", "envoy-http2"];
 
-/// How far apart the lowest and the highest round of a ratio of p99 may be. Beyond, its median says which rounds there
-/// happened to be.
+/// The largest factor between the lowest and the highest round of a ratio of p99. Beyond it, the median depends on
+/// which rounds there happened to be.
 const WIDEST: f64 = 3.0;
 
 /// A ratio: its name, and the figure of a measure that it is taken of.
@@ -28,8 +28,8 @@ const fn of_figure(name: &'static str, measure: Measure, figure: &'static str) -
     }
 }
 
-/// What ratios are taken of. Of memory it is PSS and private memory: RSS counts the pages that a master and its worker
-/// share once for each.
+/// The figures that ratios are taken of. For memory these are PSS and private memory: RSS counts the pages that a
+/// master and its worker share once for each.
 const MAIN_RATIOS: [Of; 10] = [
     of_figure("cpu", Measure::FixedRate, "cpu_us_per_request"),
     of_figure("p99", Measure::FixedRate, "p99_us"),
@@ -47,8 +47,8 @@ const MAIN_RATIOS: [Of; 10] = [
     ),
 ];
 
-/// Ratios of the first Heddle, or of what forwards in its place, to all other systems; and which were left out, and
-/// why.
+/// Ratios of the first Heddle, or of the forwarder in its place, to all other systems; and notes on those that were
+/// left out.
 pub(super) fn of(
     systems: &[System],
     runs: &[Run],
@@ -106,7 +106,7 @@ fn by_round(runs: &[Run], system: &System, of: &Of, main: Cell) -> Vec<Option<f6
     figures
 }
 
-/// Of two pairs of Envoys the better one counts: the one that leaves Heddle less.
+/// Of two pairs of Envoys the better one counts: the one whose ratio is less favourable to Heddle.
 fn harder_pair(ratios: &BTreeMap<&str, Spread>, less_is_better: bool) -> Option<Spread> {
     let of_pairs = ENVOY_PAIRS.map(|pair| ratios.get(pair));
     let harder = of_pairs.into_iter().flatten().max_by(|one, other| {
@@ -120,7 +120,7 @@ fn harder_pair(ratios: &BTreeMap<&str, Spread>, less_is_better: bool) -> Option<
     harder.cloned()
 }
 
-/// Why a ratio is not told, if it is not: that of a p99 whose rounds say too different things.
+/// Why a ratio is left out, if it is: the rounds of a p99 differ too much.
 fn too_wide(of: &Of, ratio: &Spread) -> Option<String> {
     let Spread { min, max, .. } = ratio;
     (of.figure == "p99_us" && *max > WIDEST * min).then(|| {
@@ -130,7 +130,7 @@ fn too_wide(of: &Of, ratio: &Spread) -> Option<String> {
     })
 }
 
-/// What a ratio of a p99 is about.
+/// The words for a ratio of p99 in a note.
 fn title(of: &Of) -> &'static str {
     match of.measure {
         Measure::QuietRate => "p99 at the quiet rate",

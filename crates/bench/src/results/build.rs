@@ -11,31 +11,31 @@ use super::repository::Repository;
 
 const PROGRAMS: [&str; 2] = ["heddle", "heddle-lab"];
 
-/// Programs in a folder of their own.
+/// Copies of the programs in a folder of their own.
 pub(super) struct Build {
     pub(super) lab: PathBuf,
-    /// What Heddle says of itself.
+    /// Heddle's version, as the program prints it.
     pub(super) version: String,
     _folder: tempfile::TempDir,
 }
 
 impl Build {
-    /// Builds them, or takes those of a folder.
+    /// Builds the programs, or takes those of a given folder.
     ///
     /// # Errors
-    /// The build fails, or a program is missing.
+    /// When the build fails, or a program is missing.
     pub(super) fn make(repository: &Repository, given: Option<&Path>) -> anyhow::Result<Build> {
         let from = match given {
             Some(folder) => folder.to_owned(),
             None => built(repository)?,
         };
-        // Another build may come while this is measured.
+        // Another build may replace the programs while these are measured.
         let target = target(repository);
         fs::create_dir_all(&target)?;
         let folder = tempfile::Builder::new()
             .prefix("measured-")
             .tempdir_in(target)?;
-        // A node's proxy, which has no privilege, starts from here too.
+        // A node's proxy, which has no privileges, starts from this folder, too.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         for program in PROGRAMS {
             let (from, to) = (from.join(program), folder.path().join(program));
@@ -61,17 +61,17 @@ fn built(repository: &Repository) -> anyhow::Result<PathBuf> {
     Ok(target(repository).join("release"))
 }
 
-/// Where cargo builds.
+/// The target folder of cargo.
 pub(super) fn target(repository: &Repository) -> PathBuf {
     let given = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let given = given.and_then(|folder| std::path::absolute(folder).ok());
     given.unwrap_or_else(|| repository.file("target"))
 }
 
-/// The compiler, as it names itself.
+/// The name and the version of the compiler.
 ///
 /// # Errors
-/// There is none.
+/// When it cannot be run.
 pub(super) fn compiler(repository: &Repository) -> anyhow::Result<String> {
     let mut rustc = Command::new("rustc");
     rustc.current_dir(&repository.root).arg("--version");

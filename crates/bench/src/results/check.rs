@@ -1,4 +1,4 @@
-//! Whether every figure that a page quotes is on record, as it is quoted, and may be published.
+//! Checks that every figure that a page quotes is on record, is quoted as recorded, and may be published.
 
 use std::fs;
 
@@ -12,18 +12,18 @@ use super::{page, pages, readme, records};
 const SETTINGS: [&str; 0] = [];
 const REMEDY: &str = "heddle-lab bench results --render puts it right";
 
-/// What was found.
+/// The results of a check.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) wrong: Vec<String>,
-    /// What could not be looked at, and why.
+    /// Checks that could not be made, and why.
     pub(super) skipped: Vec<String>,
 }
 
 /// Checks all records and pages of a repository.
 ///
 /// # Errors
-/// A file cannot be read, or is no record.
+/// When a file cannot be read, or is not a record.
 pub(super) fn check(repository: &Repository) -> anyhow::Result<Checked> {
     let mut checked = Checked::default();
     let records = records(&repository.results())?;
@@ -46,7 +46,7 @@ pub(super) fn check(repository: &Repository) -> anyhow::Result<Checked> {
     Ok(checked)
 }
 
-/// Files that belong to no part.
+/// Finds files that belong to no part.
 fn strangers(repository: &Repository, checked: &mut Checked) -> anyhow::Result<()> {
     let Ok(files) = fs::read_dir(repository.results()) else {
         return Ok(());
@@ -58,13 +58,13 @@ fn strangers(repository: &Repository, checked: &mut Checked) -> anyhow::Result<(
         {
             checked
                 .wrong
-                .push(format!("docs/results/{name} is of no part"));
+                .push(format!("docs/results/{name} belongs to no part"));
         }
     }
     Ok(())
 }
 
-/// That a record is of a full run of a commit that is HEAD or behind it.
+/// Checks that a record is of a full run, of HEAD or a commit before it.
 fn origin(repository: &Repository, record: &Record, checked: &mut Checked) -> anyhow::Result<()> {
     let part = &record.part;
     let file = format!("docs/results/{part}.json");
@@ -86,7 +86,7 @@ fn origin(repository: &Repository, record: &Record, checked: &mut Checked) -> an
     match repository.has_behind_it(commit)? {
         Some(true) => {}
         Some(false) => {
-            let said = format!("{file} is of {commit}, which is not behind HEAD: measure it again");
+            let said = format!("{file} is of {commit}, which is not before HEAD: measure it again");
             checked.wrong.push(said);
         }
         None => {
@@ -97,7 +97,7 @@ fn origin(repository: &Repository, record: &Record, checked: &mut Checked) -> an
     Ok(())
 }
 
-/// What is wrong with README: its figures are others, or it has some outside of the markers.
+/// What is wrong with README: its figures are not those on record, or it has figures outside of the markers.
 fn of_readme(text: &str, records: &Records) -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     if readme::filled(text, records)? != text {
@@ -135,7 +135,7 @@ mod tests {
         assert!(checked.wrong.is_empty(), "{:#?}", checked.wrong);
     }
 
-    /// A repository with a commit and a page for every record.
+    /// A repository with one commit, whose README has the markers.
     fn repository(folder: &Path) -> Repository {
         let root = folder.to_owned();
         let git = |arguments: &[&str]| {
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(wrong(), [""; 0]);
         write(&repository, measured(), &"0".repeat(40));
         assert!(
-            wrong().concat().contains("is not behind HEAD"),
+            wrong().concat().contains("is not before HEAD"),
             "{:?}",
             wrong()
         );

@@ -10,7 +10,6 @@ use super::record::Record;
 use super::shown;
 use crate::runner::NOT_FOR_PUBLICATION;
 
-/// The page.
 pub(super) fn page(records: &Records, draft: bool) -> String {
     let mut text = "# Results\n\n".to_owned();
     if draft {

@@ -1,16 +1,16 @@
-//! The parts of the results: which experiments there are, and what a reader has to know about each.
+//! The parts of the results: the experiments, and what a reader has to know about each.
 
 use crate::install::{self, Peers};
 use crate::systems::{ProxyKind, System};
 
 /// An experiment whose figures are published.
 pub(super) struct Part {
-    /// Its file, and what references to its figures begin with.
+    /// The name of its file, and the prefix of references to its figures.
     pub(super) name: &'static str,
-    /// How `heddle-lab bench` is told to run it.
+    /// Arguments of `heddle-lab bench`.
     pub(super) arguments: &'static [&'static str],
     pub(super) title: &'static str,
-    /// How long it takes in full, as long as no earlier run says.
+    /// Minutes that the full experiment is expected to take, while no earlier run is on record.
     pub(super) minutes: u32,
     pub(super) needs_root: bool,
     /// Whether it takes `--quick`.
@@ -18,14 +18,14 @@ pub(super) struct Part {
     /// Whether `PUBLISHED=1` makes its windows as long as in the publication.
     pub(super) has_published: bool,
     pub(super) peers: &'static [ProxyKind],
-    /// What is in the figures, and what is not.
+    /// What the figures include, and what they leave out.
     pub(super) counted: &'static str,
-    /// How the peers were set.
+    /// The configuration of the peers.
     pub(super) settings: &'static str,
     pub(super) picture: Picture,
 }
 
-/// Where the picture comes from.
+/// The source of a picture.
 pub(super) enum Picture {
     /// The experiment draws it.
     Own,
@@ -33,10 +33,10 @@ pub(super) enum Picture {
     Bars(&'static [Panel]),
 }
 
-/// A panel of bars: its title, and what stands below each bar with the figure that it shows.
+/// A panel of bars: its title, and the label and the figure of each bar.
 pub(super) type Panel = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// How long the part takes whose windows are as long as in the publication that it repeats.
+/// Minutes that a part takes whose windows are as long as in the publication that it repeats.
 pub(super) const PUBLISHED_MINUTES: u64 = 390;
 
 const PROXIES: &[ProxyKind] = &[ProxyKind::Envoy, ProxyKind::Haproxy, ProxyKind::Nginx];
@@ -86,7 +86,7 @@ pub(super) const PARTS: [Part; 15] = [
     Part {
         name: "cost",
         arguments: &["cost"],
-        title: "What hardly depends on the machine",
+        title: "Costs that hardly depend on the machine",
         minutes: 3,
         needs_root: false,
         has_quick: false,
@@ -94,7 +94,7 @@ pub(super) const PARTS: [Part; 15] = [
         peers: &[],
         counted: "User instructions, system calls and memory of Heddle's proxy alone, of a release build; by_link is \
             the sum over both nodes.",
-        settings: "No peer is in it.",
+        settings: "No peers.",
         picture: Picture::Bars(&[(
             "user instructions of a request",
             &[
@@ -134,7 +134,7 @@ pub(super) const PARTS: [Part; 15] = [
     Part {
         name: "link",
         arguments: &["link"],
-        title: "What two nodes say to each other",
+        title: "Traffic between two nodes",
         minutes: 26,
         needs_root: false,
         has_quick: true,
@@ -175,7 +175,7 @@ pub(super) const PARTS: [Part; 15] = [
         peers: &[],
         counted: "Resident and private memory of each node's proxy, links between them, user space only: the kernel's \
             sockets are not in it. Latency of the requests beside the handshakes.",
-        settings: "No peer is in it. For the memory, two bounds of both nodes are raised: proxy.bounds.links to 4096 and \
+        settings: "No peers. For the memory, two bounds of both nodes are raised: proxy.bounds.links to 4096 and \
             proxy.bounds.connections to 16384.",
         picture: Picture::Bars(&[
             (
@@ -183,7 +183,7 @@ pub(super) const PARTS: [Part; 15] = [
                 &[("the node that grew more", "identities_mib")],
             ),
             (
-                "p99 beside 500 handshakes/s, in that without",
+                "p99 with 500 handshakes/s ÷ without",
                 &[("storm", "storm_p99_vs_calm")],
             ),
         ]),
@@ -198,14 +198,14 @@ pub(super) const PARTS: [Part; 15] = [
         has_published: false,
         peers: &[],
         counted: "Times from the beginning of a phase of load, and CPU time of Workers and Manager for a move.",
-        settings: "No peer is in it. For steps and skew Heddle's control group has the highest weight, load generator and \
+        settings: "No peers. For steps and skew Heddle's control group has the highest weight, load generator and \
             upstream have none; moves are those of the proxy's library inside the lab's program, without a group.",
         picture: Picture::Own,
     },
     Part {
         name: "elastic-between-nodes",
         arguments: &["elastic-between-nodes"],
-        title: "A second Worker of a node that others call",
+        title: "The second Worker of a called node",
         minutes: 6,
         needs_root: false,
         has_quick: true,
@@ -216,14 +216,14 @@ pub(super) const PARTS: [Part; 15] = [
             two cores that it shares with all else, so that its requests per second are of the CPU that is left over.",
         picture: Picture::Bars(&[
             (
-                "busiest Worker in the least busy one",
+                "CPU time of the busiest Worker ÷ the least busy one",
                 &[
                     ("links", "busy_max_vs_min"),
                     ("HTTP/1.1", "http1_busy_max_vs_min"),
                 ],
             ),
             (
-                "requests/s over links in those over HTTP/1.1",
+                "requests/s over links ÷ over HTTP/1.1",
                 &[
                     ("20 callers", "qps_two_workers_vs_http1"),
                     ("1 caller", "qps_two_workers_vs_http1_one_caller"),
@@ -248,14 +248,14 @@ pub(super) const PARTS: [Part; 15] = [
             512 connections.",
         picture: Picture::Bars(&[
             (
-                "requests/s at 512 connections, in the ceiling",
+                "requests/s at 512 connections ÷ the ceiling",
                 &[
                     ("Heddle", "qps_vs_ceiling"),
                     ("with room", "qps_vs_ceiling_room"),
                 ],
             ),
             (
-                "p99 at 512 connections, in that of the best Envoy",
+                "p99 at 512 connections ÷ the best Envoy",
                 &[
                     ("as published", "p99_vs_envoy_best_512"),
                     ("with room", "p99_vs_envoy_best_512_room"),
@@ -294,7 +294,7 @@ pub(super) const PARTS: [Part; 15] = [
     Part {
         name: "node-qps",
         arguments: &["node-qps"],
-        title: "What a pod carries with its share of a processor",
+        title: "Throughput of a pod within its CPU quota",
         minutes: 6,
         needs_root: true,
         has_quick: true,
@@ -332,7 +332,7 @@ pub(super) const PARTS: [Part; 15] = [
         counted: "The time from SIGKILL until the next proxy has answered a request of any of 16 clients, the longest time that \
             a request took, and the requests that had no right answer. All pods of a node wait; about one request is in flight \
             at a time, as answers take less than a millisecond and each client asks every 10 ms.",
-        settings: "No peer is in it.",
+        settings: "No peers.",
         picture: Picture::Own,
     },
 ];
@@ -341,7 +341,7 @@ impl Part {
     /// Names and versions of the peers.
     ///
     /// # Errors
-    /// One is missing and cannot be installed.
+    /// When one is missing and cannot be installed.
     pub(super) fn versions(&self) -> anyhow::Result<Vec<(String, String)>> {
         if self.peers.is_empty() {
             return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! The picture of a part: what its experiment drew, or bars of some figures, and whose they are.
+//! The picture of a part: drawn by its experiment, or bars of some figures; with the commit and the date below.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,10 @@ const WIDTH: u32 = 500;
 const HEIGHT: u32 = 320;
 const BARS: RGBColor = RGBColor(198, 93, 33);
 
-/// Writes the picture of a part. `drawn` is what its experiment drew.
+/// Writes the picture of a part. `drawn` is the file that its experiment drew.
 ///
 /// # Errors
-/// There is nothing drawn, or the file cannot be written.
+/// When the experiment drew nothing, or the file cannot be written.
 pub(super) fn write(
     part: &Part,
     record: &Record,
@@ -39,12 +39,12 @@ fn footnote(record: &Record) -> String {
     let whose = format!("commit {}, {}", shown::commit(record), record.origin.date);
     match record.objections().is_empty() {
         true => whose,
-        // A quick experiment has said so at the same place.
+        // A quick experiment has put its own note at the same place.
         false => format!("{whose}: {NOT_FOR_PUBLICATION}"),
     }
 }
 
-/// Bars of the figures that there are.
+/// Bars of those figures that are on record.
 ///
 /// # Errors
 /// When the library fails.

@@ -1,7 +1,7 @@
 //! Figures that pages quote: `0.31<!-- proxy.cpu_vs_envoy -->`, a figure with its reference behind it.
 //!
-//! The reference names a part and a figure of its report. What stands before it has to be that figure as
-//! [`super::shown`] writes it, or that it is not measured yet.
+//! The reference names a part and a figure of its report. The text before it has to be that figure as [`super::shown`]
+//! writes it, or that it is not measured yet.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) type Records = BTreeMap<String, Record>;
 
 const OPENS: &str = "<!-- ";
 const CLOSES: &str = " -->";
-/// What makes a number a measured one. Behind a number in README, outside of what is rendered, none of these may stand.
+/// Units that make a number a measurement. In README, outside of the rendered section, no number may have one.
 const UNITS: [&str; 10] = [
     "µs",
     "ms",
@@ -28,7 +28,7 @@ const UNITS: [&str; 10] = [
     "of Envoy's",
 ];
 
-/// A figure in a page, with the bytes that it takes there.
+/// A figure in a page, with the place where it begins, in bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Quote<'page> {
     reference: &'page str,
@@ -36,7 +36,7 @@ struct Quote<'page> {
     at: usize,
 }
 
-/// What is wrong with the figures that a page quotes.
+/// The errors in the figures that a page quotes.
 pub(super) fn check(page: &str, text: &str, records: &Records) -> Vec<String> {
     let wrong = quotes(text).into_iter().filter_map(|quote| {
         let line = 1 + text[..quote.at].matches('\n').count();
@@ -56,7 +56,7 @@ pub(super) fn check(page: &str, text: &str, records: &Records) -> Vec<String> {
     wrong.collect()
 }
 
-/// The page with every figure as it was measured last. References that lead nowhere are left as they are.
+/// The page with every figure as it was measured last. Unknown references are left as they are.
 pub(super) fn filled(text: &str, records: &Records) -> String {
     let mut filled = String::new();
     let mut from = 0;
@@ -76,7 +76,7 @@ pub(super) fn filled(text: &str, records: &Records) -> String {
     filled
 }
 
-/// What has to stand before a reference.
+/// The text that has to be before a reference.
 fn expected(reference: &str, records: &Records) -> Result<String, String> {
     let (part, name) = reference.split_once('.').unwrap_or_default();
     if !PARTS.iter().any(|known| known.name == part) {
@@ -110,7 +110,7 @@ fn quotes(text: &str) -> Vec<Quote<'_>> {
     found
 }
 
-/// One word with a full stop in it; other comments are comments.
+/// One word with a full stop in it; all other comments are ignored.
 fn is_reference(comment: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     comment.contains('.') && comment.chars().all(is_word)
@@ -126,7 +126,7 @@ fn quoted(before: &str) -> &str {
     &before[start..]
 }
 
-/// Measured figures of a text that stand without a reference: README has none outside of what is rendered.
+/// Measured figures in a text that have no reference: README has none outside of its rendered section.
 pub(super) fn unbacked(text: &str, allowed: &[&str]) -> Vec<String> {
     let prose = prose(text);
     let lines = prose.lines().enumerate();
@@ -151,7 +151,7 @@ pub(super) fn unbacked(text: &str, allowed: &[&str]) -> Vec<String> {
     found
 }
 
-/// The text with spaces for everything that is code, so that places stay the same.
+/// The text with spaces in place of all code, so that offsets stay the same.
 fn prose(text: &str) -> String {
     let blank = |code: &str| " ".repeat(code.len());
     let mut prose = String::new();
@@ -165,7 +165,7 @@ fn prose(text: &str) -> String {
             in_block ^= is_fence;
             continue;
         }
-        // What stands between back-quotes is every second piece.
+        // Every second piece is between back-quotes.
         for (index, piece) in line.split('`').enumerate() {
             if index > 0 {
                 prose.push(' ');

@@ -8,7 +8,7 @@ use super::shown;
 const BEGINS: &str = "<!-- figures: rendered by make results, not by hand -->\n";
 const ENDS: &str = "<!-- end of figures -->";
 
-/// What is quoted: what it is, and its figures by part and name.
+/// The figures that README quotes: a description, the part, and the names of the figures.
 const FIGURES: [(&str, &str, &[&str]); 10] = [
     (
         "CPU for a request at the same rate: ÷ Envoy / HAProxy / nginx",
@@ -104,19 +104,19 @@ pub(super) fn section(records: &Records) -> String {
     text
 }
 
-/// README with that text between its markers.
+/// README with the rendered section between its markers.
 ///
 /// # Errors
-/// It has none.
+/// When README has no markers.
 pub(super) fn filled(readme: &str, records: &Records) -> anyhow::Result<String> {
     let (before, after) = outside(readme)?;
     Ok(format!("{before}{BEGINS}{}{ENDS}{after}", section(records)))
 }
 
-/// What stands before and behind the markers.
+/// The text before and behind the markers.
 ///
 /// # Errors
-/// There are none.
+/// When there are no markers.
 pub(super) fn outside(readme: &str) -> anyhow::Result<(&str, &str)> {
     let (before, rest) = readme
         .split_once(BEGINS)

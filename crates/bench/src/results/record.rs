@@ -1,4 +1,4 @@
-//! What is on record of a part: the report of its experiment, and what it was measured with.
+//! The record of a part: the report of its experiment, and what it was measured with.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,9 +9,9 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The largest file, in bytes: a repository keeps every version.
+/// Maximum size of a report on record, in bytes: a repository keeps every version.
 const MAX_BYTES: usize = 192 << 10;
-/// The longest list within a row that is kept; longer ones are samples, not figures.
+/// Maximum length of a list within a row. Longer ones are samples, not figures, and are left out.
 const MAX_LIST: usize = 32;
 /// Significant digits that are kept.
 const DIGITS: i32 = 6;
@@ -27,22 +27,22 @@ pub(super) struct Record {
     pub(super) report: Value,
 }
 
-/// What was measured, and how earnestly.
+/// The programs that were measured, and the kind of run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Origin {
     pub(super) commit: String,
-    /// The name of what the programs are made of: see [`super::repository`].
+    /// A hash of the files that the programs are built from: see [`super::repository`].
     pub(super) tree: String,
     pub(super) date: String,
     pub(super) compiler: String,
-    /// Of a tree with changes, or of programs from elsewhere: not for publication.
+    /// Measured from files that differ from the commit, or with programs from elsewhere: not for publication.
     pub(super) draft: bool,
     pub(super) quick: bool,
     /// With windows as long as in the publication that an experiment repeats.
     pub(super) published: bool,
 }
 
-/// A figure by name.
+/// A figure on record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RecordedFigure {
     pub(super) value: f64,
@@ -62,7 +62,7 @@ impl Record {
     /// The record of a part in a folder, if there is one.
     ///
     /// # Errors
-    /// It cannot be read, or is no record of that part.
+    /// When it cannot be read, or is not a record of that part.
     pub(super) fn read(folder: &Path, part: &str) -> anyhow::Result<Option<Record>> {
         let file = folder.join(format!("{part}.json"));
         if !file.exists() {
@@ -70,20 +70,20 @@ impl Record {
         }
         let text = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
         let record = serde_json::from_str::<Record>(&text);
-        let record = record.with_context(|| format!("{} is no record", file.display()))?;
+        let record = record.with_context(|| format!("{} is not a record", file.display()))?;
         anyhow::ensure!(
             record.part == part,
-            "{} is of {}",
+            "{} is the record of {}",
             file.display(),
             record.part
         );
         Ok(Some(record))
     }
 
-    /// Writes it into a folder, in its place at once.
+    /// Writes the record into a folder. The file is replaced at once, so that it is never incomplete.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// When it cannot be written.
     pub(super) fn write(&self, folder: &Path) -> anyhow::Result<()> {
         let file = folder.join(format!("{}.json", self.part));
         let text = text_of(&serde_json::to_value(self)?)?;
@@ -120,7 +120,7 @@ impl Record {
             .collect()
     }
 
-    /// A list of sentences of its report.
+    /// The sentences in a list of its report.
     pub(super) fn said(&self, kind: &str) -> Vec<&str> {
         let all = self.report.get(kind).and_then(Value::as_array);
         all.into_iter()
@@ -129,7 +129,7 @@ impl Record {
             .collect()
     }
 
-    /// Why it does not count: the experiment says so, or Heddle did not do what it was held to in any round of a row.
+    /// Why the record does not count: the experiment says so, or a row of Heddle has no valid round.
     pub(super) fn invalid(&self) -> Vec<String> {
         let said = self.said("invalid").into_iter().map(str::to_owned);
         let ours = |row: &&(String, String)| matches!(row.0.as_str(), "heddle" | "h2");
@@ -139,7 +139,7 @@ impl Record {
             .collect()
     }
 
-    /// Rows of which no round counts: the system, and why.
+    /// Rows without a valid round: the system, and why.
     pub(super) fn invalid_rows(&self) -> Vec<(String, String)> {
         let rows = self.report.get("rows").and_then(Value::as_array);
         let rows = rows.into_iter().flatten();
@@ -162,7 +162,7 @@ impl Record {
         invalid.map(told).collect()
     }
 
-    /// Why this may not be published.
+    /// Why the record may not be published.
     pub(super) fn objections(&self) -> Vec<&'static str> {
         let is_quick = self.origin.quick || self.report.get("quick") == Some(&Value::Bool(true));
         [
@@ -175,18 +175,18 @@ impl Record {
         .collect()
     }
 
-    /// Why this has to be measured again for what is measured now; none if it stands.
+    /// Why the part has to be measured again for `now`; `None` if the record is still good.
     pub(super) fn stale(&self, now: &Origin, has_published: bool) -> Option<&'static str> {
         if self.origin.tree != now.tree {
             return Some("the programs have changed since");
         }
         if (self.origin.draft, self.origin.quick) != (now.draft, now.quick) {
-            return Some("it was measured less, or more, in earnest");
+            return Some("it was measured with other options: --draft or --quick");
         }
         if has_published && self.origin.published != now.published {
             return Some("its windows were of another length");
         }
-        (!self.invalid().is_empty()).then_some("it does not count")
+        (!self.invalid().is_empty()).then_some("its result is invalid")
     }
 }
 
@@ -204,8 +204,8 @@ impl RoundSpread {
     }
 }
 
-/// A report as it is kept: spreads without every round, figures without digits that mean nothing, and no rows where
-/// these are too many.
+/// A report as it is recorded: spreads without their single rounds, figures without insignificant digits, and no rows
+/// if the report is too large with them.
 pub(super) fn slim(report: Value) -> anyhow::Result<Value> {
     let mut report = slimmed(report);
     if text_of(&report)?.len() > MAX_BYTES
@@ -247,7 +247,7 @@ fn to_digits(number: f64) -> f64 {
     if number == 0.0 || !number.is_finite() {
         return number;
     }
-    // As text: what is left has no digits that binary fractions bring.
+    // Through text, so that no digits of binary fractions remain.
     let digits = usize::try_from(DIGITS - 1).unwrap_or_default();
     format!("{number:.digits$e}").parse().unwrap_or(number)
 }

@@ -1,4 +1,4 @@
-//! The repository whose build is measured: its commit, and what of it is in a release build.
+//! The repository whose build is measured: its commit, and which of its files a release build contains.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-/// What a release build is made of.
+/// The files that a release build is made of.
 const MEASURED: [&str; 4] = ["crates", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
-/// What of it no measured program contains: tests, examples, and what renders these results.
+/// Parts of paths of files that no measured program contains: tests, examples, and what renders these results.
 const NOT_MEASURED: [&str; 4] = ["/tests/", "/tests.rs", "/examples/", "/src/results"];
 
 /// A checkout.
@@ -18,10 +18,10 @@ pub(super) struct Repository {
 }
 
 impl Repository {
-    /// The one that this directory is in.
+    /// The checkout of the current directory.
     ///
     /// # Errors
-    /// It is in none, or git is missing.
+    /// When there is none, or git is missing.
     pub(super) fn here() -> anyhow::Result<Repository> {
         let found = Repository { root: ".".into() }.git(&["rev-parse", "--show-toplevel"]);
         let root = found.context("the results belong to a commit: run this in a git checkout")?;
@@ -31,16 +31,16 @@ impl Repository {
     /// The commit that is checked out.
     ///
     /// # Errors
-    /// git gives up.
+    /// When git fails.
     pub(super) fn commit(&self) -> anyhow::Result<String> {
         self.git(&["rev-parse", "HEAD"])
     }
 
-    /// A name for everything that a release build of HEAD is made of: the same for commits that differ in documents or
+    /// A hash of all files that a release build of HEAD is made of: the same for commits that differ in documents or
     /// tests alone.
     ///
     /// # Errors
-    /// git gives up.
+    /// When git fails.
     pub(super) fn tree(&self) -> anyhow::Result<String> {
         let mut arguments = vec!["ls-tree", "-r", "HEAD", "--"];
         arguments.extend(MEASURED);
@@ -56,10 +56,10 @@ impl Repository {
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
 
-    /// The files of a release build that are not as HEAD has them.
+    /// The files of a release build that differ from HEAD.
     ///
     /// # Errors
-    /// git gives up.
+    /// When git fails.
     pub(super) fn changed(&self) -> anyhow::Result<Vec<String>> {
         let mut arguments = vec!["status", "--porcelain", "--untracked-files=all", "--"];
         arguments.extend(MEASURED);
@@ -68,10 +68,10 @@ impl Repository {
         Ok(changed.map(|line| line.trim().to_owned()).collect())
     }
 
-    /// Whether a commit is HEAD or one of those before it; none where the history is cut off.
+    /// Whether a commit is HEAD or one before it; `None` where the history is cut off.
     ///
     /// # Errors
-    /// git gives up.
+    /// When git fails.
     pub(super) fn has_behind_it(&self, commit: &str) -> anyhow::Result<Option<bool>> {
         let ancestor = ["merge-base", "--is-ancestor", commit, "HEAD"];
         let is_ancestor = self.command(&ancestor).stderr(Stdio::null()).status()?;
@@ -99,7 +99,7 @@ impl Repository {
         git
     }
 
-    /// Where the results are.
+    /// The folder of the results.
     pub(super) fn results(&self) -> PathBuf {
         self.root.join("docs/results")
     }
@@ -109,7 +109,7 @@ impl Repository {
     }
 }
 
-/// Whether a line of a listing, which ends with a path, is of a measured program.
+/// Whether a line of a listing, which ends with a path, names a file of a measured program.
 fn is_measured(line: &str) -> bool {
     !NOT_MEASURED.iter().any(|part| line.contains(part))
 }

@@ -2,10 +2,11 @@
 
 use super::record::{Record, RecordedFigure};
 
-/// What stands where a figure is not there yet.
+/// The text in place of a figure that is not measured yet.
 pub(super) const NOT_YET: &str = "not measured yet";
 
-/// Ratios with two decimals; other figures with three digits, thousands apart, counts as they are.
+/// A figure as text: ratios with two decimals; others with three digits or more, thousands apart, whole numbers as they
+/// are.
 pub(super) fn figure(figure: &RecordedFigure) -> String {
     number(figure.value, decimals(figure))
 }

@@ -15,16 +15,16 @@ use crate::child::{Child, Confinement};
 use crate::meter::Meter;
 use crate::nodes::{self, NEAR, Nodes, Site, free_address};
 
-/// What the policy at the second proxy lets the first one's identity do, and nothing else.
+/// A request that the policy at the second proxy allows to the first one's identity.
 pub(crate) const ALLOWED: (&str, &str) = ("GET", "/api/v1/items/128");
-/// What it refuses with 403, though the first proxy passes it on.
+/// Requests that the policy refuses with 403, though the first proxy passes them on.
 pub(crate) const REFUSED: [(&str, &str); 2] = [
     ("GET", "/api/v2/items/128"),
     ("DELETE", "/api/v1/items/128"),
 ];
 
 impl System {
-    /// Starts a pair, whose certificates this authority issues, and waits until a request comes through.
+    /// Starts a pair with certificates of this authority, and waits until a request comes through.
     ///
     /// # Errors
     /// When one does not start, or no request comes through in time.
@@ -141,7 +141,7 @@ impl System {
 }
 
 impl Work {
-    /// The same work for a proxy that hands everything on to another.
+    /// The same work for a proxy that forwards everything to another.
     pub(super) fn by_way_of(&self, next: SocketAddr) -> anyhow::Result<Work> {
         let SocketAddr::V4(next) = next else {
             bail!("{next} is no IPv4 address");
@@ -160,7 +160,7 @@ impl Work {
     }
 }
 
-/// Whether each target answers what is allowed.
+/// Whether every target answers the allowed request with 200.
 pub(super) fn comes_through(targets: &[String]) -> Option<()> {
     let (method, path) = ALLOWED;
     let answers = |target: &String| matches!(ask::status(target, method, path, "ready"), Ok(200));

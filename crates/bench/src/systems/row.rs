@@ -1,5 +1,5 @@
-//! Two Heddles in a row over plain HTTP/1.1, without a mesh between them: the second is an endpoint of the
-//! first's Service.
+//! Two Heddles in a row over plain HTTP/1.1, without a mesh between them: the second is an endpoint of the first one's
+//! Service.
 
 use std::net::SocketAddr;
 

@@ -15,7 +15,7 @@ pub(crate) fn port(number: i64) -> Result<u16, Flaw> {
     }
 }
 
-/// An address that a process can listen on and that can be connected to: one single IP.
+/// A single IP address on which a process can listen and to which others can connect.
 pub(crate) fn endpoint_address(text: &str) -> Result<IpAddr, Flaw> {
     let address: IpAddr = text.parse().map_err(|_| {
         Flaw::new(
@@ -26,14 +26,14 @@ pub(crate) fn endpoint_address(text: &str) -> Result<IpAddr, Flaw> {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     if address.is_unspecified() || address.is_multicast() || broadcast {
         return Err(Flaw::new(
-            format!("{text} does not name one place to connect to"),
+            format!("{text} is not the address of a single host"),
             "write the address that the process listens on",
         ));
     }
     Ok(address)
 }
 
-/// An address by which a cluster calls a Service: one that is routed.
+/// A routed address by which a cluster calls a Service.
 pub(crate) fn cluster_address(text: &str) -> Result<IpAddr, Flaw> {
     let remedy = "write one like 10.96.0.10, None for a headless Service, or nothing";
     let address: IpAddr = text
@@ -42,8 +42,7 @@ pub(crate) fn cluster_address(text: &str) -> Result<IpAddr, Flaw> {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
     if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
-        let reason =
-            format!("{text} cannot be a Service's: it means something else on every machine");
+        let reason = format!("{text} cannot be a Service's: every machine has its own");
         return Err(Flaw::new(reason, remedy));
     }
     if broadcast || mapped {

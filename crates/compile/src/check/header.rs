@@ -6,8 +6,8 @@ use super::Flaw;
 const MAX_NAME: usize = 256;
 const MAX_VALUE: usize = 4096;
 
-/// Fields that speak about one connection (RFC 9110 section 7.6.1) or frame a message (RFC 9112
-/// section 6). The proxy writes them itself; an edit would break framing or be lost.
+/// Fields of one connection (RFC 9110 section 7.6.1) or of message framing (RFC 9112 section 6). The proxy writes them
+/// itself; an edit would break framing or be lost.
 const OWN: [&str; 9] = [
     "connection",
     "content-length",
@@ -20,7 +20,7 @@ const OWN: [&str; 9] = [
     "expect",
 ];
 
-/// Fields that say where a request came from. The proxy sets them from what it knows.
+/// Fields that name the origin of a request. The proxy sets them from the connection.
 const FORWARDING: [&str; 5] = [
     "forwarded",
     "x-forwarded-for",
@@ -29,7 +29,7 @@ const FORWARDING: [&str; 5] = [
     "x-forwarded-proto",
 ];
 
-/// Which header section is edited.
+/// Whether a request's or a response's headers are edited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Request,
@@ -47,12 +47,12 @@ fn token(name: &str, of: &str) -> Result<(), Flaw> {
     Ok(())
 }
 
-/// The name in a match of a header or query parameter, which `of` says in words.
+/// The name in a match of a header or query parameter; `of` says which of them in messages.
 pub(crate) fn match_name(name: &str, of: &str) -> Result<(), Flaw> {
     token(name, of)
 }
 
-/// A header's or query parameter's value in a match, of at most `longest` bytes.
+/// The value of a header or query parameter in a match, of at most `longest` bytes.
 pub(crate) fn match_value(value: &str, longest: usize) -> Result<(), Flaw> {
     if value.is_empty() {
         return Err(Flaw::new(
@@ -70,15 +70,15 @@ pub(crate) fn match_value(value: &str, longest: usize) -> Result<(), Flaw> {
     no_controls(value)
 }
 
-/// A name in lower case with hyphens, whatever stands between its words: servers that make variables of
-/// names take all spellings for the same.
+/// A name in lower case, with every other character than letters and digits as a hyphen: servers that turn header names
+/// into variables treat all these spellings as the same.
 fn plain(name: &str) -> String {
     name.to_ascii_lowercase()
         .replace(|c: char| !c.is_ascii_alphanumeric(), "-")
 }
 
-/// What the name of a header that a policy looks at may be beside what [`match_name`] asks. What the proxy removes or writes itself says nothing
-/// of the caller, however it is spelt.
+/// Checks the name of a header in a policy, in addition to [`match_name`]. Headers that the proxy removes or writes
+/// itself tell nothing about the caller, in any spelling.
 pub(crate) fn policy_header(name: &str) -> Result<(), Flaw> {
     let lower = plain(name);
     let is_forwarding = FORWARDING.contains(&lower.as_str())

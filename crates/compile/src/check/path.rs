@@ -1,20 +1,19 @@
 //! Paths in matches, rewrites and redirects.
 //!
-//! A request's path is compared in one canonical form; a path in a manifest is brought into the same
-//! form (RFC 3986 section 6.2.2: unreserved characters decoded, other escapes in upper case), or
-//! refused where it could mean two things.
+//! A request's path is compared in one canonical form. A path in a manifest is brought into the same form (RFC 3986
+//! section 6.2.2: unreserved characters decoded, other escapes in upper case), or refused if it is ambiguous.
 
 use super::Flaw;
 
-/// Longest path (Gateway API `HTTPPathMatch.value`).
+/// Limit of a path in bytes (Gateway API `HTTPPathMatch.value`).
 const MAX_PATH: usize = 1024;
 
-/// A path that is compared as a whole.
+/// A path to compare as a whole.
 pub(crate) fn exact_path(text: &str) -> Result<String, Flaw> {
     canonical(text)
 }
 
-/// A prefix of path elements, without the slash at its end: `/` becomes the empty prefix.
+/// A prefix of path elements, without a final slash: `/` becomes the empty prefix.
 pub(crate) fn path_prefix(text: &str) -> Result<String, Flaw> {
     let path = canonical(text)?;
     Ok(path.strip_suffix('/').unwrap_or(&path).to_owned())
@@ -25,7 +24,7 @@ pub(crate) fn full_path(text: &str) -> Result<String, Flaw> {
     canonical(text)
 }
 
-/// A prefix that replaces a matched prefix; the empty text and `/` both take it away.
+/// A prefix that replaces a matched prefix; both the empty text and `/` remove it.
 pub(crate) fn replacement_prefix(text: &str) -> Result<String, Flaw> {
     if text.is_empty() {
         Ok(String::new())
@@ -78,7 +77,7 @@ fn canonical(text: &str) -> Result<String, Flaw> {
         }
         if name.is_empty() && !element.is_empty() && elements.peek().is_some() {
             return flaw(
-                "holds an element of nothing but parameters",
+                "has a segment with only parameters",
                 "requests with one are refused: leave it out",
             );
         }
@@ -86,8 +85,8 @@ fn canonical(text: &str) -> Result<String, Flaw> {
     Ok(path)
 }
 
-/// Some servers cut parameters off an element before they resolve it, also with an escaped `;`: `..;x`
-/// is `..` to them, and `;x` nothing.
+/// Some servers remove parameters from an element before they resolve it, even after an escaped `;`: they read `..;x`
+/// as `..`, and `;x` as empty.
 fn without_parameters(element: &str) -> &str {
     let name = element.split(';').next().unwrap_or(element);
     name.split("%3B").next().unwrap_or(name)
@@ -101,8 +100,8 @@ fn has_escaped_control(path: &str) -> bool {
         .any(|escape| escape.starts_with(['0', '1']) || escape.starts_with("7F"))
 }
 
-/// Decodes escapes of unreserved characters and writes the others in upper case; none when there is
-/// a character that a path cannot hold, or a '%' that begins no escape.
+/// Decodes escapes of unreserved characters and writes the others in upper case; `None` if a character is not allowed
+/// in a path, or a '%' does not begin an escape.
 fn decode(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let mut path = String::with_capacity(bytes.len());

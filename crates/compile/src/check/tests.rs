@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The good values with what they become, the bad ones with part of the reason.
+/// Pairs of good values and results, and of bad values and part of the reason.
 fn table<T: std::fmt::Debug + PartialEq>(
     check: impl Fn(&str) -> Result<T, Flaw>,
     good: &[(&str, T)],
@@ -210,7 +210,7 @@ fn hosts_and_addresses() {
     assert!(port(0).is_err() && port(65_536).is_err() && port(-1).is_err());
 }
 
-/// Paths made of what path rules trip over.
+/// Paths made of pieces that path rules have to handle.
 fn path_text() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "/", "//", ".", "..", "a", "~", "%7e", "%7E", "%2f", "%2e", "%5c", "%00", "%1F", "%7f",
@@ -220,7 +220,7 @@ fn path_text() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..8).prop_map(|pieces| format!("/{}", pieces.concat()))
 }
 
-/// A mesh that promises that a path is canonical.
+/// A mesh that requires a canonical path.
 fn asks_for(path: String) -> heddle_model::Mesh {
     let probe = heddle_model::Probe {
         port: 80,
@@ -248,8 +248,8 @@ fn asks_for(path: String) -> heddle_model::Mesh {
 }
 
 proptest! {
-    /// What a rule compares with is in the form that requests are brought into: otherwise the rule
-    /// could never match, or would match what the server takes for something else.
+    /// A rule's path is in the canonical form of request paths. Otherwise the rule could never match, or would match a
+    /// path that the server interprets differently.
     #[test]
     fn a_rules_path_is_canonical(text in path_text()) {
         if let Ok(path) = exact_path(&text) {

@@ -1,4 +1,4 @@
-//! Rules onto ports, in order.
+//! Orders rules and puts them on ports.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,14 +11,14 @@ use super::precedence::Rank;
 use super::route::Route;
 use crate::findings::Findings;
 
-/// Rules on all ports together. Beyond it the manifests are at fault, not the machine too small.
+/// Limit of rules on all ports together. Exceeding it means faulty manifests, not a machine that is too small.
 const MAX_RULES: usize = 200_000;
 
 /// A route on a port, with the namespace of its callers if it is a consumer route.
 type Attached<'a> = (Option<&'a Namespace>, &'a Route);
 
-/// Gives every port its rules: those of producer routes, and those of consumer routes by the
-/// namespace of the callers that they are for.
+/// Gives every port its rules: those of producer routes, and those of consumer routes by the namespace of their
+/// callers.
 pub(super) fn attach(
     services: &mut [Service],
     routes: &[Route],
@@ -76,7 +76,7 @@ fn attach_port(port: &mut ServicePort, attached: &[Attached<'_>]) {
     }
 }
 
-/// Every match of every rule of these routes, the one that wins first.
+/// Every match of every rule of these routes, highest precedence first.
 pub(super) fn ordered(routes: &[&Route]) -> Vec<RouteRule> {
     let mut ranked = Vec::new();
     for route in routes {

@@ -1,7 +1,7 @@
-//! Where a rule's requests go.
+//! Backends: the targets of a rule's requests.
 //!
-//! A reference that leads nowhere is no error: the Gateway API wants its share of the requests
-//! answered 500 and the rest served. It is reported as a warning.
+//! An unresolved reference is not an error: the Gateway API requires that its share of the requests is answered 500 and
+//! the rest served. It is reported as a warning.
 
 use heddle_model::{Backend, BackendTarget, InvalidName, ServiceName};
 
@@ -14,7 +14,7 @@ use crate::manifest::gateway::HttpBackendRef;
 use crate::manifest::kind::GATEWAY_GROUP;
 use crate::manifest::node::FieldPath;
 
-/// Backends of one rule (Gateway API).
+/// Limit of backends of one rule (Gateway API).
 const MAX_BACKENDS: usize = 16;
 
 /// Compiles the backends of the rule at `rule`.
@@ -112,7 +112,7 @@ fn target_name(
     ServiceName::new(namespace.unwrap_or(own), &written.name)
 }
 
-/// Whether the Service that is meant has an error, or something has that may permit it.
+/// Whether the reference is unresolved only because its Service, or an object that would permit it, has an error.
 fn is_there_but_wrong(
     context: &RouteContext<'_>,
     written: &HttpBackendRef,
@@ -124,7 +124,7 @@ fn is_there_but_wrong(
     target_name(context, written).is_ok_and(|target| {
         let namespace = &target.namespace;
         scope.is_refused(Kind::Service, namespace, &target.name)
-            // Without its own Service a consumer route is not known to be one.
+            // A consumer route is recognised by its parent Service.
             || (!is_permitted(context, &target)
                 && [Kind::ReferenceGrant, Kind::Service]
                     .iter()

@@ -1,4 +1,4 @@
-//! What annotations say about the load of endpoints: how many requests they take, who waits, who is left out.
+//! Load-balancing annotations: limits of concurrent requests, queueing, and outlier ejection.
 
 use std::ops::RangeInclusive;
 
@@ -42,7 +42,7 @@ pub(super) const OF_SERVICES: [&str; 12] = [
     SLOW_START,
 ];
 
-/// Most failures in a row that may be waited for.
+/// Largest number of consecutive failures before ejection.
 const MAX_FAILURES: u32 = 1_000;
 
 /// The annotations of an object.
@@ -75,7 +75,7 @@ fn at(key: &str) -> FieldPath {
     FieldPath::of("metadata.annotations").field(key)
 }
 
-/// How many requests an object says that its endpoints take at once.
+/// The limit of concurrent requests that an object sets for its endpoints.
 pub(super) fn max_requests(object: &Object, scope: &mut Scope<'_>) -> Option<u32> {
     let mut annotations = Annotations { object, scope };
     annotations.read(MAX_REQUESTS, |text| number(text, 1..=MAX_ROOM, "requests"))
@@ -91,14 +91,17 @@ pub(super) fn balancer(object: &Object, scope: &mut Scope<'_>) -> Balancer {
             let known = ["least-request", "round-robin", "peak-ewma", "ring-hash"];
             let otherwise = "use least-request, round-robin, peak-ewma or ring-hash";
             let remedy = did_you_mean(other, known, otherwise);
-            Err(Flaw::new(format!("{other:?} is no way to balance"), remedy))
+            Err(Flaw::new(
+                format!("{other:?} is not a load balancer"),
+                remedy,
+            ))
         }
     };
     let mut annotations = Annotations { object, scope };
     annotations.read(BALANCER, read).unwrap_or_default()
 }
 
-/// What a Service with these ports says beside how an endpoint is chosen.
+/// The balancing settings of a Service with these ports, without the balancer itself.
 pub(super) fn balancing(
     object: &Object,
     ports: &[ServicePort],
@@ -106,7 +109,7 @@ pub(super) fn balancing(
 ) -> Balancing {
     let mut annotations = Annotations { object, scope };
     let all = &mut annotations;
-    // Of a balancer that is none it is not known whether it would look at it.
+    // With an unknown balancer it cannot be said whether it uses the hash.
     let takes_no_hash = [
         None,
         Some("least-request"),
@@ -172,7 +175,7 @@ fn ejection(all: &mut Annotations<'_, '_>) -> Option<Ejection> {
     if !all.has(EJECT_AFTER) {
         for key in [EJECT_ON, EJECT_FOR, EJECT_AT_MOST] {
             if all.has(key) {
-                let reason = "without heddle.dev/eject-after no endpoint is left out";
+                let reason = "without heddle.dev/eject-after no endpoint is ejected";
                 all.error(
                     key,
                     reason,
@@ -203,13 +206,13 @@ fn retry_budget(all: &mut Annotations<'_, '_>) -> RetryBudget {
     }
 }
 
-/// Says what has no effect although it is right.
+/// Warns about valid annotations that have no effect.
 fn warn_of_nothing(all: &mut Annotations<'_, '_>, ports: &[ServicePort]) {
     let is_bytes =
         |port: &ServicePort| matches!(port.protocol, AppProtocol::Tcp | AppProtocol::Tls);
     if all.has(MAX_REQUESTS) && !ports.is_empty() && ports.iter().all(is_bytes) {
         let remedy = "remove it, or declare the port as HTTP";
-        let reason = "connections that carry bytes are no requests, and are not counted";
+        let reason = "connections forwarded as bytes do not count as requests";
         all.scope.warn(&at(MAX_REQUESTS), reason, remedy);
     }
     if all.get(BALANCER) == Some("ring-hash") && all.has(SLOW_START) {
@@ -224,13 +227,13 @@ fn warn_of_nothing(all: &mut Annotations<'_, '_>, ports: &[ServicePort]) {
     for key in [MAX_WAITING, MAX_WAIT] {
         if all.has(key) && !all.has(MAX_REQUESTS) {
             let remedy = "add heddle.dev/max-requests, here or to the endpoints";
-            let reason = "no endpoint says how many requests it takes: no request waits";
+            let reason = "no endpoint has a limit of requests: no request is queued";
             all.scope.warn(&at(key), reason, remedy);
         }
     }
 }
 
-/// `source`, or `header:` and a field's name.
+/// Parses `source`, or `header:` and a header's name.
 fn hash_on(text: &str) -> Result<HashOn, Flaw> {
     if text == "source" {
         return Ok(HashOn::Source);
@@ -241,7 +244,7 @@ fn hash_on(text: &str) -> Result<HashOn, Flaw> {
             ["source"],
             "use source, or header:NAME such as header:x-user",
         );
-        return Err(Flaw::new(format!("{text:?} is nothing to hash on"), remedy));
+        return Err(Flaw::new(format!("{text:?} is not a hash key"), remedy));
     };
     check::match_name(name, "header")?;
     Ok(HashOn::Header(name.to_ascii_lowercase()))

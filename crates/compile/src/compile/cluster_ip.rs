@@ -1,5 +1,4 @@
-//! The addresses by which a cluster calls its Services: a connection that is intercepted on its way to one of
-//! them is one to the Service.
+//! Cluster IPs: an intercepted connection to one of these addresses is one to the Service.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,12 +14,12 @@ use crate::manifest::Object;
 use crate::manifest::core::ServiceSpec;
 use crate::manifest::node::FieldPath;
 
-/// Addresses of one Service: one of each family.
+/// Limit of addresses of one Service: one of each family.
 const MAX_ADDRESSES: usize = 2;
-/// What stands in place of an address where there is to be none.
+/// The value that requests a Service without an address.
 const NONE: &str = "None";
 
-/// Reads the addresses of every Service; of one whose address a lab gives, whether it is to have one.
+/// Reads the addresses of every Service; where a lab assigns addresses, whether the Service gets one.
 pub(super) fn compile(
     index: &Index<'_>,
     services: &mut [Service],
@@ -52,7 +51,7 @@ pub(super) fn compile(
             };
             match owners.insert(address, (name, object)) {
                 None => service.addresses.push(address),
-                // Written in both fields.
+                // The same address in both fields.
                 Some((other, _)) if other == name => {}
                 Some((other, first)) => {
                     let first = &first.written;
@@ -68,7 +67,7 @@ pub(super) fn compile(
     }
 }
 
-/// What stands in either field, and where. An ExternalName has no address whatever is written.
+/// The value of either field, and its path. An ExternalName has no address whatever it says.
 fn written<'s>(spec: &'s ServiceSpec, scope: &mut Scope<'_>) -> Vec<(FieldPath, &'s str)> {
     if spec.kind.as_deref() == Some("ExternalName") {
         return Vec::new();
@@ -88,7 +87,7 @@ fn written<'s>(spec: &'s ServiceSpec, scope: &mut Scope<'_>) -> Vec<(FieldPath, 
     let one = (at.field("clusterIP"), one);
     let all = list.iter().enumerate();
     let all = all.map(|(i, text)| (at.field("clusterIPs").index(i), text.as_str()));
-    // The API server takes an empty one for none yet.
+    // The API server treats an empty value as not assigned yet.
     let written = std::iter::once(one).chain(all);
     written.filter(|(_, text)| !text.is_empty()).collect()
 }

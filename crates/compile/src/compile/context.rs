@@ -1,4 +1,4 @@
-//! What the parts of a Service and of a route are compiled with.
+//! The inputs for compiling parts of a Service or a route.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use super::selector::{Owners, Selectable};
 use super::slice::SlicePorts;
 use crate::manifest::Object;
 
-/// What a Service's endpoints are found in.
+/// The inputs for finding a Service's endpoints.
 pub(super) struct ServiceContext<'a> {
     pub(super) index: &'a Index<'a>,
     pub(super) selectable: &'a Selectable<'a>,
     pub(super) owners: &'a Owners<'a>,
-    /// How many requests workloads take at once that say so.
+    /// Limits of concurrent requests, of the workloads that set one.
     pub(super) rooms: &'a BTreeMap<WorkloadName, u32>,
     pub(super) slices: &'a [SlicePorts],
 }
 
-/// What the parts of a route are judged against.
+/// The inputs for checking parts of a route.
 pub(super) struct RouteContext<'a> {
     pub(super) index: &'a Index<'a>,
     pub(super) services: &'a [Service],

@@ -1,4 +1,4 @@
-//! Who answers on a port of a Service.
+//! The endpoints of a Service's port.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::manifest::Kind;
 use crate::manifest::core::{IntOrString, ServicePortSpec};
 use crate::manifest::node::FieldPath;
 
-/// Who answers on a port: selected workloads and endpoint slices together, each address once.
+/// The endpoints of a port: selected workloads and endpoint slices together, each address once.
 pub(super) fn of_port(
     written: &ServicePortSpec,
     port: u16,
@@ -26,7 +26,7 @@ pub(super) fn of_port(
     for workload in selected {
         let target = match &written.target_port {
             None => Some(port),
-            // The API server takes 0 for absent.
+            // The API server treats 0 as absent.
             Some(IntOrString::Int(0)) => Some(port),
             Some(IntOrString::Int(number)) => {
                 match scope.check(&at.field("targetPort"), check::port(*number)) {
@@ -41,7 +41,7 @@ pub(super) fn of_port(
                 .map(|port| port.port),
         };
         let Some(port) = target else {
-            // Its port may be the one with the error.
+            // The workload's port may be the field with the error.
             let WorkloadName { namespace, name } = &workload.name;
             if !scope.is_refused(Kind::LocalWorkload, namespace, name) {
                 left_out.unnamed.push(workload);
@@ -58,7 +58,7 @@ pub(super) fn of_port(
         let before = before.filter(|other| **other != workload.name);
         let owner = context.owners.declaring(address).map(|owner| &owner.name);
         let owner = owner.filter(|other| **other != workload.name);
-        // What the folder's EndpointSlices say of an address holds, whichever provider registers there.
+        // Of an address that the folder's EndpointSlices have, no registered provider changes the owner.
         if let Some(other) = owner.or(before.filter(|_| is_registered)) {
             scope.error(
                 &at.field("targetPort"),
@@ -67,7 +67,7 @@ pub(super) fn of_port(
                      which has the same address",
                     workload.name
                 ),
-                "write the port of the one that is selected, or select the other",
+                "write the port of the selected workload, or select the other one",
             );
             continue;
         }
@@ -100,7 +100,7 @@ pub(super) fn of_port(
     found.into_values().collect()
 }
 
-/// Who answers on a port by the Service's EndpointSlices.
+/// The endpoints of a port from the Service's EndpointSlices.
 fn of_slices(
     written: &ServicePortSpec,
     context: &ServiceContext<'_>,
@@ -108,8 +108,8 @@ fn of_slices(
     let mut found = BTreeMap::new();
     for slice in context.slices {
         for address in slice.endpoints(written.port_name()) {
-            // An address that a workload has is that workload, whichever slice names it; whichever of its
-            // addresses it is, it counts once.
+            // An address of a workload counts as that workload, whichever slice names it; a workload with several
+            // addresses counts once.
             let owner = context.owners.of(address);
             let ip = owner.map_or(address.ip(), |workload| workload.address);
             let address = SocketAddr::new(ip, address.port());
@@ -132,13 +132,13 @@ fn of_slices(
     found
 }
 
-/// Selected workloads that a port of a Service does not lead to.
+/// Selected workloads that are not endpoints of a port.
 #[derive(Default)]
 struct LeftOut<'w> {
-    /// They have no port of that name.
+    /// Workloads without a port of that name.
     unnamed: Vec<&'w Workload>,
-    /// They registered, and not at that port. Who registers is called where it said that it is: at any other port of
-    /// its address another workload may be.
+    /// Providers that are registered at another port. A provider is called only at its registered ports: another port
+    /// of its address may be another workload's.
     unregistered: Vec<(&'w Workload, u16)>,
 }
 

@@ -1,4 +1,4 @@
-//! Filters: what is changed on the way.
+//! Filters: changes to requests and responses.
 
 use heddle_model::{Filters, HeaderEdits, PathRewrite, Redirect, Rewrite};
 
@@ -14,21 +14,21 @@ use crate::manifest::node::FieldPath;
 const MAX_FILTERS: usize = 16;
 const MAX_EDITS: usize = 16;
 
-/// Filter types that are carried out, as the API spells them.
+/// Supported filter types, as the API spells them.
 const REQUEST_HEADERS: &str = "RequestHeaderModifier";
 const RESPONSE_HEADERS: &str = "ResponseHeaderModifier";
 const REDIRECT: &str = "RequestRedirect";
 const REWRITE: &str = "URLRewrite";
 const SUPPORTED: [&str; 4] = [REQUEST_HEADERS, RESPONSE_HEADERS, REDIRECT, REWRITE];
 
-/// What a list of filters comes to.
+/// The result of compiling a list of filters.
 #[derive(Default)]
 pub(super) struct Compiled {
     pub(super) filters: Filters,
     pub(super) redirect: Option<Redirect>,
 }
 
-/// Compiles the filters of a rule, whose one match is by prefix if `prefix_only`.
+/// Compiles the filters of a rule; `prefix_only` if its single match is by prefix.
 pub(super) fn of_rule(
     written: &[HttpRouteFilter],
     prefix_only: bool,
@@ -96,7 +96,7 @@ pub(super) fn of_rule(
     compiled
 }
 
-/// Compiles the filters of one backend, which may edit headers only.
+/// Compiles the filters of one backend, which may only edit headers.
 pub(super) fn of_backend(
     written: &[HttpRouteFilter],
     at: &FieldPath,
@@ -136,7 +136,7 @@ fn refuse(kind: &str, at: &FieldPath, scope: &mut Scope<'_>) {
     scope.error(at, reason, remedy);
 }
 
-/// `type` says which one of the other fields is there, and it alone is.
+/// `type` names the one other field that must be present, without any other.
 fn check_union(filter: &HttpRouteFilter, at: &FieldPath, scope: &mut Scope<'_>) {
     let members = [
         (
@@ -231,7 +231,7 @@ fn headers(
         .collect()
 }
 
-/// One filter does one thing to one header.
+/// A filter may change each header only once.
 fn check_name(
     name: &str,
     direction: Direction,

@@ -1,4 +1,4 @@
-//! What there is, each object once.
+//! The index of all objects, each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,16 @@ use crate::findings::Findings;
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Body, Kind, Object, SERVICE_LABEL, core, gateway, local, policy, smi};
 
-/// The label that says what is required of callers, of a Namespace or of a workload.
+/// The label of a Namespace or a workload with the mode: its requirements on callers.
 pub(super) const MODE_LABEL: &str = "heddle.dev/mode";
 
-/// The annotation of a ServiceAccount that says whether what registers by itself may be it.
+/// The annotation of a ServiceAccount that allows registered providers to have it.
 pub(crate) const REGISTRY_ANNOTATION: &str = "heddle.dev/registry";
 
-/// What that annotation says if it may.
+/// The only value of that annotation.
 pub(crate) const REGISTRY_ALLOW: &str = "allow";
 
-/// What a policy was written as.
+/// The kind in which a policy was written.
 #[derive(Clone, Copy)]
 pub(super) enum WrittenPolicy<'o> {
     Authorization(&'o policy::AuthorizationPolicy),
@@ -42,7 +42,7 @@ pub(super) struct Index<'o> {
 }
 
 impl<'o> Index<'o> {
-    /// Sorts objects by kind; of two with one name, the second is an error that names the first.
+    /// Sorts objects by kind; a second object of the same name is an error that names the first.
     pub(super) fn build(objects: &'o [Object], findings: &mut Findings) -> Self {
         let mut index = Self {
             services: BTreeMap::new(),
@@ -81,7 +81,7 @@ impl<'o> Index<'o> {
         index
     }
 
-    /// Whether a workload registered by itself: what it says of where it is, it says of no other workload.
+    /// Whether a workload is a registered provider: its claims about its address do not apply to other workloads.
     pub(super) fn is_registered(&self, name: &WorkloadName) -> bool {
         let written = self.workloads.get(name);
         written.is_some_and(|(object, _)| object.written.origin.is_registry())
@@ -138,7 +138,7 @@ impl<'o> Index<'o> {
     }
 }
 
-/// Annotations of our own group are ours to check: a misspelt one would silently do nothing.
+/// Checks annotations of Heddle's own group: a misspelt one would silently do nothing.
 fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
     let known: &[&str] = match object.kind {
         Kind::Service => &balancing::OF_SERVICES,
@@ -150,7 +150,7 @@ fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
     check_own(object, "annotation", keys, known, scope);
 }
 
-/// The only thing that a ServiceAccount can say of the registry.
+/// Checks the registry annotation of a ServiceAccount.
 fn check_registry(object: &Object, scope: &mut Scope<'_>) {
     let Some(text) = object.metadata.annotations.get(REGISTRY_ANNOTATION) else {
         return;
@@ -164,7 +164,7 @@ fn check_registry(object: &Object, scope: &mut Scope<'_>) {
     }
 }
 
-/// And so are labels.
+/// Checks labels of Heddle's own group likewise.
 fn check_labels(object: &Object, scope: &mut Scope<'_>) {
     let known: &[&str] = match object.kind {
         Kind::Namespace => &[MODE_LABEL],

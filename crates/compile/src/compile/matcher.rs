@@ -1,4 +1,4 @@
-//! Conditions of a rule.
+//! Matches: the conditions of a rule.
 
 use heddle_model::{PathMatch, RouteMatch};
 
@@ -12,12 +12,12 @@ const MAX_CONDITIONS: usize = 16;
 const MAX_HEADER_VALUE: usize = 4096;
 const MAX_QUERY_VALUE: usize = 1024;
 
-/// Methods that a match may name (Gateway API `HTTPMethod`), CONNECT apart.
+/// Methods that a match may name (Gateway API `HTTPMethod`), without CONNECT.
 const METHODS: [&str; 8] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
 ];
 
-/// The match of a rule that states none.
+/// The match of a rule without one: every request.
 pub(super) fn everything() -> RouteMatch {
     RouteMatch {
         path: PathMatch::Prefix(String::new()),
@@ -52,7 +52,7 @@ pub(super) fn compile(
     }
 }
 
-/// The conditions on headers, of which each name counts once.
+/// Compiles the conditions on headers, of which each name may occur once.
 pub(super) fn headers(
     written: &[ValueMatch],
     at: &FieldPath,
@@ -61,7 +61,7 @@ pub(super) fn headers(
     values(written, at, MAX_HEADER_VALUE, true, scope)
 }
 
-/// A condition on the path. A faulty one is reported, and everything taken in its place.
+/// Compiles the condition on the path. A faulty one is reported, and replaced by one that matches every path.
 pub(super) fn path(
     written: Option<&HttpPathMatch>,
     at: &FieldPath,
@@ -114,7 +114,7 @@ fn unknown_type(kind: &str, known: &[&str], at: &FieldPath, scope: &mut Scope<'_
     );
 }
 
-/// A method that can be matched, by case.
+/// A method of the supported set; upper and lower case differ.
 pub(super) fn method(method: &str, at: &FieldPath, scope: &mut Scope<'_>) -> Option<String> {
     if METHODS.contains(&method) {
         return Some(method.to_owned());
@@ -179,8 +179,8 @@ fn values(
     conditions
 }
 
-/// A header is compared with what can stand in a header; a query parameter with any text, since an
-/// escaped one can hold any.
+/// Checks a value to compare with. A header's is limited to valid header characters; a query parameter's may be any
+/// text, since escapes can encode any.
 fn value(value: &str, longest: usize, is_header: bool) -> Result<(), Flaw> {
     if is_header || value.is_empty() || value.len() > longest {
         return check::match_value(value, longest);

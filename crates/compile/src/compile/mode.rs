@@ -1,4 +1,4 @@
-//! Modes: what is required of callers, by label.
+//! Modes: the requirements on callers, set by label.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::findings::Findings;
 use crate::manifest::Object;
 use crate::manifest::node::FieldPath;
 
-/// The modes that Namespaces ask for.
+/// The modes that Namespaces set.
 pub(super) fn by_namespace(
     index: &Index<'_>,
     findings: &mut Findings,
@@ -25,7 +25,7 @@ pub(super) fn by_namespace(
         .collect()
 }
 
-/// The mode that an object's label asks for; none when it has no such label, or a wrong one.
+/// The mode that an object's label sets; `None` without a label or with an invalid one.
 pub(super) fn of(object: &Object, scope: &mut Scope<'_>) -> Option<Mode> {
     let text = object.metadata.labels.get(MODE_LABEL)?;
     let mode = Mode::parse(text);

@@ -1,8 +1,8 @@
-//! What a route is attached to.
+//! Parents: the Services to which a route is attached.
 //!
-//! A route whose parent is a Service of its own namespace is a producer route and holds for every
-//! caller; one whose parent is in another namespace is a consumer route and holds for callers of the
-//! route's namespace (Gateway API, `ParentReference`).
+//! A route whose parent is a Service of its own namespace is a producer route and applies to every caller; a route
+//! whose parent is in another namespace is a consumer route and applies to callers of the route's namespace (Gateway
+//! API, `ParentReference`).
 
 use heddle_model::{Namespace, Service, ServiceName, ServicePort};
 
@@ -14,19 +14,19 @@ use crate::manifest::gateway::ParentReference;
 use crate::manifest::kind::GATEWAY_GROUP;
 use crate::manifest::node::FieldPath;
 
-/// Parents of one route (Gateway API).
+/// Limit of parents of one route (Gateway API).
 const MAX_PARENTS: usize = 32;
 
-/// A port of a Service that a route is attached to.
+/// A port of a Service to which a route is attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Attachment {
     pub(super) service: ServiceName,
     pub(super) port: u16,
-    /// The namespace whose callers alone the route is for: that of a consumer route.
+    /// The namespace whose callers a consumer route is limited to; `None` for a producer route.
     pub(super) consumer: Option<Namespace>,
 }
 
-/// The ports that a route is attached to, each once.
+/// The ports to which a route is attached, each once.
 pub(super) fn attachments(
     context: &RouteContext<'_>,
     written: &[ParentReference],
@@ -58,7 +58,7 @@ pub(super) fn attachments(
     attachments
 }
 
-/// Whether a route is for Gateways only: what it says is then not judged.
+/// Whether a route is for Gateways only: then its rules are not checked.
 pub(super) fn is_for_gateways(written: &[ParentReference]) -> bool {
     !written.is_empty() && written.iter().all(is_gateway)
 }
@@ -85,7 +85,7 @@ fn parent_name(context: &RouteContext<'_>, parent: &ParentReference) -> Option<S
     ServiceName::new(namespace, &parent.name).ok()
 }
 
-/// Of two references to one object, each must name a part of it, and not the same part.
+/// If several references name one object, each must name a part of it, and not the same part.
 fn check_distinct(
     context: &RouteContext<'_>,
     written: &[ParentReference],
@@ -141,7 +141,7 @@ fn attach(
         return Vec::new();
     };
     if is_refused {
-        // The port that is meant may be the one with the error.
+        // The intended port may be the field with the error.
         return Vec::new();
     }
     let own = &context.object.namespace;
@@ -171,7 +171,7 @@ fn refuse_kind(parent: &ParentReference, at: &FieldPath, scope: &mut Scope<'_>) 
     scope.error(&at.field(field), reason, remedy);
 }
 
-/// The ports that a reference selects, of those that take routes.
+/// The ports that a reference selects, without those that cannot have routes.
 fn ports(
     service: &Service,
     parent: &ParentReference,

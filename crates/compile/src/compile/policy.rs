@@ -1,7 +1,7 @@
-//! Policies: who may call which workload.
+//! Policies: which callers may call which workload.
 //!
-//! [`authorization`] and [`traffic_target`] bring the two kinds that are read into one form;
-//! [`selector`] says which workloads they concern, [`ports`] whether what they ask for can be enforced there.
+//! [`authorization`] and [`traffic_target`] bring the two supported kinds into one form; [`selector`] finds the
+//! workloads that they select, [`ports`] checks whether their rules can be enforced there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,10 +29,10 @@ mod tests;
 
 use ports::Ports;
 
-/// How many workloads all selectors together look at.
+/// Limit of workloads that all selectors together evaluate.
 const MAX_LOOKED_AT: usize = 20_000_000;
 
-/// What a policy is judged against.
+/// The inputs for checking a policy.
 struct PolicyContext<'a> {
     index: &'a Index<'a>,
     workloads: &'a [Workload],
@@ -41,26 +41,26 @@ struct PolicyContext<'a> {
     object: &'a Object,
 }
 
-/// A policy as it is written, brought into the one form.
+/// A policy of either kind, in the common form.
 struct Draft {
     action: PolicyAction,
     dry_run: bool,
     rules: Vec<DraftRule>,
-    /// The field that says which workloads it concerns, and these workloads.
+    /// The field that selects workloads, and the selected workloads.
     target: FieldPath,
     selected: Vec<WorkloadName>,
 }
 
-/// A rule, with the places at which what it asks for is written.
+/// A rule, with the places of its conditions in the manifest.
 struct DraftRule {
     rule: PolicyRule,
-    /// Where each port is written, in the order of the rule.
+    /// The place of each port, in the order of the rule.
     ports_at: Vec<FieldPath>,
     http_at: FieldPath,
 }
 
-/// Compiles every policy that concerns a workload, and tells the workloads. Ports whose protocol is
-/// not declared become HTTP where an enforced rule looks at requests.
+/// Compiles every policy that selects a workload, and adds it to those workloads. Ports of undeclared protocol become
+/// HTTP where an enforced rule evaluates requests.
 pub(super) fn compile(
     index: &Index<'_>,
     workloads: &mut [Workload],
@@ -123,7 +123,7 @@ pub(super) fn compile(
     policies
 }
 
-/// Ports of workloads at which a rule looks at requests.
+/// Ports of workloads at which a rule evaluates requests.
 #[derive(Default)]
 struct Requests {
     all_ports: BTreeSet<WorkloadName>,
@@ -148,7 +148,7 @@ impl Requests {
         }
     }
 
-    /// A rule on requests makes the port HTTP where its protocol is not declared.
+    /// Makes the ports of undeclared protocol HTTP.
     fn declare_http(&self, services: &mut [Service]) {
         let undeclared = services
             .iter_mut()
@@ -168,7 +168,7 @@ impl Requests {
     }
 }
 
-/// Conditions on requests that any request meets.
+/// Conditions that every request meets.
 fn any_request() -> HttpMatch {
     HttpMatch {
         paths: vec![heddle_model::PathMatch::Prefix(String::new())],

@@ -1,19 +1,18 @@
-//! Which match goes first.
+//! Precedence of matches.
 //!
-//! The Gateway API orders the matches of all routes on a port by: exact path before prefix, longer
-//! path, a method, more headers, more query parameters, then older route, route name, and the order
-//! in the route (`HTTPRouteRule.matches`). Ordered so, the first that matches a request is the one
-//! that wins, and the proxy does not weigh anything per request.
+//! The Gateway API orders the matches of all routes on a port by: exact path before prefix, longer path, a method, more
+//! headers, more query parameters, then older route, route name, and the order in the route (`HTTPRouteRule.matches`).
+//! In this order the first match of a request wins, so the proxy compares no precedence per request.
 
 use std::cmp::{Ordering, Reverse};
 
 use heddle_model::{PathMatch, RouteMatch};
 
-/// A match's place in the order; two matches of one port never have the same.
+/// A match's position in the order; two matches of one port never have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rank<'a> {
     pub(super) matcher: &'a RouteMatch,
-    /// Seconds since 1970; a route that does not say when it was made counts as newest.
+    /// Seconds since 1970; a route without a creation time counts as newest.
     pub(super) created: Option<i64>,
     /// `namespace/name`, compared as one text.
     pub(super) route: &'a str,
@@ -34,7 +33,7 @@ impl PartialOrd for Rank<'_> {
 }
 
 impl Rank<'_> {
-    /// What goes first has the smaller key.
+    /// The match with higher precedence has the smaller key.
     fn key(&self) -> impl Ord {
         let matcher = self.matcher;
         let (kind, path) = match &matcher.path {

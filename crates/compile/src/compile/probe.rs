@@ -1,7 +1,7 @@
 //! Health checks that a workload declares.
 //!
-//! Heddle runs none of them. It has to know them, because what runs them (a kubelet, a script)
-//! has no identity: what is declared here stays open to anonymous callers, and nothing else does.
+//! Heddle runs none of them. It has to know them because their senders (a kubelet, a script) have no identity: declared
+//! health checks stay open to anonymous callers, and nothing else does.
 
 use heddle_model::{Probe, WorkloadPort};
 
@@ -87,7 +87,7 @@ fn http(
         None | Some("" | "HTTP") => {}
         Some("HTTPS") => scope.error(
             &at.field("scheme"),
-            "what is asked for in TLS that Heddle does not end cannot be seen",
+            "Heddle cannot see requests in TLS that it does not terminate",
             "use tcpSocket, which checks that the port answers",
         ),
         Some(other) => scope.error(
@@ -123,7 +123,7 @@ fn refuse_host(host: Option<&str>, at: &FieldPath, scope: &mut Scope<'_>) {
     if host.is_some_and(|host| !host.is_empty()) {
         scope.error(
             &at.field("host"),
-            "a probe of another host is none of this workload",
+            "a probe of another host does not check this workload",
             "remove it",
         );
     }

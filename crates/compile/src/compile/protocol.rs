@@ -1,4 +1,4 @@
-//! What is spoken on a Service's port.
+//! The protocol of a Service's port.
 
 use heddle_model::AppProtocol;
 
@@ -6,7 +6,7 @@ use super::{Scope, did_you_mean};
 use crate::manifest::core::ServicePortSpec;
 use crate::manifest::node::FieldPath;
 
-/// `appProtocol` values (Kubernetes KEP-3726, and those that meshes have in common).
+/// Values of `appProtocol` (Kubernetes KEP-3726, and those common to meshes).
 const APP_PROTOCOLS: [(&str, AppProtocol); 11] = [
     ("http", AppProtocol::Http),
     ("kubernetes.io/ws", AppProtocol::Http),
@@ -21,7 +21,7 @@ const APP_PROTOCOLS: [(&str, AppProtocol); 11] = [
     ("kubernetes.io/wss", AppProtocol::Tls),
 ];
 
-/// The protocol of a port: by `appProtocol`, else by its name, else undeclared.
+/// The protocol of a port: from `appProtocol`, or else from its name, or else undeclared.
 pub(super) fn of(port: &ServicePortSpec, at: &FieldPath, scope: &mut Scope<'_>) -> AppProtocol {
     let (protocol, field) = match port.app_protocol.as_deref().filter(|text| !text.is_empty()) {
         Some(text) => (declared(text, at, scope), "appProtocol"),
@@ -41,7 +41,7 @@ pub(super) fn of(port: &ServicePortSpec, at: &FieldPath, scope: &mut Scope<'_>) 
     protocol
 }
 
-/// What is declared and not spoken by the proxy.
+/// Whether the proxy does not support a declared protocol.
 fn is_unbuilt(protocol: AppProtocol) -> bool {
     matches!(protocol, AppProtocol::Http2Cleartext | AppProtocol::Grpc)
 }
@@ -59,7 +59,7 @@ fn declared(text: &str, at: &FieldPath, scope: &mut Scope<'_>) -> AppProtocol {
     AppProtocol::Tcp
 }
 
-/// A port's name says its protocol up to the first '-': `http`, `grpc-api`.
+/// The protocol in a port's name, which ends at the first '-': `http`, `grpc-api`.
 fn by_name(name: &str) -> AppProtocol {
     if name == "grpc-web" || name.starts_with("grpc-web-") {
         return AppProtocol::Http;
@@ -74,12 +74,12 @@ fn by_name(name: &str) -> AppProtocol {
     }
 }
 
-/// Whether requests can be routed to and from a port today. HTTP/2 comes later; bytes never can.
+/// Whether requests on a port can be routed. HTTP/2 cannot yet; a byte stream never can.
 pub(super) fn takes_routes(protocol: AppProtocol) -> bool {
     matches!(protocol, AppProtocol::Http | AppProtocol::Undeclared)
 }
 
-/// Whether a port is TCP's. Others are left out, which a DNS Service must survive.
+/// Whether a port is TCP's. Others are left out, since a DNS Service also has a UDP port.
 pub(super) fn is_tcp(protocol: Option<&str>, at: &FieldPath, scope: &mut Scope<'_>) -> bool {
     match protocol {
         None | Some("" | "TCP") => true,

@@ -1,4 +1,4 @@
-//! HTTPRoutes to rules (Gateway API v1, with a Service as parent).
+//! Compiles HTTPRoutes into rules (Gateway API v1, with a Service as parent).
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ const MAX_MATCHES: usize = 64;
 const MAX_MATCHES_OF_ROUTE: usize = 128;
 const MAX_HOSTNAMES: usize = 16;
 
-/// A compiled route: what it does, and where it is attached.
+/// A compiled route: its rules, and the ports to which it is attached.
 #[derive(Debug)]
 pub(super) struct Route {
     /// `namespace/name`.
     pub(super) name: Arc<str>,
-    /// When it was created, in seconds since 1970; a route that does not say counts as the newest.
+    /// Creation time in seconds since 1970; a route without one counts as the newest.
     pub(super) created: Option<i64>,
     pub(super) rules: Vec<Rule>,
     pub(super) attachments: Vec<Attachment>,
 }
 
-/// A rule: any of its matches leads to its action.
+/// A rule: its action applies to requests that meet any of its matches.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) matches: Vec<RouteMatch>,

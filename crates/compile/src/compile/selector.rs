@@ -1,4 +1,4 @@
-//! Which workloads a selector selects.
+//! Selects workloads by labels, and finds them by address.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,14 +7,13 @@ use heddle_model::{Namespace, Workload, WorkloadName};
 
 use super::MAX_CANDIDATES;
 
-/// Workloads by each of their labels, so that a selector looks only at those that have its rarest.
+/// Workloads by each of their labels, so that a selector evaluates only those with its rarest label.
 pub(super) struct Selectable<'w> {
     all: &'w [Workload],
     by_label: BTreeMap<(&'w Namespace, &'w str, &'w str), Vec<&'w Workload>>,
 }
 
 impl<'w> Selectable<'w> {
-    /// Takes the workloads of all namespaces.
     pub(super) fn new(workloads: &'w [Workload]) -> Self {
         let mut by_label: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for workload in workloads {
@@ -29,7 +28,7 @@ impl<'w> Selectable<'w> {
         }
     }
 
-    /// A workload of another namespace that has every label of the selector, among the first few.
+    /// A workload of another namespace, among the first few, that has every label of the selector.
     pub(super) fn elsewhere(
         &self,
         namespace: &Namespace,
@@ -43,8 +42,8 @@ impl<'w> Selectable<'w> {
             .map(|workload| &workload.name)
     }
 
-    /// The workloads of a namespace that have every label of the selector, by name; none for an
-    /// empty one, as Kubernetes has it.
+    /// The workloads of a namespace that have every label of the selector, by name; none for an empty selector, as in
+    /// Kubernetes.
     pub(super) fn select(
         &self,
         namespace: &Namespace,
@@ -68,18 +67,17 @@ impl<'w> Selectable<'w> {
 
 /// Workloads by their addresses.
 ///
-/// Those of the folder and those that registered by themselves are kept apart: a registry neither gives
-/// a workload to an address of the folder nor takes it away.
+/// Workloads of the folder and registered ones are separate: a registered one neither claims an address of the folder
+/// nor makes its owner ambiguous.
 pub(super) struct Owners<'w> {
     by_port: BTreeMap<SocketAddr, &'w Workload>,
-    /// None where several share an address.
+    /// `None` if several workloads share the address.
     by_address: BTreeMap<IpAddr, Option<&'w Workload>>,
-    /// Of those that registered: where they said that they are called, and nowhere else.
+    /// Registered workloads, only by the sockets that they registered.
     registered: BTreeMap<SocketAddr, &'w Workload>,
 }
 
 impl<'w> Owners<'w> {
-    /// Takes the workloads of all namespaces.
     pub(super) fn new(
         workloads: &'w [Workload],
         is_registered: impl Fn(&WorkloadName) -> bool,
@@ -111,14 +109,14 @@ impl<'w> Owners<'w> {
         owners
     }
 
-    /// The workload that declares this port of its address, in the folder or by registering.
+    /// The workload of the folder, or else the registered one, that declares this port of its address.
     pub(super) fn declaring(&self, address: SocketAddr) -> Option<&'w Workload> {
         let declaring = self.by_port.get(&address);
         declaring.or_else(|| self.registered.get(&address)).copied()
     }
 
-    /// The folder's workload that listens there: one that declares it, or the only one with that address.
-    /// All workloads share a loopback address: there, a port that none declares is of none.
+    /// The folder's workload at this socket: the one that declares it, or the only one with that address. All workloads
+    /// share loopback addresses, so there an undeclared port has no owner.
     pub(super) fn of(&self, address: SocketAddr) -> Option<&'w Workload> {
         let only = || {
             let owner = self.by_address.get(&address.ip()).copied().flatten();

@@ -1,4 +1,4 @@
-//! Services to ports with endpoints.
+//! Compiles Services into ports with endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ use crate::manifest::core::{self, ServicePortSpec, ServiceSpec};
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object};
 
-/// Endpoints that selectors yield, of all ports of all Services.
+/// Limit of endpoints from selectors, for all ports of all Services.
 const MAX_ENDPOINTS: usize = 1_000_000;
-/// Ports of one Service.
+/// Limit of ports of one Service.
 const MAX_PORTS: usize = 256;
 
 /// Compiles every Service, sorted by name, without routes.
@@ -49,8 +49,8 @@ pub(super) fn compile(
         .collect()
 }
 
-/// How many requests every LocalWorkload takes at once that says so. What is wrong with it was told when
-/// that was compiled.
+/// The limits of concurrent requests of LocalWorkloads that set one. Faults are reported when the workload itself is
+/// compiled.
 fn rooms(index: &Index<'_>) -> BTreeMap<WorkloadName, u32> {
     let told = &mut Findings::default();
     let each = index.workloads.iter().filter_map(|(name, (object, _))| {
@@ -94,7 +94,7 @@ fn service(
     let mut ports = ports(spec, &selected, context, scope);
     if let Some(room) = balancing::max_requests(object, scope) {
         let endpoints = ports.iter_mut().flat_map(|port| &mut port.endpoints);
-        // What an endpoint says of itself goes before what the Service says of all.
+        // An endpoint's own limit takes precedence over its Service's.
         endpoints.for_each(|one| one.max_requests = one.max_requests.or(Some(room)));
     }
     let balancer = balancing::balancer(object, scope);
@@ -135,7 +135,7 @@ fn service(
     }
 }
 
-/// What happens to callers of ports without endpoints. A connection that carries bytes gets no answer.
+/// The effect on callers of a port without endpoints. A byte connection gets no answer.
 fn without_endpoints(ports: &[ServicePort]) -> &'static str {
     let carries_bytes =
         |port: &ServicePort| matches!(port.protocol, AppProtocol::Tcp | AppProtocol::Tls);
@@ -182,7 +182,7 @@ fn check_spec(spec: &ServiceSpec, scope: &mut Scope<'_>) {
         }
     }
     let affinity = spec.session_affinity.as_deref();
-    let why = "sessions are not kept: each request is balanced for itself";
+    let why = "session affinity is not supported: each request is balanced separately";
     let at_affinity = at.field("sessionAffinity");
     check_word(affinity, ["None", "ClientIP"], why, &at_affinity, scope);
     let policy = spec.internal_traffic_policy.as_deref();
@@ -191,7 +191,7 @@ fn check_spec(spec: &ServiceSpec, scope: &mut Scope<'_>) {
     check_word(policy, ["Cluster", "Local"], why, &at_policy, scope);
 }
 
-/// A field that is one of two words: what the first says is so anyway, what the second says is not done.
+/// Checks a field with two known values: the first describes what is done anyway, the second is not supported.
 fn check_word(
     written: Option<&str>,
     [done, not_done]: [&str; 2],
@@ -282,7 +282,7 @@ fn check_name<'s>(
         None if count > 1 => {
             scope.error(
                 &at.field("name"),
-                "of several ports each needs a name",
+                "with several ports each needs a name",
                 "add a name",
             );
         }

@@ -13,9 +13,9 @@ use crate::manifest::core::EndpointSlice;
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object};
 
-/// The label that says whose endpoints these are.
+/// The label that names the Service of a slice.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-/// Endpoints of one slice, addresses of one endpoint, and ports of one slice (the API's limits).
+/// Limits of endpoints and ports of one slice, and of addresses of one endpoint (the API's).
 const MAX_ENDPOINTS: usize = 1_000;
 const MAX_ADDRESSES: usize = 100;
 const MAX_PORTS: usize = 100;
@@ -24,12 +24,12 @@ const MAX_PORTS: usize = 100;
 pub(super) struct SlicePorts {
     addresses: Vec<IpAddr>,
     ports: Vec<(Option<String>, u16)>,
-    /// How many requests each takes at once.
+    /// The limit of concurrent requests of each endpoint.
     pub(super) max_requests: Option<u32>,
 }
 
 impl SlicePorts {
-    /// The slice's endpoints for a Service's port, which has the same name.
+    /// The slice's endpoints for a Service's port, whose name must be the same.
     pub(super) fn endpoints(&self, name: Option<&str>) -> impl Iterator<Item = SocketAddr> {
         let matching = self
             .ports
@@ -39,7 +39,7 @@ impl SlicePorts {
     }
 }
 
-/// Every slice, by the Service that it belongs to.
+/// All slices by their Service.
 pub(super) fn by_service(
     index: &Index<'_>,
     findings: &mut Findings,

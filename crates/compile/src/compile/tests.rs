@@ -1,6 +1,5 @@
-//! Every folder in `fixtures` is compiled, and what comes of it compared with its `expected.txt`:
-//! each problem as it is shown, then the mesh if there is one. To accept new results, run the test
-//! with `HEDDLE_ACCEPT=1` and read the difference.
+//! Compiles every folder in `fixtures`, and compares the result with its `expected.txt`: each problem as displayed,
+//! then the mesh if there is one. To accept new results, run the test with `HEDDLE_ACCEPT=1` and read the difference.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -68,7 +67,7 @@ fn good_fixtures_are_served_and_bad_ones_are_not() {
     }
 }
 
-/// Every error says where it is, and every problem says what to do unless its reason does.
+/// Every error names its place, and every problem has a remedy unless the reason implies it.
 #[test]
 fn every_problem_has_a_place() {
     for folder in fixtures() {
@@ -149,7 +148,7 @@ fn outcome(folder: &Path) -> String {
     let mut text = String::new();
     for problem in &report.problems {
         let shown = problem.to_string();
-        // Where the repository lies is no part of the result.
+        // The repository's path is not part of the result.
         let shown = shown.replace(&format!("{}/", folder.display()), "");
         writeln!(text, "{shown}").unwrap();
     }
@@ -226,7 +225,7 @@ fn describe(mesh: &Mesh, folder: &Path, text: &mut String) {
     }
 }
 
-/// What a workload asks of its callers, where it asks anything.
+/// A workload's requirements on its callers, if any.
 fn describe_guard(workload: &Workload, text: &mut String) {
     if let Some(node) = &workload.node {
         writeln!(text, "  on {node}").unwrap();

@@ -1,4 +1,4 @@
-//! LocalWorkloads to workloads.
+//! Compiles LocalWorkloads into workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,13 +19,13 @@ use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object};
 use crate::{Addresses, Options, Placement};
 
-/// The account of workloads that name none; it need not be written down.
+/// The account of workloads that name none; it needs no manifest.
 const DEFAULT_ACCOUNT: &str = "default";
-/// Ports of one workload.
+/// Limit of ports of one workload.
 const MAX_PORTS: usize = 256;
-/// Addresses of one workload beside the first.
+/// Limit of addresses of one workload beside the first.
 const MAX_MORE_ADDRESSES: usize = 8;
-/// Highest weight, that of a Gateway API backend.
+/// Largest weight, that of a Gateway API backend.
 pub(super) const MAX_WEIGHT: i64 = 1_000_000;
 
 /// Compiles every LocalWorkload, sorted by name.
@@ -95,7 +95,7 @@ pub(super) fn compile(
         }
         let service_account = service_account(index, object, &body.spec, &mut scope);
         check_identity(&options.trust_domain, &service_account, &mut scope);
-        // Whether it is one; what comes of it is for the endpoints.
+        // Only checked here; the endpoints use it.
         let _room = balancing::max_requests(object, &mut scope);
         let by_namespace = modes.get(&name.namespace).copied();
         workloads.push(Workload {
@@ -131,7 +131,7 @@ fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {
     checked_address(&spec.address, &at, scope)
 }
 
-/// What stands in for the address that a lab will give: another for each, of a range that nothing has (RFC 2544,
+/// A placeholder for the address that a lab will assign: a unique one, in a range reserved for benchmarks (RFC 2544,
 /// appendix C.2.2).
 fn stand_in(position: usize) -> IpAddr {
     const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 1]);
@@ -139,7 +139,7 @@ fn stand_in(position: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(FIRST.saturating_add(position)))
 }
 
-/// The addresses that it has beside the first, sorted.
+/// The addresses beside the first, sorted.
 fn more_addresses(spec: &LocalWorkloadSpec, first: IpAddr, scope: &mut Scope<'_>) -> Vec<IpAddr> {
     let at = FieldPath::of("spec.addresses");
     let mut more = BTreeSet::new();
@@ -170,11 +170,11 @@ fn checked_address(text: &str, path: &FieldPath, scope: &mut Scope<'_>) -> Optio
     Some(address)
 }
 
-/// How many addresses are looked at for one that is free.
+/// How many addresses are tried for a free one.
 const MAX_LOOKED_AT: u32 = 1_024;
 
-/// A loopback address that no workload has: the next one, or one of 127.1.0.0/16 in place of
-/// 127.0.0.1, where everything else listens, too. None where Heddle does not know what there is.
+/// A loopback address that no workload has: the next one, or one of 127.1.0.0/16 instead of 127.0.0.1, on which other
+/// programs listen. `None` for other addresses: Heddle does not know which ones the machine has.
 fn free_address(taken: IpAddr, all: &BTreeSet<IpAddr>) -> Option<IpAddr> {
     let IpAddr::V4(taken) = taken else {
         return None;
@@ -192,7 +192,7 @@ fn free_address(taken: IpAddr, all: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         .find(|free| free.is_loopback() && !is_listener_range(*free) && !all.contains(free))
 }
 
-/// 127.64.0.0/10.
+/// Whether the address is in 127.64.0.0/10.
 fn is_listener_range(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(v4) if v4.octets()[0] == 127 && v4.octets()[1] & 0xc0 == 0x40)
 }
@@ -240,7 +240,7 @@ fn service_account(
     }
 }
 
-/// The node that a workload is on, if it says so.
+/// The node that a workload names.
 fn node(
     spec: &LocalWorkloadSpec,
     trust_domain: &TrustDomain,
@@ -266,12 +266,12 @@ fn check_identity(trust_domain: &TrustDomain, account: &ServiceAccountName, scop
     check_length(&id, &FieldPath::of("spec.serviceAccountName"), scope);
 }
 
-/// An identity is asked for by a DNS name; one whose name is too long can never be proved.
+/// Peers ask for an identity by a DNS name; an identity too long for one can never be proved.
 fn check_length(id: &SpiffeId, at: &FieldPath, scope: &mut Scope<'_>) {
     if id.server_name().is_none() {
         scope.error(
             at,
-            "its identity is too long to be asked for in TLS",
+            "its identity is too long for a TLS server name",
             "shorten the names: with the trust domain they may have about 250 characters",
         );
     }
@@ -338,7 +338,7 @@ fn weight(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> u32 {
     }
 }
 
-/// The folder that holds an object's file.
+/// The folder of an object's file.
 fn folder_of(object: &Object, base: &Path) -> PathBuf {
     let folder = object.written.origin.path().and_then(Path::parent);
     let folder = folder.unwrap_or(base);
@@ -400,12 +400,12 @@ fn command(spec: &LocalWorkloadSpec, folder: &Path, scope: &mut Scope<'_>) -> Op
         scope.warn(
             &at.field("command").index(0),
             format!("there is no program {program:?}: the command cannot start"),
-            "put each argument into its own item: no shell takes them apart",
+            "put each argument into its own item: no shell splits them",
         );
     }
     let mut argv: Vec<String> = spec.command.iter().chain(&spec.args).cloned().collect();
-    // A relative path to a program means the folder it is written in, not wherever `heddle` was
-    // started; a bare name is looked up in PATH.
+    // A relative path to a program starts from the workload's folder, not from the current folder of `heddle`; a bare
+    // name is looked up in PATH.
     if let Some(first) = argv.first_mut()
         && first.contains('/')
         && let Some(path) = working_dir.join(&*first).to_str()
@@ -419,7 +419,7 @@ fn command(spec: &LocalWorkloadSpec, folder: &Path, scope: &mut Scope<'_>) -> Op
     })
 }
 
-/// Whether a program is found as it will be when it is started.
+/// Whether a program is found in the way in which it will be started.
 fn exists(program: &str, working_dir: &Path) -> bool {
     if program.contains('/') {
         return working_dir.join(program).exists();

@@ -1,4 +1,4 @@
-//! What would change an outcome.
+//! Advice: changes that would give another outcome.
 
 use heddle_model::{
     Access, Decider, Guard, Mode, Policy, PolicyAction, PolicyRule, SpiffeId, Unmet, Workload,
@@ -6,10 +6,10 @@ use heddle_model::{
 
 use super::{Destination, Request};
 
-/// How many rules that nearly allow something are named.
+/// Limit of near-matching rules that are named.
 const MAX_NEAR: usize = 3;
 
-/// What would have to change for something refused to be allowed.
+/// Changes with which a refused call would be allowed.
 pub(super) fn refused(
     workload: &Workload,
     guard: &Guard,
@@ -35,7 +35,8 @@ pub(super) fn refused(
     }
 }
 
-/// How to ask another node, which may not know the caller's workload, and who knows all of them.
+/// How to ask another node, which may not know the caller's workload, and the control plane, which knows every
+/// workload.
 pub(super) fn elsewhere(
     caller: Option<&SpiffeId>,
     destination: &Destination,
@@ -64,7 +65,7 @@ pub(super) fn elsewhere(
     ]
 }
 
-/// A word that every shell takes as it is.
+/// Quotes a word for the shell where necessary.
 fn for_shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     match word.chars().all(is_plain) {
@@ -73,7 +74,7 @@ fn for_shell(word: &str) -> String {
     }
 }
 
-/// What lets something through that perhaps should not.
+/// Points out that a call is allowed perhaps unintentionally.
 pub(super) fn allowed(guard: &Guard, by: Decider<'_>) -> Vec<String> {
     match by {
         Decider::Default if guard.mode() == Mode::Permissive => {
@@ -91,7 +92,7 @@ pub(super) fn allowed(guard: &Guard, by: Decider<'_>) -> Vec<String> {
     }
 }
 
-/// The rules that look at requests of this caller to this port.
+/// The rules that evaluate requests of this caller to this port.
 pub(super) fn depends(guard: &Guard, access: &Access<'_>) -> Vec<String> {
     let looks = |rule: &&PolicyRule| {
         let Unmet { port, caller, .. } = rule.unmet(access);
@@ -120,7 +121,7 @@ pub(super) fn depends(guard: &Guard, access: &Access<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The rules that come closest to allowing it, and what each of them lacks.
+/// The allow rules that come closest to matching, with the unmet conditions of each.
 fn near(guard: &Guard, access: &Access<'_>) -> Vec<String> {
     let allows = || {
         let policies = guard.policies().iter().map(|policy| &**policy);

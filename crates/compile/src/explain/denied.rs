@@ -1,6 +1,7 @@
-//! What the deny-list changes of an answer.
+//! The effect of the deny-list on an answer.
 //!
-//! It is about certificates, and those are asked for between nodes: within one node the policies alone decide.
+//! The deny-list concerns certificates, which only connections between nodes present: within one node only policies
+//! decide.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +9,17 @@ use heddle_model::{Endpoint, NodeName, SpiffeId, TrustDomain};
 
 use super::{ExplainedEndpoint, Outcome};
 
-/// Who calls, and whose certificates no node takes.
+/// The caller of a question, and the identities on the deny-list.
 pub(super) struct DenyListCheck<'d> {
     pub(super) list: &'d BTreeSet<SpiffeId>,
     pub(super) trust_domain: &'d TrustDomain,
     pub(super) caller: Option<&'d SpiffeId>,
-    /// Where the caller is, if that is known.
+    /// The caller's node, if known.
     pub(super) caller_node: Option<&'d NodeName>,
 }
 
 impl DenyListCheck<'_> {
-    /// The answer as it is with the deny-list in force.
+    /// The answer with the deny-list in force.
     pub(super) fn over(&self, answer: ExplainedEndpoint, endpoint: &Endpoint) -> ExplainedEndpoint {
         let Some((id, node)) = self.refused(endpoint) else {
             return answer;
@@ -49,8 +50,8 @@ impl DenyListCheck<'_> {
         }
     }
 
-    /// Whose certificate is not taken when this endpoint is called from another node, and which node the endpoint is
-    /// on. Who has no identity comes by no other node.
+    /// The identity whose certificate would be refused when this endpoint is called from another node, and the
+    /// endpoint's node. A caller without an identity does not call through another node.
     fn refused<'e>(&self, endpoint: &'e Endpoint) -> Option<(SpiffeId, &'e NodeName)> {
         let (caller, node) = (self.caller?, endpoint.node.as_ref()?);
         let domain = || self.trust_domain.clone();

@@ -1,4 +1,4 @@
-//! How callers and destinations are written.
+//! The text form of callers and destinations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,7 @@ const ANONYMOUS: &str = "anonymous";
 impl FromStr for Caller {
     type Err = Unexplained;
 
-    /// Takes `NAMESPACE/NAME` for a workload, `NAMESPACE/sa/NAME` for a service account, or
-    /// `anonymous`.
+    /// Reads `NAMESPACE/NAME` for a workload, `NAMESPACE/sa/NAME` for a service account, or `anonymous`.
     fn from_str(text: &str) -> Result<Self, Unexplained> {
         let invalid = |error: heddle_model::InvalidName| Unexplained {
             reason: error.to_string(),
@@ -36,7 +35,7 @@ impl FromStr for Caller {
 impl FromStr for Destination {
     type Err = Unexplained;
 
-    /// Takes `NAMESPACE/NAME[:PORT]` for a Service (or, without one, a workload), and
+    /// Reads `NAMESPACE/NAME[:PORT]` for a Service (or, if there is none, a workload), and
     /// `NAMESPACE/workload/NAME[:PORT]` for a workload.
     fn from_str(text: &str) -> Result<Self, Unexplained> {
         let remedy = "write NAMESPACE/NAME[:PORT] for a Service, or \

@@ -1,4 +1,4 @@
-//! One endpoint's answer.
+//! The decision at one endpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,18 +9,18 @@ use heddle_model::{
 
 use super::{Destination, ExplainedEndpoint, Outcome, Request, advice};
 
-/// What is asked of every endpoint.
+/// The question for every endpoint.
 pub(super) struct Question<'q> {
     pub(super) mesh: &'q Mesh,
     pub(super) caller: Option<&'q SpiffeId>,
     pub(super) request: Option<&'q Request>,
-    /// Who is called, as it was asked.
+    /// The destination as it was asked.
     pub(super) destination: &'q Destination,
-    /// Those that pass bytes, of which no request can be seen.
+    /// Endpoints whose ports forward bytes, on which requests are not visible.
     pub(super) opaque: &'q BTreeSet<SocketAddr>,
 }
 
-/// Those of the endpoints to which every Service that leads there passes bytes.
+/// The endpoints to which every Service that has them only forwards bytes.
 pub(super) fn opaque(mesh: &Mesh, endpoints: &[Endpoint]) -> BTreeSet<SocketAddr> {
     let mut found: BTreeMap<SocketAddr, Option<bool>> = endpoints
         .iter()
@@ -38,7 +38,7 @@ pub(super) fn opaque(mesh: &Mesh, endpoints: &[Endpoint]) -> BTreeSet<SocketAddr
     opaque.map(|(address, _)| address).collect()
 }
 
-/// A request of which no header is known.
+/// A request with no known header.
 fn no_field(_: &mut dyn FnMut(&[u8], &[u8])) {}
 
 impl<'q> Question<'q> {
@@ -91,7 +91,7 @@ impl<'q> Question<'q> {
             false if request.is_some() || is_opaque && self.request.is_some() => {
                 (Outcome::Refused, decision.by)
             }
-            // A connection that is no good for bytes may be good for requests.
+            // A connection that is refused for bytes may be accepted for requests.
             false => match guard.may_connect(self.caller, port) {
                 Connect::Open => (Outcome::Depends, decision.by),
                 Connect::Bare => (Outcome::ConnectOnly, Decider::Probe),

@@ -1,11 +1,11 @@
-//! An explanation, as a person reads it.
+//! The text form of an explanation, for people.
 
 use std::fmt;
 
 use super::{ExplainedEndpoint, Explanation, Outcome};
 
 impl Outcome {
-    /// In one word, or two.
+    /// The outcome in one or two words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",

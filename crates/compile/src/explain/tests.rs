@@ -176,7 +176,7 @@ fn what_cannot_be_answered_says_how_to_ask() {
             "shop/web",
             "shop/web",
             Some(("GET", "/a/../b")),
-            "no such request is taken: \"/a/../b\" holds '.' or '..' (write the path that it leads to)",
+            "this request is refused: \"/a/../b\" holds '.' or '..' (write the path that it leads to)",
         ),
         (
             "shop/web",
@@ -205,7 +205,7 @@ fn programs_read_it_too() {
     assert_eq!(endpoint["rule"], 0);
 }
 
-/// The mesh with all of its workloads on one of several nodes.
+/// The mesh with all of its workloads on node one.
 fn on_node_one() -> Mesh {
     let mut mesh = mesh();
     let node = |name: &str| Some(NodeName::parse(name).unwrap());
@@ -245,13 +245,13 @@ fn who_is_on_the_deny_list_is_refused_between_nodes() {
     };
     assert_eq!(asked(&[], "shop/sa/web").outcome, Outcome::Allowed);
     refused(&[web], "shop/sa/web", web);
-    // Who is called, and the node where that is.
+    // The destination's identity, and its node's.
     refused(&[default], "shop/sa/web", default);
     refused(&["heddle/node/one"], "shop/sa/web", "heddle/node/one");
-    // Others are not concerned, and who proves nothing comes by no other node.
+    // Other callers are not affected, and an anonymous caller does not call through another node.
     assert_eq!(asked(&[web], "shop/sa/cart").outcome, Outcome::Allowed);
     assert_eq!(asked(&[default], "anonymous").outcome, Outcome::Allowed);
-    // On the same node no certificate is asked for.
+    // Within one node no certificate is presented.
     let answer = asked(&[web], "shop/web");
     assert_eq!(answer.outcome, Outcome::Allowed);
     let said = answer.advice.iter().find(|line| line.contains("deny-list"));
@@ -286,7 +286,7 @@ fn a_node_sends_to_the_node_that_decides() {
             format!("where the control plane runs: {command} --control"),
         ]
     );
-    // The address of that node is not known.
+    // The address of that node is unknown.
     let missing = |answer: &Explanation| {
         let said =
             |note: &String| note.contains("while one has not, callers on other nodes get 503");
@@ -294,7 +294,7 @@ fn a_node_sends_to_the_node_that_decides() {
     };
     assert!(missing(&answer), "{:?}", answer.notes);
 
-    // Where it is known, nothing is said; and a workload of another node is known by its account only.
+    // If the address is known, there is no note; and of a workload on another node only the account is known.
     let mut there = mesh.for_node(&NodeName::parse("two").unwrap());
     there.nodes = vec![heddle_model::Node {
         name: NodeName::parse("one").unwrap(),

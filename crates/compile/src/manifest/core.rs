@@ -1,7 +1,7 @@
 //! Kinds of Kubernetes itself, in the shape of its API: v1 and discovery.k8s.io/v1.
 //!
-//! Values that stand for one of a few words are strings here: `compile` judges them, where it can
-//! say which are known and why one is refused.
+//! Enumerated values are strings here: `compile` checks them, where it can list the known values and say why one is
+//! refused.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
-/// What every object has.
+/// The metadata common to every object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Metadata {
@@ -53,7 +53,7 @@ pub(crate) struct ServicePortSpec {
 }
 
 impl ServicePortSpec {
-    /// The port's name; the API server takes an empty one for none.
+    /// The port's name; the API server treats an empty one as absent.
     pub(crate) fn port_name(&self) -> Option<&str> {
         self.name.as_deref().filter(|name| !name.is_empty())
     }
@@ -88,11 +88,11 @@ impl<'de> Deserialize<'de> for IntOrString {
     }
 }
 
-/// v1 ServiceAccount: its name is all that counts.
+/// v1 ServiceAccount: only its metadata matter.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ServiceAccount {}
 
-/// v1 Namespace: it need not be there for its objects to be read.
+/// v1 Namespace: optional, since its objects are read without it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Namespace {}
 

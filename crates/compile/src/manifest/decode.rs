@@ -1,14 +1,14 @@
-//! Trees to typed structs, strictly.
+//! Decodes trees into typed structs, strictly.
 //!
-//! A serde deserializer over [`Node`] that knows where it is. It differs from a lenient one in
-//! three ways. A struct's unknown fields are all reported, each with its own line and the field
-//! that was probably meant, and do not stop the reading. A null stands for an absent field, as it
-//! does for the API server. And no value is converted: the number 1.20 is no string.
+//! A serde deserializer over [`Node`] that tracks its position. It differs from a lenient one in three ways. All
+//! unknown fields of a struct are reported, each with its own line and the probably intended field, and do not end the
+//! decoding. A null counts as an absent field, as for the API server. And no value is converted: the number 1.20 is not
+//! accepted as a string.
 //!
-//! serde gives up at the first value of a wrong type. So that the others are reported too, the object is
-//! then read once more with a stand-in at that place, and refused all the same.
+//! serde stops at the first value of a wrong type. To report the others too, the object is decoded again with a
+//! stand-in at that place, and refused nevertheless.
 //!
-//! Fields that real objects carry and Heddle has no use for are listed in [`unused`].
+//! [`unused`] lists the fields of real objects that Heddle ignores.
 
 mod remedy;
 mod stop;
@@ -25,7 +25,7 @@ use super::suggest;
 use super::unused;
 use stop::Stop;
 
-/// What is wrong with one field.
+/// The fault of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) path: FieldPath,
@@ -34,22 +34,22 @@ pub(crate) struct Fault {
     pub(crate) remedy: String,
 }
 
-/// Values of a wrong type, and fields that are missing, that are looked for in one object.
+/// Limit of wrongly typed values and missing fields reported for one object.
 const MAX_STOPS: usize = 10;
-/// Stand-ins in one object: those, and the fields that such a stand-in needs itself.
+/// Limit of stand-ins in one object: those faults, and the fields that a stand-in itself needs.
 const MAX_STAND_INS: usize = 4 * MAX_STOPS;
-/// What stands in for a field that is missing.
+/// The stand-in for a missing field.
 static NOTHING: Node = Node {
     line: 0,
     value: Value::Null,
 };
 
-/// What stands at the top of every object and is read apart from its body.
+/// Fields at the top of every object, decoded apart from its body.
 const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
-/// What belongs into `metadata`, and is a slip of the indentation at the top of an object.
+/// Fields of `metadata`, which are wrongly indented when they are at the top of an object.
 const METADATA: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 
-/// Reads an object's body: everything but its `apiVersion`, `kind` and `metadata`.
+/// Decodes an object's body: everything but its `apiVersion`, `kind` and `metadata`.
 ///
 /// # Errors
 /// Every unknown field, and the first [`MAX_STOPS`] of a wrong type or missing.
@@ -57,7 +57,7 @@ pub(crate) fn decode_body<T: DeserializeOwned>(root: &Node) -> Result<T, Vec<Fau
     decode(root, root, &FieldPath::default())
 }
 
-/// Reads an object's `metadata`.
+/// Decodes an object's `metadata`.
 ///
 /// # Errors
 /// As [`decode_body`].
@@ -93,7 +93,7 @@ fn decode<T: DeserializeOwned>(
             stand_ins: &stand_ins,
         };
         let decoded = T::deserialize(decoder);
-        // Each reading finds the unknown fields anew: those of the last one are all of them.
+        // Each pass finds the unknown fields again: the last pass has all of them.
         let mut faults = faults.into_inner();
         let stop = match decoded {
             Ok(value) if stops.is_empty() && faults.is_empty() => return Ok(value),
@@ -105,7 +105,7 @@ fn decode<T: DeserializeOwned>(
             return Err(stops);
         };
         let at = stop.path.clone().unwrap_or_default();
-        // What is missing within a stand-in is no mistake of the manifest.
+        // A field missing within a stand-in is not a fault of the manifest.
         if !stand_ins.iter().any(|other| at.is_within(other)) {
             stops.push(stop.into_fault(root));
         }
@@ -123,7 +123,7 @@ struct Decoder<'n, 'f> {
     node: &'n Node,
     path: FieldPath,
     faults: &'f RefCell<Vec<Fault>>,
-    /// Fields that are read as if they were right, having been reported.
+    /// Faulty fields, reported already, that are decoded as a stand-in.
     stand_ins: &'f [FieldPath],
 }
 
@@ -164,7 +164,7 @@ impl<'n> Decoder<'n, '_> {
         }
     }
 
-    /// Reports every key that is neither read nor known to be without effect.
+    /// Reports every key that is neither decoded nor known to be without effect.
     fn check_fields(&self, name: &str, read: &[&str], entries: &[MappingEntry]) {
         let passed_over = unused::fields(name);
         let head: &[&str] = if self.path == FieldPath::default() {
@@ -196,7 +196,7 @@ impl<'n> Decoder<'n, '_> {
     }
 }
 
-/// Methods that take the value through `integer`: range checks are serde's, which says the range.
+/// Methods that take the value through `integer`: serde checks the range, and its message names it.
 macro_rules! integers {
     ($($method:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
@@ -218,7 +218,8 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
         let path = self.path.clone();
         if self.is_stand_in() {
-            // Whatever takes any value takes a number, or is asked for no second time.
+            // Any visitor that accepts every type accepts a number; another one fails, and is not given a stand-in
+            // again.
             return visitor.visit_i64(1);
         }
         match &self.node.value {
@@ -361,9 +362,9 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
 struct Fields<'n, 'f> {
     entries: std::slice::Iter<'n, MappingEntry>,
     value: Option<(&'n str, &'n Node)>,
-    /// The fields of a struct; none for a free mapping, where every key counts.
+    /// The fields of a struct; `None` for a map, in which every key is valid.
     known: Option<&'static [&'static str]>,
-    /// Fields of which some may be missing and have a stand-in.
+    /// The remaining fields, of which missing ones may have a stand-in.
     missing: std::slice::Iter<'static, &'static str>,
     at: Decoder<'n, 'f>,
 }
@@ -409,7 +410,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
 }
 
 impl Fields<'_, '_> {
-    /// The next field that is not written and has a stand-in.
+    /// The next missing field that has a stand-in.
     fn next_missing(&mut self) -> Option<&'static str> {
         if self.at.stand_ins.is_empty() {
             return None;

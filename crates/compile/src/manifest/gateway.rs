@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// gateway.networking.k8s.io HTTPRoute, v1 and v1beta1 (they are one shape).
+/// gateway.networking.k8s.io HTTPRoute, v1 and v1beta1 (which have the same shape).
 #[derive(Debug, Deserialize)]
 pub(crate) struct HttpRoute {
     pub(crate) spec: HttpRouteSpec,
@@ -67,7 +67,7 @@ pub(crate) struct ValueMatch {
     pub(crate) value: String,
 }
 
-/// A filter: `type` says which one of the other fields is there.
+/// A filter: `type` names the one other field that is present.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HttpRouteFilter {

@@ -1,4 +1,4 @@
-//! Which kinds are read, and what to say of those that are not.
+//! Decides which kinds are read, and how the others are reported.
 
 use super::suggest;
 
@@ -85,25 +85,24 @@ impl Kind {
             .map_or("", |(_, name, ..)| name)
     }
 
-    /// Whether its objects live in a namespace.
     pub(crate) fn is_namespaced(self) -> bool {
         self != Kind::Namespace
     }
 }
 
-/// What to do with an object.
+/// The treatment of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Read(Kind),
-    /// Not of use here; counted under this name.
+    /// Not relevant for Heddle; counted under this name.
     Skip(String),
-    /// The same, of a policy of another mesh, which its author may take to be in force here.
+    /// A policy of another mesh: skipped too, with a warning, since its author may believe it to be in force.
     Unenforced {
         name: String,
         group: String,
         remedy: String,
     },
-    /// Its author means something else.
+    /// A misspelt or misplaced kind; `meant` is the intended one.
     Refuse {
         meant: Kind,
         field: &'static str,
@@ -112,10 +111,10 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Judges an object by its `apiVersion` and `kind`.
+/// Decides about an object by its `apiVersion` and `kind`.
 ///
-/// A kind of another project is skipped. What looks like a slip is refused: skipping a misspelt
-/// HTTPRoute would leave its traffic unrouted without a word. A policy of another mesh is skipped with a warning.
+/// A kind of another project is skipped. A probable mistake is refused: a misspelt HTTPRoute that was skipped would
+/// silently leave its traffic unrouted. A policy of another mesh is skipped with a warning.
 pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     if let Some((known, name, _, versions)) = KINDS
@@ -178,7 +177,7 @@ pub(crate) fn judge(api_version: &str, kind: &str) -> Verdict {
     }
 }
 
-/// Kinds by which other meshes say which callers may call: those of Istio, Linkerd, Consul and Kuma.
+/// Authorization policies of other meshes: Istio, Linkerd, Consul and Kuma.
 const POLICIES_OF_OTHERS: [&str; 7] = [
     "AuthorizationPolicy",
     "PeerAuthentication",
@@ -189,12 +188,13 @@ const POLICIES_OF_OTHERS: [&str; 7] = [
     "TrafficPermission",
 ];
 
-/// Whether it is a policy of another mesh. A `Server` is one in Linkerd's group only: elsewhere it may be anything.
+/// Whether this is a policy of another mesh. A `Server` is one only in Linkerd's group; elsewhere the name has other
+/// meanings.
 fn is_policy_of_another(group: &str, kind: &str) -> bool {
     POLICIES_OF_OTHERS.contains(&kind) || (group, kind) == ("policy.linkerd.io", "Server")
 }
 
-/// What to do instead of a policy of another mesh.
+/// What to use instead of a policy of another mesh.
 fn in_place_of(kind: &str) -> String {
     match kind {
         "PeerAuthentication" => {
@@ -209,18 +209,18 @@ fn in_place_of(kind: &str) -> String {
     }
 }
 
-/// Whether a group is Heddle's, or made after it: there is but one.
+/// Whether a group is Heddle's, or a subdomain of it, which does not exist.
 fn is_heddles(group: &str) -> bool {
     let group = group.to_ascii_lowercase();
     let before = group.strip_suffix(heddle_model::GROUP);
     before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
-/// Whether a kind of that name can only be meant in the group `right`.
+/// Whether a kind of that name in a wrong group must be a mistake for the group `right`.
 ///
-/// Other projects have Services of their own (Knative). Kubernetes' own groups do not, and routes,
-/// grants and workloads are refused in every other group: their author would take them to be in force. Other
-/// meshes' AuthorizationPolicies are theirs to enforce, of which a warning tells, and the Gateway API has a TCPRoute too.
+/// Other projects have Services of their own (Knative). Kubernetes' own groups do not, and routes, grants and workloads
+/// are refused in every other group: their author would believe them to be in force. AuthorizationPolicies of other
+/// meshes are skipped with a warning, and a TCPRoute may be the Gateway API's.
 fn is_misplaced(kind: Kind, group: &str, right: &str) -> bool {
     let is_kubernetes =
         !group.contains('.') || group.ends_with(".k8s.io") || group.ends_with(".x-k8s.io");

@@ -1,10 +1,10 @@
-//! The file of a lab (docs/lab.md), which may stand beside or above the manifests that it names.
+//! The file of a lab (docs/lab.md), which may be beside or above its manifests.
 
 use heddle_model::report::{Origin, Problem, Severity};
 
 use super::node::Node;
 
-/// The warning that such a document is left aside; none for any other.
+/// The warning that a lab's document is ignored; `None` for any other document.
 pub(super) fn left_aside(file: &Origin, tree: &Node) -> Option<Problem> {
     let has = |key| tree.get(key).is_some();
     let is_object = has("apiVersion") || has("kind");

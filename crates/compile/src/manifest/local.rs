@@ -1,7 +1,7 @@
-//! `LocalWorkload`, Heddle's own kind for a laptop: which process runs where.
+//! `LocalWorkload`, Heddle's own kind for processes outside of a cluster: which process runs where.
 //!
-//! It stands in for a pod and is never applied to a cluster. Its command is written as a container's
-//! is (`command`, `args`, `env`, `workingDir`), so that nothing new has to be learned.
+//! It takes the place of a pod and is never applied to a cluster. Its command has the fields of a container (`command`,
+//! `args`, `env`, `workingDir`), so that there is nothing new to learn.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -18,7 +18,7 @@ pub(crate) struct LocalWorkload {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LocalWorkloadSpec {
     pub(crate) service_account_name: Option<String>,
-    /// Empty where none is written: whether one has to be is for the compilation to say.
+    /// Empty if absent: compilation decides whether it is required.
     #[serde(default)]
     pub(crate) address: String,
     #[serde(default)]
@@ -39,7 +39,7 @@ pub(crate) struct LocalWorkloadSpec {
     pub(crate) startup_probe: Option<LocalProbe>,
 }
 
-/// A container's probe: one of these.
+/// A container's probe, with exactly one of these fields.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LocalProbe {

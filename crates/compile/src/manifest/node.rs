@@ -1,7 +1,7 @@
-//! A document as a tree that remembers its lines.
+//! Documents as trees that remember their lines.
 //!
-//! Every later stage names a field by its path; the tree turns the path back into a line. So the
-//! line of a problem is found once it is needed, and typed structs carry no positions.
+//! Every later stage names a field by its path; the tree turns the path into a line. So lines are looked up only for
+//! problems, and typed structs have no positions.
 
 use std::fmt;
 
@@ -12,18 +12,18 @@ pub(crate) struct Node {
     pub(crate) value: Value,
 }
 
-/// What YAML and JSON have in common, which is all that a manifest may use.
+/// The data model common to YAML and JSON; a manifest may use nothing beyond it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Null,
-    /// A plain scalar that is no string, with the text as it is written: `yes`, `1.20`.
+    /// A plain scalar that is not a string, with the text as written: `yes`, `1.20`.
     Plain(Plain, String),
     Text(String),
     Sequence(Vec<Node>),
     Mapping(Vec<MappingEntry>),
 }
 
-/// What a plain scalar means.
+/// The meaning of a plain scalar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Plain {
     Bool(bool),
@@ -31,7 +31,6 @@ pub(crate) enum Plain {
     Float(f64),
 }
 
-/// A key of a mapping and what it holds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MappingEntry {
     pub(crate) key: String,
@@ -50,7 +49,7 @@ impl Node {
         }
     }
 
-    /// How many values there are, this one included.
+    /// The number of values, including this one.
     pub(crate) fn count(&self) -> usize {
         1 + match &self.value {
             Value::Sequence(items) => items.iter().map(Node::count).sum(),
@@ -59,7 +58,7 @@ impl Node {
         }
     }
 
-    /// Adds the paths of all fields within that are null.
+    /// Adds the paths of all null fields within.
     pub(crate) fn blank_fields(&self, path: &FieldPath, found: &mut Vec<FieldPath>) {
         match &self.value {
             Value::Null => found.push(path.clone()),
@@ -84,8 +83,7 @@ impl Node {
         }
     }
 
-    /// The line of a field: that of its key. Where the path leads further than the document, the
-    /// line of the last step that exists.
+    /// The line of a field's key. If the path leads beyond the document, the line of its last existing step.
     pub(crate) fn line_of(&self, path: &FieldPath) -> u32 {
         let mut node = self;
         let mut line = self.line;
@@ -109,7 +107,7 @@ impl Node {
         line
     }
 
-    /// The value in the words of a message: `the number 1.20`.
+    /// Describes the value in a message: `the number 1.20`.
     pub(crate) fn describe(&self) -> String {
         match &self.value {
             Value::Null => "nothing".to_owned(),
@@ -122,7 +120,7 @@ impl Node {
     }
 }
 
-/// The start of a text, short enough for a message.
+/// A text cut to a length that suits a message.
 fn short(text: &str) -> String {
     const LONGEST: usize = 60;
     if text.chars().count() <= LONGEST {
@@ -131,7 +129,7 @@ fn short(text: &str) -> String {
     text.chars().take(LONGEST).chain("…".chars()).collect()
 }
 
-/// Where a field is: `spec.rules[0].matches`.
+/// The path of a field: `spec.rules[0].matches`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldPath(Vec<Step>);
 
@@ -142,7 +140,7 @@ enum Step {
 }
 
 impl FieldPath {
-    /// Reads `spec.ports`: field names joined by dots.
+    /// Parses field names joined by dots, as in `spec.ports`.
     pub(crate) fn of(dotted: &str) -> Self {
         Self(
             dotted
@@ -161,22 +159,22 @@ impl FieldPath {
         self.with(Step::Index(index))
     }
 
-    /// Whether it is the field `other` or one inside of it.
+    /// Whether it is the field `other` or one inside it.
     pub(crate) fn is_within(&self, other: &FieldPath) -> bool {
         self.0.starts_with(&other.0)
     }
 
-    /// The name of the field itself, past positions in lists.
+    /// The name of the field itself, without list indices.
     pub(crate) fn last_field(&self) -> Option<&str> {
         self.fields().next()
     }
 
-    /// The name of the field that it is in.
+    /// The name of the enclosing field.
     pub(crate) fn parent_field(&self) -> Option<&str> {
         self.fields().nth(1)
     }
 
-    /// Field names from the last to the first.
+    /// Field names, innermost first.
     fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().rev().filter_map(|step| match step {
             Step::Field(name) => Some(name.as_str()),

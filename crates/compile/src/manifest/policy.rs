@@ -1,6 +1,6 @@
 //! `AuthorizationPolicy`, in the shape of the Gateway API's GEP-3779.
 //!
-//! Added to it are the action `DENY`, `httpAttributes` and `dryRun`.
+//! Extended by the action `DENY`, `httpAttributes` and `dryRun`.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub(crate) struct LabelExpression {
     pub(crate) values: Vec<String>,
 }
 
-/// What is absent is no condition; an empty list is said to be empty.
+/// An absent list is no condition; an empty list is reported as a fault.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AuthorizationRule {
@@ -60,7 +60,7 @@ pub(crate) struct AuthorizationRule {
     pub(crate) http_attributes: Option<HttpAttributes>,
 }
 
-/// A source: `type` says which one of the other fields is there.
+/// A source: `type` names the one other field that is present.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AuthorizationSource {

@@ -1,8 +1,8 @@
-//! A LocalWorkload that stands in a registry instead of a file.
+//! A LocalWorkload from a registry instead of a file.
 //!
-//! It is the same object, read by the same rules. Its name and namespace are those of its key, so that a
-//! client that may write one key cannot speak for another, and what only the owner of a machine may decide is
-//! refused: what runs there, and which checks go past the policies.
+//! It is the same object, read by the same rules. Its name and namespace come from its key, so that a client that may
+//! write one key cannot register for another. Fields that only the owner of a machine may decide are refused: the
+//! program to run, and health checks that bypass policies.
 
 use std::net::Ipv6Addr;
 use std::rc::Rc;
@@ -15,27 +15,27 @@ use super::local::LocalWorkloadSpec;
 use super::node::{MappingEntry, Node, Value};
 use super::{Body, Object, Written, key, label, read_object, type_of, yaml};
 
-/// Values in one object.
+/// Limit of values in one object.
 const MAX_VALUES: usize = 2_000;
-/// The label by which a Service can select what registered under its name.
+/// The label by which a Service can select the providers registered under its name.
 pub(crate) const SERVICE_LABEL: &str = "heddle.dev/service";
 
-/// What to write when a value is something else.
+/// The remedy for a value that is something else.
 const WORKLOAD: &str =
     "write one LocalWorkload of heddle.dev/v1alpha1 in JSON or YAML, as heddle register does";
 
-/// What its key says of it.
+/// The names that the key contains.
 pub(crate) struct Keyed<'k> {
     pub(crate) namespace: &'k str,
     pub(crate) service: &'k str,
-    /// The name of the workload.
+    /// The workload's name.
     pub(crate) name: &'k str,
 }
 
-/// Reads the one object of a value.
+/// Reads the one object in a value.
 ///
 /// # Errors
-/// What is wrong first, as a warning: nothing in a registry keeps anything from being served.
+/// The first fault, as a warning: nothing in a registry stops the folder from being served.
 pub(crate) fn read_registered(
     origin: &Origin,
     bytes: &[u8],
@@ -58,7 +58,7 @@ pub(crate) fn read_registered(
     let Ok([mut tree]) = <[Node; 1]>::try_from(documents) else {
         return Err(problem(
             "",
-            "a value is one object, neither none nor several",
+            "a value must be exactly one object, not zero or several",
             WORKLOAD,
         ));
     };
@@ -110,7 +110,7 @@ pub(crate) fn read_registered(
     Ok(object)
 }
 
-/// Why a value is no YAML: a problem with it has no line, and there is no file.
+/// Why a value is not valid YAML; unlike a file's problem, this one has no line of its own.
 fn of_a_value(error: &yaml::SyntaxError) -> String {
     let reason = error.reason.replace("the file", "the value");
     match error.line {
@@ -119,7 +119,7 @@ fn of_a_value(error: &yaml::SyntaxError) -> String {
     }
 }
 
-/// Gives the object the name and namespace of its key. Those that it says itself have to be the same.
+/// Gives the object the name and namespace of its key. If the object has its own, they must be the same.
 fn name_it(tree: &mut Node, keyed: &Keyed<'_>) -> Result<(), (String, String)> {
     let line = tree.line;
     let Value::Mapping(entries) = &mut tree.value else {
@@ -141,7 +141,7 @@ fn name_it(tree: &mut Node, keyed: &Keyed<'_>) -> Result<(), (String, String)> {
     if metadata.value.value == Value::Null {
         metadata.value.value = Value::Mapping(Vec::new());
     }
-    // Whatever else it is, reading it says so.
+    // Metadata of another type are reported when they are decoded.
     let Value::Mapping(fields) = &mut metadata.value.value else {
         return Ok(());
     };
@@ -160,7 +160,7 @@ fn name_it(tree: &mut Node, keyed: &Keyed<'_>) -> Result<(), (String, String)> {
     Ok(())
 }
 
-/// A field that may stand in a file and not in a registry: which, why, and what to do.
+/// A field that a file may have but a registry must not: its path, the reason, and the remedy.
 fn not_to_register(object: &Object) -> Option<(String, String, &'static str)> {
     let Body::LocalWorkload(body) = &object.body else {
         return None;
@@ -182,14 +182,14 @@ fn not_to_register(object: &Object) -> Option<(String, String, &'static str)> {
         (
             field,
             there,
-            "what runs on a machine is not for a registry to say",
+            "a registry may not decide what runs on a machine",
         )
     });
     let probe = probes.into_iter().map(|(field, there)| {
         (
             field,
             there,
-            "what goes past the policies is not for a registry to say",
+            "a registry may not set health checks, which bypass policies",
         )
     });
     if let Some((field, _, reason)) = command.chain(probe).find(|(_, there, _)| *there) {
@@ -209,13 +209,14 @@ fn not_to_register(object: &Object) -> Option<(String, String, &'static str)> {
     let is_ours = |key: &&String| key.split_once('/').is_some_and(|(group, _)| group == GROUP);
     if let Some(label) = object.metadata.labels.keys().find(is_ours) {
         let field = format!("metadata.labels[{label}]");
-        let reason = format!("labels of {GROUP} are not for a registry to say");
+        let reason = format!("a registry may not set labels of {GROUP}");
         return Some((field, reason, "remove it"));
     }
     None
 }
 
-/// An IPv4 address that is written as one of IPv6: one place would have two addresses, and the second be free.
+/// An IPv4 address in its IPv6-mapped form is refused: one socket would have two addresses, and the second would seem
+/// free.
 fn mapped(spec: &LocalWorkloadSpec) -> Option<(String, String)> {
     let more = spec.addresses.iter().enumerate();
     let more = more.map(|(at, text)| (format!("spec.addresses[{at}]"), text));

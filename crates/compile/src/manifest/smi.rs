@@ -1,6 +1,5 @@
-//! Kinds of the Service Mesh Interface that say which caller may call which workload:
-//! access.smi-spec.io/v1alpha3 and specs.smi-spec.io/v1alpha4. The specification is archived; its objects are
-//! still around.
+//! The authorization kinds of the Service Mesh Interface: access.smi-spec.io/v1alpha3 and specs.smi-spec.io/v1alpha4.
+//! The specification is archived; its objects are still in use.
 
 use std::collections::BTreeMap;
 

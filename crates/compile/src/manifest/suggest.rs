@@ -1,10 +1,10 @@
 //! "Did you mean …?"
 
-/// Longer words are not compared: a name that long is no slip of the finger.
+/// Limit of compared words, in characters: so long a name is not a typing error.
 const LONGEST: usize = 64;
 
-/// The candidate that `word` is most likely a misspelling of: one that it begins, that equals it but
-/// for case, or that is at most one edit away for every three characters (and at least one).
+/// The candidate of which `word` is most likely a misspelling: one that begins with it, that equals it except for case,
+/// or that differs by at most one edit for every three characters (and at least one).
 pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -16,7 +16,7 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// How far `word` is from `candidate`, if it can be meant.
+/// The distance of `word` from `candidate`, if that is small enough for a misspelling.
 fn likely(word: &str, candidate: &str) -> Option<usize> {
     if word.len() >= 3 && candidate.starts_with(word) {
         return Some(1);
@@ -26,8 +26,8 @@ fn likely(word: &str, candidate: &str) -> Option<usize> {
     (distance <= (longer / 3).max(1) && distance < candidate.chars().count()).then_some(distance)
 }
 
-/// Edits between two words, without regard to case: insertions, deletions, substitutions and
-/// swaps of neighbours each count 1 (optimal string alignment).
+/// The edit distance of two words, ignoring case: insertions, deletions, substitutions and swaps of neighbours each
+/// count 1 (optimal string alignment).
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
     if a.chars().count().max(b.chars().count()) > LONGEST {

@@ -277,7 +277,7 @@ fn a_policy_of_another_mesh_is_a_warning() {
         );
         assert_eq!(report.skipped.get(&format!("{kind}.{group}")), Some(&1));
     }
-    // What Kubernetes' own policies are for is another layer's, and a Server may be anything.
+    // Kubernetes' own policies concern another layer, and a Server of an unknown group may be anything.
     for other in [
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy",
         "apiVersion: games.example/v1\nkind: Server",
@@ -312,13 +312,13 @@ fn lists_hold_objects() {
             report.problems
         );
     }
-    // A list in a list is nothing that kubectl prints.
+    // kubectl never prints a list in a list.
     let (_, report) =
         read_text("apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List, items: []}]");
     assert_eq!(report.skipped.get("List"), Some(&1));
 }
 
-/// The page that lists every field lists those without effect, too.
+/// The documentation page of all fields lists those without effect, too.
 #[test]
 fn fields_without_effect_are_documented() {
     let page = include_str!("../../../../docs/manifests.md");
@@ -345,7 +345,7 @@ fn fields_without_effect_are_documented() {
     }
 }
 
-/// Bits of manifests, for texts that come close to being one.
+/// Pieces of manifests, for texts that are almost valid.
 fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         prop::sample::select(vec![
@@ -404,7 +404,7 @@ proptest! {
     }
 }
 
-/// serde stops at the first; an author who mends one at a time would run it as often.
+/// serde stops at the first fault; the author should not have to run the check once for each.
 #[test]
 fn every_value_of_a_wrong_type_is_reported_and_nothing_that_follows_from_it() {
     let text = "apiVersion: v1
@@ -450,7 +450,7 @@ fn of_very_many_values_of_a_wrong_type_some_are_reported() {
 }
 
 proptest! {
-    /// Whatever stands where: the reading ends, and an object is read or refused with a reason.
+    /// For any values, decoding ends, and an object is read or refused with a reason.
     #[test]
     fn what_is_refused_has_a_reason(
         values in proptest::collection::vec(

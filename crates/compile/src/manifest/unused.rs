@@ -1,11 +1,10 @@
-//! Fields that objects of a cluster carry and that Heddle reads past.
+//! Fields of cluster objects that Heddle ignores.
 //!
-//! They are known, so that `kubectl get -o yaml` can be fed in as it is, and have no effect here:
-//! either a cluster's own controllers act on them, or they record what those controllers did. A
-//! field whose effect a caller would miss is not in this table: it is read, and refused or warned
-//! about in `compile`.
+//! They are known, so that the output of `kubectl get -o yaml` can be used as it is, but have no effect here: a
+//! cluster's own controllers act on them, or write them. A field whose missing effect callers would notice is not in
+//! this table: it is decoded, and `compile` refuses it or warns about it.
 
-/// The fields of a struct, by its Rust name, that are passed over.
+/// The ignored fields of a struct, by its Rust name.
 pub(crate) fn fields(of: &str) -> &'static [&'static str] {
     match of {
         "Metadata" => &[

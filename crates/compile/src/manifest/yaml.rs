@@ -1,9 +1,9 @@
-//! Text to trees. JSON is a subset of YAML 1.2, so one reader serves both.
+//! Parses text into trees. JSON is a subset of YAML 1.2, so one parser serves both.
 //!
-//! The document is read without a schema, and words are understood as `kubectl` understands them:
-//! a plain `yes` or `on` is a boolean, a plain `1.20` a number. Where a string is wanted, that is an
-//! error and the remedy is to quote it; nothing is guessed. Duplicate keys are refused. Aliases are
-//! expanded within a budget, so that a small file cannot grow into a large one.
+//! The document is parsed without a schema, and scalars have the meaning that `kubectl` gives them: a plain `yes` or
+//! `on` is a boolean, a plain `1.20` a number. Where a string is expected, that is an error whose remedy is to quote
+//! it; nothing is guessed. Duplicate keys are refused. Aliases are expanded within a budget, so that a small file
+//! cannot become a large tree.
 
 use std::fmt;
 
@@ -12,16 +12,16 @@ use serde_saphyr::{Error, Location, Spanned};
 
 use super::node::{MappingEntry, Node, Plain, Value};
 
-/// Documents in one file.
+/// Limit of documents in one file.
 pub(super) const MAX_DOCUMENTS: usize = 10_000;
-/// Values in one file, each alias counted as often as it is used.
+/// Limit of values in one file, each alias counted at every use.
 const MAX_NODES: usize = 400_000;
-/// Lists and mappings within one another.
+/// Limit of nested lists and mappings.
 const MAX_DEPTH: usize = 48;
-/// Events replayed for aliases in one document.
+/// Limit of events replayed for aliases in one document.
 const MAX_REPLAYED: usize = 50_000;
 
-/// Why a text is no sequence of documents.
+/// Why a text is not a sequence of YAML documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
     pub(crate) line: Option<u32>,
@@ -29,8 +29,8 @@ pub(crate) struct SyntaxError {
     pub(crate) remedy: String,
 }
 
-/// Reads every document of a file; empty ones are left out. Takes the number of values from those
-/// that are left for the folder.
+/// Parses every document of a file, without the empty ones, and subtracts the number of values from `values_left`, the
+/// folder's remaining budget.
 pub(crate) fn parse(bytes: &[u8], values_left: &mut usize) -> Result<Vec<Node>, SyntaxError> {
     let text = std::str::from_utf8(bytes).map_err(|error| SyntaxError {
         line: Some(line_of_byte(bytes, error.valid_up_to())),
@@ -74,7 +74,7 @@ fn line(location: &Location) -> u32 {
     u32::try_from(location.line()).unwrap_or(u32::MAX)
 }
 
-/// A value as the YAML library hands it over, before its source text is looked up.
+/// A value from the YAML library, before its source text is looked up.
 enum Raw {
     Null,
     Plain(Plain),
@@ -209,7 +209,7 @@ fn explain(error: &Error) -> SyntaxError {
                 None => "a key is written twice in one mapping".to_owned(),
             },
             match key.as_deref() {
-                // What every object has once, at its top.
+                // Fields that every object has once, at its top.
                 Some("apiVersion" | "kind" | "metadata" | "spec")
                     if error.location().is_none_or(|at| at.column() <= 1) =>
                 {
@@ -247,7 +247,7 @@ fn explain(error: &Error) -> SyntaxError {
     }
 }
 
-/// The library ends its messages with the place, which a problem says in its own way.
+/// Strips the place from the library's message; a problem has a field for it.
 fn without_location(message: &str) -> &str {
     message.split(" at line ").next().unwrap_or(message)
 }

@@ -1,14 +1,14 @@
-//! Which providers fit beside the folder's objects and beside each other.
+//! Decides which providers fit beside the folder's objects and beside each other.
 //!
-//! The folder comes first: a provider whose name or address a workload of the folder has is left out, and so is one
-//! that says of such a workload's machine that it is somewhere else. Of two
-//! providers at one address the one that was there first stays, so that no other can take its place by registering
-//! there. A provider has an account other than `default` only where the folder lets it
-//! (`heddle.dev/registry: allow`): by accounts it is decided who may call which workload.
+//! The folder has precedence: a provider is left out if a workload of the folder has its name or its address and port,
+//! or if it claims another address or node for the machine of such a workload. Of two providers at one address and port
+//! the older one stays, so that none can displace another by registering there. A provider may have an account other
+//! than `default` only if the folder allows it (`heddle.dev/registry: allow`), since accounts decide which callers are
+//! authorised.
 //!
-//! What is still wrong with the mesh as a whole is found by halving ([`Tried`]): so one provider that does not fit costs a
-//! few compilations, and no other its place. Of those that do not fit together the first to come stays, here
-//! too: they are tried in the order in which their keys came to be.
+//! Any remaining error in the mesh as a whole is isolated by bisection ([`Tried`]): a provider that does not fit costs
+//! a few compilations, and does not push out others. Of providers that do not fit together the older one stays here
+//! too: they are tried in the order in which their keys were created.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -29,17 +29,17 @@ mod tests;
 
 pub(crate) use tried::Tried;
 
-/// Where something can be called.
+/// The address and port at which a workload is called.
 type Socket = (IpAddr, u16);
 
-/// A provider that fits as far as can be told without compiling.
+/// A provider that passed every check that needs no compilation.
 pub(crate) struct Candidate {
     pub(crate) entry: Arc<Entry>,
     pub(crate) object: Object,
 }
 
-/// Leaves out what has no place beside the folder's `objects`; says why. Those that are left are in the order in
-/// which their keys came to be.
+/// Leaves out the providers that conflict with the folder's `objects`, with the reasons. The remaining ones are in the
+/// order in which their keys were created.
 pub(crate) fn candidates(
     objects: &[Object],
     entries: &[Arc<Entry>],
@@ -65,19 +65,19 @@ pub(crate) fn candidates(
     (fit, problems)
 }
 
-/// What is there already, and where a provider has its place beside it.
+/// The names, sockets and hosts in use, against which a provider is admitted.
 struct Admission<'o> {
     workloads: BTreeSet<WorkloadName>,
     sockets: BTreeMap<Socket, String>,
-    /// The folder's alone, by each of their addresses but loopback, which every node has.
+    /// Only the folder's, by every address except loopback, which every node has.
     hosts: BTreeMap<IpAddr, Host>,
-    /// Accounts that may be had: by namespace and name.
+    /// Accounts that providers may have: namespace and name.
     open: BTreeSet<(&'o str, &'o str)>,
 }
 
-/// Where an address of a workload of the folder is.
+/// The place of an address of one of the folder's workloads.
 struct Host {
-    /// Whose it is.
+    /// The workload, as problems name it.
     label: String,
     /// The address by which Services call it.
     first: IpAddr,
@@ -126,7 +126,7 @@ impl<'o> Admission<'o> {
         }
     }
 
-    /// Gives a provider its place.
+    /// Admits a provider and records its sockets, or refuses it.
     fn take(&mut self, entry: &Entry, object: &Object) -> Result<(), Box<Problem>> {
         let refuse = |cause: Cause, field: &str, reason: String, remedy: &str| {
             let problem = warning(&entry.origin, field, reason, remedy);
@@ -144,7 +144,7 @@ impl<'o> Admission<'o> {
         }
         let account = account(object);
         if account != "default" && !self.open.contains(&(object.namespace.as_str(), account)) {
-            let reason = format!("nothing that registers may be ServiceAccount {account}");
+            let reason = format!("registered providers may not use ServiceAccount {account}");
             let remedy = "annotate that ServiceAccount with heddle.dev/registry: allow";
             return refuse(Cause::Account, "spec.serviceAccountName", reason, remedy);
         }
@@ -167,8 +167,8 @@ impl<'o> Admission<'o> {
         Ok(())
     }
 
-    /// What a provider says of where a workload of the folder is, that is not so: what goes to an address must not be
-    /// led away by who registers another port of it.
+    /// A claim of the provider about a folder workload's address that contradicts the folder. Otherwise a provider that
+    /// registers another port of that address could divert the traffic to it.
     fn elsewhere(&self, object: &Object) -> Option<(&'static str, String)> {
         let first = addresses(object).next()?;
         let own = node(object);
@@ -208,23 +208,22 @@ fn spec(object: &Object) -> Option<&LocalWorkloadSpec> {
     }
 }
 
-/// The node that a workload says it is on.
+/// The node that a workload names.
 fn node(object: &Object) -> Option<&str> {
     let name = spec(object)?.node_name.as_deref();
     name.filter(|name| !name.is_empty())
 }
 
-/// The addresses of a workload as far as they are written as they should be, beginning with the one by which Services
-/// call it.
+/// The valid addresses of a workload, beginning with the one by which Services call it.
 fn addresses(object: &Object) -> impl Iterator<Item = IpAddr> {
     spec(object).into_iter().flat_map(|spec| {
         let written = std::iter::once(&spec.address).chain(&spec.addresses);
-        // An IPv4 address may be written as one of IPv6.
+        // An IPv4 address may be written in its IPv6-mapped form.
         written.filter_map(|text| Some(text.parse::<IpAddr>().ok()?.to_canonical()))
     })
 }
 
-/// Where a workload listens, as far as it is written as it should be.
+/// The sockets at which a workload listens, as far as its addresses and ports are valid.
 pub(super) fn sockets(object: &Object) -> impl Iterator<Item = Socket> {
     addresses(object).flat_map(move |address| {
         let ports = spec(object).map_or(&[][..], |spec| &spec.ports).iter();

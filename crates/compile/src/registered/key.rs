@@ -1,4 +1,4 @@
-//! Which key a provider has.
+//! The etcd keys of providers.
 //!
 //! ```text
 //!   /heddle/v1/ providers/ shop / reviews / 10-0-0-5-9080
@@ -12,17 +12,17 @@ use heddle_model::{Name, Namespace, ServiceName, WorkloadName, is_dns_label, reg
 #[cfg(test)]
 mod tests;
 
-/// What follows the prefix. Other words beside it are left for other things.
+/// The part after the prefix. Other names beside it are reserved.
 const PROVIDERS: &str = "providers/";
 
-/// Where in etcd a mesh has its keys.
+/// The key space of a mesh in etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// It ends with a slash.
+    /// Ends with a slash.
     prefix: String,
 }
 
-/// Why a text is no prefix, or a key none of a provider.
+/// Why a text is not a prefix, or a key is not a provider's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidKey(String);
 
@@ -43,7 +43,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// Takes a prefix such as `/heddle/v1/`; the slash at its end may be left out.
+    /// Reads a prefix such as `/heddle/v1/`; the final slash is optional.
     ///
     /// # Errors
     /// As [`registry_prefix`].
@@ -57,20 +57,20 @@ impl Layout {
         &self.prefix
     }
 
-    /// What the keys of all providers begin with.
+    /// The common prefix of all providers' keys.
     pub fn providers(&self) -> String {
         format!("{}{PROVIDERS}", self.prefix)
     }
 
-    /// The key of a provider.
+    /// The etcd key of a provider.
     pub fn key(&self, provider: &ProviderKey) -> String {
         format!("{}{provider}", self.providers())
     }
 
-    /// Which provider a key is of.
+    /// Parses a provider's etcd key.
     ///
     /// # Errors
-    /// [`InvalidKey`], which says how keys look.
+    /// [`InvalidKey`] shows the expected form.
     pub fn provider(&self, key: &[u8]) -> Result<ProviderKey, InvalidKey> {
         let text = std::str::from_utf8(key).ok();
         let rest = text.and_then(|key| key.strip_prefix(&self.providers()).map(str::to_owned));
@@ -92,15 +92,15 @@ pub struct ProviderKey {
     pub namespace: Namespace,
     /// The Service's name, a DNS label.
     pub service: Name,
-    /// What tells it from the Service's other providers, a DNS label.
+    /// The provider's name, unique in its Service, a DNS label.
     pub provider: Name,
 }
 
 impl ProviderKey {
-    /// Takes the three parts.
+    /// Checks and joins the three parts.
     ///
     /// # Errors
-    /// [`InvalidKey`] for a part that is no DNS label.
+    /// [`InvalidKey`] for a part that is not a DNS label.
     pub fn new(namespace: &str, service: &str, provider: &str) -> Result<Self, InvalidKey> {
         let label = |what: &str, text: &str| match is_dns_label(text) {
             true => Name::parse(text).map_err(|error| InvalidKey(error.to_string())),
@@ -116,17 +116,18 @@ impl ProviderKey {
         })
     }
 
-    /// The name of its workload: unlike that of a Service it may have a dot, so that no two keys share one.
+    /// The name of its workload. The dot separates the two labels, neither of which has one, so each key gets another
+    /// name.
     pub fn workload(&self) -> String {
         format!("{}.{}", self.service, self.provider)
     }
 
-    /// The same, with its namespace.
+    /// The workload's name with its namespace.
     pub(crate) fn workload_name(&self) -> Option<WorkloadName> {
         WorkloadName::new(self.namespace.as_str(), &self.workload()).ok()
     }
 
-    /// The Service under whose name it registered.
+    /// The Service for which the provider registered.
     pub(crate) fn service_name(&self) -> ServiceName {
         ServiceName {
             namespace: self.namespace.clone(),

@@ -1,4 +1,4 @@
-//! What has become of what registered: who is called, who is left out, and why.
+//! Counts the registered providers: called, left out, and the reasons.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::{Entry, ProviderKey, Providers, warning};
 #[cfg(test)]
 mod tests;
 
-/// Providers that no Service calls and that are told one by one; of more only the number is.
+/// How many providers without a calling Service are reported one by one; of the others only the count is.
 const MAX_TOLD: usize = 20;
 
-/// Counts what `providers` came to. `problems` are those that were found when the mesh was compiled, beside what was
-/// wrong with values for themselves; `registered` are the workloads that were compiled. Without a mesh no
-/// provider is called. Returns what is to be said of those that no Service calls, too.
+/// Counts the outcome of `providers`. `problems` were found while compiling the mesh, in addition to those of single
+/// values; `registered` are the workloads that were compiled. Without a mesh no provider is called. Also returns the
+/// warnings about providers that no Service calls.
 pub(crate) fn tally(
     providers: &Providers,
     problems: &[Problem],
@@ -62,7 +62,7 @@ pub(crate) fn tally(
     }
     for problem in providers.problems.iter().chain(problems) {
         let name = provider(problem).and_then(|key| key.workload_name());
-        // Where the last value that was right goes on, nothing is left out.
+        // While the last valid value stays in use, the provider is not left out.
         if let Some(name) = name.filter(|name| !is_here(name)) {
             tally.left_out.insert(name, problem.reason.clone());
         }
@@ -78,7 +78,7 @@ fn count(tally: &mut Tally, cause: Cause, more: usize) {
     }
 }
 
-/// The provider that is left out for a problem, if it is about one: its key is the problem's place.
+/// The provider that a problem leaves out, if any: the problem's origin is its key.
 fn provider(problem: &Problem) -> Option<ProviderKey> {
     if matches!(problem.cause?, Cause::Key | Cause::Room | Cause::Uncalled) {
         return None;
@@ -91,7 +91,7 @@ fn provider(problem: &Problem) -> Option<ProviderKey> {
     ProviderKey::new(namespace, service, provider).ok()
 }
 
-/// A registration is of no use while no Service calls it.
+/// Warns about each provider that no Service calls: its registration has no effect.
 fn say_uncalled(uncalled: &[&Arc<Entry>], mesh: &Mesh) -> Vec<Problem> {
     let say = |entry: &Entry, reason: String| {
         let remedy = "register with labels that a Service selects, and the name that its targetPort has (--label, \

@@ -1,4 +1,4 @@
-//! What may stand under a key.
+//! The values that a provider's key may have.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use crate::{Options, compile};
 #[cfg(test)]
 mod tests;
 
-/// Reads the object of a value.
+/// Parses the object of a value.
 ///
 /// # Errors
-/// What is wrong with it first.
+/// The first fault found.
 pub(crate) fn read(
     origin: &Origin,
     key: &ProviderKey,
@@ -33,10 +33,10 @@ pub(crate) fn read(
     manifest::read_registered(origin, value, &keyed)
 }
 
-/// Judges a value for itself, as if nothing else were there.
+/// Validates a value alone, as if it were the only object.
 ///
 /// # Errors
-/// What is wrong with it first: with the object, or that it would be refused in a folder of its own.
+/// The first fault found: the object is malformed, or would be refused in a folder of its own.
 pub fn judge(origin: &Origin, key: &ProviderKey, value: &[u8]) -> Result<(), Box<Problem>> {
     let object = read(origin, key, value)?;
     match compile::flaw_of_workload(object, &Options::default()) {
@@ -45,20 +45,21 @@ pub fn judge(origin: &Origin, key: &ProviderKey, value: &[u8]) -> Result<(), Box
     }
 }
 
-/// Where the provider of a value listens; nowhere, when it cannot be read.
+/// The addresses and ports at which a provider listens; empty if the value is malformed.
 pub fn sockets(key: &ProviderKey, value: &[u8]) -> Vec<(IpAddr, u16)> {
     let object = read(&Origin::etcd(key.to_string()), key, value);
     object.map_or_else(|_| Vec::new(), |object| admit::sockets(&object).collect())
 }
 
 impl Entry {
-    /// The object that it was judged by.
+    /// The object, parsed again.
     pub(crate) fn object(&self) -> Result<Object, Box<Problem>> {
         read(&self.origin, &self.key, &self.value)
     }
 }
 
-/// A problem with an object of the registry, wherever it was found: it has no lines, and stops nothing.
+/// A problem of a registry object, found at any stage: it gets the registry's origin instead of a line, and becomes a
+/// warning.
 pub(crate) fn told(origin: &Origin, problem: Problem) -> Problem {
     let Problem {
         field,

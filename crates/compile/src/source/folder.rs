@@ -1,7 +1,7 @@
 //! A folder of files, read as one consistent state.
 //!
-//! Other programs write to the folder while it is read. A scan therefore looks twice: when what the
-//! second look sees is not what was read, it starts again.
+//! Other programs write to the folder while it is read. A scan therefore walks the folder twice, and starts again when
+//! the second walk finds something else than the first one read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -18,45 +18,44 @@ use heddle_model::report::{LeftAside, Origin, Problem, Severity};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of one file.
+/// Limit of one file, in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Bytes of all files.
+/// Limit of all files together, in bytes.
 const MAX_TOTAL_BYTES: usize = 64 << 20;
-/// Manifest files.
+/// Limit of manifest files.
 const MAX_FILES: usize = 4_096;
-/// Entries of all folders, manifests or not.
+/// Limit of entries in all folders, manifests or not.
 const MAX_ENTRIES: usize = 100_000;
-/// Folders within one another.
+/// Limit of nested folders.
 const MAX_DEPTH: usize = 8;
-/// Symbolic links followed from one name.
+/// Limit of symbolic links followed from one name.
 const MAX_LINKS: usize = 8;
-/// How often a scan starts again because the folder changed under it.
+/// How often a scan is repeated because the folder changed meanwhile.
 const MAX_ATTEMPTS: usize = 5;
 
-/// What a folder holds.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// The manifest files, sorted by path.
     pub(super) files: Vec<ManifestFile>,
-    /// What could not be read.
+    /// Files and folders that could not be read.
     pub(super) problems: Vec<Problem>,
-    /// What is left aside and may have been meant.
+    /// Ignored files that may be meant as manifests.
     pub(super) left_aside: LeftAside,
-    /// Folders to watch, each once.
+    /// Folders to watch, each once, whatever its names.
     pub(super) folders: BTreeMap<Identity, Watched>,
-    /// What the outcome depends on: if it is the same, so are files and folders.
+    /// The state of every file and folder used: equal stamps mean an equal scan.
     stamps: BTreeMap<PathBuf, Stamp>,
 }
 
-/// A folder in which a change can change the outcome.
+/// A folder to watch, because changes in it can change the result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Watched {
     pub(super) path: PathBuf,
-    /// The names in it that matter; none when all do.
+    /// The relevant names in it; `None` for all.
     pub(super) names: Option<BTreeSet<OsString>>,
 }
 
-/// A file and what is in it.
 #[derive(Debug)]
 pub(super) struct ManifestFile {
     pub(super) path: PathBuf,
@@ -66,7 +65,7 @@ pub(super) struct ManifestFile {
 /// Device and inode.
 pub(super) type Identity = (u64, u64);
 
-/// Identity, length, and the times of the last change of content and of the inode.
+/// Identity, length, and the times of the last change of content and of inode.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp(Identity, u64, (i64, i64), (i64, i64));
 
@@ -93,7 +92,7 @@ impl Scan {
         walk.scan
     }
 
-    /// A digest of all that compilation sees.
+    /// A digest of everything that compilation reads.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for file in &self.files {
@@ -106,7 +105,7 @@ impl Scan {
     }
 }
 
-/// Reads the manifests under `root`. Never fails as a whole: what cannot be read is a problem.
+/// Reads the manifests under `root`. Never fails as a whole: each unreadable file gives a problem.
 pub(super) fn scan(root: &Path) -> Scan {
     let mut scan = walk(root, true);
     for _ in 1..MAX_ATTEMPTS {
@@ -144,7 +143,7 @@ struct Walk {
     entries: usize,
     manifests: usize,
     bytes: usize,
-    /// What was read already, under whatever name.
+    /// Files already read, under any name.
     seen: BTreeSet<Identity>,
 }
 
@@ -165,8 +164,8 @@ impl Walk {
         self.problem(Severity::Error, file, reason, remedy);
     }
 
-    /// Watches the folder in which a name stands, so that it is noticed when the name comes to mean
-    /// something else; where that folder is missing, the nearest one above it.
+    /// Watches the folder that contains a name, so that a replaced file or link is noticed; where that folder is
+    /// missing, the nearest existing one above it.
     fn watch_around(&mut self, path: &Path) {
         let mut path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         for _ in 0..MAX_LINKS {
@@ -185,7 +184,7 @@ impl Walk {
         }
     }
 
-    /// Watches a folder for one name in it, or for all.
+    /// Watches a folder for one name, or for all.
     fn watch(&mut self, folder: &Path, metadata: &Metadata, name: Option<&OsStr>) {
         let path = || std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
         let watched = self
@@ -234,7 +233,7 @@ impl Walk {
         above.pop();
     }
 
-    /// Names in a folder that may matter, sorted.
+    /// The names in a folder, sorted, without those to ignore.
     fn names(&mut self, folder: &Path) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -276,9 +275,9 @@ impl Walk {
                     io::ErrorKind::NotFound => "this link leads nowhere".to_owned(),
                     _ => format!("this link cannot be followed: {error}"),
                 };
-                self.error(path, &reason, "mend the link, or remove it");
+                self.error(path, &reason, "correct the link, or remove it");
             }
-            // Removed between the two looks: as good as never there.
+            // Removed between the two walks: treated as if it had never existed.
             Err(_) => {}
         }
     }
@@ -315,7 +314,7 @@ impl Walk {
         }
     }
 
-    /// Takes a file's content, within bounds.
+    /// Adds a file's content, within the limits.
     fn take(&mut self, path: &Path, bytes: Vec<u8>) {
         if bytes.len() as u64 > MAX_FILE_BYTES {
             let reason = format!("this file has more than {} MiB", MAX_FILE_BYTES >> 20);
@@ -333,7 +332,7 @@ impl Walk {
     }
 }
 
-/// What to do about a file or folder that cannot be read. It is not always its fault.
+/// The remedy for a file or folder that cannot be read; the cause may be the process's own limit of open files.
 fn remedy(error: &io::Error, otherwise: &'static str) -> &'static str {
     let exhausted = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
     if exhausted.contains(&error.raw_os_error()) {
@@ -343,8 +342,8 @@ fn remedy(error: &io::Error, otherwise: &'static str) -> &'static str {
     otherwise
 }
 
-/// Reads one byte more than is allowed, so that a file that grows meanwhile cannot exceed it unseen.
-/// Opened without blocking: a pipe that took the file's place would otherwise stop the scan.
+/// Reads at most one byte more than the limit, which detects a file that grows meanwhile. Opened without blocking: a
+/// pipe in the file's place would otherwise block the scan.
 fn contents(path: &Path) -> io::Result<Vec<u8>> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file: File = OpenOptions::new()
@@ -364,14 +363,14 @@ fn is_manifest(path: &Path) -> bool {
     })
 }
 
-/// `web.yaml.txt`, `web.yml.bak`: what a manifest is called by a program that adds an extension.
+/// Whether a program has added an extension to a manifest's name, as in `web.yaml.txt` or `web.yml.bak`.
 fn is_nearly_manifest(path: &Path) -> bool {
     path.file_stem()
         .is_some_and(|stem| is_manifest(Path::new(stem)))
 }
 
-/// Hidden files, and those that editors put beside the one being edited: `.x.yaml.swp`, `#x.yaml#`,
-/// `~$x.yaml`, `x.yaml~`. A ConfigMap's `..data` is among them; its files are reached by their links.
+/// Hidden files, and those that editors put beside the edited one: `.x.yaml.swp`, `#x.yaml#`, `~$x.yaml`, `x.yaml~`. A
+/// ConfigMap's `..data` is among them; its files are reached through their links.
 fn is_ignored(name: &str) -> bool {
     name.starts_with(['.', '#', '~']) || name.ends_with(['~', '#'])
 }

@@ -1,10 +1,9 @@
 //! A folder followed as it changes.
 //!
-//! inotify says *that* something happened; what the folder now holds is found by reading it whole.
-//! Events are therefore only a wake-up call: they are merged, waited out until the writer pauses,
-//! and a digest of the content decides whether anything changed. Since the content decides, it does
-//! not matter how it came to be: by writing in place, by renaming a file, a link or a whole folder
-//! into place, or by deleting and making it again. An event that gets lost costs one slow look.
+//! inotify reports only *that* something happened; the content is found by reading the whole folder. Events are
+//! therefore only wake-ups: they are merged, the watcher waits until the writer pauses, and a digest of the content
+//! decides whether anything changed. So the way of writing does not matter: in place, by renaming a file, a link or a
+//! whole folder, or by deleting and creating again. A lost event delays the change until the next slow look.
 //!
 //! ```text
 //!            event or slow tick            quiet for 100 ms          content differs
@@ -13,8 +12,8 @@
 //!      └────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A registry that is followed beside the folder wakes it, too. What registered or is gone takes effect even
-//! while the folder is wrong: it is then compiled with what the folder held when it was last right.
+//! A registry followed beside the folder wakes the watcher, too. Changes of the registry take effect even while the
+//! folder has errors: the last valid content of the folder is compiled with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -40,59 +39,59 @@ mod tests;
 
 /// How long the folder must be quiet before it is read: editors and `cp` write in several steps.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long at most a busy folder is waited for.
+/// Upper bound of the wait for a busy folder to become quiet.
 const LONGEST_SETTLING: Duration = Duration::from_millis(400);
 /// How often the folder is read without an event, in case one was lost.
 const SLOW_LOOK: Duration = Duration::from_secs(5);
-/// The same where the kernel grants no watches, so that a change still takes about a second, and where not all who
-/// registered could be tried.
+/// The same interval where the kernel grants no watches, so that a change still takes effect within about a second, and
+/// where trials did not suffice for every provider.
 const BLIND_LOOK: Duration = Duration::from_millis(800);
-/// How often watches are extended in one look while folders come into being.
+/// How often one look extends the watches while new folders appear.
 const MAX_EXTENSIONS: usize = 8;
 
 /// Follows a folder of manifests.
 pub struct Watcher {
     eyes: Arc<Mutex<Eyes>>,
     events: Receiver<()>,
-    /// What registered by itself, if a registry is followed.
+    /// The registered providers, if a registry is followed.
     providers: Option<watch::Receiver<Arc<Providers>>>,
-    /// Something may have changed since the last look.
+    /// The folder or the registry may have changed since the last look.
     stale: bool,
-    /// Digest of what the folder held when something was returned last, and which state of the registry that was.
+    /// Digest of the content returned last, and the registry's version with it.
     digest: Option<(u64, u64)>,
     generation: u64,
-    /// Whether the mesh that was returned last has anything in it.
+    /// Whether the last returned mesh has a Service or a workload.
     has_content: bool,
-    /// How long an event is waited for.
+    /// How long to wait for an event before looking anyway.
     look_every: Duration,
-    /// What `look_every` is while the kernel tells of changes.
+    /// The value of `look_every` while every folder is watched.
     slow_look: Duration,
 }
 
-/// The part that touches the file system, and so runs on a blocking thread.
+/// The part that accesses the file system, and so runs on a blocking thread.
 struct Eyes {
     root: PathBuf,
     options: Options,
-    /// None when the kernel grants no inotify instance.
+    /// `None` when the kernel grants no inotify instance.
     notify: Option<RecommendedWatcher>,
-    /// Folders that the kernel watches: an inode, under the name by which it was found.
+    /// Folders that the kernel watches: inode, and the path by which it was found.
     watched: BTreeMap<Identity, PathBuf>,
     filter: Arc<Mutex<Filter>>,
-    /// A folder could not be watched.
+    /// Whether some folder could not be watched.
     blind: bool,
-    /// What the folder held when it was last right, for as long as a registry is followed.
+    /// The last valid content of the folder, kept while a registry is followed.
     good: Option<Scan>,
-    /// Who in the registry fitted the last time.
+    /// The results of trying the registry's providers.
     tried: Tried,
 }
 
-/// Which events matter. The folder may stand in a busy place such as /tmp, which has to be watched
-/// for the folder's own coming and going, and for nothing else.
+/// Selects the relevant events. A busy parent such as /tmp has to be watched because the folder itself may come and go;
+/// its other entries are irrelevant.
 #[derive(Default)]
 struct Filter {
     folders: BTreeMap<PathBuf, Option<BTreeSet<OsString>>>,
-    /// Something was removed, perhaps a watched folder. The kernel drops the watch with it, and a
-    /// new folder may get the old one's inode, so what is watched is no longer known.
+    /// Something was removed, perhaps a watched folder. The kernel drops the watch with it, and a new folder may get
+    /// the old inode number, so every watch has to be set anew.
     removed: bool,
 }
 
@@ -114,12 +113,12 @@ impl Filter {
 }
 
 impl Watcher {
-    /// Starts to follow `dir`, which need not exist yet.
+    /// Follows `dir`, which need not exist yet, with default options.
     pub fn new(dir: &Path) -> Self {
         Self::with(dir, Options::default())
     }
 
-    /// Starts to follow `dir`, where what the manifests leave open is not the default.
+    /// Follows `dir`, which need not exist yet, with these options.
     pub fn with(dir: &Path, options: Options) -> Self {
         let (sender, events) = mpsc::channel(1);
         let filter = Arc::new(Mutex::new(Filter::default()));
@@ -129,7 +128,7 @@ impl Watcher {
             let event = event.unwrap_or_else(|_| Event::new(EventKind::Other));
             if filter.takes(&event) {
                 filter.removed |= event.kind.is_remove();
-                // A full channel already holds the wake-up call.
+                // A full channel already holds a wake-up.
                 let _ = sender.try_send(());
             }
         });
@@ -156,7 +155,7 @@ impl Watcher {
         }
     }
 
-    /// Compiles beside the folder what registers by itself.
+    /// Also compiles the providers of a registry, beside the folder.
     #[must_use]
     pub fn beside(mut self, providers: watch::Receiver<Arc<Providers>>) -> Self {
         self.providers = Some(providers);
@@ -165,12 +164,11 @@ impl Watcher {
 
     /// Waits for the folder's content to differ from what was returned last, and compiles it.
     ///
-    /// The first call returns at once with what is there. The mesh is there unless the report holds
-    /// an error; where a registry is followed it is there even then, from what the folder held when it was last
-    /// right, if it ever was. A folder without a manifest is one once there was a mesh with something in it: more
-    /// likely than not it was emptied or unmounted by mistake. The mesh's generation counts the meshes that this
-    /// watcher returned. Dropping the future loses nothing: the next call finds what this one would have. Needs a
-    /// tokio runtime with time.
+    /// The first call returns the present content at once. The result has a mesh unless the report holds an error;
+    /// where a registry is followed it has one even then, from the last valid content of the folder, if there was any.
+    /// A folder without a manifest is an error once a mesh with content was returned: most likely it was emptied or
+    /// unmounted by mistake. The mesh's generation counts the meshes that this watcher returned. Dropping the future
+    /// loses nothing: the next call finds the same change. Needs a tokio runtime with time.
     pub async fn next(&mut self) -> (Option<Mesh>, Report) {
         loop {
             if !self.stale {
@@ -201,7 +199,7 @@ impl Watcher {
                 true => BLIND_LOOK,
                 false => self.slow_look,
             };
-            // What was not tried yet is, the next time, though nothing has changed.
+            // Forgetting the digest makes the next look try the remaining providers, even without a change.
             self.digest = (!is_unfinished).then_some(digest);
             if let Some((mut mesh, report)) = read {
                 if let Some(mesh) = &mut mesh {
@@ -214,12 +212,12 @@ impl Watcher {
         }
     }
 
-    /// Waits until it is time to look.
+    /// Waits for an event and for the writer to pause, or for the interval to elapse.
     async fn wait(&mut self) {
         if timeout(self.look_every, self.event()).await.is_err() {
             return;
         }
-        // From here on a dropped future must not lose the event.
+        // From here on dropping the future must not lose the event.
         self.stale = true;
         let settled_at = Instant::now() + LONGEST_SETTLING;
         while Instant::now() < settled_at {
@@ -229,10 +227,10 @@ impl Watcher {
         }
     }
 
-    /// Waits for a sign that something may have changed.
+    /// Waits for a wake-up from the folder or the registry.
     async fn event(&mut self) {
         let registry = async {
-            // One that has ended has nothing more to say.
+            // A closed channel sends no more changes.
             if let Some(providers) = &mut self.providers
                 && providers.changed().await.is_ok()
             {
@@ -248,7 +246,7 @@ impl Watcher {
 }
 
 impl Eyes {
-    /// Reads the folder with every watch in place before it is read, so that no change falls between.
+    /// Sets every watch before the final read of the folder, so that no change is missed.
     fn look(&mut self) -> Scan {
         let mut scan = folder::scan(&self.root);
         for _ in 0..MAX_EXTENSIONS {
@@ -290,7 +288,7 @@ impl Eyes {
         (mesh, findings.report)
     }
 
-    /// Watches exactly these folders; says whether one of them is new.
+    /// Watches exactly these folders; returns whether one of them is new.
     fn watch(&mut self, folders: &BTreeMap<Identity, Watched>) -> bool {
         let Some(notify) = &mut self.notify else {
             return false;
@@ -307,7 +305,7 @@ impl Eyes {
                 .is_some_and(|folder| folder.path == *path)
                 && !removed;
             if !keep {
-                // Fails when the kernel has dropped the watch already.
+                // Fails if the kernel has dropped the watch already.
                 let _ = notify.unwatch(path);
             }
             keep
@@ -330,7 +328,7 @@ impl Eyes {
     }
 }
 
-/// Whether an event can mean that content changed. Reading is none: our own would wake us for ever.
+/// Whether an event can mean a change of content. A read is not one: the watcher's own would wake it for ever.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,

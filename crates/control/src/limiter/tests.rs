@@ -6,7 +6,7 @@ fn ip(text: &str) -> Option<IpAddr> {
 
 #[test]
 fn failures_use_a_bucket_up_and_time_fills_it() {
-    // As docs/identity.md says: 20, and one more every 3 seconds.
+    // As documented in docs/identity.md: 20, and one more every 3 seconds.
     let (burst, refill) = (20, Duration::from_secs(3));
     let start = Instant::now();
     let mut limiter = Limiter::new(start);
@@ -48,7 +48,7 @@ fn an_ipv6_network_is_one_source() {
     }
     assert!(!limiter.attempt(ip("2001:db8::ffff"), now));
     assert!(limiter.attempt(ip("2001:db8:0:1::1"), now));
-    // An IPv4 address is the same however it is written.
+    // An IPv4-mapped IPv6 address shares the bucket of its IPv4 address.
     for _ in 0..BURST {
         assert!(limiter.attempt(ip("::ffff:192.0.2.1"), now));
     }

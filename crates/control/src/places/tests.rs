@@ -26,7 +26,7 @@ fn the_oldest_goes_and_a_busy_one_last() {
     let (_fifth, _, displaced) = places.take();
     assert!(!displaced, "a place was free");
 
-    // When all are busy, the oldest goes all the same.
+    // When all holders are busy, the oldest is evicted all the same.
     let _calls = (fourth.holding().call(), _fifth.holding().call());
     let (_sixth, _, displaced) = places.take();
     let mut fourth_leaves = fourth_leaves;

@@ -14,8 +14,7 @@ async fn no_connection_outlives_its_certificate() {
     assert!((DAY - 1..DAY + 60).contains(&lived), "{lived}");
 }
 
-/// The wall clock may be ahead of the timers: nothing is answered after the end all the same.
-/// A server of connections over TCP, where no node has a workload.
+/// A server for connections over TCP, in a mesh where no node has a workload.
 fn over_tcp(control: &Control, bounds: ServeBounds) -> ControlServer {
     let mesh = MeshSource {
         epoch: "tcp".to_owned(),
@@ -53,14 +52,14 @@ async fn strangers_are_few_and_do_not_stay() {
     let mut second = control.pipe(None, "192.0.2.1").await;
     let begun = tokio::time::Instant::now();
     let mut bytes = Vec::new();
-    // The oldest makes room for one more, which is served at once.
+    // The oldest is closed for a new connection, which is served at once.
     let third = control.stranger("192.0.2.2").await;
     let _ = first.read_to_end(&mut bytes).await;
     assert_eq!(begun.elapsed().as_secs(), 0);
     assert_eq!(control.counters.unidentified_refused.load(Relaxed), 1);
     let token = control.token("n2");
     assert!(join(&third, &token, "n2").await.is_ok());
-    // Nodes have places of their own.
+    // Nodes do not count towards this limit.
     let node = control.node("n1").await;
     assert!(node.watch_trust(0, 0).await.is_ok());
 
@@ -95,7 +94,7 @@ async fn when_the_server_ends_its_calls_do() {
     control.served.await.unwrap().unwrap();
 }
 
-/// The listener and the handshake, over real sockets: the first line says who connects.
+/// The listener and the handshake over real sockets. The first line that a client sends is its identity.
 #[tokio::test]
 async fn connections_are_accepted_authenticated_and_served() {
     let control = Control::start();
@@ -140,7 +139,7 @@ async fn connections_are_accepted_authenticated_and_served() {
         stream
     };
 
-    // Who says nothing does not keep others from the one place that there is.
+    // Silent clients do not lock out others, although the limit is one handshake.
     let mut silent = Vec::new();
     for _ in 0..3 {
         silent.push(connect("").await);
@@ -226,7 +225,8 @@ async fn a_connection_that_has_ended_is_not_made_again_behind_the_callers_back()
     drop(control);
 }
 
-/// A peer that was let in by a root that is not trusted any more is not kept for as long as its certificate says.
+/// A connection ends when the root that signed the peer's certificate is removed, long before the certificate
+/// expires.
 #[tokio::test(start_paused = true)]
 async fn connections_end_when_a_root_goes() {
     let control = Control::start();
@@ -241,7 +241,7 @@ async fn connections_end_when_a_root_goes() {
         .authority
         .switch_rotation(&[], true, at(NOW))
         .unwrap();
-    // It is one more that is trusted: no connection has to end.
+    // A root was only added: no connection has to end.
     tokio::time::sleep(Duration::from_secs(30)).await;
     first.issue(&node_id("n1"), &request()).await.unwrap();
     let _still_there = join(&stranger, &token, "n1").await;

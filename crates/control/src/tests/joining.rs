@@ -57,7 +57,7 @@ async fn who_shows_no_certificate_of_a_node_is_told_nothing() {
     assert!(control.nodes.present().is_empty());
 }
 
-/// Whatever is wrong with a token, who tries is told the same, and only the log tells why.
+/// A client gets the same message whatever is wrong with its token; only the log has the reason.
 #[tokio::test]
 async fn a_refusal_does_not_say_what_was_wrong_with_the_token() {
     let control = Control::start();
@@ -81,7 +81,7 @@ async fn a_refusal_does_not_say_what_was_wrong_with_the_token() {
     said.push(refused(join(&stranger, &token, "n1").await));
     said.dedup();
     assert_eq!(said.len(), 1, "{said:?}");
-    // And the token is as good as it was.
+    // The token is still valid.
     let allowed = Denied::Identity(node_id("n1"));
     control.authority.allow(&allowed, at(NOW)).unwrap();
     assert!(join(&stranger, &token, "n1").await.is_ok());
@@ -134,7 +134,7 @@ async fn who_is_denied_is_issued_nothing() {
     control.deny(Denied::Serial(serial.unwrap()));
     let why = refused(client.issue(&workload("cart"), &request()).await);
     assert!(why.contains("deny-list"), "{why}");
-    // Another certificate of the same node is another matter.
+    // Another certificate of the same node is not denied.
     let again = control.node("n1").await;
     assert!(again.issue(&workload("cart"), &request()).await.is_ok());
     control.deny(Denied::Identity(workload("cart")));
@@ -169,7 +169,7 @@ impl tracing::Subscriber for Warnings {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// A node decides how often it asks, but not how much is logged.
+/// A node can ask as often as it likes, but cannot fill the log.
 #[tokio::test]
 async fn refusals_are_all_counted_and_logged_seldom() {
     let warnings = Arc::new(AtomicU64::new(0));

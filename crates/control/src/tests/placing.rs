@@ -1,4 +1,4 @@
-//! The board, in place of a mesh that the tests make up.
+//! Tests that serve a board instead of the empty mesh.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ async fn a_node_gets_its_part_with_the_nodes_that_are_there() {
     let control = Control::empty().await;
     let n1 = control.node("n1").await;
     let mut watch = n1.watch_mesh(&own("n1")).await.unwrap();
-    // There is no mesh yet: no node is told anything.
+    // Before the first mesh no node gets an update.
     control.board.put(mesh(TWO_NODES));
     let (epoch, part) = watch.next().await.unwrap();
     assert_eq!(epoch, control.board.epoch());
@@ -59,7 +59,8 @@ async fn a_node_gets_its_part_with_the_nodes_that_are_there() {
         part = watch.next().await.unwrap().1;
     }
 
-    // Another comes, moves, and goes. Where it was it may still be reached, until it is forgotten.
+    // Another node appears, moves and disconnects. It may still be reachable at its last address, until it is
+    // forgotten.
     let n2 = control.node("n2").await;
     let second = n2.watch_mesh(&own("n2")).await.unwrap();
     let (_, part) = watch.next().await.unwrap();
@@ -101,7 +102,7 @@ async fn a_control_plane_that_comes_back_knows_where_nodes_were() {
     let members = control.authority.members(at(NOW));
     assert_eq!(members[0].address, Some(address));
 
-    // What it has written down is told until the node says better, and does not make it present.
+    // A stored address is announced until the node gives a newer one, and does not make the node present.
     let nodes = Nodes::default();
     nodes.remember(&node("n2"), address);
     let board = Board::new(nodes.clone()).unwrap();

@@ -22,7 +22,7 @@ async fn trust_is_told_at_once_and_as_it_changes() {
     let bundle = third.bundle.unwrap();
     assert_eq!((bundle.generation, bundle.roots.len()), (2, 2));
 
-    // Who has it all hears of the next change only.
+    // A node that is up to date gets only the next change.
     let mut late = control.node("n1").await.watch_trust(2, 1).await.unwrap();
     control.deny(Denied::Identity(workload("web")));
     let update = late.next().await.unwrap();
@@ -64,7 +64,7 @@ async fn a_rotation_waits_for_those_who_have_not_confirmed() {
         .unwrap();
 }
 
-/// A generation that this authority has not come to is none that it gave out.
+/// A generation above the authority's current one confirms nothing.
 #[tokio::test]
 async fn a_generation_from_elsewhere_confirms_nothing() {
     let control = Control::start();
@@ -107,7 +107,7 @@ async fn a_node_is_told_its_mesh_and_counts_as_present() {
     control.generation.send_replace(2);
     assert_eq!(watch.next().await.unwrap().1.generation, 2);
 
-    // It comes back with what it has, at another address, before the old call is seen to end.
+    // The node reconnects with its last generation, from another address, before the server sees the old call end.
     let mut again = own("n1");
     again.mesh_address = "[2001:db8::7]:15008".parse().unwrap();
     again.last = Some((epoch, 2));
@@ -126,7 +126,7 @@ async fn a_node_is_told_its_mesh_and_counts_as_present() {
         .unwrap();
 }
 
-/// A copy of a node's folder takes the node's place while it is there, and not for longer.
+/// A machine with a copy of a node's folder takes the node's place only while it is connected.
 #[tokio::test]
 async fn when_a_copy_of_a_node_goes_the_node_is_still_there() {
     let control = Control::start();
@@ -156,7 +156,7 @@ async fn when_a_copy_of_a_node_goes_the_node_is_still_there() {
     drop(back.await.unwrap());
     assert_eq!(at(&control.nodes.present()), Some(there));
     assert!(control.nodes.also_at(&node("n1")).is_empty());
-    // After a restart it is looked for there, too.
+    // The stored address, used after a restart, is that one, too.
     while control.authority.members(super::at(NOW))[0].address != Some(there) {
         tokio::task::yield_now().await;
     }
@@ -186,8 +186,8 @@ async fn who_reads_slowly_gets_the_newest() {
     assert!(seen.is_sorted(), "{seen:?}");
     let sent = control.counters.meshes_sent.load(Relaxed);
     assert_eq!(sent, seen.len() as u64);
-    // What is on its way fills the stream's window, 2 MiB and so 21 of these, and two may wait before it; the
-    // rest is one.
+    // Updates in flight fill the flow control window of the stream, 2 MiB or 21 updates; two more may be queued in
+    // front of it. All others are merged into one.
     assert!(seen.len() <= 25, "{seen:?}");
 }
 

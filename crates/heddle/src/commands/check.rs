@@ -20,12 +20,12 @@ use crate::output::OutputFormat;
 #[cfg(test)]
 mod tests;
 
-/// Check who a running node is, for how long, and whether an operator should look
+/// Check a running node's identities and their expiry, and whether an operator should look
 ///
-/// Says of each identity when its certificate expires and is renewed, what the node trusts, whether the
-/// control plane is reached, whether the clock can be right, and until when service lasts if nothing is
-/// renewed any more. Of a node that intercepts: how many pods it serves, by which hooks, and whether there
-/// is a guard. Of one that follows a registry: whether that is reached, and which values in it are wrong.
+/// Shows when the certificate of each identity expires and is renewed, what the node trusts, whether the control plane
+/// is reached, whether the clock can be right, and until when the node can serve without any renewal. For a node that
+/// intercepts: how many pods it serves, by which hooks, and whether there is a guard. For one that follows a registry:
+/// whether it is reached, and which of its values are wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle check
@@ -39,21 +39,21 @@ Exit codes:
   4  no running heddle answers on the admin socket
   6  degraded: an identity is missing, expired, denied, was not issued in three attempts, or has a quarter
      of its life left without having been renewed; the control plane is away for more than a minute, or
-     while certificates want to be renewed; the clock is behind what is certain; or what the control plane
+     while certificates are due for renewal; the clock is behind what is certain; or what the control plane
      sent, or the state folder, cannot be used; pods are held, lost or refused by an old guard, or their
      holder does not answer; the registry is not reached, or something in it is wrong. With --probe: pods cannot be enrolled here")]
 pub(crate) struct Args {
     /// The admin socket of the running heddle [default: as for `heddle up`]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Where the node's holder is asked if its proxy does not answer, as for `heddle node --holder-socket`
+    /// Socket of the node's holder, which is asked if the proxy does not answer, as for `heddle node --holder-socket`
     #[arg(long, value_name = "PATH")]
     holder_socket: Option<PathBuf>,
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
-    /// Say instead what this machine offers for intercepting the traffic of pods. Everything is tried, and
-    /// nothing of it stays; takes root
+    /// Show instead what this machine offers for intercepting the traffic of pods. Tries everything, and leaves nothing
+    /// behind; needs root
     #[arg(long, conflicts_with_all = ["socket", "holder_socket"])]
     probe: bool,
 }
@@ -103,7 +103,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     })
 }
 
-/// The registry that is followed, and what an operator should look at.
+/// Status of the registry, and its problems for the operator.
 #[derive(Serialize)]
 struct RegistryCheck<'s> {
     #[serde(flatten)]
@@ -114,7 +114,7 @@ struct RegistryCheck<'s> {
 impl RegistryCheck<'_> {
     fn text(&self) -> String {
         let mut out = registry(self.registry) + "\n";
-        // Why it is not reached was said already.
+        // The first line already says why the registry is not reached.
         for problem in self
             .problems
             .iter()
@@ -126,7 +126,7 @@ impl RegistryCheck<'_> {
     }
 }
 
-/// What is wrong with the registry, or in it.
+/// Problems of the registry and of its entries.
 fn registry_problems(registry: &RegistryStatus, of_config: &[String]) -> Vec<String> {
     let of_values = of_config.iter().filter(|line| line.starts_with("etcd:"));
     unreached(registry)
@@ -140,7 +140,7 @@ fn unreached(registry: &RegistryStatus) -> Option<String> {
     (!registry.connected).then(|| format!("the registry is not reached: {why}"))
 }
 
-/// How the registry is reached, on one line.
+/// State of the connection to the registry, in one line.
 pub(super) fn registry(status: &RegistryStatus) -> String {
     let (endpoint, time) = (printable(&status.endpoint), duration(status.for_s));
     let providers = count(status.providers, "provider");
@@ -155,7 +155,7 @@ pub(super) fn registry(status: &RegistryStatus) -> String {
     }
 }
 
-/// The identities, and beside them how pods are intercepted and the registry is reached.
+/// JSON of the identities, the interception and the registry.
 fn json(
     identity: Option<&IdentityStatus>,
     interception: Option<&Interception<'_>>,
@@ -179,7 +179,7 @@ fn json(
     serde_json::to_string(&value)
 }
 
-/// What this machine offers for interception.
+/// Prints the features that this machine offers for interception.
 fn probe(output: OutputFormat) -> Result<Exit, Failure> {
     let found = heddle_intercept::probe::probe();
     super::print(&match output {
@@ -236,9 +236,9 @@ fn text(status: &IdentityStatus, interception: Option<&Interception<'_>>) -> Str
     out
 }
 
-/// Who it is and how it is, on one line.
+/// Name and state of the node, in one line.
 ///
-/// `more`: problems of something else.
+/// `more` is the number of problems beside those of identities.
 pub(super) fn summary(status: &IdentityStatus, more: usize) -> String {
     let name = match &status.trust_domain {
         Some(domain) => format!("node {} of {domain}", status.node),
@@ -256,7 +256,7 @@ pub(super) fn summary(status: &IdentityStatus, more: usize) -> String {
     format!("{}: {state}, {held}{at}", printable(&name))
 }
 
-/// How many there are that others believe, and how many there should be.
+/// Number of usable identities, and of all that are wanted.
 fn count_identities(all: &[HeldStatus], now: u64) -> String {
     let serves = |held: &&HeldStatus| {
         held.refused.is_none() && held.not_after.is_some_and(|until| now <= until)
@@ -304,7 +304,7 @@ fn identities(all: &[HeldStatus], now: u64) -> String {
         };
         let renews_at = match held.renew_at {
             Some(at) if at > now => utc(at),
-            // It is asked for until it comes.
+            // Renewal is due: it is requested until it succeeds.
             _ => "now".to_owned(),
         };
         let attempts = match held.failures {

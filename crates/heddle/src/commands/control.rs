@@ -23,7 +23,7 @@ use crate::control;
 /// The state folder holds the key of the root: a process that reads it can take any identity. It is made
 /// for its user alone; back it up, and keep the backup secret.
 ///
-/// Signals: SIGTERM or SIGINT ends what is being told and stops, a second one stops at once.
+/// Signals: SIGTERM or SIGINT ends open calls and stops, a second one stops at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle control examples/bookstore
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// Where nodes connect to [default: 127.0.0.1:15012]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     listen: Option<SocketAddr>,
-    /// Who vouches for the identities of the mesh, the first part of each [default: cluster.local]
+    /// The trust domain, the first part of every identity of the mesh [default: cluster.local]
     #[arg(long, value_name = "NAME", value_parser = trust_domain)]
     trust_domain: Option<TrustDomain>,
     /// The admin socket [default: $XDG_RUNTIME_DIR/heddle-control.sock, else
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     etcd: Etcd,
 }
 
-/// Takes the name of a trust domain.
+/// Parses the name of a trust domain.
 pub(super) fn trust_domain(text: &str) -> Result<TrustDomain, String> {
     TrustDomain::parse(text).map_err(|error| error.to_string())
 }
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     control::run(&dir, &settings(args)?)
 }
 
-/// The file, with the flags over it.
+/// The settings file, overridden by flags.
 fn settings(args: Args) -> Result<Settings, Failure> {
     let mut given = GivenSettings::read(args.config.as_deref())?;
     given.flag("--socket", "admin.socket", args.socket, |to, path| {

@@ -14,9 +14,9 @@ use crate::order::{Changed, DenyStatus, Order};
 
 /// Shut an identity or a certificate out before it expires
 ///
-/// The deny-list is pushed to every node: what is on it is issued nothing, told nothing, and refused in
-/// handshakes. When a node is lost, deny its identity, and those of the service accounts that ran on it if
-/// their keys may be known.
+/// The deny-list is pushed to every node: identities on it get no certificates and no configuration, and are refused in
+/// handshakes. When a node is lost, deny its identity, and those of the service accounts that ran on it if their keys
+/// may be known.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -62,7 +62,7 @@ Exit codes:
     /// Take an identity or a serial number off the list
     #[command(after_help = "Exit codes: as for `heddle deny add`")]
     Remove {
-        /// What `heddle deny list` calls it
+        /// As `heddle deny list` shows it
         #[arg(value_name = "SPIFFE-ID|SERIAL", value_parser = id_or_serial)]
         what: String,
         #[command(flatten)]
@@ -70,7 +70,7 @@ Exit codes:
     },
 }
 
-/// Of a serial number with 20 bytes, the longest there is (RFC 5280 section 4.1.2.2).
+/// Digits of the longest serial number: 20 bytes (RFC 5280 section 4.1.2.2).
 const MAX_SERIAL_DIGITS: usize = 40;
 
 fn time(text: &str) -> Result<u64, String> {
@@ -78,7 +78,7 @@ fn time(text: &str) -> Result<u64, String> {
     seconds.ok_or_else(|| format!("`{text}` is no time, expected such as 2030-01-01T00:00:00Z"))
 }
 
-/// The control plane reads it once more; here it is a question of the command line.
+/// Checked here so that a mistake counts as a wrong command line; the control plane checks it again.
 fn id_or_serial(text: &str) -> Result<String, String> {
     let digits = text.replace(':', "");
     let is_serial = (1..=MAX_SERIAL_DIGITS).contains(&digits.len())
@@ -135,7 +135,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Seconds since 1970: the control plane is on this machine, and has the same clock.
+/// Seconds since 1970; the control plane runs on this machine and has the same clock.
 fn now_s() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

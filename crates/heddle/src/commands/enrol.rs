@@ -15,12 +15,12 @@ use rustix::fs::OFlags;
 
 use super::pods::{Holder, ask};
 
-/// Make a running pod the mesh's
+/// Add a running pod to the mesh
 ///
-/// From now on, what the pod's programs dial within the mesh's addresses, and what arrives for them, goes
-/// through the node's proxy, which they do not notice; connections that are open stay as they are. New ones
-/// wait until the proxy has the pod's identity and policies. A pod that is enrolled already stays so,
-/// and is found again by the path that is named now if that lasts longer.
+/// From now on, connections of the pod's programs to the mesh's addresses, and connections to these programs, go
+/// through the node's proxy, which they do not notice; connections that are open stay as they are. New ones wait until
+/// the proxy has the pod's identity and policies. A pod that is enrolled already stays so; the path that is given now
+/// is used to find it again, if it lasts longer.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle enrol shop/reviews --netns /run/netns/reviews
@@ -39,13 +39,13 @@ pub(crate) struct Args {
     /// place that lasts, such as /run/netns/NAME, rather than /proc/PID/ns/net
     #[arg(long, value_name = "PATH")]
     netns: PathBuf,
-    /// Ports of the pod that are left alone, such as 22 or 8000-8010. May be repeated
+    /// Ports of the pod that are not intercepted, such as 22 or 8000-8010. May be repeated
     #[arg(long, value_name = "PORTS")]
     exclude_inbound: Vec<PortRange>,
-    /// Ports that the pod dials and that are left alone. May be repeated
+    /// Destination ports that are not intercepted when the pod dials them. May be repeated
     #[arg(long, value_name = "PORTS")]
     exclude_outbound: Vec<PortRange>,
-    /// Networks that the pod dials and that are left alone. May be repeated
+    /// Destination networks that are not intercepted when the pod dials them. May be repeated
     #[arg(long, value_name = "CIDR")]
     exclude_network: Vec<Cidr>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let shown = args.netns.display();
     let netns = File::options()
         .read(true)
-        // Whatever is there must not keep us waiting.
+        // Opening must not block, whatever file is at the path.
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(&args.netns)
         .with_context(|| format!("{}: cannot open the namespace {shown}", args.workload))?;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// What a holder refuses, with the pod and the path that were named, as far as it does not say them itself.
+/// Adds the pod, and the path if the message does not name it, to a holder's refusal.
 fn of_pod(failure: Failure, workload: &WorkloadName, netns: &Path) -> Failure {
     if failure.exit != Exit::Failed {
         return failure;

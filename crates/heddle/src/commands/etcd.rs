@@ -1,21 +1,21 @@
-//! Flags of every command that speaks to etcd.
+//! Flags of all commands that connect to etcd.
 
 use std::path::PathBuf;
 
 use heddle_compile::registered::Layout;
 use heddle_node::settings::GivenSettings;
 
-/// Where the registry is.
+/// Flags for the connection to etcd.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Registry")]
 pub(crate) struct Etcd {
     /// Members of an etcd, such as http://127.0.0.1:2379; several with commas between them
     #[arg(long = "etcd", value_name = "URL", value_delimiter = ',')]
     endpoints: Vec<String>,
-    /// What all keys begin with [default: /heddle/v1/]
+    /// Prefix of all keys [default: /heddle/v1/]
     #[arg(long = "etcd-prefix", value_name = "PREFIX", value_parser = Layout::parse)]
     prefix: Option<Layout>,
-    /// Who signed the certificates of etcd, in PEM: for https endpoints
+    /// CA certificates that signed those of etcd, in PEM: for https endpoints
     #[arg(long = "etcd-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// The certificate to show to etcd, in PEM
@@ -24,7 +24,7 @@ pub(crate) struct Etcd {
     /// Its private key, in PEM
     #[arg(long = "etcd-key", value_name = "FILE")]
     key: Option<PathBuf>,
-    /// The user of etcd to be
+    /// User name at etcd
     #[arg(long = "etcd-user", value_name = "NAME")]
     user: Option<String>,
     /// The file that holds the user's password
@@ -33,7 +33,7 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Puts what is said here over what the file says.
+    /// Overrides the file's values by these flags.
     pub(super) fn over(self, given: &mut GivenSettings) {
         let endpoints = Some(self.endpoints).filter(|endpoints| !endpoints.is_empty());
         given.flag("--etcd", "registry.etcd", endpoints, |to, endpoints| {

@@ -18,10 +18,10 @@ use crate::output::OutputFormat;
 /// Names the policy and the rule that decide at each endpoint of a Service or workload, and what would
 /// change it. Routes are not followed, and nothing is sent.
 ///
-/// Who is on the deny-list is refused between nodes, whatever the policies say.
+/// Identities on the deny-list are refused between nodes, whatever the policies say.
 ///
-/// A control plane knows every workload, a node only its own: of a caller on another node it knows the
-/// service account, and what another node decides has to be asked there.
+/// A control plane knows every workload, a node only its own: of a caller on another node it knows the service account,
+/// and a decision of another node has to be asked there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle explain shop/web shop/reviews GET /reviews/1
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// What is asked about.
+/// Mesh and deny-list that the question is about.
 #[derive(Deserialize)]
 struct Config {
     mesh: Mesh,

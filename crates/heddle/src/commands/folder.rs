@@ -1,4 +1,4 @@
-//! A folder of manifests, read as the command reads it that will take it.
+//! Reads a folder of manifests as the command that it is meant for does.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::settings;
 
-/// The command that takes a folder.
+/// Command that a folder is meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Reader {
@@ -35,15 +35,15 @@ impl Reader {
     }
 }
 
-/// What came of reading a folder, and for which command.
+/// Result of reading a folder, and the command that it was read for.
 pub(super) struct Read {
     pub(super) mesh: Option<Mesh>,
     pub(super) report: Report,
     pub(super) reader: Reader,
 }
 
-/// Reads a folder for that command; for none in particular as `heddle up` does, or, where that one misses addresses and
-/// `heddle-lab up` would take the folder, as that one does.
+/// Reads a folder for a command. Without one, as `heddle up` does; but if addresses are missing there and `heddle-lab
+/// up` would accept the folder, as that command does.
 pub(super) fn read(dir: &Path, settings: &MeshSettings, reader: Option<Reader>) -> Read {
     let read_for = |reader: Reader| {
         let (mesh, report) = load_with(dir, &reader.options(settings));
@@ -65,7 +65,7 @@ pub(super) fn read(dir: &Path, settings: &MeshSettings, reader: Option<Reader>) 
     if lab.mesh.is_none() {
         return asked;
     }
-    // Some workloads have an address, so that others' may have been forgotten.
+    // Some workloads have an address, so the others' addresses may have been forgotten.
     let refused = asked.report.problems.into_iter();
     let refused = refused.filter(|problem| problem.severity == Severity::Error);
     let warned = refused.map(|problem| Problem {

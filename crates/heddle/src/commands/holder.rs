@@ -1,4 +1,4 @@
-//! What operators are told of a node's holder.
+//! Messages for operators about a node's holder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,23 +16,23 @@ use serde::Serialize;
 #[cfg(test)]
 mod tests;
 
-/// Where `ip netns` and container runtimes keep namespaces.
+/// Folder in which `ip netns` and container runtimes keep named namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// How a node intercepts: what its proxy knows, and what its holder says.
+/// State of interception: the proxy's view and the holder's.
 #[derive(Debug, Serialize)]
 pub(super) struct Interception<'a> {
     #[serde(flatten)]
     pods: &'a InterceptionStatus,
     holder: Option<HolderStatus>,
-    /// Why the holder says nothing.
+    /// Why the holder did not answer.
     problem: Option<String>,
-    /// What an operator should look at.
+    /// Problems for the operator.
     problems: Vec<String>,
 }
 
 impl<'a> Interception<'a> {
-    /// Asks the holder that the proxy knows.
+    /// Asks the holder at the socket that the proxy reported.
     pub(super) fn ask(pods: &'a InterceptionStatus) -> Self {
         let (holder, problem) = match request::describe(&pods.holder_socket) {
             Ok(holder) => (Some(holder), None),
@@ -68,7 +68,7 @@ impl<'a> Interception<'a> {
     }
 }
 
-/// What an operator should look at: pods that are cut off, or will be.
+/// Problems for the operator: pods that are cut off, or will be.
 fn problems(silence: Option<&str>, held: u64, lost: usize, guarded: usize) -> Vec<String> {
     let mut problems = Vec::new();
     if let Some(why) = silence {
@@ -95,7 +95,7 @@ fn problems(silence: Option<&str>, held: u64, lost: usize, guarded: usize) -> Ve
     problems
 }
 
-/// How many pods there are, as the proxy knows them.
+/// Numbers of pods, as the proxy reports them.
 pub(super) fn pods(status: &InterceptionStatus) -> String {
     let InterceptionStatus { serving, held, .. } = status;
     match (serving, held) {
@@ -105,7 +105,7 @@ pub(super) fn pods(status: &InterceptionStatus) -> String {
     }
 }
 
-/// By which hooks, and whether there is a guard.
+/// The kind of hooks, and whether there is a guard.
 pub(super) fn how(holder: &HolderStatus) -> String {
     let hooks = match &holder.without_bpf {
         None => format!("hooks by {}", holder.hooks.as_str()),
@@ -125,7 +125,7 @@ pub(super) fn how(holder: &HolderStatus) -> String {
     format!("{hooks}; {guard}")
 }
 
-/// Who the processes are.
+/// Process ids of holder and proxy.
 pub(super) fn who(holder: &HolderStatus) -> String {
     let proxy = match &holder.proxy {
         Some(proxy) => format!("proxy process {}, for {}", proxy.pid, duration(proxy.age_s)),
@@ -134,7 +134,7 @@ pub(super) fn who(holder: &HolderStatus) -> String {
     format!("holder process {}; {proxy}", holder.pid)
 }
 
-/// How the holder of a node sees it that the proxy does not answer, if there is a holder.
+/// The holder's view when a node's proxy does not answer; `None` without a holder.
 pub(super) fn seen(
     error: &ClientError,
     at: &Location,
@@ -144,7 +144,7 @@ pub(super) fn seen(
         error,
         ClientError::NotRunning(..) | ClientError::Late(..) | ClientError::NoAnswer(..)
     );
-    // Another socket than the default is another node's, maybe.
+    // With another socket than the default, the default holder may be another node's.
     let is_known = !at.is_given || holder_socket.is_some();
     if !is_silent || !is_known {
         return None;
@@ -154,7 +154,7 @@ pub(super) fn seen(
     Some(silent(&status, at, &holder))
 }
 
-/// What is so when a holder answers and its proxy does not.
+/// Error message when the holder answers, but its proxy does not.
 fn silent(status: &HolderStatus, at: &Location, holder: &Path) -> String {
     let (at, shown) = (at.path.display(), holder.display());
     let lives = format!("the node's holder lives (process {}, {shown})", status.pid);
@@ -172,7 +172,7 @@ fn silent(status: &HolderStatus, at: &Location, holder: &Path) -> String {
     }
 }
 
-/// Where a guarded namespace is, as far as that can be found out.
+/// Path of a guarded namespace, or its number if it has no name.
 pub(super) fn place(guarded: &Guarded, known: &BTreeMap<u64, PathBuf>) -> String {
     match known.get(&guarded.inode) {
         Some(path) => path.display().to_string(),
@@ -180,7 +180,7 @@ pub(super) fn place(guarded: &Guarded, known: &BTreeMap<u64, PathBuf>) -> String
     }
 }
 
-/// The namespaces that have a name, by their numbers.
+/// Paths of named namespaces, by inode number.
 pub(super) fn namespaces() -> BTreeMap<u64, PathBuf> {
     let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
     let numbered = entries.filter_map(|entry| {

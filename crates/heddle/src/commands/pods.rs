@@ -49,10 +49,10 @@ pub(crate) struct Args {
     holder: Holder,
 }
 
-/// What guarded namespaces are, in the place of a pod's state.
+/// Name of the state of guarded namespaces, beside the states of pods.
 const GUARDED: &str = "guarded";
 
-/// Which holder.
+/// Flag that selects the holder.
 #[derive(Debug, clap::Args)]
 pub(super) struct Holder {
     /// Where the node's holder listens [default: as for `heddle node --holder-socket`]
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Asks the holder, and says what it warns of.
+/// Sends a request to the holder, and prints its warnings.
 pub(super) fn ask(
     holder: Holder,
     request: &Request,
@@ -104,13 +104,13 @@ fn unanswered(error: &io::Error, at: &Location) -> Failure {
         io::ErrorKind::PermissionDenied => {
             format!("{shown}: {error}: only root may ask a holder")
         }
-        // The holder's own words.
+        // The error text is from the holder.
         _ => return anyhow!("{error}").into(),
     };
     Failure::new(Exit::Unreachable, anyhow!(why))
 }
 
-/// The pods as they are, and namespaces without a name in the same form.
+/// The pods, and guarded namespaces without a known pod in the same form.
 fn json(pods: &[PodStatus], holder: &HolderStatus) -> serde_json::Result<String> {
     let known = namespaces();
     let guarded = nameless(pods, holder, &known).map(|guarded| {
@@ -165,7 +165,7 @@ fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {
     format!("{table}{reasons}\n{}\n{}\n", how(holder), who(holder))
 }
 
-/// The guarded namespaces that are not those of lost pods, whose names are known.
+/// Guarded namespaces, without those of lost pods, which are listed by name.
 fn nameless<'a>(
     pods: &'a [PodStatus],
     holder: &'a HolderStatus,

@@ -22,14 +22,14 @@ use crate::settings;
 
 /// Register a provider of a Service in etcd, for as long as it lives
 ///
-/// Writes a key with a lease: address, port and labels of one process. A mesh that follows the registry (`heddle
-/// up --etcd`, `heddle control --etcd`) sends the Service's requests there within a second. The lease is kept alive
-/// until SIGTERM or SIGINT and then taken back at once; if this process dies, it ends by itself (--ttl). When etcd
-/// is away or has lost everything, it is registered again as soon as that can be done.
+/// Writes a key with a lease: address, port and labels of one process. A mesh that follows the registry (`heddle up
+/// --etcd`, `heddle control --etcd`) sends the Service's requests there within a second. The lease is kept alive until
+/// SIGTERM or SIGINT and then taken back at once; if this process dies, it ends by itself (--ttl). When etcd is away or
+/// has lost everything, the provider is registered again as soon as possible.
 ///
-/// With a COMMAND, that is started first, registered once it takes connections at its address, and ended with
-/// SIGTERM --drain after it was taken back. When it ends by itself it is taken back, and its exit code is that of
-/// heddle.
+/// With a COMMAND, heddle starts it first, registers it once it accepts connections at its address, and ends it with
+/// SIGTERM --drain after it was taken back. When it ends by itself it is taken back, and heddle ends with its exit
+/// code.
 ///
 /// The Service's selector has to match the labels, and its targetPort the name of the port.
 #[derive(Debug, clap::Args)]
@@ -54,10 +54,10 @@ pub(crate) struct Args {
     /// Where the process is called
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port)]
     address: SocketAddr,
-    /// What tells it from the Service's other providers [default: its address and port]
+    /// Name that tells it from the Service's other providers [default: its address and port]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// What the Service's targetPort calls the port
+    /// Name of the port, as in the Service's targetPort
     #[arg(long, value_name = "NAME", default_value = "http")]
     port_name: String,
     /// A label for selectors to match; may be given several times [default: app=SERVICE]
@@ -66,16 +66,16 @@ pub(crate) struct Args {
     /// Its share of the requests beside other providers [default: 1]
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
-    /// How many requests it takes at a time
+    /// Most requests that it takes at a time
     #[arg(long, value_name = "N")]
     max_requests: Option<u32>,
-    /// Whose identity it has; the folder has to let it (docs/registry.md) [default: default]
+    /// Service account whose identity it has; the folder has to allow it (docs/registry.md) [default: default]
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
     /// The node that it is on, where there are several (`heddle control`)
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
-    /// How long it stays registered once nothing is heard of it
+    /// How long it stays registered after its last sign of life
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = ttl)]
     ttl: Duration,
     /// How long a COMMAND is left to finish its requests after it was taken back
@@ -96,7 +96,7 @@ pub(crate) struct Args {
     etcd: Etcd,
 }
 
-/// Takes `key=value`.
+/// Parses `key=value`.
 fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -104,7 +104,7 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Takes a length of time that a lease can have.
+/// Parses the duration of a lease, and checks its range.
 fn ttl(text: &str) -> Result<Duration, String> {
     let ttl = life::parse(text)?;
     match (MIN_TTL..=MAX_TTL).contains(&ttl) {
@@ -117,15 +117,15 @@ fn ttl(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The key of what is said, or what of that makes none.
+/// Builds the provider's key; the error names the wrong argument.
 fn provider_key(namespace: &str, service: &str, name: &str) -> Result<ProviderKey, String> {
-    // Any name does to judge the others by.
+    // A valid name, so that only namespace and service are checked here.
     let of_service = ProviderKey::new(namespace, service, "x");
     of_service.map_err(|error| format!("[NAMESPACE/]SERVICE: {error}"))?;
     ProviderKey::new(namespace, service, name).map_err(|error| format!("--name: {error}"))
 }
 
-/// The flags by which the fields of a value are said, and what to do where that is something else than in a value.
+/// Flags that set the fields of a value, with the remedy where the value's own remedy does not fit a flag.
 const FLAGS: [(&str, &str, Option<&str>); 7] = [
     ("metadata.labels", "--label", None),
     (
@@ -144,7 +144,7 @@ const FLAGS: [(&str, &str, Option<&str>); 7] = [
     ("spec.nodeName", "--node", None),
 ];
 
-/// What is wrong with the value that would be written, in words of the flags that the operator wrote.
+/// Describes a problem of the value in terms of the operator's flags.
 fn of_flag(problem: &Problem) -> String {
     let field = problem.field.as_str();
     let found = FLAGS.iter().find(|(begins, ..)| field.starts_with(begins));

@@ -7,10 +7,10 @@ use heddle_node::exit::{Exit, Failure};
 
 use super::pods::{Holder, ask};
 
-/// Leave a running pod alone
+/// Take a running pod out of the mesh
 ///
-/// Connections that its programs open from now on, and those that arrive, do not go through the proxy.
-/// Those that do stay open until they end.
+/// New connections from and to its programs do not go through the proxy any more. Those that do stay open until they
+/// end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle release shop/reviews

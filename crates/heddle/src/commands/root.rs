@@ -16,11 +16,11 @@ use super::Asked;
 use crate::life;
 use crate::order::{Order, RootStage, RootStatus, SuppliedRoot};
 
-/// So many nodes are named that something waits for.
+/// Most nodes that are named in a list.
 const NAMED: usize = 10;
-/// How long force waits for nodes to confirm that they trust a new root.
+/// How long `--force` waits for nodes to confirm that they trust a new root.
 const FORCE_WAITS: Duration = Duration::from_secs(5);
-/// How often it is asked how far a rotation is.
+/// Time between two queries of a rotation's progress.
 const ASK_EVERY: Duration = Duration::from_millis(300);
 
 /// Look at the root of the mesh, or replace it
@@ -73,19 +73,19 @@ Exit codes:
         /// signs already, drop the old one although what it signed may be in use
         #[arg(long)]
         force: bool,
-        /// Take this root in place of making one: its certificate in PEM
+        /// Use this root instead of making one: its certificate in PEM
         #[arg(long, value_name = "FILE", requires = "key")]
         certificate: Option<PathBuf>,
         /// With --certificate: its private key in PEM, of ECDSA P-256 or P-384, unencrypted
         #[arg(long, value_name = "FILE", requires = "certificate")]
         key: Option<PathBuf>,
-        /// Wait for nodes for so long [default: without end]
+        /// Longest wait for nodes [default: no limit]
         #[arg(long, value_name = "TIME", value_parser = life::parse)]
         wait: Option<Duration>,
         #[command(flatten)]
         asked: Asked,
     },
-    /// Give a rotation up before the new root signs
+    /// Cancel a rotation before the new root signs
     #[command(after_help = "Exit codes: as for `heddle root rotate`")]
     Cancel {
         #[command(flatten)]
@@ -126,7 +126,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The control plane reads the files, from wherever it was started.
+/// Makes the paths absolute: the control plane reads the files, and may have another working directory.
 fn supplied((certificate, key): (PathBuf, PathBuf)) -> Result<SuppliedRoot, Failure> {
     let absolute = |path: PathBuf| {
         std::path::absolute(&path).with_context(|| format!("cannot find {}", path.display()))
@@ -160,7 +160,7 @@ fn rotate(asked: &Asked, order: &Order, wait: Option<Duration>) -> Result<(), Fa
         }
         thread::park_timeout(ASK_EVERY);
         status = asked.order(&Order::RootStatus)?;
-        // Finishing takes longer than asking again: this is the way back.
+        // A rotation cannot finish between two queries, so steady means that it was cancelled.
         if status.stage == RootStage::Steady {
             return Err(anyhow!("the rotation was given up meanwhile").into());
         }
@@ -168,7 +168,7 @@ fn rotate(asked: &Asked, order: &Order, wait: Option<Duration>) -> Result<(), Fa
     asked.show(&RootStatus { joined, ..status }, text)
 }
 
-/// Nodes that are there confirm within moments: only those that are not are gone on without.
+/// Connected nodes confirm within moments, so the short wait skips only nodes that are away.
 fn rotate_by_force(asked: &Asked, begin: &Order) -> Result<(), Failure> {
     let status: RootStatus = asked.order(&Order::RootStatus)?;
     if status.stage == RootStage::Steady {
@@ -186,7 +186,7 @@ fn rotate_by_force(asked: &Asked, begin: &Order) -> Result<(), Failure> {
         force: true,
         supplied: None,
     };
-    // What it joined is over after the last step: said as it was before.
+    // Printed before the order: its last step ends the rotation that this command joined.
     if status.stage != RootStage::Steady {
         say(format_args!("heddle: {}", joining(&status)));
     }
@@ -194,7 +194,7 @@ fn rotate_by_force(asked: &Asked, begin: &Order) -> Result<(), Failure> {
     asked.show(&status, text)
 }
 
-/// That a rotation was under way already, since when, and how far it is.
+/// Message that a rotation was already under way, since when, and its stage.
 fn joining(status: &RootStatus) -> String {
     let stage = match status.stage {
         RootStage::Begun => "two roots are trusted, the old one signs",
@@ -204,7 +204,7 @@ fn joining(status: &RootStatus) -> String {
     format!("joined the rotation{}: {stage}", since(status))
 }
 
-/// When the rotation under way began, as far as that is known.
+/// When the current rotation began, if that is known.
 fn since(status: &RootStatus) -> String {
     match status.began_at {
         Some(at) => format!(
@@ -228,7 +228,7 @@ fn waiting(status: &RootStatus) -> String {
     )
 }
 
-/// Which nodes have confirmed nothing since the control plane started, while no rotation waits for them.
+/// Nodes that have not confirmed their trust since the control plane started; no rotation waits for them.
 fn unheard(status: &RootStatus) -> String {
     format!(
         "{} not confirmed what they trust since the control plane started: {}",
@@ -244,7 +244,7 @@ fn some_have(some: &[String], status: &RootStatus) -> String {
     }
 }
 
-/// The first of some nodes, and how many more there are.
+/// The first [`NAMED`] nodes, and the number of the others.
 fn named(nodes: &[String]) -> String {
     let named: Vec<&str> = nodes.iter().take(NAMED).map(String::as_str).collect();
     let named = printable(&named.join(", ")).to_string();
@@ -254,7 +254,7 @@ fn named(nodes: &[String]) -> String {
     }
 }
 
-/// Where the root stands, in words.
+/// State of the root as text.
 pub(super) fn text(status: &RootStatus) -> String {
     let left = duration(status.expires.saturating_sub(status.now));
     let digest = status.sha256.get(..16).unwrap_or(&status.sha256);

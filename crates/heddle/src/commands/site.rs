@@ -85,7 +85,7 @@ Exit codes:
         /// The folder that intermediate.pem and root.pem are written to; it is made if need be
         #[arg(long, value_name = "FOLDER")]
         into: PathBuf,
-        /// The state folder of a control plane that does not run, in place of asking one that does
+        /// The state folder of a control plane that does not run, to sign without a running one
         #[arg(long, value_name = "FOLDER", conflicts_with = "socket")]
         state: Option<PathBuf>,
         /// With --state: settings of the process, as for `heddle control`
@@ -174,7 +174,7 @@ fn sign_offline(
     life: Duration,
 ) -> Result<SiteSigned, Failure> {
     let settings = GivenSettings::read(config)?.checked()?;
-    // An authority would be made where there is none.
+    // Checked first: `Authority::open` would create an authority in an empty folder.
     let is_there = ["state.json", "root.pem"].map(|file| state.join(file).exists());
     if !is_there.contains(&true) {
         let folder = state.display();
@@ -211,7 +211,7 @@ fn refused(error: AuthorityError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// Nothing in these files is secret, but the site takes them only when no other user may write them.
+/// Nothing in these files is secret, but the site accepts them only if no other user can write them.
 fn write_into(folder: &Path, signed: &SiteSigned) -> Result<(), Failure> {
     let made = std::fs::create_dir_all(folder);
     made.with_context(|| format!("cannot make {}", folder.display()))?;

@@ -39,8 +39,7 @@ pub(crate) struct Args {
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
-    /// Leave the addresses out, of which there is one for each Service and caller; of a control plane, the
-    /// nodes
+    /// Leave out the addresses, one for each Service and caller; for a control plane, the nodes
     #[arg(long, conflicts_with = "output")]
     brief: bool,
 }
@@ -130,8 +129,7 @@ fn text(status: &Status, brief: bool) -> String {
     out
 }
 
-/// How the registry is reached, and how many of its providers each Service has: in brief, of those Services alone that
-/// have not all of theirs.
+/// State of the registry, and the providers of each Service; in brief, only Services that lack some of theirs.
 fn registered(registry: &RegistryStatus, brief: bool) -> String {
     let mut out = super::check::registry(registry) + "\n";
     let is_shown = |one: &&ProvidingStatus| !brief || one.called < one.registered;
@@ -150,7 +148,7 @@ fn registered(registry: &RegistryStatus, brief: bool) -> String {
     out
 }
 
-/// Where the mesh comes from.
+/// Source of the mesh: the control plane's address, or the folder.
 fn source(status: &Status) -> String {
     match &status.identity {
         Some(identity) => format!("mesh of {}", printable(&identity.control.address)),
@@ -178,7 +176,7 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
     out
 }
 
-/// What a process that ends waits for.
+/// Progress of a drain.
 fn draining(drain: DrainStatus) -> String {
     let left = drain.left_ms.div_ceil(1_000);
     match u64::try_from(drain.connections) {
@@ -190,7 +188,7 @@ fn draining(drain: DrainStatus) -> String {
     }
 }
 
-/// What the process costs, as far as that is known.
+/// Resources of the process, as far as they are known.
 fn cost(usage: &UsageStatus) -> String {
     let parts = [
         usage
@@ -208,7 +206,7 @@ fn cost(usage: &UsageStatus) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// How many clients there are, may be, and were turned away.
+/// Numbers of clients: connected, allowed and refused.
 fn clients(status: &Status) -> String {
     let workers = status.proxy["workers"].as_array();
     let each = workers.into_iter().flatten();
@@ -221,7 +219,7 @@ fn clients(status: &Status) -> String {
     )
 }
 
-/// What each thread of the data plane does, in its own words.
+/// Table of the Workers, from the data plane's own status.
 fn workers(proxy: &serde_json::Value) -> String {
     let all = proxy["workers"].as_array().map_or(&[][..], Vec::as_slice);
     let rows = all.iter().map(|worker| {
@@ -251,14 +249,13 @@ fn workers(proxy: &serde_json::Value) -> String {
     table::render(head, rows)
 }
 
-/// Services that are named with their providers.
+/// Most Services that are listed with their providers.
 const MAX_PROVIDED: usize = 40;
 
-/// Callers that are named; the others are one.
+/// Most callers that are named; all others are summed up.
 const CALLERS: usize = 5;
 
-/// The callers that the workers have worked for since they started, with their shares of all of it, and how many
-/// workers there may be.
+/// Shares of the Workers' busy time since the start, by caller, and the largest number of Workers.
 fn callers(proxy: &serde_json::Value) -> Option<String> {
     let workers = proxy["workers"].as_array()?;
     let mut spent: BTreeMap<&str, u64> = BTreeMap::new();
@@ -297,7 +294,7 @@ fn percent(part: u64, all: u64) -> f64 {
     part as f64 * 100.0 / all.max(1) as f64
 }
 
-/// Those of the mesh, and those that registered and are not in it.
+/// Table of the mesh's workloads, and of registered ones that were left out.
 fn workloads(all: &[WorkloadStatus], left_out: &[LeftOutStatus]) -> String {
     let rows = all.iter().map(|workload| {
         let process = match &workload.process {
@@ -322,7 +319,7 @@ fn workloads(all: &[WorkloadStatus], left_out: &[LeftOutStatus]) -> String {
     table::render(head, rows.chain(left_out))
 }
 
-/// What a process does now, and how it came to that.
+/// State of a process, with its restarts and last exit.
 fn state_of(process: &ProcessStatus) -> String {
     let mut state = match process.pid {
         Some(pid) => format!("process {pid}"),
@@ -331,7 +328,7 @@ fn state_of(process: &ProcessStatus) -> String {
     if process.restarts > 0 || process.failed_starts == 0 {
         let _infallible = write!(state, ", {}", count(process.restarts, "restart"));
     }
-    // What could not be started did not end: the reason says so itself.
+    // After a failed start there was no exit: `last_exit` holds the error of the start.
     let last = if process.failed_starts > 0 {
         ""
     } else {

@@ -16,9 +16,8 @@ use crate::output::OutputFormat;
 
 /// Let nodes join: make, list and revoke join tokens
 ///
-/// A token lets one node of one name join once, within a short time. It carries the digest of the
-/// authority's root, so that the node tells the control plane from an attacker in between before it sends
-/// the secret.
+/// A token lets one node of a given name join once, within a short time. It carries the digest of the authority's root,
+/// by which the node tells the control plane from an attacker in between before it sends the secret.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -27,10 +26,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum TokenCommand {
-    /// Make a token and print it, this once
+    /// Make a token and print it; it is not shown again
     ///
-    /// On standard output there is the token and nothing else. The control plane keeps a digest: a token
-    /// that got lost is revoked and another one made.
+    /// Standard output has only the token. The control plane keeps only a digest: if a token got lost, revoke it and
+    /// make another one.
     #[command(after_help = "Examples:
   heddle token create edge-1 > edge-1.token
   heddle token create edge-1 --life 15m | ssh edge-1 'heddle node --name edge-1 --token-file - …'
@@ -51,19 +50,19 @@ Exit codes:
         #[command(flatten)]
         asked: Asked,
     },
-    /// List the tokens that were not used, without their secrets
+    /// List unused tokens, without their secrets
     #[command(after_help = "Exit codes: as for `heddle token create`")]
     List {
         #[command(flatten)]
         asked: Asked,
     },
-    /// Take a token back that was not used
+    /// Revoke an unused token
     #[command(after_help = "Examples:
   heddle token revoke lPbl0xqNW1Cf
 
 Exit codes: as for `heddle token create`")]
     Revoke {
-        /// What `heddle token list` calls it
+        /// Its id, as `heddle token list` shows it
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]

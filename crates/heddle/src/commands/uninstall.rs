@@ -11,10 +11,10 @@ use heddle_node::table::count;
 
 /// Remove what a node leaves behind in the kernel: the guard, and what is in its pods
 ///
-/// Interception ends with the node's processes; the guard of pods that refuse without a proxy does not, so that
-/// a pod that must not speak in the clear never does. Nor do the packet filters (--hooks nft) and routes in the
-/// namespaces of its pods when the node was killed. This takes them away, of the pods that are remembered beside
-/// the state folder. They are remembered still: a node that is started again has them again. Stop the node first.
+/// Interception ends with the node's processes. The guard of pods that refuse without a proxy stays, so that a pod that
+/// must not speak in the clear never does. So do packet filters (--hooks nft) and routes in the namespaces of the pods
+/// when the node was killed. This command removes all of them, for the pods in the holder's file beside the state
+/// folder. The file stays: a node that is started again has its pods again. Stop the node first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes:
   0  there is nothing any more
@@ -24,8 +24,8 @@ pub(crate) struct Args {
     /// Where the guard was kept, as for `heddle node --bpffs`
     #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/bpf/heddle")]
     bpffs: PathBuf,
-    /// The node's state folder, as for `heddle node --state`, beside which its pods are remembered
-    /// [default: as for `heddle node`]
+    /// The node's state folder, as for `heddle node --state`; the holder's file of pods is beside it [default: as for
+    /// `heddle node`]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
 }

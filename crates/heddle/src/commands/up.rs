@@ -17,8 +17,8 @@ use crate::up;
 /// change that is wrong is reported and the last good state stays. With --etcd, providers that register
 /// by themselves (`heddle register`) are endpoints beside the folder's.
 ///
-/// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP opens the
-/// access log anew.
+/// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP
+/// reopens the access log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   PATH=$PWD/target/release:$PATH heddle up examples/bookstore
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     up::run(dir, settings(args)?)
 }
 
-/// The file, with the flags over it.
+/// The settings file, overridden by flags.
 fn settings(args: Args) -> Result<Settings, Failure> {
     let mut given = GivenSettings::read(args.config.as_deref())?;
     args.serving.over(&mut given);

@@ -19,9 +19,9 @@ use crate::output::OutputFormat;
 /// Says what `heddle up` would say on this machine. Errors, which keep a configuration from being served, make
 /// the command exit with 3; warnings do not.
 ///
-/// A folder in which LocalWorkloads have no address may be a lab's, which gives addresses: it is read as
-/// `heddle-lab up` reads it, and if that one takes it, it is valid, and what it is good for is said. With --for, as
-/// in a pipeline, the folder has to be good for that command.
+/// A folder in which LocalWorkloads have no address may be a lab's, which gives addresses: it is read as `heddle-lab
+/// up` reads it. If that command accepts it, it is valid, and the output says that it is for a lab. With --for, as in a
+/// pipeline, the folder has to be valid for that command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle validate examples/bookstore
@@ -53,14 +53,14 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 struct Verdict<'a> {
     valid: bool,
-    /// The command that takes the folder, or was asked about; absent without a folder.
+    /// The command that accepts the folder, or that was given with `--for`; absent without a folder.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     reader: Option<Reader>,
     services: usize,
     workloads: usize,
     #[serde(flatten)]
     report: &'a Report,
-    /// What is wrong with the settings; absent when nothing is, or they were not to be checked.
+    /// The problem of the settings; absent when they are valid or were not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     settings_problem: Option<String>,
 }
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     })
 }
 
-/// What each of the things that were to be checked came to.
+/// Text of the results for settings and folder.
 fn said(args: &Args, verdict: &Verdict<'_>) -> String {
     let mut out = String::new();
     if let Some(file) = &args.config {
@@ -161,7 +161,7 @@ fn text(verdict: &Verdict<'_>) -> String {
     out
 }
 
-/// What a folder is good for whose workloads have no addresses.
+/// Note about a folder whose workloads have no addresses.
 fn for_a_lab(missing: usize) -> String {
     let named = "for a lab: heddle-lab up gives addresses to pods and Services";
     match missing {

@@ -1,4 +1,5 @@
-//! Who comes in: the control plane's own certificate, which clients it believes, and who was turned away.
+//! Admission of connections: the control plane's own certificate, authentication of clients, and counts of refused
+//! handshakes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use tokio_rustls::server::TlsStream;
 #[cfg(test)]
 mod tests;
 
-/// Makes authenticated peers of connections, and keeps what that takes fresh.
+/// Performs TLS handshakes, and keeps the certificate and trust for them current.
 pub(super) struct Door {
     authority: Arc<Authority>,
     clock: Arc<Clock>,
@@ -27,22 +28,22 @@ pub(super) struct Door {
     kept: Mutex<CredentialState>,
     /// Handshakes that were refused, by [`Refusal::index`].
     refused: [AtomicU64; Refusal::CODES.len()],
-    /// Reasons that were logged a moment ago.
+    /// Limits how often each reason is logged.
     said: Mutex<Seldom<usize>>,
 }
 
-/// What is shown and believed, and until when.
+/// The state of the own certificate and of the trust in use.
 #[derive(Clone, PartialEq, Eq)]
 struct CredentialState {
     /// The root that the leaf verifies against.
     root_sha256: [u8; 32],
-    /// The leaf is renewed then; seconds since 1970.
+    /// When the leaf is due for renewal, in seconds since 1970.
     renew_at: u64,
-    /// It expires then.
+    /// When the leaf expires, in seconds since 1970.
     not_after: u64,
-    /// Generations of the roots and of the deny-list.
+    /// Generations of the trust bundle and of the deny-list in use.
     believed: (u64, u64),
-    /// An entry of the deny-list expires then.
+    /// When the next deny-list entry expires, in seconds since 1970.
     believed_until: u64,
 }
 
@@ -74,17 +75,17 @@ impl Door {
         })
     }
 
-    /// Renews the leaf at half of its life, or at once when another root signs; believes the
-    /// same clients as the authority. It signs, and so takes a moment.
+    /// Renews the leaf at half of its life, or at once when another root signs; takes over the authority's current
+    /// trust. Signing takes a moment.
     ///
     /// # Errors
-    /// What could not be done; the old is kept.
+    /// When signing or the TLS configuration fails; the old state stays in use.
     pub(super) fn refresh(&self) -> anyhow::Result<()> {
         let now = self.clock.now();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let trusted = self.authority.trust();
         let generations = (trusted.bundle.generation, trusted.denied.generation);
-        // Believed first: a new root is shown only to those who can be told of it.
+        // Trust comes first: the certificate of a new root is used only after clients of both roots are accepted.
         if kept.believed != generations || kept.believed_until <= now {
             let (trust, believed, until) = trust(&self.authority, now)?;
             self.acceptor
@@ -102,25 +103,25 @@ impl Door {
             kept.renew_at = half_life(now, leaf.not_after());
             kept.not_after = leaf.not_after();
             let until = utc(leaf.not_after());
-            tracing::info!("the own certificate was renewed, until {until}");
+            tracing::info!("the control plane's own certificate was renewed, until {until}");
         }
         Ok(())
     }
 
-    /// When the certificate expires that is shown, in seconds since 1970.
+    /// Expiry of the certificate in use, in seconds since 1970.
     pub(super) fn not_after(&self) -> u64 {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.not_after
     }
 
-    /// Handshakes that were refused, with the reason's name.
+    /// Number of refused handshakes, by the code of the reason.
     pub(super) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.refused.iter().map(|count| count.load(Relaxed));
         Refusal::CODES.into_iter().zip(counts)
     }
 
-    /// Shakes hands with a client that has connected. Why a client is refused is logged, a reason at most every
-    /// few seconds: one without a certificate can make as many attempts as there is room for.
+    /// Performs the handshake with a client. Refusals are logged, each reason at most every few seconds: a client
+    /// without a certificate can make as many attempts as there are connections free.
     pub(super) async fn shake(
         &self,
         stream: TcpStream,
@@ -163,7 +164,8 @@ fn issue(authority: &Authority, now: u64) -> anyhow::Result<(ControlLeaf, Leaf)>
         .issue_control(now)
         .context("the control plane cannot issue its own certificate")?;
     let chain = own.issued.chain.iter().map(|der| der.to_vec()).collect();
-    let leaf = Leaf::new(chain, &own.key).context("the own certificate is not understood")?;
+    let leaf = Leaf::new(chain, &own.key)
+        .context("the control plane's own certificate is not understood")?;
     Ok((own, leaf))
 }
 
@@ -173,7 +175,7 @@ fn half_life(now: u64, not_after: u64) -> u64 {
 
 type Believed = (Arc<Trust>, (u64, u64), u64);
 
-/// What to believe, which generations that is, and until when.
+/// The authority's current trust, its generations, and the time at which a deny-list entry ends it.
 fn trust(authority: &Authority, now: u64) -> anyhow::Result<Believed> {
     let trust = authority.trust();
     let mut denied = heddle_transport::Denied::default();
@@ -205,7 +207,7 @@ fn trust(authority: &Authority, now: u64) -> anyhow::Result<Believed> {
         .map(|root| root.to_vec())
         .collect();
     let believed = Trust::new(authority.trust_domain().clone(), &roots, denied)
-        .context("the authority's roots cannot be believed")?;
+        .context("the authority's roots cannot be used")?;
     let generations = (trust.bundle.generation, trust.denied.generation);
     Ok((Arc::new(believed), generations, until))
 }

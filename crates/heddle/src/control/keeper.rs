@@ -1,4 +1,4 @@
-//! What the control plane does by itself as time goes on.
+//! Periodic work of the control plane.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,20 +17,21 @@ use super::door::Door;
 #[cfg(test)]
 mod tests;
 
-/// How often it is looked whether something is due.
+/// Time between two checks for work that is due.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often what comes to its end is spoken of, in seconds, and how often at least until then.
+/// Longest time between two warnings about the end of the signing certificate, in seconds. Between the first warning
+/// and the expiry there are at least `SPEAK_TIMES` of them.
 const SPEAK_EVERY_S: u64 = 86_400;
 const SPEAK_TIMES: u64 = 4;
 
-/// Renews the own certificate, goes on with rotations, and speaks of what comes to its end.
+/// Renews the control plane's own certificate, continues rotations, and warns before the signing certificate expires.
 pub(super) struct AuthorityKeeper {
     authority: Arc<Authority>,
     nodes: Nodes,
     door: Arc<Door>,
     clock: Arc<Clock>,
     said: Seldom<&'static str>,
-    /// When the end of the root is spoken of next, in seconds since 1970.
+    /// Time of the next warning about the signing certificate, in seconds since 1970.
     speak_at: u64,
 }
 
@@ -51,18 +52,18 @@ impl AuthorityKeeper {
         }
     }
 
-    /// Looks again and again, and whenever trust changes. It never ends.
+    /// Checks periodically, and whenever trust changes. Never ends.
     pub(super) async fn run(mut self) {
         let mut trust = self.authority.watch_trust();
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // The sender is the authority's own, which we hold.
+            // `changed` does not fail: the authority owns the sender, and this struct holds the authority.
             tokio::select! {
                 _ = look.tick() => {}
                 _ = trust.changed() => {}
             }
-            // It writes to the disk when something is due.
+            // On a blocking thread: it writes to the disk when something is due.
             let looked = tokio::task::spawn_blocking(move || {
                 self.look();
                 self
@@ -77,7 +78,7 @@ impl AuthorityKeeper {
         }
     }
 
-    /// Does what is due.
+    /// Does all work that is due.
     fn look(&mut self) {
         let now = self.clock.now();
         let at = UnixTime::since_unix_epoch(Duration::from_secs(now));
@@ -100,7 +101,7 @@ impl AuthorityKeeper {
         }
     }
 
-    /// What is said of what signs, before it expires.
+    /// Warning about the expiry of the signing certificate, with the remedy.
     fn end_of_signer(&self, expires: u64, now: u64) -> String {
         let (at, left) = (utc(expires), duration(expires.saturating_sub(now)));
         match self.authority.is_site() {
@@ -112,8 +113,8 @@ impl AuthorityKeeper {
         }
     }
 
-    /// A node that is away stays where it was for the others, until it is denied or its certificate has
-    /// expired: a line that is cut between it and us is no reason to cut it off from them.
+    /// Forgets the addresses of nodes that are away, once they are denied or their certificate has expired. Until then
+    /// other nodes keep the address: a broken line to the control plane does not cut a node off from the others.
     fn forget(&self, now: UnixTime) {
         let away = self.nodes.away();
         if away.is_empty() {
@@ -125,7 +126,7 @@ impl AuthorityKeeper {
             let is_member = members.iter().any(|member| member.node == name);
             let id = SpiffeId::node(self.authority.trust_domain().clone(), name.clone());
             if !is_member || denied.denies(&id, None, now).is_some() {
-                tracing::info!(node = %name, "a node is away, and is not believed any more");
+                tracing::info!(node = %name, "a node that is away is forgotten: it is denied, or has expired");
                 self.nodes.forget(&name);
             }
         }

@@ -10,7 +10,6 @@ use heddle_telemetry::exposition::{DescriptorEncoder, counter, counters, gauge, 
 use super::door::Door;
 use crate::order::{ControlStatus, RootStage};
 
-/// Writes them.
 pub(super) fn encode(
     encoder: &mut DescriptorEncoder<'_>,
     status: &ControlStatus,
@@ -28,7 +27,7 @@ pub(super) fn encode(
     let refused = door.refused();
     let refused = refused.map(|(reason, count)| ([("reason", reason)], count));
     let name = "heddle_control_handshakes_refused_total";
-    let help = "Handshakes that were refused, by reason: who is not believed, or broke the rules.";
+    let help = "Handshakes that were refused, by reason: a certificate that is not accepted, or a broken rule.";
     counters(encoder, name, help, refused)?;
     let stages = [
         ("steady", RootStage::Steady),
@@ -39,7 +38,7 @@ pub(super) fn encode(
         let is_there = status.root.stage == stage;
         ([("stage", label)], u64::from(is_there))
     });
-    let help = "Where a rotation of roots stands: 1 at the stage it is at.";
+    let help = "Stage of a rotation of roots: 1 at the current stage.";
     gauges(encoder, "heddle_control_rotation_stage", help, stages)
 }
 
@@ -128,12 +127,12 @@ fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result
         ),
         (
             "heddle_control_connections_waited_total",
-            "Connections that waited for another one to end, because as many were there as may be.",
+            "Connections that waited for another one to end, because the connection limit was reached.",
             &counts.connections_waited,
         ),
         (
             "heddle_control_handshakes_failed_total",
-            "Handshakes that came to nothing: refused, broken off, or too slow.",
+            "Handshakes that failed: refused, broken off, or too slow.",
             &counts.handshakes_failed,
         ),
         (
@@ -153,7 +152,7 @@ fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result
         ),
         (
             "heddle_control_joins_limited_total",
-            "Attempts to join that were not looked at, because too many had failed before.",
+            "Attempts to join that were rejected unchecked, because too many had failed before.",
             &counts.joins_limited,
         ),
         (
@@ -163,7 +162,7 @@ fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result
         ),
         (
             "heddle_control_leaves_refused_total",
-            "Certificates that they were not issued; the log has the reason.",
+            "Certificates that nodes were refused after they joined; the log has the reason.",
             &counts.issues_refused,
         ),
         (

@@ -1,4 +1,4 @@
-//! What operators want of the authority, done.
+//! Executes operators' orders to the authority.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -29,22 +29,22 @@ use crate::order::{
 #[cfg(test)]
 mod tests;
 
-/// How long a certificate is refused of which only the serial number is known: no leaf lives for longer.
+/// How long a serial number is denied by default: no leaf lives longer.
 const SERIAL_LIFE_S: u64 = 90 * 86_400;
 /// Longest file with a certificate or a key in it, in bytes.
 const MAX_PEM_BYTES: usize = 64 * 1024;
 /// Digits of the longest serial number that a certificate may have (RFC 5280 section 4.1.2.2).
 const MAX_SERIAL_DIGITS: usize = 40;
 
-/// Takes an order as it came.
+/// Parses an order from JSON.
 ///
 /// # Errors
-/// What is answered to anything else.
+/// The answer when the JSON is not an order.
 pub(super) fn parse(order: Value) -> Result<Order, Answer> {
     serde_json::from_value(order).map_err(|error| Answer::text(400, format!("no order: {error}")))
 }
 
-/// Does what an order says, and answers. It writes to the disk, and so blocks.
+/// Executes an order and returns the answer. It writes to the disk, so it blocks.
 pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order: Order) -> Answer {
     let orders = Orders {
         authority,
@@ -70,7 +70,7 @@ pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order
     done.unwrap_or_else(|Refused(why)| Answer::text(409, why))
 }
 
-/// Why an order is not carried out, and what to do about it.
+/// Why an order is refused, and the remedy.
 struct Refused(String);
 
 type Done = Result<Answer, Refused>;
@@ -97,7 +97,7 @@ impl Orders<'_> {
         let id = SpiffeId::node(self.authority.trust_domain().clone(), node.clone());
         if id.server_name().is_none() {
             return Err(refused(
-                "the node's name is too long to be asked for in TLS (shorten it)",
+                "the node's name is too long for a TLS server name (shorten it)",
             ));
         }
         let denied = self.authority.trust().denied;
@@ -136,7 +136,7 @@ impl Orders<'_> {
                 printable(id)
             ))
         };
-        // An operator may paste the whole token, which is a secret: it is not repeated.
+        // An operator may paste the whole token by mistake: it is secret, so it is not echoed.
         if id.contains('.') {
             return Err(refused(
                 "this is no token's id (it is what is between heddle- and the first dot)",
@@ -184,7 +184,7 @@ impl Orders<'_> {
                 switched.map_err(refused)?;
                 tracing::warn!(
                     ?missed,
-                    "the new root signs, by force: who missed it joins again"
+                    "the new root signs, by force: nodes that missed it have to join again"
                 );
             }
             (Stage::Switched, true) if joined => {
@@ -280,7 +280,7 @@ impl Orders<'_> {
     }
 }
 
-/// A file that may hold a key.
+/// Reads a file that may contain a key.
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Refused> {
     let failed = |error: std::io::Error| {
         let name = path.display().to_string();
@@ -289,7 +289,7 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Refused> {
             printable(&name)
         ))
     };
-    // Not longer than this: a buffer that grew would leave copies of a key behind.
+    // The buffer must not grow: reallocation would leave copies of a key in memory.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_PEM_BYTES + 1));
     let file = File::open(path).map_err(failed)?;
     let within = u64::try_from(MAX_PEM_BYTES).unwrap_or(u64::MAX);
@@ -316,7 +316,7 @@ fn denied(text: &str) -> Result<Denied, Refused> {
             printable(text)
         ))
     };
-    // As openssl prints it.
+    // openssl prints serial numbers with colons.
     let digits = text.replace(':', "");
     if digits.len() > MAX_SERIAL_DIGITS || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(unknown());
@@ -325,7 +325,7 @@ fn denied(text: &str) -> Result<Denied, Refused> {
     if digits.is_empty() {
         return Err(unknown());
     }
-    // What others sign has up to 20 bytes; what nodes are told has 16.
+    // Other authorities' serial numbers have up to 20 bytes; those of the deny-list have 16.
     let number = u128::from_str_radix(digits, 16).map_err(|_| {
         refused(format!(
             "{} is longer than the 16 bytes of the serial numbers that the deny-list takes (deny the identity of \
@@ -349,13 +349,13 @@ fn deny_status(what: &Denied, reason: String, until: u64) -> DenyStatus {
     }
 }
 
-/// Where the root stands.
+/// State of the root and of a rotation.
 pub(super) fn root_status(authority: &Authority, nodes: &Nodes, now: UnixTime) -> RootStatus {
     let confirmed = |node: &_| nodes.confirmed(node).map(|confirmed| confirmed.bundle);
     let status = authority.rotation_of_members(confirmed, now);
     let digest = authority.root_sha256();
     let unconfirmed = status.unconfirmed.iter().map(ToString::to_string).collect();
-    // What nodes have confirmed is not on the disk: after a start, those that are away have confirmed nothing.
+    // Confirmations are not stored on disk: after a start, nodes that are away count as unconfirmed.
     let (waits_for, unheard) = match status.stage {
         Stage::Steady => (Vec::new(), unconfirmed),
         Stage::Begun | Stage::Switched => (unconfirmed, Vec::new()),

@@ -1,4 +1,4 @@
-//! The process's state: what is put up for nodes, and what can be said of it.
+//! State of the process: the mesh that nodes are sent, and the answers of the admin interface.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::order::{ControlStatus, NodeStatus};
 use crate::registry::Followed;
 use crate::report;
 
-/// What a control plane is put together from.
+/// Parts for [`Plane::new`].
 pub(super) struct PlaneParts {
     pub(super) settings: Settings,
     pub(super) dir: PathBuf,
@@ -37,7 +37,7 @@ pub(super) struct PlaneParts {
     pub(super) board: Board,
     pub(super) door: Arc<Door>,
     pub(super) counters: Arc<Counters>,
-    /// Where providers register by themselves, if that is followed.
+    /// The registry, if one is followed.
     pub(super) registry: Option<Followed>,
 }
 
@@ -47,13 +47,13 @@ pub(super) struct Plane {
     started: Instant,
     draining: bool,
     config: ConfigStatus,
-    /// What has become of what registered.
+    /// Counts of the registry's providers at the last compilation.
     tally: Tally,
-    /// How many workloads are on each node.
+    /// Number of workloads on each node.
     placed: BTreeMap<NodeName, usize>,
-    /// Nodes that are here and of which it was said that nothing is on them.
+    /// Connected nodes without a workload that were logged.
     said_idle: BTreeSet<NodeName>,
-    /// Opened while there are descriptors.
+    /// Opened at the start, while there are free descriptors.
     probe: Probe,
 }
 
@@ -71,7 +71,7 @@ impl Plane {
         }
     }
 
-    /// Puts up what the folder holds now, or leaves what is up when that has errors.
+    /// Sends nodes the folder's new mesh, or keeps the old one when the folder has errors.
     pub(super) fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
         report::say_new(report, &self.config.problems);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
@@ -104,12 +104,12 @@ impl Plane {
         self.parts.board.put(mesh);
     }
 
-    /// Tells when [`Plane::nodes_changed`] is to be called.
+    /// Changes whenever [`Plane::nodes_changed`] has to be called.
     pub(super) fn watch_present(&self) -> watch::Receiver<Arc<Present>> {
         self.parts.nodes.watch_present()
     }
 
-    /// Nodes came or went. One that is new and has nothing to do may have been given a name with a slip.
+    /// Handles nodes that came or went. A new node without workloads is logged: its name may be mistyped.
     pub(super) fn nodes_changed(&mut self) {
         let present = self.parts.nodes.present();
         self.said_idle.retain(|name| present.contains_key(name));
@@ -123,7 +123,7 @@ impl Plane {
         }
     }
 
-    /// From now on it is on its way out.
+    /// Marks the process as draining.
     pub(super) fn drain(&mut self) {
         self.draining = true;
     }
@@ -149,13 +149,13 @@ impl Plane {
                         return;
                     }
                 };
-                // It writes to the disk: the main loop goes on meanwhile.
+                // On a blocking thread, since it writes to the disk: the main loop must not wait.
                 let (authority, nodes) =
                     (Arc::clone(&self.parts.authority), self.parts.nodes.clone());
                 let now = self.now();
                 tokio::task::spawn_blocking(move || {
                     let answer = orders::execute(&authority, &nodes, now, order);
-                    // The client that asked may be gone.
+                    // The client may be gone.
                     let _gone = ask.answer.send(answer);
                 });
                 return;
@@ -168,7 +168,7 @@ impl Plane {
         UnixTime::since_unix_epoch(Duration::from_secs(self.parts.clock.now()))
     }
 
-    /// Nodes can connect, join, and get their part of a mesh.
+    /// Ready means that nodes can connect, join, and get their part of a mesh.
     fn is_ready(&self) -> bool {
         let is_shown = self.parts.door.not_after() > self.parts.clock.now();
         !self.draining && self.parts.board.generation() > 0 && is_shown
@@ -213,7 +213,7 @@ impl Plane {
         }
     }
 
-    /// The identities that are refused now, whatever their certificates.
+    /// The identities on the deny-list, without expired entries.
     fn denied(&self) -> Vec<SpiffeId> {
         let (now, denied) = (self.now().as_secs(), self.parts.authority.trust().denied);
         let alive = denied.entries().filter(|(_, entry)| now < entry.expires);
@@ -224,7 +224,7 @@ impl Plane {
         ids.collect()
     }
 
-    /// Every node that is here, holds a certificate, or has workloads.
+    /// Every node that is connected, holds a certificate, or has workloads.
     fn nodes(&self, now: UnixTime) -> Vec<NodeStatus> {
         let PlaneParts {
             authority, nodes, ..

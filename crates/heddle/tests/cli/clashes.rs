@@ -1,4 +1,4 @@
-//! What cannot be together: values of the settings file, of the file and flags, flags, and workloads of two nodes.
+//! Contradictions: between values of the settings file, file and flags, flags, and workloads of two nodes.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use crate::harness::{Folder, Heddle, as_str, heddle, text};
 
 const ETCD: &str = "registry:\n  etcd: ['http://127.0.0.1:1']\n";
 
-/// What `heddle up` says with this file and these flags, without the names of folders, and how it ends: before it has made
-/// anything.
+/// Exit code and output of `heddle up` with this file and these flags, without the names of folders. Checks that it has
+/// created nothing.
 fn up(file: &str, flags: &[&str]) -> (Option<i32>, String) {
     let folder = Folder::new();
     let ended = up_in(&folder, &folder.socket(), file, flags);
@@ -20,7 +20,7 @@ fn up(file: &str, flags: &[&str]) -> (Option<i32>, String) {
     ended
 }
 
-/// The same with its admin socket there, and whatever it makes.
+/// Like [`up`], with the admin socket at this path, and without the check for created files.
 fn up_in(folder: &Folder, socket: &Path, file: &str, flags: &[&str]) -> (Option<i32>, String) {
     let config = folder.path("s.yaml");
     std::fs::write(&config, file).expect("written");
@@ -83,7 +83,7 @@ fn values_of_a_file_that_contradict_each_other_are_refused_with_line_and_remedy(
     assert_eq!(code, Some(3));
 }
 
-/// A flag has no line: it is named with the field that it stands for.
+/// A flag has no line number: it is named with its field.
 #[test]
 fn a_flag_that_contradicts_the_file_or_another_is_refused_before_anything_is_made() {
     for (file, flags, expected) in [
@@ -96,7 +96,7 @@ fn a_flag_that_contradicts_the_file_or_another_is_refused_before_anything_is_mad
         (
             ETCD,
             &["--etcd", "https://127.0.0.1:1"],
-            "--etcd (registry.etcd): https:// endpoints need the certificate of who signed theirs: name its file with \
+            "--etcd (registry.etcd): https:// endpoints need the certificate of their authority: name its file with \
              --etcd-ca (registry.ca) (see docs/registry.md)",
         ),
         (
@@ -136,7 +136,8 @@ fn a_flag_that_contradicts_the_file_or_another_is_refused_before_anything_is_mad
     }
 }
 
-/// The admin socket comes after the settings: where there cannot be one, they were taken.
+/// The admin socket is opened after the settings are checked: an error of the socket shows that the settings were
+/// accepted.
 #[test]
 fn a_file_that_flags_complete_is_taken_and_alone_is_refused() {
     for (file, flags, alone) in [
@@ -169,7 +170,7 @@ fn a_file_that_flags_complete_is_taken_and_alone_is_refused() {
     }
 }
 
-/// Neither the admin socket nor the state folder is made.
+/// Neither the admin socket nor the state folder is created.
 #[test]
 fn metrics_at_the_port_that_nodes_connect_to_are_refused_before_anything_is_made() {
     let folder = Folder::new();

@@ -54,7 +54,7 @@ fn of_repository(path: &str) -> String {
 
 #[test]
 fn what_heddle_lab_up_takes_is_valid_and_said_to_be_for_a_lab() {
-    // The manifests of a lab alone, with the file of the lab beside them, and with what the demo adds to them.
+    // The lab's manifests alone, with the lab's own file beside them, and with those that the demo adds.
     let with_extras = Folder::new();
     for folder in [
         "examples/lab/bookstore",
@@ -84,7 +84,7 @@ fn what_heddle_lab_up_takes_is_valid_and_said_to_be_for_a_lab() {
         let verdict: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(verdict["valid"], true);
         assert_eq!(verdict["for"], "lab");
-        // Asked about another command, it says what that one says.
+        // With `--for`, the result is that command's.
         for (reader, code) in [("lab", 0), ("up", 3), ("control", 3)] {
             let output = heddle(&["validate", &folder, "--for", reader]);
             let said = text(&output.stdout);
@@ -93,19 +93,19 @@ fn what_heddle_lab_up_takes_is_valid_and_said_to_be_for_a_lab() {
             assert_eq!(is_missed, code == 3, "{reader}: {said}");
         }
     }
-    // The file of the lab is no manifest, and not taken for a broken one.
+    // The lab's own file is not a manifest, but is not reported as a broken one either.
     let output = heddle(&["validate", &of_repository("examples/lab")]);
     let said = text(&output.stdout);
     assert!(
         said.contains("bookstore.yaml:7: warning: this is the file of a lab"),
         "{said}"
     );
-    // By itself it is for another command.
+    // On its own it is refused, with a hint at the other command.
     let output = heddle(&["validate", &of_repository("examples/lab/bookstore.yaml")]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("heddle-lab validate"), "{said}");
-    // What else asks a folder reads it the same way.
+    // Other commands that read a folder read it the same way.
     let folder = of_repository("examples/lab/bookstore");
     let asked = ["bookstore/shopper", "bookstore/productpage", "--dir"];
     let output = heddle(&[&["explain"], &asked[..], &[&folder]].concat());
@@ -125,13 +125,13 @@ fn an_address_that_was_forgotten_is_said_whatever_the_folder_is_for() {
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("error: LocalWorkload some/b: spec.address: this field is required"));
     assert!(said.contains("refused: 1 error in 4 objects"), "{said}");
-    // Where it is not said what the folder is for, it is not passed over.
+    // Without `--for`, the missing address is still reported.
     let said = text(&heddle(&["validate", as_str(&manifests)]).stdout);
     let expected =
         "warning: LocalWorkload some/b: spec.address: heddle up refuses it: this field is required";
     assert!(said.contains(expected), "{said}");
     assert!(said.contains("2 workloads, 1 warning"), "{said}");
-    // What no command takes is refused.
+    // A folder that no command accepts is refused.
     folder.write(
         "b.yaml",
         "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {}}",

@@ -1,4 +1,4 @@
-//! `heddle control` and what operators tell it, with nodes that are as small as can be.
+//! `heddle control` and operators' commands, with minimal nodes.
 
 use std::fs::{Permissions, metadata, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -93,7 +93,7 @@ async fn a_node_joins_and_gets_its_part_and_what_is_placed_on_it() {
     assert!(foreign.to_string().contains("no workload"), "{foreign}");
     control.stderr_line("not_placed");
 
-    // The token is used up, and the node is told no more than that.
+    // The token is used up; the node is told only that it is refused.
     let replayed = TestNode::join(at, "n1", &token).await;
     let Err(replayed) = replayed else {
         panic!("joined twice");
@@ -101,14 +101,14 @@ async fn a_node_joins_and_gets_its_part_and_what_is_placed_on_it() {
     assert!(replayed.contains("refuses"), "{replayed}");
     control.stderr_line("token_unknown");
 
-    // The mesh changes: another node's workload comes here.
+    // The mesh changes: another node's workload moves to this node.
     folder.write("a.yaml", &MESH.replace("nodeName: n2", "nodeName: n1"));
     while part.workloads.len() < 2 {
         part = watch.next().await.expect("a part").1;
     }
     node.issue(&client, WEB).await.expect("issued");
 
-    // A mistake changes nothing, and is said.
+    // A mistake in the manifests changes nothing, and is reported.
     folder.write("b.yaml", "kind: [\n");
     control.stderr_line("nodes keep the last good state");
     let status = control.status();
@@ -156,7 +156,7 @@ async fn status_is_for_people_and_programs() {
         "{table}"
     );
 
-    // A name with a slip joins and has nothing to do: that is said.
+    // A node with a mistyped name joins but has no workloads: this is reported.
     let slip = join(&folder, at, "n-1").await;
     let client = slip.client().await.expect("let in");
     let _idle = slip.watch_mesh(&client, "192.0.2.2:15008").await;
@@ -168,7 +168,7 @@ async fn status_is_for_people_and_programs() {
         control.status()["nodes"][0]["address"].is_null()
     });
 
-    // What is asked of a node in the same way works, or says why not.
+    // Commands for nodes work for a control plane, too, or say why not.
     let config: Value = serde_json::from_str(&told(&folder, "config dump")).expect("JSON");
     assert_eq!(config["mesh"]["nodes"][1]["name"], "n1");
     let explained = told(&folder, "explain shop/web shop/cart");
@@ -240,7 +240,7 @@ fn operators_commands_have_text_json_and_exit_codes() {
     }
 }
 
-/// A service manager's pipe may be gone: what a command did, and its exit code, are the same.
+/// A broken pipe on standard error changes neither a command's effect nor its exit code.
 #[test]
 fn exit_codes_do_not_depend_on_a_reader_of_standard_error() {
     let folder = mesh();
@@ -278,7 +278,7 @@ fn a_socket_without_a_process_names_the_command_that_starts_one() {
         let said = text(&output.stderr);
         assert!(said.contains("heddle control DIR"), "{said}");
     }
-    // And a heddle of another kind says so.
+    // A node answers that it is no control plane.
     folder.write("a.yaml", "{apiVersion: v1, kind: List, items: []}");
     let _up = Heddle::up(&folder, &[]);
     let output = operate(&folder, "token list");
@@ -307,7 +307,7 @@ fn what_cannot_be_served_is_refused_at_the_start() {
         (output.status.code(), text(&output.stderr))
     };
     let start = |socket: &Path| start_with(socket, &manifests, "127.0.0.1:0");
-    // As few descriptors as would shut nodes out.
+    // So few descriptors that nodes could not connect.
     let few = |most: u32| {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("ulimit -n {most}; exec \"$0\" \"$@\"")]);
@@ -321,7 +321,7 @@ fn what_cannot_be_served_is_refused_at_the_start() {
     let expected = "135 open files are too few for a control plane: at least 136 are needed";
     assert!(said.contains(expected) && !state.exists(), "{said}");
 
-    // Whatever is wrong, no root is made that an operator would have to throw away.
+    // On any error no root is created: an operator would have to discard it.
     let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = held.local_addr().expect("an address").to_string();
     folder.write("b.yaml", "kind: [\n");
@@ -373,7 +373,7 @@ fn a_site_gets_an_authority_of_its_own() {
     let (csr, into_text) = (as_str(&file), as_str(&into));
     let sign = format!("site sign {csr} --life 30d --into {into_text}");
     assert!(told(&folder, &sign).contains("can sign until"));
-    // The site starts, and its renewal is asked for while it runs.
+    // The site starts, and its renewal is requested while it runs.
     let put = |name: &str| std::fs::copy(into.join(name), site.join(name)).expect("copied");
     let run_site = || {
         put("intermediate.pem");
@@ -398,7 +398,7 @@ fn a_site_gets_an_authority_of_its_own() {
     running.signal(Signal::TERM);
     assert!(running.ended().success());
     run_site().stderr_line("the authority of a site of cluster.local in");
-    // The folder is the running control plane's.
+    // The folder is in use by the running control plane.
     let state = folder.path("state");
     let words: Vec<&str> = sign.split(' ').chain(["--state", as_str(&state)]).collect();
     assert_eq!(heddle(&words).status.code(), Some(5));
@@ -501,7 +501,7 @@ fn a_control_plane_is_found_where_it_usually_is() {
             .output();
         output.expect("it runs")
     };
-    // Only the control plane runs here; no process is where `heddle up` usually is.
+    // Only a control plane runs here; nothing listens at the default socket of `heddle up`.
     let (_control, _) = Heddle::control_asked_at(socket, &folder, &[]);
     assert!(text(&status(&["--control"]).stdout).contains("control plane of cluster.local"));
     let absent = status(&[]);

@@ -1,4 +1,4 @@
-//! A proxy that is killed says nothing: what it carried as bytes looks cut at both ends, and never whole.
+//! A killed proxy cannot report anything: byte streams through it must look cut at both ends, never complete.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::nodes::{is_well, join};
 
 /// Streams of each test.
 const STREAMS: usize = 15;
-/// How long an end may take to hear of a cut: a link that is lost is waited for.
+/// Longest time until an end notices a cut: a node first waits for a lost link to recover.
 const HEARD_WITHIN: Duration = Duration::from_secs(40);
 
 /// Both ends of a connection.
@@ -25,7 +25,7 @@ fn patient(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// A connection through the proxy, to the next that the server takes. Between nodes that have just joined one may be
+/// Dials the proxy, and accepts the connection at the server. Between nodes that have just joined, an attempt may be
 /// refused.
 fn dial(proxy: SocketAddr, server: &TcpListener) -> Ends {
     let mut ends = None;
@@ -37,7 +37,7 @@ fn dial(proxy: SocketAddr, server: &TcpListener) -> Ends {
     ends.expect("both ends")
 }
 
-/// What a server takes of a client's connection, unless that ends before.
+/// Accepts a client's connection at the server; `None` if it ends before.
 fn accept(client: &TcpStream, server: &TcpListener) -> Option<TcpStream> {
     server.set_nonblocking(true).expect("an option");
     client.set_nonblocking(true).expect("an option");
@@ -56,7 +56,7 @@ fn accept(client: &TcpStream, server: &TcpListener) -> Option<TcpStream> {
     Some(end)
 }
 
-/// Bytes from one end that the other has read.
+/// Sends bytes from one end, and checks that the other reads them.
 fn pass(mut from: &TcpStream, mut to: &TcpStream, bytes: &[u8]) {
     from.write_all(bytes).expect("sent");
     let mut read = vec![0; bytes.len()];
@@ -64,14 +64,14 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, bytes: &[u8]) {
     assert_eq!(read, bytes);
 }
 
-/// What an end hears last.
+/// Result of the last read of an end.
 fn last_word(mut end: &TcpStream) -> Result<usize, ErrorKind> {
     end.read(&mut [0]).map_err(|error| error.kind())
 }
 
 const RESET: Result<usize, ErrorKind> = Err(ErrorKind::ConnectionReset);
 
-/// Workloads that only wait to be called, at these addresses, with what a Service says of their port.
+/// Workloads without a command at these addresses, and a Service with this definition of their port.
 fn service(namespace: &str, name: &str, server: &TcpListener, port: &str) -> String {
     let address = server.local_addr().expect("an address");
     let (ip, number) = (address.ip(), address.port());
@@ -111,7 +111,7 @@ fn streams_of_a_proxy_that_is_killed_are_reset_at_both_ends() {
     let (to_declared, to_open, to_web) = (at("declared"), at("open"), at("web"));
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
-        // Everything that was said has been read: otherwise the kernel resets by itself.
+        // Everything that was sent has been read: otherwise the kernel would send a reset by itself.
         let (client, end) = dial(to_declared, &declared);
         pass(&client, &end, b"question");
         pass(&end, &client, b"answer");
@@ -140,7 +140,7 @@ fn streams_of_a_proxy_that_is_killed_are_reset_at_both_ends() {
         pass(&end, &client, b"a frame");
         streams.push(("a WebSocket", client, end));
     }
-    // A side that has said everything hears that its question was cut, not that the answer is over.
+    // A client that has half-closed sees a reset, not the end of the answer.
     let (asking, answering) = dial(to_declared, &declared);
     pass(&asking, &answering, b"question");
     asking.shutdown(Shutdown::Write).expect("shut down");
@@ -165,7 +165,7 @@ fn until_empty_line(mut stream: &TcpStream) {
     }
 }
 
-/// Two nodes, `n1` with the caller and `n2` with the server, and the streams between them.
+/// Two nodes, `n1` with the client and `n2` with the server, and the streams between them.
 struct Between {
     _folder: Folder,
     _control: Heddle,
@@ -238,7 +238,7 @@ fn streams_between_nodes_are_reset_when_the_called_one_is_killed() {
     for (_, server) in &between.streams {
         assert_eq!(last_word(server), RESET, "at the server");
     }
-    // The other node waits for the link to come back, and gives up.
+    // The other node waits for the link to recover, then gives up.
     for (client, _) in &between.streams {
         assert_eq!(last_word(client), RESET, "at the client");
     }

@@ -1,5 +1,4 @@
-//! `docs/operations.md` and `docs/policy.md` are true: their examples run, and their tables are
-//! complete.
+//! Checks `docs/operations.md` and `docs/policy.md`: their examples run, and their tables are complete.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -30,7 +29,7 @@ fn every_example_runs() {
         .filter_map(|rest| rest.split("```").next());
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
     let port = port.expect("a port").port().to_string();
-    // Whatever fails, nothing is left running.
+    // No process stays behind, whatever fails.
     let script = format!(
         "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
         blocks.collect::<String>()
@@ -120,7 +119,7 @@ fn every_metric_is_listed() {
     }
 }
 
-/// The demo ends with commands to type: they are read as they stand, and find no process at the socket.
+/// The demo ends by showing commands to type: each must parse, and then find no process at the socket.
 #[test]
 fn every_command_that_the_demo_invites_to_is_one() {
     let demo = include_str!("../../../lab-program/src/demo.rs");
@@ -158,7 +157,7 @@ fn every_command_is_listed() {
     }
 }
 
-/// Each example is added to the mesh of the examples; the table below it says which workload may call which.
+/// Each example is added to the page's mesh; the table below it shows which workload may call which.
 #[test]
 fn every_policy_example_does_what_its_table_says() {
     let mut examples = POLICY

@@ -1,4 +1,4 @@
-//! An etcd of a test's own, and what registers in it.
+//! An etcd of a test's own, and its providers.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -10,9 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{eventually, text};
 
-/// How often other ports are tried when another process was faster.
+/// Attempts with other ports, in case another process takes the chosen ones.
 const MAX_TRIES: usize = 5;
-/// Operations of one transaction that the test's etcd takes.
+/// Most operations of one transaction that the test's etcd accepts.
 const MAX_OPS: &str = "2000";
 
 /// A running etcd with one member. Dropping it kills it.
@@ -31,7 +31,7 @@ impl Etcd {
         Self::start_with(data, None)
     }
 
-    /// The same, with certificates on both sides, which are made in that folder.
+    /// Like [`Etcd::start`], with certificates on both sides, which are created in the folder `tls`.
     pub(crate) fn secured(data: &Path, tls: &Path) -> Etcd {
         certificates(tls);
         Self::start_with(data, Some(tls))
@@ -39,7 +39,7 @@ impl Etcd {
 
     fn start_with(data: &Path, tls: Option<&Path>) -> Etcd {
         for _ in 0..MAX_TRIES {
-            // Both are held while the other is chosen.
+            // Both are bound at the same time, so that they differ.
             let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
             let [client, peer] = free
                 .each_ref()
@@ -101,7 +101,7 @@ impl Etcd {
                 "--log-outputs",
                 "stderr",
             ])
-            // Debian's refuses to run on other machines than those it is tested on without this.
+            // Without this, Debian's etcd refuses to run on architectures on which it is not tested.
             .env("ETCD_UNSUPPORTED_ARCH", "arm64")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -110,7 +110,7 @@ impl Etcd {
             .expect("there is an etcd: `make setup` installs it")
     }
 
-    /// Waits until it answers; says whether it does, and has not ended.
+    /// Waits until it answers or has ended; returns whether it answers.
     fn answers(&mut self) -> bool {
         let mut runs = true;
         eventually("etcd answers", || {
@@ -121,13 +121,12 @@ impl Etcd {
         runs
     }
 
-    /// What `--etcd` takes.
+    /// URL for `--etcd`.
     pub(crate) fn url(&self) -> String {
         let scheme = self.tls.as_ref().map_or("http", |_| "https");
         format!("{scheme}://{}", self.client)
     }
 
-    /// Kills it.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("a child of ours");
@@ -145,12 +144,12 @@ impl Etcd {
         std::fs::remove_dir_all(&self.data).expect("removed");
     }
 
-    /// What `etcdctl` prints.
+    /// Runs `etcdctl` and returns its output.
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
         self.ctl_with(args, "")
     }
 
-    /// The same, with something to read.
+    /// Like [`Etcd::ctl`], with this standard input.
     pub(crate) fn ctl_with(&self, args: &[&str], input: &str) -> String {
         self.try_ctl(args, input)
             .unwrap_or_else(|said| panic!("etcdctl {args:?}: {said}"))
@@ -203,7 +202,7 @@ impl Etcd {
             .collect()
     }
 
-    /// The revision that it is at.
+    /// Current revision of etcd.
     pub(crate) fn revision(&self) -> u64 {
         let said = self.ctl(&["get", "x", "--write-out=json"]);
         let answer: serde_json::Value = serde_json::from_str(&said).expect("JSON");
@@ -218,7 +217,7 @@ impl Drop for Etcd {
     }
 }
 
-/// An authority, and a certificate that it signed for who serves and for who calls alike.
+/// Creates an authority, and one certificate that serves for both server and client.
 fn certificates(folder: &Path) {
     let mut ca = rcgen::CertificateParams::default();
     ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -275,7 +274,7 @@ impl Registrar {
         kill_process(pid, signal).expect("it runs");
     }
 
-    /// Waits for its end and says its exit code.
+    /// Waits for its end and returns its exit code.
     pub(crate) fn code(&mut self) -> Option<i32> {
         let mut status = None;
         eventually("the registrar ends", || {
@@ -285,7 +284,7 @@ impl Registrar {
         status.and_then(|status| status.code())
     }
 
-    /// Kills it, so that it can take nothing back.
+    /// Kills it, so that it cannot take the registration back.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("a child of ours");
@@ -299,6 +298,6 @@ impl Drop for Registrar {
     }
 }
 
-/// How long a lease of two seconds lasts at most: etcd looks for those that ended every half second, and has
-/// lent it a second more when it was elected.
+/// Longest real life of a lease of two seconds: etcd checks for expired leases every half second, and extended it by a
+/// second when the member was elected.
 pub(crate) const LEASE_LASTS: Duration = Duration::from_secs(6);

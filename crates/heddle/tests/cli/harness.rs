@@ -1,4 +1,4 @@
-//! A running `heddle up` or `heddle control` and what a test needs around it.
+//! Runs `heddle up`, `heddle control` and other commands for tests.
 
 use std::fs::{Permissions, set_permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Long enough for a busy machine, and never waited out when all is well.
+/// Timeout: long enough for a busy machine, and normally never reached.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// Runs the binary to its end.
@@ -50,7 +50,7 @@ impl Folder {
         self.dir.path().join(name)
     }
 
-    /// Replaces a manifest, as an editor does it: by renaming.
+    /// Replaces a manifest by renaming, as an editor does.
     pub(crate) fn write(&self, name: &str, text: &str) {
         let beside = self.dir.path().join("new");
         std::fs::write(&beside, text).expect("written");
@@ -58,8 +58,8 @@ impl Folder {
     }
 }
 
-/// A namespace, a Service of that name on port 80 and, as its endpoint, a process that listens at
-/// `backend` and is not ours. The names differ between tests so that their addresses do.
+/// A namespace, a Service of that name on port 80, and as its endpoint a process at `backend` that heddle does not run.
+/// The names differ between tests so that their addresses do.
 pub(crate) fn service(namespace: &str, name: &str, backend: SocketAddr) -> String {
     let (ip, port) = (backend.ip(), backend.port());
     format!(
@@ -101,7 +101,7 @@ impl Heddle {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_heddle")), folder, more)
     }
 
-    /// Starts `heddle up` with so many open files at most.
+    /// Starts `heddle up` with a limit of open files.
     pub(crate) fn start_with_descriptors(most: u32, folder: &Folder, more: &[&str]) -> Heddle {
         let mut shell = Command::new("sh");
         let script = format!("ulimit -n {most}; exec \"$0\" \"$@\"");
@@ -114,7 +114,7 @@ impl Heddle {
         Self::spawn(command, folder, more)
     }
 
-    /// Starts `heddle control` at an address, so that it is found there again when it was stopped.
+    /// Starts `heddle control` at a fixed address, so that a restarted one has the same address.
     pub(crate) fn control_at(folder: &Folder, listen: SocketAddr, more: &[&str]) -> Heddle {
         let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
         command
@@ -136,13 +136,13 @@ impl Heddle {
         Self::spawn_at(command, folder.path(&format!("{name}.sock")))
     }
 
-    /// Starts `heddle control`, with its state beside the manifests, and waits until nodes are served;
-    /// says where.
+    /// Starts `heddle control`, with its state beside the manifests, waits until nodes are served, and returns its
+    /// address.
     pub(crate) fn control(folder: &Folder, more: &[&str]) -> (Heddle, SocketAddr) {
         Self::control_asked_at(folder.socket(), folder, more)
     }
 
-    /// The same, with the admin socket elsewhere.
+    /// Like [`Heddle::control`], with another admin socket.
     pub(crate) fn control_asked_at(
         socket: PathBuf,
         folder: &Folder,
@@ -160,7 +160,7 @@ impl Heddle {
         (heddle, address.expect("an address"))
     }
 
-    /// Starts `heddle control` with its socket and what else is said, and waits for nothing.
+    /// Starts `heddle control` with this socket and further arguments, and does not wait.
     pub(crate) fn control_of(socket: &Path, manifests: &Path, more: &[&str]) -> Heddle {
         let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
         command
@@ -267,7 +267,7 @@ impl Heddle {
             .unwrap_or_else(|| panic!("no such listener: {status}"))
     }
 
-    /// Where metrics are served.
+    /// Address of the metrics.
     pub(crate) fn metrics(&self) -> SocketAddr {
         let status = self.status();
         status["metrics"]
@@ -309,7 +309,7 @@ pub(crate) fn line_with(lines: &Receiver<String>, text: &str) -> String {
     }
 }
 
-/// Waits until it holds, looking often.
+/// Polls a condition until it holds, at most for [`LONG`].
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONG;
     while !holds() {
@@ -318,7 +318,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a request of its own connection and returns status and body.
+/// Sends a request on a connection of its own, and returns status and body.
 pub(crate) fn get(at: SocketAddr, host: &str, target: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(at).expect("connected");
     stream.set_read_timeout(Some(LONG)).expect("a timeout");
@@ -330,7 +330,7 @@ pub(crate) fn get(at: SocketAddr, host: &str, target: &str) -> (u16, String) {
     answer(stream)
 }
 
-/// The names that queries have for the metrics of a whole page, and their kinds.
+/// Names of all metrics of a page, as in queries, and their types.
 pub(crate) fn families(page: &str) -> Vec<(String, &str)> {
     let families = page.strip_suffix("# EOF\n").expect("an end");
     assert!(!families.contains("# EOF"), "one end");
@@ -345,7 +345,7 @@ pub(crate) fn families(page: &str) -> Vec<(String, &str)> {
         .collect()
 }
 
-/// Reads an answer whose end is the connection's.
+/// Reads an answer that ends with the connection.
 pub(crate) fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("an answer");
@@ -367,12 +367,12 @@ pub(crate) fn backend(name: &'static str) -> SocketAddr {
     backend_at([127, 0, 0, 1], name)
 }
 
-/// The same on another loopback address: workloads of one mesh do not share one.
+/// Like [`backend`], on another loopback address: workloads of one mesh do not share one.
 pub(crate) fn backend_at(ip: [u8; 4], name: &'static str) -> SocketAddr {
     serve(ip, move || respond(name))
 }
 
-/// A server that says when a request has come and answers when it is told to.
+/// A server that reports each request, and answers when it is told to.
 pub(crate) fn held_backend() -> (SocketAddr, Receiver<()>, SyncSender<()>) {
     let (came, requests) = sync_channel(16);
     let (go, told) = sync_channel::<()>(16);

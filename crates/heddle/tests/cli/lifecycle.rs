@@ -96,11 +96,11 @@ fn a_second_signal_ends_it_at_once() {
         .recv_timeout(LONG)
         .expect("the request reaches the backend");
 
-    // Two at the same time are one: a service manager's, and that of a process that passes it on.
+    // Two signals at the same time count as one: a service manager's, and the same passed on by a parent process.
     heddle.signal(Signal::TERM);
     heddle.stderr_line("stopping");
     heddle.signal(Signal::TERM);
-    // Longer than two signals may be apart to be one: nothing ends within this time.
+    // Longer than the window in which two signals count as one: nothing ends within this time.
     std::thread::park_timeout(Duration::from_millis(700));
     assert!(heddle.status()["draining"].as_bool().unwrap_or_default());
     heddle.signal(Signal::TERM);
@@ -163,7 +163,7 @@ fn sighup_opens_the_access_log_anew() {
     assert!(!holds(&rotated, "/after"));
 }
 
-/// Of files that are mapped, such as the program: resident memory in KiB.
+/// Resident memory of mapped files, such as the program, in KiB.
 fn of_files_kib(heddle: &Heddle) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", heddle.pid())).expect("it runs");
@@ -185,7 +185,7 @@ fn pages_of_the_program_that_only_its_start_took_are_given_back() {
         most = most.max(now);
         now < most / 4 * 3
     });
-    // They come back when they run.
+    // The pages are mapped again when they run.
     assert_eq!(get(heddle.address("pages/web", None), "web", "/").0, 200);
 }
 

@@ -1,4 +1,4 @@
-//! A node as small as can be: it joins, asks and confirms, and carries nothing.
+//! A minimal node: it joins, requests certificates and confirms, but carries no traffic.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn clock() -> Arc<Clock> {
     Arc::new(Clock::new(0))
 }
 
-/// A request for a certificate, and the key that it is for.
+/// A certificate request, and its key.
 fn request() -> (KeyPair, Vec<u8>) {
     let key = KeyPair::generate().expect("a key");
     let request = CertificateParams::default().serialize_request(&key);
@@ -74,18 +74,18 @@ impl TestNode {
         })
     }
 
-    /// A connection with its certificate, as it trusts now.
+    /// Connects with the node's certificate and trust.
     pub(crate) async fn client(&self) -> Result<Client, String> {
         let connector = Connector::joined(&self.leaf, &self.trust, &clock());
         connect(self.control, &connector.expect("a connector")).await
     }
 
-    /// Comes back to a control plane that was started again.
+    /// Uses a control plane that was started again at another address.
     pub(crate) fn moved(&mut self, control: SocketAddr) {
         self.control = control;
     }
 
-    /// Shows another node's certificate from now on, and its key.
+    /// Uses another node's certificate and key from now on.
     pub(crate) fn show(&mut self, other: TestNode) {
         self.leaf = other.leaf;
     }

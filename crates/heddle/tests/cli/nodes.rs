@@ -54,7 +54,7 @@ fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
         status.contains("node n2 of cluster.local: all is well"),
         "{status}"
     );
-    // Each shows the other, and what there is between them. Both are at one address: neither knows which one calls.
+    // Each node shows the other with its connections. Both have one IP address, so neither knows which node calls.
     let links = |name: &str, node: Option<&str>, way: &str| {
         let status = status_of(&folder, name);
         let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
@@ -88,7 +88,7 @@ fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
             "{expected:?} is not in\n{metrics}"
         );
     }
-    // The caller's node says where to ask, in a form that works there; the control plane knows both.
+    // The caller's node names the node to ask, in a form that works there; the control plane knows both.
     let explain = |from: &str, more: &[&str]| {
         let output = heddle(&[&["explain", from, &service], more].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -112,7 +112,7 @@ fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {
         assert!(output.status.success(), "{}", text(&output.stderr));
     }
 
-    // A control plane is asked with another command, and a heddle that is alone needs no identities.
+    // A control plane has another command, and a heddle without a mesh of nodes needs no identities.
     let asked = heddle(&["check", "--socket", as_str(&folder.socket())]);
     assert!(text(&asked.stderr).contains("a control plane answers there"));
 }
@@ -151,7 +151,7 @@ fn a_node_that_is_killed_is_named_with_what_the_kernel_says() {
 
 #[test]
 fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
-    // The control plane will be found there again.
+    // Fixed, so that the restarted control plane has the same address.
     let listen = free_address();
     let joined = joined_by(2, |folder| {
         (Heddle::control_at(folder, listen, &[]), listen)
@@ -177,7 +177,7 @@ fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
         check(&folder, "n1").1["control"]["connected"] == false
     });
     assert!(answers(&one));
-    // Both start again from the disk. The token that is still named is not looked at.
+    // Both start again from the disk. The token that is still named is not read.
     for node in [one, two] {
         node.signal(Signal::TERM);
         assert_eq!(node.ended().code(), Some(0));
@@ -188,7 +188,7 @@ fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
     one.stderr_line("the token is not used");
     one.stdout_line("SERVICE");
     two.stdout_line("SERVICE");
-    // They do not know yet where the other is now; it says so as soon as there is a control plane.
+    // They do not know the other's new address before the control plane is back.
     let (code, status) = check(&folder, "n1");
     assert_eq!(
         (code, &status["control"]["connected"]),
@@ -205,7 +205,7 @@ fn a_node_starts_again_without_a_token_and_without_its_control_plane() {
     eventually("the request is answered again", || answers(&one));
 }
 
-/// The control plane comes back elsewhere, so that only the caller's node finds it.
+/// The control plane restarts at another address, so only the caller's node finds it.
 #[test]
 fn a_node_that_has_not_come_back_to_a_restarted_control_plane_is_reached() {
     let Joined {
@@ -233,7 +233,7 @@ fn a_node_that_has_not_come_back_to_a_restarted_control_plane_is_reached() {
     eventually("the request is answered", || {
         get(one.address(&service, Some(&caller)), "cart", "/") == (200, "cart".to_owned())
     });
-    // A mesh without the other would have come by now: every node is told its part when it connects.
+    // The caller's node got its part of the mesh when it connected: the other node must still be in it.
     assert_eq!(
         get(one.address(&service, Some(&caller)), "cart", "/").0,
         200

@@ -1,4 +1,4 @@
-//! Who may ask, and what they are told.
+//! Access of operators, and the answers that they get.
 
 use std::fs::{Permissions, set_permissions};
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ fn mesh(namespace: &str) -> Folder {
 fn status_and_configuration_are_for_people_and_programs() {
     let folder = mesh("told");
     let heddle_up = Heddle::up(&folder, &[]);
-    // The addresses are printed before the worker has taken the configuration.
+    // The addresses are printed before the Worker has taken the configuration.
     eventually("it is ready", || heddle_up.status()["ready"] == true);
     let status = heddle_up.status();
     assert_eq!(status["listeners"].as_array().map(Vec::len), Some(3));
@@ -86,7 +86,7 @@ fn the_bound_on_clients_is_shown_as_it_is_in_force() {
     let heddle = Heddle::up(&folder, &["--config", as_str(&settings)]);
     let shown = &heddle.status()["connections_limit"];
     let expected = shown.as_u64().expect("a number");
-    // Each client takes two descriptors, and something is kept for all else.
+    // Each client takes two descriptors, and some are reserved for everything else.
     let most = 1_000_000.min((limit - 32) / 2);
     assert!(expected <= most && expected > most / 2, "{expected}");
     let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
@@ -111,16 +111,16 @@ fn few_descriptors_leave_some_for_the_operator() {
     let said = heddle_up.stderr_line("listeners are wanted");
     assert!(said.contains("ulimit -n"), "{said}");
     heddle_up.stdout_line("SERVICE");
-    // What is open reaches everything, as far as that fits.
+    // The open listeners reach everything, as far as they fit.
     let status = heddle_up.status();
     let listeners = status["listeners"].as_array().expect("a list");
-    // 100 less 32 in reserve and 8 for a worker; half of the rest.
+    // 100 minus 32 in reserve and 8 for a Worker; half of the rest.
     assert_eq!(listeners.len(), 30);
     assert!(listeners.iter().all(|l| l["kind"] == "forward-proxy"));
     assert_eq!(status["connections_limit"], 15);
     let problems = status["config"]["listener_problems"].as_array();
     assert_eq!(problems.map(Vec::len), Some(1));
-    // With all clients there, the operator is still answered. Of one caller there are fewer than that.
+    // At the connection limit, the operator is still answered. A single caller has a lower limit.
     let clients: Vec<_> = listeners
         .iter()
         .map(|listener| listener["address"].as_str().expect("an address"))
@@ -128,7 +128,7 @@ fn few_descriptors_leave_some_for_the_operator() {
         .collect();
     assert_eq!(get(heddle_up.metrics(), "x", "/ready").0, 200);
     assert_eq!(heddle_up.status()["ready"], true);
-    // Who was turned away is counted, said once, and shown.
+    // Refused clients are counted, logged once, and shown.
     heddle_up.stderr_line("clients are turned away");
     eventually("all are counted", || {
         heddle_up.status()["connections_refused"] == 15
@@ -182,17 +182,17 @@ fn another_user_gets_no_answer_even_with_the_door_open() {
     }
     let folder = mesh("peer");
     let heddle = Heddle::up(&folder, &[]);
-    // The file modes alone would keep them out.
+    // Open up the file modes, which alone would refuse other users.
     let parent = folder.socket().parent().expect("a folder").to_owned();
     set_permissions(parent, Permissions::from_mode(0o755)).expect("a mode");
     set_permissions(folder.socket(), Permissions::from_mode(0o666)).expect("a mode");
     let socket = folder.socket();
     let asked = std::thread::spawn(move || {
         let nobody = Uid::from_raw(65_534);
-        // For this thread alone.
+        // Changes the user of this thread only.
         set_thread_res_uid(nobody, nobody, nobody).expect("root may");
         let mut stream = UnixStream::connect(socket).expect("the door is open");
-        // It may be closed before all of it is sent.
+        // The server may close it before all is sent.
         let _closed = stream.write_all(b"GET /status HTTP/1.1\r\nhost: x\r\n\r\n");
         let mut answer = Vec::new();
         let _closed = stream.read_to_end(&mut answer);

@@ -1,4 +1,4 @@
-//! Policies of a running mesh: what they let through, what a change of them does, and why.
+//! Policies of a running mesh: which requests they allow, the effect of changes, and explanations.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -166,7 +166,7 @@ fn a_question_about_an_unknown_workload_has_no_answer() {
     }
 }
 
-/// Another version of heddle, say: what it answers is looked at before anything is explained by it.
+/// A mesh from a running heddle, which may be of another version, is checked before it is used to explain anything.
 #[test]
 fn nothing_is_explained_by_a_mesh_that_breaks_its_promises() {
     let folder = Folder::new();

@@ -1,5 +1,4 @@
-//! Given an etcd, when providers register in it and go, then the mesh has those that live, whatever becomes of
-//! etcd meanwhile.
+//! When providers register in etcd and go, the mesh has those that live, even while etcd fails.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +15,7 @@ use crate::harness::{Folder, Heddle, as_str, backend, eventually, families, get,
 mod outages;
 mod refused;
 
-/// A Service that selects what registers as it; its port is called `http`.
+/// A Service that selects its registered providers; its port is called `http`.
 fn service(namespace: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: {namespace}}}\n\
@@ -61,7 +60,7 @@ impl World {
     }
 }
 
-/// The names of the workloads, which are those that registered.
+/// Names of the workloads, all of which registered.
 fn workloads(heddle: &Heddle) -> Vec<String> {
     let status = heddle.status();
     let all = status["workloads"].as_array().expect("a list");
@@ -87,7 +86,7 @@ fn check(world: &World) -> (Option<i32>, Value) {
     (output.status.code(), answer)
 }
 
-/// A server that answers with its name until it is closed; then no client can connect.
+/// A server that answers with its name until it is closed; after that, clients cannot connect.
 struct Provider {
     address: SocketAddr,
     closed: Arc<AtomicBool>,
@@ -120,7 +119,7 @@ impl Provider {
 
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        // It looks once more.
+        // Wakes the accept loop, so that it sees the flag.
         drop(TcpStream::connect(self.address));
         eventually("no process listens", || {
             TcpStream::connect(self.address).is_err()
@@ -152,11 +151,11 @@ fn three_providers_share_the_traffic_and_one_that_dies_costs_no_request() {
         answered.insert(body);
         answered.len() == 3
     });
-    // They are called, and no program calls as them from here.
+    // They are called, but no local program calls as one of them.
     let listeners = heddle.status()["listeners"].as_array().map(Vec::len);
     assert_eq!(listeners, Some(1));
 
-    // One dies, its registrar with it: nothing is taken back.
+    // One dies together with its registrar: the registration is not taken back.
     let died = Instant::now();
     providers[1].close();
     registrars[1].kill();
@@ -204,7 +203,7 @@ fn a_registrar_that_is_told_to_stop_takes_back_what_it_registered() {
 fn a_command_is_registered_for_as_long_as_it_runs() {
     let world = World::new("command");
     let at = backend("x");
-    // Its exit code is passed on.
+    // The command's exit code is passed on.
     let may_end = world.folder.path("may-end");
     let script = format!(
         "while [ ! -e {} ]; do sleep 0.05; done; exit 7",
@@ -215,7 +214,7 @@ fn a_command_is_registered_for_as_long_as_it_runs() {
     std::fs::write(may_end, "").expect("written");
     assert_eq!(ends.code(), Some(7));
     assert!(world.etcd.keys().is_empty());
-    // A signal takes it back first, and then ends the command.
+    // On a signal, the registration is taken back first, then the command is ended.
     let (marker, is_ready) = (world.folder.path("ended"), world.folder.path("ready"));
     let script = format!(
         "trap 'etcdctl --endpoints {} get --prefix --keys-only / > {}; exit 3' TERM; : > {}; \
@@ -230,11 +229,11 @@ fn a_command_is_registered_for_as_long_as_it_runs() {
     stopped.signal(Signal::TERM);
     assert_eq!(stopped.code(), Some(3));
     assert_eq!(std::fs::read_to_string(marker).expect("a list"), "");
-    // What cannot be started registers nothing.
+    // A command that cannot be started is not registered.
     let mut wrong = world.register(at, &["--", "/no/such/program"]);
     wrong.line("cannot start /no/such/program");
     assert_eq!(wrong.code(), Some(1));
-    // Nor does what never takes connections.
+    // Nor is a command that never accepts connections.
     let closed = Provider::start("x");
     closed.close();
     let mut silent = world.register(closed.address, &["--", "sh", "-c", "exit 9"]);
@@ -318,7 +317,7 @@ fn a_control_plane_places_who_registers_on_a_node() {
         status["nodes"][0]["name"] == "edge-1" && status["nodes"][0]["workloads"] == 1
     });
     assert_eq!(control.status()["registry"]["providers"], 1);
-    // One that does not say where it is, is nowhere.
+    // A provider without a node is left out.
     let lost = world.register(backend("x"), &["--name", "lost"]);
     lost.line("registered");
     let metrics = || get(control.metrics(), "x", "/metrics").1;

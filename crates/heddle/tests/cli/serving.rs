@@ -82,7 +82,7 @@ fn an_edit_takes_effect_within_a_second_and_touches_no_connection() {
         began.elapsed()
     };
     wait_for("one");
-    // A busy machine may be late once; a mesh that is slow is late every time.
+    // On a busy machine one change may be slow; if Heddle is slow, all are.
     let mut fastest = Duration::MAX;
     for _ in 0..2 {
         folder.write("a.yaml", &service("edit", "web", two));
@@ -221,7 +221,7 @@ fn a_port_that_is_taken_everywhere_costs_one_line_a_listener() {
         .iter()
         .filter(|line| line.contains("in use by another process"))
         .collect();
-    // One for the address for all callers, one for the workload's own.
+    // One line for the address for all callers, one for the workload's own.
     assert_eq!(said.len(), 2, "{lines:#?}");
     let address = heddle.address("everywhere/web", None);
     assert_eq!(address.port(), instead);
@@ -257,7 +257,7 @@ fn an_endpoint_that_fails_is_named_and_so_is_its_return() {
     assert!(line.contains(&named), "{line}");
 }
 
-/// Connections to other endpoints that only wait for a request make room for one that has come.
+/// Idle connections to other endpoints are closed to make room for a new request.
 #[test]
 fn idle_connections_to_endpoints_make_room_when_descriptors_run_out() {
     const LIMIT: usize = 15;
@@ -277,7 +277,7 @@ fn idle_connections_to_endpoints_make_room_when_descriptors_run_out() {
     let heddle = Heddle::start_with_descriptors(100, &folder, &config);
     heddle.stdout_line("SERVICE");
     assert_eq!(heddle.status()["connections_limit"], LIMIT);
-    // One caller has a share of them, and not all.
+    // A single caller gets only a share of the connections.
     let proxies: Vec<SocketAddr> = (1..=SERVICES)
         .map(|n| heddle.forward_proxy(&format!("room/s{n}")))
         .collect();
@@ -303,7 +303,7 @@ fn idle_connections_to_endpoints_make_room_when_descriptors_run_out() {
     }
 }
 
-/// A server that keeps its connections, and answers when so many requests have come.
+/// A server that keeps its connections open, and answers once this many requests have come.
 fn patient_backend(ip: [u8; 4], requests: usize) -> SocketAddr {
     let listener = TcpListener::bind(SocketAddr::from((ip, 0))).expect("a port");
     let address = listener.local_addr().expect("an address");

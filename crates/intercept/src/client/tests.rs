@@ -21,7 +21,7 @@ async fn a_proxy_hears_of_pods_and_gets_sockets() {
         workload: WorkloadName::parse("shop/reviews").unwrap(),
         addresses: Vec::new(),
     };
-    // One without its listeners is of no use.
+    // A pod without its listeners is ignored.
     send(&holder, &enrolled, &[]).unwrap();
     send(&holder, &enrolled, &[listener.as_fd(), listener.as_fd()]).unwrap();
     assert!(matches!(
@@ -41,7 +41,7 @@ async fn a_proxy_hears_of_pods_and_gets_sockets() {
         ToHolder::Serving { .. }
     ));
 
-    // Whether it still works it is asked without hearing of it.
+    // A ping is answered without an event.
     send(&holder, &ToProxy::Ping { number: 7 }, &[]).unwrap();
     let full = FullTables {
         handshakes: 1,

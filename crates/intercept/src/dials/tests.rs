@@ -9,8 +9,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use super::*;
 use crate::{namespace, routes};
 
-/// What makes `10.96.0.0/16` and `fd00::/64` a place without an answer or an error: the other end of a link that takes
-/// every packet for another host's.
+/// Arguments of `ip` that route `10.96.0.0/16` and `fd00::/64` into silence, without answer or error: the far end of
+/// the link ignores the packets, because their destination is another host's link address.
 const SILENCE: &str = "link add silence type veth peer name far
 link set far up
 link set silence arp off up
@@ -19,7 +19,7 @@ address add fd01::9/128 dev lo
 route add 10.96.0.0/16 dev silence
 route add fd00::/64 dev silence";
 
-/// A namespace with such places. `None`: it cannot be had here, which is said.
+/// A namespace with these routes. `None`, reported as a skip, where it cannot be created.
 pub(crate) fn silence() -> Option<File> {
     if !rustix::process::geteuid().is_root() {
         heddle_skips::skipped("namespaces are made by root");
@@ -36,7 +36,7 @@ pub(crate) fn silence() -> Option<File> {
     Some(netns)
 }
 
-/// A dial from there.
+/// Starts a connection attempt from that namespace.
 pub(crate) fn dial(netns: &File, to: &str) -> OwnedFd {
     let to: SocketAddr = to.parse().unwrap();
     let family = match to {
@@ -56,7 +56,7 @@ pub(crate) fn dial(netns: &File, to: &str) -> OwnedFd {
         .unwrap_or_else(|error: Errno| panic!("{to}: {error}"))
 }
 
-/// What has become of it.
+/// The result of a connection attempt so far.
 pub(crate) fn fate(dial: &OwnedFd) -> Result<(), Errno> {
     socket_error(dial).unwrap()
 }
@@ -70,7 +70,7 @@ fn a_dial_that_is_not_answered_is_ended_and_no_other() {
     let kept: Vec<OwnedFd> = others.map(|to| dial(&netns, to)).into();
     let is_lost = |to: SocketAddr| {
         let to = to.to_string();
-        // A socket of both families that goes to IPv4 is known by that.
+        // A dual-stack socket that connects to an IPv4 address is listed with that address.
         services.contains(&to.as_str()) || to == "10.96.0.3:80"
     };
     assert_eq!(end(netns.as_fd(), is_lost).unwrap(), 3);

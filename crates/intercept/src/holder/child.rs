@@ -1,4 +1,4 @@
-//! The proxy as a process, and signals.
+//! The proxy process, and signals.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,12 +20,12 @@ use crate::channel::{ToProxy, pair, send};
 use crate::hooks::FullTables;
 use crate::sockopt::refuse_descriptors;
 
-/// Answers that may wait to be taken: until some are, no more questions are.
+/// Limit of queued messages to the proxy. While it is reached, no messages of the proxy are read (back-pressure).
 const MAX_ANSWERS: usize = 1_024;
-/// What tells the program that a holder started it.
+/// Argument that tells the program that a holder started it.
 const HELD: &str = "--held";
 
-/// What the process is called.
+/// Process name (`argv[0]`) of the proxy.
 const NAME: &str = "heddle";
 
 /// A running proxy.
@@ -33,39 +33,39 @@ pub(super) struct Proxy {
     process: Child,
     pidfd: OwnedFd,
     channel: OwnedFd,
-    /// What it could not be told yet: pods, at most twice each, answers ([`MAX_ANSWERS`]), one
-    /// question, and how often tables were full.
+    /// Queued messages: pods, at most twice each, answers ([`MAX_ANSWERS`]), one ping, and one report of full
+    /// tables.
     unsaid: VecDeque<Word>,
     pub(super) started: Instant,
-    /// Whether it answers; none, before it has said that it works.
+    /// Whether it answers pings; `None` until it has sent [`ToHolder::Ready`](crate::channel::ToHolder::Ready).
     pulse: Option<Pulse>,
     /// Whether it has served a pod.
     pub(super) has_served: bool,
-    /// Whether it has closed its end, which it does as it dies: the kernel says so before it closes connections, and
-    /// before it says that the process has ended.
+    /// Whether its end of the channel is closed. When the proxy dies, the kernel reports this before it closes the
+    /// proxy's connections, and before it reports the end of the process.
     pub(super) has_hung_up: bool,
-    /// Whether it takes nothing new: pods have met their fate, and its successor may be a long way off.
+    /// Whether it accepts no new connections: the fates of pods apply, and its successor may take long.
     pub(super) is_stopping: bool,
 }
 
-/// Something to be said.
+/// A queued message to the proxy.
 enum Word {
     Enrolled(PodId),
     Recalled,
     Released(PodId),
     Socket(u64, io::Result<OwnedFd>),
-    /// Of these there is one at most.
+    /// At most one is queued.
     Ping(u64),
-    /// The same.
+    /// At most one is queued.
     Full(FullTables),
 }
 
 impl Proxy {
-    /// Starts it, with its end of the channel as standard input.
+    /// Starts the proxy, with its end of the channel as standard input.
     pub(super) fn start(program: &Path, arguments: &[OsString]) -> io::Result<Proxy> {
         let (channel, theirs) = pair()?;
-        // It has none to send, and to close one that it has prepared may take as long as it likes (SO_LINGER). Kernels
-        // before Linux 6.16 do not know this.
+        // The proxy has no descriptors to send. A hostile one could send a socket with SO_LINGER, whose close blocks
+        // us. Kernels before Linux 6.16 do not support this, so errors are ignored.
         let _ = refuse_descriptors(&channel);
         let process = Command::new(program)
             .arg0(NAME)
@@ -75,7 +75,7 @@ impl Proxy {
             .spawn()?;
         let pid = Pid::from_child(&process);
         Ok(Proxy {
-            // The child is not reaped before, so its number is its own.
+            // The child is not reaped yet, so its process ID cannot have been reused.
             pidfd: pidfd_open(pid, PidfdFlags::empty())?,
             process,
             channel,
@@ -100,17 +100,17 @@ impl Proxy {
         self.started.elapsed()
     }
 
-    /// It works: from now on it is expected to answer.
+    /// The proxy has started up: from now on it must answer pings.
     pub(super) fn works(&mut self, limit: Option<u32>, now: Instant) {
         self.pulse.get_or_insert_with(|| Pulse::new(limit, now));
     }
 
-    /// When it is to be asked whether it answers.
+    /// When the next ping is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.pulse.as_ref().map(Pulse::due)
     }
 
-    /// Asks whether it answers when it is time, says when it does not, and ends it when that has lasted too long.
+    /// Sends a ping when one is due, logs when the proxy does not answer, and kills it after the timeout.
     pub(super) fn feel(&mut self, now: Instant) {
         match self
             .pulse
@@ -125,7 +125,7 @@ impl Proxy {
                 }
             }
             Beat::Late => tracing::error!(
-                "the proxy is there and does not answer: it is stopped, or something keeps it from running"
+                "the proxy runs but does not answer: it is stopped, or something keeps it from running"
             ),
             Beat::End => {
                 tracing::error!(
@@ -136,7 +136,7 @@ impl Proxy {
         }
     }
 
-    /// It has answered.
+    /// The proxy has answered ping `number`.
     pub(super) fn answered(&mut self, number: u64) {
         let pulse = self.pulse.as_mut();
         if pulse.is_some_and(|pulse| pulse.answered(number)) {
@@ -144,7 +144,7 @@ impl Proxy {
         }
     }
 
-    /// Whether it does, as far as is known.
+    /// Whether the proxy answers, as far as known.
     pub(super) fn answers(&self) -> bool {
         self.pulse.as_ref().is_none_or(|pulse| !pulse.is_late())
     }
@@ -158,11 +158,11 @@ impl Proxy {
     }
 
     pub(super) fn signal(&self, signal: rustix::process::Signal) {
-        // It may have ended.
+        // Fails when the process has ended.
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
-    /// How it ended. It has.
+    /// Collects the exit status of a proxy that has ended.
     pub(super) fn reap(mut self) -> ExitStatus {
         self.process.wait().unwrap_or_default()
     }
@@ -171,7 +171,7 @@ impl Proxy {
         self.unsaid.push_back(Word::Enrolled(pod.id));
     }
 
-    /// There are no more pods for now.
+    /// Tells the proxy that it has got all pods that exist so far.
     pub(super) fn say_recalled(&mut self) {
         self.unsaid.push_back(Word::Recalled);
     }
@@ -189,7 +189,7 @@ impl Proxy {
         self.unsaid.push_back(Word::Socket(request, made));
     }
 
-    /// Whether it may ask for more.
+    /// Whether messages of the proxy are read now.
     pub(super) fn is_heard(&self) -> bool {
         self.unsaid.len() < MAX_ANSWERS
     }
@@ -198,12 +198,12 @@ impl Proxy {
         !self.unsaid.is_empty()
     }
 
-    /// Says what the channel takes.
+    /// Sends queued messages until the socket buffer is full.
     pub(super) fn flush(&mut self, pods: &Pods) {
         while let Some(word) = self.unsaid.front() {
             match say(&self.channel, word, pods) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // It is gone, which is heard of elsewhere.
+                // The proxy is gone, which is noticed elsewhere.
                 Err(_) | Ok(()) => {}
             }
             self.unsaid.pop_front();
@@ -214,7 +214,7 @@ impl Proxy {
 fn say(channel: &OwnedFd, word: &Word, pods: &Pods) -> io::Result<()> {
     let (message, descriptors): (ToProxy, Vec<BorrowedFd<'_>>) = match word {
         Word::Enrolled(id) => {
-            // It may have gone since.
+            // The pod may have been released since.
             let Some(pod) = pods.get(*id) else {
                 return Ok(());
             };
@@ -243,23 +243,23 @@ fn say(channel: &OwnedFd, word: &Word, pods: &Pods) -> io::Result<()> {
     send(channel, &message, &descriptors)
 }
 
-/// What a signal asks for.
+/// Meaning of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signal {
     /// SIGTERM or SIGINT.
     Stop,
-    /// SIGHUP: for the proxy.
+    /// SIGHUP, which is passed on to the proxy.
     HangUp,
 }
 
-/// Signals, as something that can be waited for.
+/// Signals as descriptors for poll.
 pub(super) struct Signals {
     stop: UnixStream,
     hang_up: UnixStream,
 }
 
 impl Signals {
-    /// Takes over SIGTERM, SIGINT and SIGHUP.
+    /// Installs handlers for SIGTERM, SIGINT and SIGHUP.
     pub(super) fn new() -> io::Result<Signals> {
         let (stop, stopped) = UnixStream::pair()?;
         let (hang_up, hung_up) = UnixStream::pair()?;
@@ -276,7 +276,7 @@ impl Signals {
         [self.stop.as_fd(), self.hang_up.as_fd()]
     }
 
-    /// The signals that have come.
+    /// Takes the signals that have arrived.
     pub(super) fn take(&mut self) -> Vec<Signal> {
         let count = |stream: &mut UnixStream| stream.read(&mut [0; 64]).unwrap_or(0);
         let stops = count(&mut self.stop);

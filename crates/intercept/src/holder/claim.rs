@@ -1,13 +1,13 @@
-//! The pods of a node are one holder's: no other has them, and nothing of the holder before is left.
+//! Ensures that only one holder has the pods of a node, and that the earlier holder and its proxy are gone.
 //!
 //! ```text
 //!   lock ──▶ what ran here before ─┬─ has ended ──────────────────────────────────────┬──▶ ours
 //!                                  └─ is still there ─▶ waits ─▶ kills the proxy ─▶ waits ┘
 //! ```
 //!
-//! A holder that was killed takes its proxy with it: the kernel ends the one for the other. Both take some milliseconds
-//! to let go of listeners, sockets and locks, one after the other, and a service manager may start the next holder
-//! before they have. Which processes they are is written beside the memory; when they have ended, everything is free.
+//! When a holder is killed, the kernel kills its proxy, too. Both take some milliseconds to release listeners,
+//! sockets and locks, one after the other, and a service manager may start the next holder before that. So the
+//! process IDs of both are stored beside the file of pods; when these processes have ended, everything is free.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -27,22 +27,23 @@ use super::memory::{put, read_own};
 #[cfg(test)]
 mod tests;
 
-/// How long a holder that was killed may take to let go of its pods. One that lives is not waited for any longer.
+/// How long to wait for the lock: time for a killed holder to release it. If it is still held then, that holder
+/// lives.
 const LETS_GO_WITHIN: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// Interval at which the lock is tried.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How long what ran here before may take to end by itself, and after it was killed.
+/// Time for an earlier process to end by itself, and to end after it was killed.
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 const DIES_WITHIN: Duration = Duration::from_secs(5);
-/// The largest file that is read.
+/// Limit of the file with the process IDs, in bytes.
 const MAX_BYTES: u64 = 4_096;
-/// What the kernel calls this start of the machine.
+/// ID of this boot of the machine.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
-/// What numbers of processes mean.
+/// The PID namespace, within which process IDs are valid.
 const NUMBERS: &str = "/proc/self/ns/pid";
 
-/// The pods that are remembered in one file, which are ours for as long as this lives. The kernel lets go of it however
-/// we end.
+/// The exclusive right to the pods stored in one file, while this lives. It is a file lock, which the kernel releases
+/// however we end.
 #[derive(Debug)]
 pub struct Claim {
     memory: PathBuf,
@@ -50,15 +51,15 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Makes the pods of the file `memory` ours. A holder before, and its proxy, have ended when this returns.
+    /// Claims the pods of the file `memory`. An earlier holder and its proxy have ended when this returns.
     ///
     /// # Errors
-    /// When a holder has them that lives ([`HolderError::is_busy`]), or what ran here before does not end.
+    /// When a living holder has the pods ([`HolderError::is_busy`]), or an earlier process does not end.
     pub fn take(memory: PathBuf) -> Result<Claim, HolderError> {
         let claim = Claim::quietly(memory)?;
         let before = claim.before();
         if let Some(holder) = before.holder {
-            // Its lock is free: it has ended, or is about to.
+            // Its lock is free, so it has ended or is about to.
             holder.ends("the holder before", false)?;
         }
         if let Some(proxy) = before.proxy {
@@ -67,10 +68,10 @@ impl Claim {
         Ok(claim)
     }
 
-    /// The same, and whatever ran here before is not looked at.
+    /// As [`Claim::take`], but without waiting for earlier processes.
     ///
     /// # Errors
-    /// When a holder has them.
+    /// When a holder has the pods.
     pub(super) fn quietly(memory: PathBuf) -> Result<Claim, HolderError> {
         let lock = lock(&memory, Instant::now() + LETS_GO_WITHIN)?;
         Ok(Claim {
@@ -79,13 +80,13 @@ impl Claim {
         })
     }
 
-    /// The file in which pods are remembered.
+    /// The file in which pods are stored.
     pub(super) fn memory(&self) -> &Path {
         &self.memory
     }
 
-    /// Writes down which processes the next holder has to do with. Without it the next one does not know them, and does
-    /// not wait for them.
+    /// Stores the process IDs of this holder and its proxy, for which the next holder has to wait. If that fails, a
+    /// warning is logged, and the next holder does not wait.
     pub(super) fn note(&self, proxy: Pid) {
         let running = Running {
             machine: machine(),
@@ -99,7 +100,7 @@ impl Claim {
         }
     }
 
-    /// Nothing of us is left when we end.
+    /// Removes the stored process IDs: at an orderly end no process is left.
     pub(super) fn clear(&self) {
         let _never_written = fs::remove_file(self.processes());
     }
@@ -112,7 +113,7 @@ impl Claim {
             Ok(running)
         });
         match found {
-            // Numbers of before the machine was started, or of another container, are other processes'.
+            // Process IDs from before a reboot, or of another container, mean other processes.
             Ok(running) if running.machine == machine() => running,
             Ok(_) => Running::default(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Running::default(),
@@ -128,22 +129,22 @@ impl Claim {
     }
 }
 
-/// The processes of a holder.
+/// The stored processes of a holder.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Running {
-    /// Where their numbers mean them.
+    /// Boot and PID namespace in which the process IDs are valid.
     machine: String,
     holder: Option<Process>,
     proxy: Option<Process>,
 }
 
-/// A process, and no other that has its number later.
+/// A process, told from later ones with the same ID by its start time.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Process {
     pid: i32,
-    /// When it started, in clock ticks since the machine did (proc_pid_stat(5), field 22).
+    /// Start time in clock ticks since boot (proc_pid_stat(5), field 22).
     started: u64,
 }
 
@@ -154,7 +155,7 @@ impl Process {
         Some(Process { pid, started })
     }
 
-    /// Waits until it has ended, and kills it when it does not if it `may` be killed.
+    /// Waits until the process has ended. One that does not end is killed if it `may` be killed.
     fn ends(&self, what: &str, may: bool) -> Result<(), HolderError> {
         let number = Some(self.pid).filter(|pid| *pid > 0);
         let Some(pid) = number.and_then(Pid::from_raw) else {
@@ -162,7 +163,7 @@ impl Process {
         };
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
-            // It has ended; its number may be a thread's of another process by now (pidfd_open(2)).
+            // It has ended; its ID may by now be that of a thread of another process (pidfd_open(2)).
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(()),
             Err(error) => {
                 return Err(HolderError::new(
@@ -171,7 +172,8 @@ impl Process {
                 ));
             }
         };
-        // Looked at after it was opened: from here on the descriptor is this process or none.
+        // The start time is checked after the pidfd was opened. So from here on the pidfd refers to this process or
+        // to none.
         if started(self.pid) != Some(self.started) || has_ended(&pidfd, ENDS_WITHIN) {
             return Ok(());
         }
@@ -184,7 +186,7 @@ impl Process {
             true => Ok(()),
             false => Err(HolderError {
                 what: format!(
-                    "{what}, process {number}, does not end, and has what this one needs: find out what keeps it"
+                    "{what}, process {number}, does not end, and blocks this holder: find out what keeps it"
                 ),
                 source: None,
                 is_busy: true,
@@ -193,7 +195,7 @@ impl Process {
     }
 }
 
-/// Where the numbers of processes mean the same.
+/// Identifies boot and PID namespace, within which process IDs are valid.
 fn machine() -> String {
     let boot = fs::read_to_string(BOOT).unwrap_or_default();
     let numbers = fs::read_link(NUMBERS).unwrap_or_default();
@@ -218,7 +220,7 @@ fn has_ended(pidfd: impl std::os::fd::AsFd, within: Duration) -> bool {
 fn started(pid: i32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    // The name of the program may hold anything, and ends with the last `)`; field 3 comes after it.
+    // The command name may contain anything, and ends at the last `)`; field 3 follows.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
 }
@@ -261,7 +263,7 @@ fn with(path: &Path, more: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// An interrupted pause is a short one.
+/// Sleeps for `time`, or less if a signal arrives.
 fn pause(time: Duration) {
     if let Ok(time) = Timespec::try_from(time) {
         let _interrupted = poll(&mut [], Some(&time));

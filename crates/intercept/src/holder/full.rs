@@ -1,31 +1,31 @@
-//! Tables of the hooks that had no room: looked at now and then, and said seldom.
+//! Checks now and then whether tables of the hooks were full, and logs it at a low rate.
 
 use std::time::{Duration, Instant};
 
 use crate::hooks::FullTables;
 
-/// The tables are not looked at sooner again. The holder wakes as often as it asks whether its proxy answers.
+/// Minimum time between two checks. The holder wakes up at least as often, to ping its proxy.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Nothing more is said for so long.
+/// Minimum time between two warnings.
 const SAY_EVERY: Duration = Duration::from_secs(600);
 
-/// What is known of them. Has no clock.
+/// Counts of the last check and of the last warning. The caller passes the time.
 #[derive(Debug, Default)]
 pub(super) struct FullSeen {
     seen: FullTables,
-    /// What the log has said.
+    /// Counts at the last warning.
     said: FullTables,
     looked: Option<Instant>,
     warned: Option<Instant>,
 }
 
 impl FullSeen {
-    /// How often there was no room, as of the last look.
+    /// Counts at the last check.
     pub(super) fn seen(&self) -> FullTables {
         self.seen
     }
 
-    /// Looks, if it is time, and says what was not said. Returns what has changed.
+    /// Checks if it is due, and logs counts that were not logged yet. Returns the counts if they have changed.
     pub(super) fn look(
         &mut self,
         now: Instant,
@@ -46,7 +46,7 @@ impl FullSeen {
             tracing::warn!(
                 handshakes,
                 visits,
-                "tables of the hooks had no room for connections: those of pods that dial too many at once are \
+                "tables of the hooks were full: those of pods that dial too many at once are \
                  refused (handshakes), and calls of the proxy to a program with its clients' addresses come back to the \
                  proxy (visits): too many are without an answer at once"
             );

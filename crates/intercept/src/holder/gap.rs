@@ -1,8 +1,9 @@
-//! From the end of one proxy to the next: when that is started, and what becomes of what pods dial until then.
+//! The gap between one proxy and the next: when the next is started, and what happens to pods' connections until
+//! then.
 //!
-//! The holder has the pods' listeners as well, so what is dialled without a proxy can wait in them, and the next proxy
-//! finds it there. It waits after a proxy that served pods and whose successor is started at once. Everything else is
-//! no matter of a moment: then pods meet their fate, as they do when the successor takes too long.
+//! The holder has the pods' listeners open too, so connections can wait in their backlog for the next proxy. They
+//! wait when the proxy served pods and its successor is started at once. In all other cases, and when the successor
+//! takes too long, the fates of pods apply.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +13,19 @@ use super::{Ended, HolderError, RunningHolder};
 #[cfg(test)]
 mod tests;
 
-/// The shortest and the longest wait before a proxy that died is started again. The first time there is
-/// none.
+/// Minimum and maximum delay before a proxy that died is restarted. The first restart has no
+/// delay.
 const RESTART: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// A proxy that lived for so long did not die of its start.
+/// A proxy that ran this long did not die of a startup failure.
 const LIVED: Duration = Duration::from_secs(10);
-/// Nor did one that has served a pod, and lived for so long.
+/// The same for a proxy that has served a pod.
 const SERVED: Duration = Duration::from_secs(1);
-/// How long connections wait for a proxy that serves them: as long as those of a pod whose workload the proxy does
+/// How long connections wait for a new proxy to serve them: the same time as for a pod whose workload the proxy does
 /// not know yet.
 const WAITS: Duration = Duration::from_secs(5);
 
 impl Proxy {
-    /// Whether it worked, so that the next one most likely will.
+    /// Whether it ran long enough to expect that its successor will work, too.
     fn has_proven_itself(&self) -> bool {
         let age = self.age();
         age >= LIVED || (self.has_served && age >= SERVED)
@@ -66,8 +67,8 @@ impl RunningHolder {
         self.wait = (self.wait * 2).clamp(RESTART.0, RESTART.1);
     }
 
-    /// The proxy is gone, or of no use any more. Clients whose connections it had dial again at once, so this comes
-    /// before all else.
+    /// The proxy is gone, or unusable. Its clients reconnect at once, so this is done before everything
+    /// else.
     pub(super) fn begin_gap(&mut self) {
         let proxy = self.proxy.as_ref().filter(|_| !self.stopping);
         match proxy {
@@ -78,13 +79,13 @@ impl RunningHolder {
         }
     }
 
-    /// Whether another starts at once, which most likely serves what this one did.
+    /// Whether a successor is started at once and is likely to work.
     fn is_followed_at_once(&self, proxy: &Proxy) -> bool {
         let is_first_to_fail = proxy.has_served && self.wait.is_zero();
         !proxy.is_stopping && (proxy.has_proven_itself() || is_first_to_fail)
     }
 
-    /// Nothing waits any longer for a proxy that does not come.
+    /// Ends the wait for a new proxy when its deadline has passed.
     pub(super) fn end_gap(&mut self, now: Instant) {
         if self.pods.waits_until().is_none_or(|until| until > now) {
             return;
@@ -101,9 +102,9 @@ impl RunningHolder {
         }
     }
 
-    /// The proxy is gone. What becomes of pods is decided before anything else is done.
+    /// The proxy process has ended. The fates of pods are decided before anything else.
     pub(super) fn proxy_ended(&mut self) -> Option<Ended> {
-        // Unless that was decided when it hung up.
+        // Skipped if it was decided when the channel was closed.
         if self.proxy.as_ref().is_some_and(|proxy| !proxy.has_hung_up) {
             self.begin_gap();
         }

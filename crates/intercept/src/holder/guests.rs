@@ -1,4 +1,4 @@
-//! Operators that ask something.
+//! Connections of operators, one request each.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,28 +16,30 @@ use crate::request::{Reply, Request};
 #[cfg(test)]
 mod tests;
 
-/// Operators that are listened to at the same time; the one that came first makes room for another.
+/// Limit of open connections of operators. Beyond it, connections without permission are closed first, then the
+/// oldest.
 const MAX_GUESTS: usize = 16;
 
-/// How long no operator is let in after there was no descriptor or memory for one.
+/// Pause of accepting after no descriptor or memory was left.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
-/// Who asks.
+/// All connections of operators.
 pub(super) struct Guests {
     listener: OwnedFd,
-    /// The user that may not.
+    /// ID of the proxy's user, which may make no requests.
     proxy: u32,
     guests: Vec<Guest>,
-    /// Until when no operator is let in: there was no descriptor for one.
+    /// End of the pause of accepting, if there is one.
     closed: Option<Instant>,
 }
 
-/// One question each: when it is answered, the guest leaves.
+/// The connection of an operator. It is closed after the reply to its request.
 struct Guest {
     socket: OwnedFd,
-    /// A client that may not is heard out all the same: it hears no answer to a request that was not read.
+    /// Whether its user may make requests. If not, the request is read all the same, because a client does not get
+    /// the reply of a connection that is closed with unread data.
     may_ask: bool,
-    /// What is left to be said, once there is a question: a list is longer than what a socket takes at once.
+    /// The rest of the reply; `None` before the request. A list of pods can be larger than the socket buffer.
     answer: Option<VecDeque<Reply>>,
 }
 
@@ -52,7 +54,7 @@ impl Guests {
         })
     }
 
-    /// What is to be waited for.
+    /// The descriptors for poll.
     pub(super) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
         let guests = self.guests.iter().map(Guest::polled);
         let listener = self.closed.is_none();
@@ -60,12 +62,12 @@ impl Guests {
         listener.into_iter().chain(guests)
     }
 
-    /// When an operator may be let in again.
+    /// When the pause of accepting ends, if there is one.
     pub(super) fn due(&self) -> Option<Instant> {
         self.closed
     }
 
-    /// Lets `answer` answer what has been asked, and says on what has been answered.
+    /// Passes received requests to `answer`, and continues to send replies.
     pub(super) fn serve(&mut self, mut answer: impl FnMut(Request, Option<OwnedFd>) -> Vec<Reply>) {
         self.guests.retain_mut(|guest| {
             guest.listen(&mut answer);
@@ -83,9 +85,9 @@ impl Guests {
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
-                // Who waits is there still: without this it would be looked at again and again.
+                // The connection stays in the backlog: without a pause, poll would return at once again and again.
                 Err(error) => {
-                    tracing::error!(%error, "operators that ask the holder have to wait");
+                    tracing::error!(%error, "cannot accept requests of operators: they have to wait");
                     self.closed = Some(Instant::now() + BACK_OFF);
                     return;
                 }
@@ -137,7 +139,7 @@ impl Guest {
         };
     }
 
-    /// Says what the socket takes. Returns whether there is more to hear or to say.
+    /// Sends the reply until the socket buffer is full. Returns whether the connection is still needed.
     fn stays(&mut self) -> bool {
         let Some(answer) = &mut self.answer else {
             return true;
@@ -146,7 +148,7 @@ impl Guest {
             match send(&self.socket, reply, &[]) {
                 Ok(()) => answer.pop_front(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                // It has gone.
+                // The operator has disconnected.
                 Err(_) => return false,
             };
         }
@@ -154,8 +156,8 @@ impl Guest {
     }
 }
 
-/// The mode of the socket keeps others out as well; this does not depend on a folder. Where the user is the
-/// proxy's as well, no process is heard: it cannot be known which of its processes the proxy has started.
+/// Whether the peer may make requests: root or our own user, but never the user of the proxy, since a process of that
+/// user may belong to the proxy. The mode of the socket file restricts access as well, but depends on its folder.
 fn may_ask(guest: &OwnedFd, proxy: u32) -> bool {
     socket_peercred(guest)
         .is_ok_and(|who| who.uid.as_raw() != proxy && (who.uid.is_root() || who.uid == geteuid()))

@@ -1,4 +1,4 @@
-//! What a holder that was killed has left in pods: rules of the packet filter, and routes.
+//! Removes what a killed holder has left in pods' namespaces: packet filter rules and routes.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -9,20 +9,20 @@ use super::{Claim, HolderError, pods};
 use crate::hooks::{self, HookError};
 use crate::routes;
 
-/// What was removed from pods.
+/// Result of [`uninstall`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// The pods in whose namespaces there was something.
+    /// Number of pods from whose namespaces rules or routes were removed.
     pub pods: usize,
-    /// What could not be removed, and why, one line each.
+    /// One line for each pod from which they could not be removed, with the reason.
     pub failures: Vec<String>,
 }
 
-/// Removes what holders have left in the namespaces of the pods that are remembered in `memory`
-/// ([`super::Config::claim`]), which are remembered still. Pods that are gone have nothing any more.
+/// Removes rules and routes that holders have left in the namespaces of the pods stored in the file `memory`
+/// ([`super::Config::claim`]). The file is not changed. Pods that are gone need nothing.
 ///
 /// # Errors
-/// When a holder has these pods now, or the file cannot be read.
+/// When a running holder has these pods, or the file cannot be read.
 pub fn uninstall(memory: &Path) -> Result<Removed, HolderError> {
     let mut removed = Removed::default();
     if !memory.exists() {
@@ -45,15 +45,15 @@ pub fn uninstall(memory: &Path) -> Result<Removed, HolderError> {
     Ok(removed)
 }
 
-/// The same for a pod that is lost, and is to be remembered no more.
+/// Removes rules and routes of a lost pod that is about to be forgotten.
 pub(super) fn forget(pod: &Remembered) {
     let cleared = still_there(pod).map(|netns| clear(&netns, pod));
     if let Some(Err(why)) = cleared {
-        tracing::error!(workload = %pod.workload, "what is in a lost pod stays: {why}");
+        tracing::error!(workload = %pod.workload, "cannot remove the rules and routes of a lost pod: {why}");
     }
 }
 
-/// The namespace of a pod that was not started anew, and is neither ours nor the machine's.
+/// The namespace of a stored pod, if it is still the same one, and neither our own nor the machine's.
 fn still_there(pod: &Remembered) -> Option<File> {
     let netns = pod.open().ok().filter(pods::is_namespace)?;
     let place = pods::place(&netns).ok()?;
@@ -66,10 +66,10 @@ fn still_there(pod: &Remembered) -> Option<File> {
     (!is_that(pods::OWN_NAMESPACE) && !is_that("/proc/1/ns/net")).then_some(netns)
 }
 
-/// Returns whether there was anything.
+/// Removes rules and routes from a namespace. Returns whether there were any.
 fn clear(netns: &File, pod: &Remembered) -> Result<bool, String> {
     let had_rules = match hooks::clear_filters(netns.as_fd()) {
-        // Where it is known that there are some, they cannot be left out.
+        // `nft` is missing. That is an error only when the namespace is known to have rules.
         Err(HookError::Lacking { .. }) if pod.filtered != Some(true) => false,
         cleared => cleared.map_err(|error| error.to_string())?,
     };

@@ -1,4 +1,4 @@
-//! The pods that a holder finds again when it was restarted, and those that it does not.
+//! The pods stored for a restarted holder, and those that it could not enrol again (lost pods).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -18,39 +18,39 @@ use crate::{Exclude, Fate};
 #[cfg(test)]
 mod tests;
 
-/// The largest file that is read, in bytes: thousands of pods.
+/// Limit of the file in bytes: enough for thousands of pods.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The shortest and the longest wait before a lost pod is tried again.
+/// Minimum and maximum delay before a lost pod is retried.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// How long a lost pod is kept in mind whose namespace is not where it was.
+/// A lost pod whose namespace does not come back is forgotten after this time.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
-/// A pod that was enrolled.
+/// A stored pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Remembered {
     pub(super) workload: WorkloadName,
     pub(super) netns: PathBuf,
-    /// The namespace's number: another one may be found by the same path.
+    /// Inode number of the namespace: by now the path may lead to another one.
     #[serde(default)]
     pub(super) inode: Option<u64>,
     pub(super) fate: Fate,
     #[serde(default)]
     pub(super) exclude: Exclude,
-    /// Whether there are rules of the packet filter in its namespace; unknown where it is not said.
+    /// Whether its namespace has packet filter rules; `None` if unknown.
     #[serde(default)]
     pub(super) filtered: Option<bool>,
 }
 
 impl Remembered {
-    /// Its namespace, if it is still there.
+    /// Opens its namespace.
     ///
     /// # Errors
-    /// Why it is not, in words.
+    /// A message when the namespace is gone, or another one is at its path.
     pub(super) fn open(&self) -> Result<File, String> {
         let shown = self.netns.display();
-        // Whatever is there by now must not keep us waiting.
+        // By now the path may be a pipe, for example: opening it must not block.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let netns = File::options()
             .read(true)
@@ -69,29 +69,30 @@ impl Remembered {
     }
 }
 
-/// A file of them, which only its owner may write: it says what becomes of pods.
+/// The file of stored pods, and the lost pods. Only its owner may write to the file, since it decides the fate of
+/// pods.
 pub(super) struct Memory {
     path: PathBuf,
-    /// What the file holds, as far as is known: a disk may take its time, and a holder that finds its pods as they were
-    /// has none.
+    /// The known content of the file. An unchanged file is not written again: a slow disk would delay the start of a
+    /// holder.
     kept: Vec<u8>,
     recalled: Vec<Remembered>,
     lost: Vec<Lost>,
 }
 
-/// A pod that is not enrolled, for a reason that may pass.
+/// A stored pod that could not be enrolled, and is retried.
 struct Lost {
     pod: Remembered,
     why: String,
-    /// When it is tried again, and how long it waits after that.
+    /// When it is retried, and the delay after that.
     next: Instant,
     wait: Duration,
-    /// When its namespace was last where it was, or it was lost.
+    /// When its namespace was last seen at its path, or else when it was lost.
     seen: Instant,
 }
 
 impl Memory {
-    /// Reads what there is.
+    /// Reads the stored pods; a missing file means none.
     pub(super) fn open(path: PathBuf) -> Result<Memory, HolderError> {
         let wrong = |error| HolderError::new(format!("{}", path.display()), error);
         let (kept, recalled) = match read(&path) {
@@ -114,7 +115,7 @@ impl Memory {
         std::mem::take(&mut self.recalled)
     }
 
-    /// Keeps a pod in mind that could not be enrolled now, to be tried again. Returns whether the reason is news.
+    /// Records a pod that could not be enrolled, to be retried. Returns whether the reason is new.
     pub(super) fn lose(&mut self, pod: Remembered, why: String, now: Instant) -> bool {
         let same = self.lost.iter_mut();
         let same = same
@@ -138,32 +139,32 @@ impl Memory {
         std::mem::replace(&mut lost.why, why) != lost.why
     }
 
-    /// A pod that was lost under that name is so no more. Returns which one that was.
+    /// Removes a workload's pod from the lost pods. Returns it.
     pub(super) fn recovered(&mut self, workload: &WorkloadName) -> Option<Remembered> {
         let mut lost = self.lost.iter();
         let found = lost.position(|lost| lost.pod.workload == *workload)?;
         Some(self.lost.swap_remove(found).pod)
     }
 
-    /// When the next lost pod is to be tried.
+    /// When the next lost pod is to be retried.
     pub(super) fn due(&self) -> Option<Instant> {
         self.lost.iter().map(|lost| lost.next).min()
     }
 
-    /// The lost pods that are to be tried now.
+    /// The lost pods that are to be retried now.
     pub(super) fn to_try(&self, now: Instant) -> Vec<Remembered> {
         let due = self.lost.iter().filter(|lost| lost.next <= now);
         due.map(|lost| lost.pod.clone()).collect()
     }
 
-    /// Forgets lost pods whose namespaces are gone, since nothing would ever bring them back.
+    /// Forgets lost pods whose namespaces have been gone for too long. Returns their workloads.
     pub(super) fn forget_gone(&mut self, now: Instant) -> Vec<WorkloadName> {
         let is_gone = |lost: &mut Lost| now.saturating_duration_since(lost.seen) >= FORGOTTEN_AFTER;
         let gone = self.lost.extract_if(.., is_gone);
         gone.map(|lost| lost.pod.workload).collect()
     }
 
-    /// What is said of lost pods.
+    /// The status of lost pods.
     pub(super) fn lost(&self) -> impl Iterator<Item = PodStatus> {
         self.lost.iter().map(|lost| PodStatus {
             pod: None,
@@ -176,7 +177,7 @@ impl Memory {
         })
     }
 
-    /// Keeps these, in place of what there was.
+    /// Stores these pods and the lost ones, in place of the old content.
     pub(super) fn keep(
         &mut self,
         pods: impl Iterator<Item = Remembered>,
@@ -185,7 +186,7 @@ impl Memory {
         let remembered: Vec<Remembered> = pods.chain(lost).collect();
         let kept = serde_json::to_vec_pretty(&remembered).map_err(io::Error::from);
         let kept = kept.and_then(|bytes| {
-            // A file that was removed is written again.
+            // A file that was deleted is written again, even if its content has not changed.
             if bytes != self.kept || !self.path.exists() {
                 replace(&self.path, &bytes)?;
                 self.kept = bytes;
@@ -211,9 +212,9 @@ fn understood(bytes: &[u8]) -> io::Result<Vec<Remembered>> {
     })
 }
 
-/// Reads a plain file that no other user can have written; another one is refused with a reason, `whose`.
+/// Reads a regular file that only we or root can have written. Another file is refused with the message `whose`.
 pub(super) fn read_own(path: &Path, max_bytes: u64, whose: &'static str) -> io::Result<Vec<u8>> {
-    // A symbolic link or a pipe is none of ours.
+    // Our file is neither a symbolic link nor a pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut file = File::options()
         .read(true)
@@ -232,14 +233,15 @@ pub(super) fn read_own(path: &Path, max_bytes: u64, whose: &'static str) -> io::
     Ok(bytes)
 }
 
-/// Replaces a file, for good: a reader finds the old or the new one, whole, also after the machine has crashed.
+/// Replaces a file atomically and durably: even after a crash of the machine a reader finds the complete old or new
+/// content.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     put(path, bytes, File::sync_all)?;
     let folder = path.parent().filter(|folder| *folder != Path::new(""));
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// The same, for as long as the machine runs.
+/// Replaces a file atomically. `sync` decides whether it survives a crash of the machine.
 pub(super) fn put(
     path: &Path,
     bytes: &[u8],
@@ -248,7 +250,7 @@ pub(super) fn put(
     let mut next = path.as_os_str().to_owned();
     next.push(".next");
     let next = PathBuf::from(next);
-    // What an interrupted writer left, or another user has put there for us to write through.
+    // Left by an interrupted write, or planted by another user, for example as a link to another file.
     match fs::remove_file(&next) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -30,57 +30,58 @@ mod place;
 #[cfg(test)]
 pub(super) mod tests;
 
-/// How long a proxy may take to serve what waits in the listeners of a released pod.
+/// Time for the proxy to drain the listeners of a released pod.
 const DRAINS_WITHIN: Duration = Duration::from_secs(5);
-/// So many pods are named in a message; of more only the number is.
+/// Limit of pods listed in a message; of further ones only the number is given.
 const NAMED: usize = 20;
-/// How long the kernel may take to let go of a released pod's namespace.
+/// Time for the kernel to detach the programs from a released pod's namespace.
 const DETACHED_WITHIN: Duration = Duration::from_millis(100);
-/// A pod's addresses are not read again sooner than after that, nor than after so many times what that took.
+/// Minimum time between two reads of a pod's addresses. It is also at least `READ_SHARE` times what the last read
+/// took.
 const READ_EVERY: Duration = Duration::from_millis(100);
 const READ_SHARE: u32 = 10;
 
-/// A pod.
 pub(super) struct EnrolledPod {
     pub(super) id: PodId,
     pub(super) workload: WorkloadName,
-    /// Where its namespace is found again; `None` for our own.
+    /// Path at which its namespace is found again; `None` for our own.
     path: Option<PathBuf>,
     pub(super) netns: File,
     place: Place,
-    /// Whether the path led there when it was enrolled: the operator may see other paths than we.
+    /// Whether the path led to the namespace at enrolment. The operator may see another file tree than we do.
     is_found: bool,
     pub(super) addresses: Vec<IpAddr>,
-    /// Addresses that its namespace has and that are not its own: they are another pod's, or too many.
+    /// Addresses in its namespace that do not count as its own: they belong to another pod, or are beyond the limit.
     pub(super) others: Vec<IpAddr>,
-    /// How many there are besides, of which nothing else is known.
+    /// Number of further addresses, which are not recorded.
     pub(super) more: usize,
     /// Notices when its addresses change.
     watch: Watch,
-    /// Before when they are not to be read again, and when they are.
+    /// The earliest time to read its addresses again, and the time at which to read them, if they changed.
     read: (Instant, Option<Instant>),
     pub(super) exclude: Exclude,
     pub(super) outbound: TcpListener,
     pub(super) inbound: TcpListener,
     pub(super) state: PodState,
     pub(super) fate: Fate,
-    /// Whether its namespace has routes for sockets that speak with other addresses.
+    /// Whether its namespace has the routes for sockets with a client's source address.
     routed: bool,
-    /// Whether there are rules of the packet filter in its namespace.
+    /// Whether its namespace has packet filter rules.
     filtered: bool,
-    /// When a released one is over.
+    /// When a released pod is removed.
     due: Option<Instant>,
-    /// When the dials are to be looked at that began before it was enrolled.
+    /// When to check connection attempts that began before it was enrolled or served.
     begun: Option<Instant>,
 }
 
 impl EnrolledPod {
-    /// Whether that is its namespace.
+    /// Whether `netns` is its namespace.
     pub(super) fn is_in(&self, netns: &File) -> bool {
         place(netns).is_ok_and(|place| place == self.place)
     }
 
-    /// What is said of it, when there is a proxy that answers or not, or none, which is waited for or not.
+    /// Its status. `answers`: whether the proxy answers, `None` without a proxy. `is_waiting`: whether a new proxy is
+    /// expected soon.
     fn status(&self, answers: Option<bool>, is_waiting: bool) -> PodStatus {
         PodStatus {
             pod: Some(self.id),
@@ -97,21 +98,22 @@ impl EnrolledPod {
         }
     }
 
-    /// Whether the proxy may speak to it with that address, which is another host's or no host's.
+    /// Checks that the proxy may use `source` towards this pod: an address of another host, or of no host.
     fn may_speak(&self, family: Family, source: SocketAddr) -> io::Result<()> {
         let is_right =
             may_speak_as(source, family, &self.addresses) && !self.others.contains(&source.ip());
-        // Of a pod with more addresses than are kept, the kernel knows the rest.
+        // When not all addresses of the namespace are recorded, ask the kernel.
         if is_right
             && (self.more == 0 || !sockets::is_of_namespace(self.netns.as_fd(), source.ip())?)
         {
             return Ok(());
         }
-        tracing::debug!(workload = %self.workload, %source, "the proxy is not to speak with this address");
+        tracing::debug!(workload = %self.workload, %source, "the proxy may not use this source address");
         Err(Errno::ACCESS.into())
     }
 
-    /// What is needed to enrol it again; none for one that is released, or that is ours anyway.
+    /// The data with which a restarted holder enrols it again. `None` for a released pod, and for the holder's own
+    /// pod.
     pub(super) fn remembered(&self) -> Option<Remembered> {
         let path = self.path.clone()?;
         (self.state != PodState::Releasing).then(|| Remembered {
@@ -125,18 +127,18 @@ impl EnrolledPod {
     }
 }
 
-/// All of them, and the hooks that they share.
+/// All enrolled pods, and their common hooks.
 pub(super) struct Pods {
     hooks: Hooks,
     watches: Watches,
     pods: BTreeMap<PodId, EnrolledPod>,
     next: u32,
-    /// The namespaces that are no pod's: ours, and the machine's.
+    /// Namespaces that cannot be enrolled: our own, and the machine's.
     not_pods: Vec<Place>,
-    /// Which addresses are the mesh's.
+    /// The address ranges of the mesh.
     ranges: Vec<Range>,
-    /// Until when what pods dial waits for the next proxy: no pod meets its fate before. Stays for a moment when there
-    /// is one.
+    /// Deadline until which connections wait for the next proxy, before the fates of pods apply. It stays set until
+    /// the new proxy has served a pod.
     waits_until: Option<Instant>,
 }
 
@@ -165,13 +167,13 @@ impl Pods {
         &self.hooks
     }
 
-    /// The pod of a workload that is not being released.
+    /// The enrolled pod of a workload, without those being released.
     pub(super) fn of(&self, workload: &WorkloadName) -> Option<&EnrolledPod> {
         self.all()
             .find(|pod| pod.workload == *workload && pod.state != PodState::Releasing)
     }
 
-    /// What is said of a workload that is not enrolled: a name is mistyped more often than forgotten.
+    /// Error message for a workload that is not enrolled. It lists those that are, since the name may be mistyped.
     pub(super) fn unknown(&self, workload: &WorkloadName) -> String {
         let is_here = |pod: &&EnrolledPod| pod.state != PodState::Releasing;
         let all: Vec<&WorkloadName> = self
@@ -197,13 +199,13 @@ impl Pods {
         self.pods.values()
     }
 
-    /// What is said of them, when there is a proxy that answers or not, or none.
+    /// The status of all pods. `answers`: whether the proxy answers, `None` without a proxy.
     pub(super) fn statuses(&self, answers: Option<bool>) -> impl Iterator<Item = PodStatus> {
         let is_waiting = self.waits_until.is_some();
         self.all().map(move |pod| pod.status(answers, is_waiting))
     }
 
-    /// A socket for reaching a pod's own programs. With a `source` it speaks with that address.
+    /// Makes a socket for connections to a pod's own programs, bound to `source` if given.
     pub(super) fn open(
         &mut self,
         id: PodId,
@@ -216,7 +218,7 @@ impl Pods {
             if !pod.routed {
                 let routed = routes::prepare(pod.netns.as_fd());
                 routed.inspect_err(|error| {
-                    tracing::error!(workload = %pod.workload, %error, "no proxy can speak to a pod as its clients");
+                    tracing::error!(workload = %pod.workload, %error, "cannot use clients' addresses in a pod");
                 })?;
                 pod.routed = true;
             }
@@ -224,8 +226,8 @@ impl Pods {
         sockets::open(pod.netns.as_fd(), family, source)
     }
 
-    /// The proxy serves a pod, or (`Held`) refuses what it dials, and says what becomes of it without one.
-    /// Returns whether that is news worth remembering.
+    /// Records that the proxy serves a pod, or (`Held`) refuses its outbound connections, and the pod's fate.
+    /// Returns whether the fate has changed, so that it must be stored.
     pub(super) fn settle(&mut self, id: PodId, state: PodState, fate: Fate) -> bool {
         let Some(pod) = self.pods.get_mut(&id) else {
             return false;
@@ -236,7 +238,7 @@ impl Pods {
         let is_news = pod.fate != fate;
         let may_have_passed = pod.path.is_some() && self.waits_until.is_none();
         if pod.state == PodState::Held && state == PodState::Serving && may_have_passed {
-            // What was dialled while no proxy served it may have passed the hooks.
+            // While the fate applied, connection attempts may have passed the hooks.
             pod.begun = Some(Instant::now() + ANSWERED_WITHIN);
         }
         pod.state = state;
@@ -245,7 +247,7 @@ impl Pods {
         is_news
     }
 
-    /// Whose namespaces are not where they were any more.
+    /// Workloads whose namespaces are no longer at their paths.
     pub(super) fn vanished(&self) -> Vec<WorkloadName> {
         let is_gone = |pod: &&EnrolledPod| {
             let is_watched = pod.is_found && pod.state != PodState::Releasing;
@@ -256,8 +258,8 @@ impl Pods {
         gone.map(|pod| pod.workload.clone()).collect()
     }
 
-    /// There is no proxy any more, and another is about to be there. For the kernel nothing changes: it steers what pods
-    /// dial, and what arrives for them, to their listeners, where that waits.
+    /// The proxy is gone, and the next one is about to start. In the kernel nothing changes: connections are still
+    /// steered to the listeners, and wait in their backlog.
     pub(super) fn wait_until(&mut self, until: Instant) {
         self.waits_until = Some(until);
         self.proxy_died();
@@ -267,13 +269,13 @@ impl Pods {
         self.waits_until
     }
 
-    /// There is a proxy again.
+    /// A proxy serves pods again.
     pub(super) fn wait_no_longer(&mut self) {
         self.waits_until = None;
     }
 
-    /// There is no proxy any more, nor is one waited for. One store in the kernel, for all pods. What has waited is
-    /// turned away: its program can only try again when it hears of that.
+    /// The proxy is gone, and none is expected soon: the fates of pods apply, by one store in the kernel for all of
+    /// them. Connections that waited in the backlog are reset, so that the programs can try again.
     pub(super) fn meet_fates(&mut self) {
         said(self.hooks.died());
         if self.waits_until.take().is_some() {
@@ -289,15 +291,15 @@ impl Pods {
         for pod in self.pods.values_mut() {
             match pod.state {
                 PodState::Serving => pod.state = PodState::Held,
-                // No proxy is left that could drain it.
+                // No proxy is left to drain its listeners.
                 PodState::Releasing => pod.due = Some(Instant::now() + DETACHED_WITHIN),
-                // The others are only said of it.
+                // The other states are never stored here, only reported.
                 _ => {}
             }
         }
     }
 
-    /// Nothing new of that workload is steered from now on.
+    /// Stops steering new connections of a workload's pod, and lets the proxy drain its listeners.
     pub(super) fn release(&mut self, workload: &WorkloadName) -> Option<PodId> {
         let id = self.of(workload)?.id;
         said(self.hooks.release(id));
@@ -310,7 +312,7 @@ impl Pods {
         Some(id)
     }
 
-    /// The proxy has closed its listeners, or there is none.
+    /// The proxy has closed the listeners of a released pod, or there is no proxy.
     pub(super) fn drained(&mut self, pod: PodId) {
         if let Some(pod) = self.pods.get_mut(&pod)
             && pod.state == PodState::Releasing
@@ -319,20 +321,20 @@ impl Pods {
         }
     }
 
-    /// When the next released pod is over, a pod's addresses or dials are to be looked at, or nothing waits longer.
+    /// The next deadline: to remove a released pod, read addresses, check connection attempts, or stop waiting for a
+    /// proxy.
     pub(super) fn due(&self) -> Option<Instant> {
         let due = self.all().flat_map(|pod| [pod.due, pod.read.1, pod.begun]);
         due.chain([self.waits_until]).flatten().min()
     }
 
-    /// The released pods that are over.
+    /// Released pods that are to be removed now.
     pub(super) fn overdue(&self, now: Instant) -> Vec<PodId> {
         let is_over = |pod: &&EnrolledPod| pod.due.is_some_and(|due| due <= now);
         self.all().filter(is_over).map(|pod| pod.id).collect()
     }
 
-    /// Closes what there is of a released pod, and takes its routes away unless a pod needs them that is in
-    /// its namespace now.
+    /// Drops a released pod, and removes its routes unless another pod is enrolled in its namespace by now.
     pub(super) fn forget(&mut self, id: PodId) {
         let Some(pod) = self.pods.remove(&id) else {
             return;
@@ -341,12 +343,12 @@ impl Pods {
         if self.all().all(|other| other.place != pod.place)
             && let Err(error) = routes::undo(pod.netns.as_fd())
         {
-            tracing::debug!(workload = %pod.workload, %error, "the routes of a released pod stay");
+            tracing::debug!(workload = %pod.workload, %error, "cannot remove the routes of a released pod");
         }
     }
 }
 
-/// What the kernel refuses here is a fault of ours, which the operator should hear of.
+/// Logs a refusal of the kernel, which here means a bug of ours.
 fn said(done: Result<(), HookError>) {
     if let Err(error) = done {
         tracing::error!("{error}");

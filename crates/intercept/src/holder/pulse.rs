@@ -1,4 +1,4 @@
-//! Whether a proxy answers.
+//! Health check of the proxy by pings.
 //!
 //! ```text
 //!           asked                missed 3               missed as many as there may be
@@ -7,39 +7,40 @@
 //!     └─────────────────┴─────────────────────┘
 //! ```
 //!
-//! It is looked at once a second, and each look at which a question is still open counts once, however long ago the
-//! last one was: while the holder itself was kept from running, or the machine slept, nothing is held against the
-//! proxy. A question that is open is asked again at each look, since it or the answer may have found no room.
+//! A check runs once a second. Each check that finds the last ping unanswered counts as one miss, however long ago
+//! the previous check was. So time in which the holder itself did not run, or the machine was suspended, does not
+//! count against the proxy. An unanswered ping is sent again at each check, since the ping or its answer may not have
+//! fitted into a socket buffer.
 
 use std::time::{Duration, Instant};
 
-/// How often it is looked at.
+/// Interval of checks.
 const EVERY: Duration = Duration::from_secs(1);
-/// So many looks without an answer, and the proxy is said not to respond.
+/// Number of misses after which the proxy counts as unresponsive.
 const LATE_AFTER: u32 = 3;
 
-/// The answers of one proxy. Has no clock.
+/// State of the health check of one proxy. The caller passes the time.
 #[derive(Debug)]
 pub(super) struct Pulse {
-    /// Looks without an answer after which it is ended; `None`: never.
+    /// Number of misses after which the proxy is killed; `None`: never.
     limit: Option<u32>,
     next: Instant,
     number: u64,
-    /// Whether the question of that number is open.
+    /// Whether ping `number` is unanswered.
     is_asked: bool,
     missed: u32,
 }
 
-/// What is to be done.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beat {
-    /// Nothing.
+    /// Nothing to do.
     None,
-    /// Ask it this.
+    /// Send a ping with this number.
     Ask(u64),
-    /// Say that it does not respond.
+    /// Log that the proxy does not respond.
     Late,
-    /// End it.
+    /// Kill the proxy.
     End,
 }
 
@@ -54,12 +55,12 @@ impl Pulse {
         }
     }
 
-    /// When it is to be looked at.
+    /// When the next check is due.
     pub(super) fn due(&self) -> Instant {
         self.next
     }
 
-    /// Looks at it, if it is time. Whatever it has said should have been heard before.
+    /// Runs a check if it is due. Messages of the proxy must have been read before.
     pub(super) fn look(&mut self, now: Instant) -> Beat {
         if now < self.next {
             return Beat::None;
@@ -78,7 +79,7 @@ impl Pulse {
         }
     }
 
-    /// It has answered. Returns whether it was late.
+    /// Records the answer to ping `number`. Returns whether the proxy was unresponsive before.
     pub(super) fn answered(&mut self, number: u64) -> bool {
         if !self.is_asked || number != self.number {
             return false;
@@ -89,7 +90,7 @@ impl Pulse {
         was_late
     }
 
-    /// Whether it does not respond.
+    /// Whether the proxy is unresponsive.
     pub(super) fn is_late(&self) -> bool {
         self.missed >= LATE_AFTER
     }

@@ -1,4 +1,4 @@
-//! Sockets in a pod's namespace.
+//! Sockets and addresses in a pod's namespace.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -14,18 +14,18 @@ use crate::routes::{MARK, OWN_MARK};
 use crate::sockopt::{set_mark, set_port_at_connect, set_transparent};
 use crate::{Family, INBOUND_PORT, OUTBOUND_PORT};
 
-/// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
+/// Backlog of the listeners. The kernel reduces it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
 
-/// The most addresses of a namespace that are looked at.
+/// Limit of addresses of a namespace that are examined.
 const MAX_READ: usize = 1_024;
 
 /// The addresses of a namespace.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The first of them, in their order.
+    /// The first [`MAX_READ`] addresses, sorted.
     pub(super) addresses: Vec<IpAddr>,
-    /// How many there are besides: a pod that may add some may add any number.
+    /// Number of further addresses: a pod that can add addresses can add any number.
     pub(super) more: usize,
 }
 
@@ -39,7 +39,7 @@ impl From<Vec<IpAddr>> for Found {
     }
 }
 
-/// The addresses of a pod, without those that mean something else in every namespace, or on every link.
+/// The addresses of a pod, without loopback and link-local ones, which are not unique.
 pub(super) fn addresses(netns: BorrowedFd<'_>) -> io::Result<Found> {
     let all = within(netns, if_addrs::get_if_addrs)??;
     let addresses = all.into_iter().map(|interface| interface.ip());
@@ -47,7 +47,8 @@ pub(super) fn addresses(netns: BorrowedFd<'_>) -> io::Result<Found> {
     Ok(addresses.into())
 }
 
-/// Loopback and link-local addresses (RFC 4291, section 2.5.6), and groups, which no client connects to.
+/// Whether it is a loopback or link-local address (RFC 4291, section 2.5.6), or a multicast or unspecified one, to
+/// which no client connects.
 fn is_local(address: &IpAddr) -> bool {
     if address.is_multicast() || address.is_unspecified() {
         return true;
@@ -58,7 +59,7 @@ fn is_local(address: &IpAddr) -> bool {
     }
 }
 
-/// The listeners of a pod: for what it dials, and for what arrives.
+/// Makes the listeners of a pod, for outbound and for inbound connections.
 pub(super) fn listeners(netns: BorrowedFd<'_>) -> io::Result<(TcpListener, TcpListener)> {
     within(netns, || {
         let listener = |port: u16| {
@@ -71,7 +72,7 @@ pub(super) fn listeners(netns: BorrowedFd<'_>) -> io::Result<(TcpListener, TcpLi
     })?
 }
 
-/// One socket for both families, where there are both.
+/// Makes a dual-stack listener, or an IPv4 one where there is no IPv6.
 fn listener(port: u16) -> io::Result<TcpListener> {
     let (socket, any) = match stream(AddressFamily::INET6) {
         Ok(socket) => {
@@ -85,38 +86,38 @@ fn listener(port: u16) -> io::Result<TcpListener> {
         Err(error) => return Err(error.into()),
     };
     set_socket_reuseaddr(&socket, true)?;
-    // For connections whose destination is no address of the pod's.
+    // To accept connections whose destination is not an address of the pod.
     set_transparent(&socket)?;
     bind(&socket, &any)?;
     listen(&socket, BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Resets what waits to be accepted, unread.
+/// Resets the connections in the backlog of a listener, without reading from them.
 pub(super) fn turn_away(listener: &TcpListener) {
-    // More cannot have waited. What comes meanwhile was on its way when the hooks still steered it.
+    // The backlog cannot have held more. Connections that arrive meanwhile were steered before the hooks changed.
     for _ in 0..BACKLOG {
         let Ok((connection, _)) = listener.accept() else {
             return;
         };
-        // Without this the end of it would look like that of a server with nothing to say.
+        // Send a reset: a normal close would look like a server that ends the connection without data.
         let _closed_anyway = set_socket_linger(&connection, Some(Duration::ZERO));
     }
 }
 
-/// Whether an ordinary program of a namespace may speak with that address.
+/// Whether an address belongs to a namespace, so that an ordinary program there could bind to it.
 pub(super) fn is_of_namespace(netns: BorrowedFd<'_>, address: IpAddr) -> io::Result<bool> {
     within(netns, || {
         let socket = stream(match address {
             IpAddr::V4(_) => AddressFamily::INET,
             IpAddr::V6(_) => AddressFamily::INET6,
         })?;
-        // Only this says that it is not there: whatever else is in the way proves nothing.
+        // Only EADDRNOTAVAIL proves that the address is missing; other errors prove nothing.
         Ok(bind(&socket, &SocketAddr::from((address, 0))) != Err(Errno::ADDRNOTAVAIL))
     })?
 }
 
-/// A socket for reaching the pod's own programs. With a `source` it speaks with that address.
+/// Makes a socket for connections to the pod's own programs, bound to `source` if given.
 pub(super) fn open(
     netns: BorrowedFd<'_>,
     family: Family,
@@ -129,7 +130,7 @@ pub(super) fn open(
         })?;
         if let Some(source) = source {
             set_transparent(&socket)?;
-            // Answers to that address come back instead of leaving the pod.
+            // Replies to that address come back to this socket instead of leaving the pod.
             set_mark(&socket, MARK)?;
             set_socket_reuseaddr(&socket, true)?;
             if source.port() == 0 {

@@ -1,4 +1,4 @@
-//! What operators and the proxy ask for.
+//! Requests of operators, and messages of the proxy.
 
 use std::fs::File;
 use std::io;
@@ -14,11 +14,11 @@ use crate::channel::{ToHolder, receive};
 use crate::request::{HolderStatus, PodState, ProxyStatus, Reply, Request};
 use crate::{Exclude, Fate, PodId};
 
-/// Messages of the proxy that are answered before others get their turn.
+/// Limit of proxy messages handled before other events get their turn.
 const BATCH: usize = 256;
 
 impl RunningHolder {
-    /// Answers an operator.
+    /// Handles a request of an operator.
     pub(super) fn answer(&mut self, request: Request, netns: Option<OwnedFd>) -> Vec<Reply> {
         let done = match request {
             Request::Enrol {
@@ -47,7 +47,7 @@ impl RunningHolder {
         }
     }
 
-    /// How it does its work.
+    /// The holder's status.
     fn describe(&self) -> Vec<Reply> {
         let hooks = self.pods.hooks();
         let guard = hooks.guard();
@@ -72,7 +72,7 @@ impl RunningHolder {
             .collect()
     }
 
-    /// Enrols a pod. Returns what the operator should know of it.
+    /// Enrols a pod. Returns a warning for the operator, if any.
     fn enrol(
         &mut self,
         workload: &WorkloadName,
@@ -81,13 +81,13 @@ impl RunningHolder {
         exclude: Exclude,
     ) -> Result<Option<String>, String> {
         let netns = File::from(netns);
-        // First, so that it is not given up whose old path is gone.
+        // Before vanished pods are released: this pod's old path may be gone, and the request names a new one.
         let known = self.pods.find_by(workload, &path, &netns, &exclude);
-        // Their addresses may be those of others by now.
+        // The new pod may have got the addresses of vanished ones.
         for gone in self.pods.vanished() {
             self.release_vanished(&gone);
         }
-        // Before anything is given up for it.
+        // All checks come before the workload's earlier pod is released.
         exclude.check()?;
         self.pods.check(workload, &path, &netns)?;
         if let Some(before) = self.pods.of(workload) {
@@ -96,13 +96,13 @@ impl RunningHolder {
                     let warning = known.map(|known| still_known_by(workload, &path, &known));
                     return Ok(self.remember().or(warning));
                 }
-                // Letting go of it for a moment would let it speak in the clear for as long.
+                // Releasing it here for a moment would let its traffic pass unprotected meanwhile.
                 return Err(format!(
-                    "{workload} is enrolled with other exceptions: heddle release it first, which leaves it \
-                     alone until it is enrolled again"
+                    "{workload} is enrolled with other exclusions: first run heddle release, after which its traffic \
+                    is not intercepted until it is enrolled again"
                 ));
             }
-            // It was started anew, in another namespace, under the same name.
+            // The workload was restarted in another namespace.
             self.release(workload)?;
         }
         let id = {
@@ -114,7 +114,7 @@ impl RunningHolder {
             proxy.say_enrolled(pod);
         }
         let found = self.memory.recovered(workload);
-        // A holder before may have had packet filters.
+        // An earlier holder may have used packet filter rules.
         if found.is_some_and(|before| before.filtered != Some(false)) {
             self.pods.clear_filters(id);
         }
@@ -125,11 +125,11 @@ impl RunningHolder {
 
     pub(super) fn release_vanished(&mut self, gone: &WorkloadName) {
         tracing::warn!(workload = %gone, "released: its namespace is not there any more");
-        // It was there when it was asked for.
+        // Cannot fail: the caller has just found this pod.
         let _ = self.release(gone);
     }
 
-    /// Releases a pod, or forgets one that is lost. Returns what the operator should know of it.
+    /// Releases a pod, or forgets a lost one. Returns a warning for the operator, if any.
     fn release(&mut self, workload: &WorkloadName) -> Result<Option<String>, String> {
         let Some(pod) = self.pods.release(workload) else {
             let lost = self.memory.recovered(workload);
@@ -138,7 +138,7 @@ impl RunningHolder {
             tracing::info!(%workload, "a lost pod is forgotten");
             let guarded = (lost.fate == Fate::Refuse).then(|| {
                 format!(
-                    "{workload} was lost, and is forgotten. If its namespace is still there, the guard refuses it on: \
+                    "{workload} was lost, and is forgotten. If its namespace still exists, the guard still refuses it: \
                      heddle enrol and release it, or heddle uninstall"
                 )
             });
@@ -159,7 +159,7 @@ impl RunningHolder {
         }
     }
 
-    /// Does what the proxy asks for, and writes down what is worth it once for all of that.
+    /// Handles messages of the proxy, and then stores changed pods once for all of them.
     pub(super) fn listen_to_proxy(&mut self) {
         self.hear_proxy();
         if std::mem::take(&mut self.is_news) {
@@ -175,14 +175,14 @@ impl RunningHolder {
             let said = match receive::<ToHolder>(proxy.channel()) {
                 Ok(Some((said, _))) => said,
                 Ok(None) => {
-                    // One that cannot be spoken to is of no use, if it lives at all.
+                    // A proxy without a channel is useless, so kill it if it still lives.
                     proxy.has_hung_up = true;
                     proxy.signal(rustix::process::Signal::KILL);
                     self.begin_gap();
                     return;
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    tracing::error!(%error, "the proxy says what is not understood");
+                    tracing::error!(%error, "the proxy sent a malformed message");
                     continue;
                 }
                 Err(_would_block) => return,
@@ -190,13 +190,13 @@ impl RunningHolder {
             self.has_worked = true;
             match said {
                 ToHolder::Ready => proxy.works(self.proxy_timeout, Instant::now()),
-                // What this holder has told it.
+                // The reaction to our own signal.
                 ToHolder::Stopping if self.stopping => {}
                 ToHolder::Stopping => {
                     proxy.is_stopping = true;
                     tracing::warn!(
                         proxy = proxy.pid(),
-                        "the proxy was told to end, not by its holder: until another has taken its place pods meet \
+                        "the proxy was told to stop by another process than its holder: until another has taken its place pods meet \
                          their fate; to stop the node, signal the holder"
                     );
                     self.pods.meet_fates();
@@ -222,11 +222,11 @@ impl RunningHolder {
     }
 }
 
-/// What an operator is told who names a path that is not taken.
+/// Warning for an operator who gave a path that is not used.
 fn still_known_by(workload: &WorkloadName, path: &Path, known: &Path) -> String {
     let (path, known) = (path.display(), known.display());
     format!(
-        "{workload} is enrolled already, and a holder that is restarted looks for it at {known} still: {path} lasts no \
-         longer, or the holder cannot follow it"
+        "{workload} is enrolled already, and a restarted holder still looks for it at {known}: {path} does not last \
+        longer, or the holder cannot follow it"
     )
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::Fate;
 use crate::request::{PodState, PodStatus, Reply, Request};
 
-/// A holder that has no proxy, nor wants one.
+/// A holder that has no proxy and does not start one.
 pub(super) fn holder(memory: &Path) -> Option<RunningHolder> {
     Some(RunningHolder {
         program: PathBuf::new(),
@@ -69,9 +69,9 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     };
     let expected = format!("cannot write {}: ", memory.display());
     assert!(warning.starts_with(&expected), "{warning}");
-    assert!(warning.ends_with("does not know all its pods"), "{warning}");
+    assert!(warning.ends_with("will not know all its pods"), "{warning}");
     assert_eq!(list(&mut holder).len(), 1);
-    // Also who asks again, as long as it is so.
+    // Asking again gives the same warning as long as the cause persists.
     let again = enrol(
         &mut holder,
         "vault",
@@ -81,7 +81,7 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     assert_eq!(again, replies);
     std::fs::create_dir(memory.parent().unwrap()).unwrap();
     assert_eq!(enrol(&mut holder, "vault", netns, path), [Reply::Done]);
-    // Without its namespace, and one that was not enrolled.
+    // A request without a namespace, and a release of an unknown pod.
     let request = Request::Enrol {
         workload: name("vault"),
         netns: PathBuf::new(),
@@ -97,7 +97,7 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     );
 }
 
-/// Where a pod is looked for, as operators are told and as it is written down.
+/// The path of the only pod, checked to be the same in the list and in the stored file.
 fn found_at(holder: &mut RunningHolder, memory: &Path) -> PathBuf {
     let [pod] = &list(holder)[..] else {
         panic!("one pod is enrolled")
@@ -116,7 +116,7 @@ fn a_pod_that_is_enrolled_again_by_a_path_that_lasts_is_found_by_that() {
     let Some(mut holder) = holder(&memory) else {
         return;
     };
-    // Given a pod that was enrolled by a path that goes with a process …
+    // Given a pod that was enrolled with a path that ends with a process …
     let (netns, vanishing) = namespace(&["10.0.0.2"]);
     let netns = || netns.try_clone().unwrap();
     let enrol = |holder: &mut RunningHolder, path: &Path| {
@@ -127,21 +127,21 @@ fn a_pod_that_is_enrolled_again_by_a_path_that_lasts_is_found_by_that() {
     let done = || vec![Reply::Done];
     assert_eq!(enrol(&mut holder, &vanishing), (done(), vanishing.clone()));
     let id = holder.pods.of(&name("vault")).unwrap().id;
-    // … when it is enrolled again by one that lasts, it is found by that …
+    // … when it is enrolled again with a path that lasts, that path is stored …
     let lasting = folder.path().join("vault");
     symlink(&vanishing, &lasting).unwrap();
     assert_eq!(enrol(&mut holder, &lasting), (done(), lasting.clone()));
-    // … and a worse one is not taken for it, which is said: one that goes with a process, or leads nowhere …
+    // … and a worse path (one that ends with a process, or leads nowhere) is refused with a warning …
     for worse in [&vanishing, &folder.path().join("nowhere")] {
         let (replies, place) = enrol(&mut holder, worse);
         let [Reply::Warning(warning), Reply::Done] = &replies[..] else {
             panic!("{replies:?}");
         };
-        let still = format!("looks for it at {} still", lasting.display());
+        let still = format!("still looks for it at {}", lasting.display());
         assert!(warning.contains(&still), "{warning}");
         assert_eq!(place, lasting);
     }
-    // … as long as it leads there: then another is, and the pod is not let go for a moment.
+    // … as long as the stored path works. After that another is taken, and the pod stays enrolled all the time.
     std::fs::remove_file(&lasting).unwrap();
     assert_eq!(enrol(&mut holder, &vanishing), (done(), vanishing.clone()));
     assert_eq!(holder.pods.of(&name("vault")).unwrap().id, id);
@@ -166,7 +166,7 @@ fn a_lost_pod_is_listed_with_its_reason_and_comes_back_or_is_released() {
         return;
     };
     holder.recall(None).unwrap();
-    // … then they are lost, and the next holder would know of them, too …
+    // … then they are lost, and still stored for the next holder …
     let lost = list(&mut holder);
     assert_eq!(lost.len(), 2);
     for pod in &lost {
@@ -179,7 +179,7 @@ fn a_lost_pod_is_listed_with_its_reason_and_comes_back_or_is_released() {
     }
     let remembered = std::fs::read_to_string(&memory).unwrap();
     assert!(remembered.contains("shop/vault") && remembered.contains("shop/till"));
-    // … and when one's namespace is there again, it is enrolled when it is time to try …
+    // … and when the namespace of one is back, it is enrolled at the next retry …
     assert!(holder.memory.due().is_some());
     symlink(&vault.1, at("vault")).unwrap();
     while holder.pods.all().count() == 0 {
@@ -197,13 +197,13 @@ fn a_lost_pod_is_listed_with_its_reason_and_comes_back_or_is_released() {
             ("shop/till".to_owned(), PodState::Lost)
         ]
     );
-    // … and the other is forgotten when an operator releases it, who is told of its guard.
+    // … and the other is forgotten when an operator releases it, with a warning about its guard.
     let workload = name("till");
     let replies = holder.answer(Request::Release { workload }, None);
     let [Reply::Warning(warning), Reply::Done] = &replies[..] else {
         panic!("{replies:?}");
     };
-    assert!(warning.contains("the guard refuses it on"), "{warning}");
+    assert!(warning.contains("the guard still refuses it"), "{warning}");
     assert_eq!(list(&mut holder).len(), 1);
     assert_eq!(holder.memory.due(), None);
     let remembered = std::fs::read_to_string(&memory).unwrap();
@@ -220,7 +220,7 @@ fn a_proxy_that_does_not_answer_is_said_to_and_ended() {
     enrol(&mut holder, "vault", netns, path);
     let arguments = ["-c", "exec sleep 600"].map(OsString::from);
     let mut proxy = Proxy::start(Path::new("/bin/sh"), &arguments).unwrap();
-    // Of one that has not said that it works nothing is expected.
+    // A proxy that has not reported that it works is not pinged.
     assert_eq!(proxy.due(), None);
     let mut now = Instant::now();
     proxy.works(Some(5), now);
@@ -235,7 +235,7 @@ fn a_proxy_that_does_not_answer_is_said_to_and_ended() {
     }
     let (held, late) = (PodState::Held, PodState::Unresponsive);
     assert_eq!(states, [held, held, held, late, late, late]);
-    // It is gone now, or this waits for as long as it sleeps.
+    // It was killed; otherwise this would wait until its sleep ends.
     let how = holder.proxy.take().unwrap().reap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&how), Some(9));
 }

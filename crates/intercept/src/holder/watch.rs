@@ -1,8 +1,8 @@
-//! Addresses that come and go while a pod is enrolled.
+//! Notices changes of the addresses of enrolled pods.
 //!
-//! Each pod has a socket in its namespace at which the kernel says that something about addresses has changed
-//! (rtnetlink(7)). What it says is not read: the holder then reads all addresses again, so that nothing is
-//! lost when the kernel had more to say than fits. One descriptor stands for all of these sockets.
+//! For each pod there is a netlink socket in its namespace on which the kernel reports address changes
+//! (rtnetlink(7)). The reports themselves are discarded: the holder reads all addresses again, so that nothing is
+//! lost when the socket buffer overflows. One epoll descriptor stands for all of these sockets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,20 +19,20 @@ use crate::namespace::within;
 
 /// `RTMGRP_IPV4_IFADDR` and `RTMGRP_IPV6_IFADDR` (`linux/rtnetlink.h`).
 const GROUPS: u32 = 0x10 | 0x100;
-/// What the kernel may keep for us of one pod, in bytes: that there is anything is enough.
+/// Receive buffer of a netlink socket in bytes. It can be small, since one message is enough.
 const QUEUE: usize = 4_096;
-/// More messages than fit into that.
+/// More messages than fit into the receive buffer.
 const MOST: usize = 64;
-/// Pods that are noticed at once; others are the next time.
+/// Limit of pods reported per call; others follow with the next call.
 const BATCH: usize = 64;
 
-/// All pods that are watched.
+/// The watches of all pods.
 #[derive(Debug)]
 pub(super) struct Watches {
     epoll: OwnedFd,
 }
 
-/// One of them, until it is dropped.
+/// The watch of one pod, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     socket: Socket,
@@ -44,7 +44,7 @@ impl Watches {
         Ok(Watches { epoll })
     }
 
-    /// Watches a pod's namespace. What changes from now on is noticed.
+    /// Watches a pod's namespace. Changes from now on are noticed.
     pub(super) fn add(&self, pod: PodId, netns: BorrowedFd<'_>) -> io::Result<Watch> {
         let socket = within(netns, || {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
@@ -57,11 +57,11 @@ impl Watches {
         Ok(Watch { socket })
     }
 
-    /// The pods whose addresses have changed. Each is named once, until it is watched [again](Self::again).
+    /// The pods whose addresses have changed. Each is reported once, until it is watched [again](Self::again).
     pub(super) fn changed(&self) -> Vec<PodId> {
         let mut events = Vec::with_capacity(BATCH);
         let at_once = Timespec::default();
-        // What cannot be waited for now is there the next time.
+        // On an error the events stay, and are reported the next time.
         let _ = epoll::wait(
             &self.epoll,
             rustix::buffer::spare_capacity(&mut events),
@@ -72,11 +72,11 @@ impl Watches {
             .collect()
     }
 
-    /// Notices changes from now on, no others: before addresses are read.
+    /// Discards the changes so far, and notices those from now on. Call it before addresses are read.
     pub(super) fn again(&self, pod: PodId, watch: &Watch) -> io::Result<()> {
         let mut ignored = [0; 64];
         for _ in 0..MOST {
-            // That it had more to say than fits is an error, and makes no difference.
+            // Other errors, such as an overflow of the buffer, make no difference.
             if recv(&watch.socket, &mut ignored, RecvFlags::DONTWAIT) == Err(Errno::AGAIN) {
                 break;
             }
@@ -95,7 +95,7 @@ fn key(pod: PodId) -> epoll::EventData {
     epoll::EventData::new_u64(pod.0.into())
 }
 
-/// Once: a pod whose addresses change all the time does not keep us from anything else.
+/// One-shot events: a pod whose addresses change all the time must not keep the holder busy.
 fn once() -> epoll::EventFlags {
     epoll::EventFlags::IN | epoll::EventFlags::ONESHOT
 }

@@ -1,4 +1,4 @@
-//! Hooks by BPF programs.
+//! Hooks made of BPF programs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -22,17 +22,17 @@ mod addresses;
 mod packets;
 mod tables;
 
-/// Of a control group, version 2 (statfs(2)).
+/// Magic number of the cgroup v2 file system (statfs(2)).
 const CGROUP2_MAGIC: FsWord = 0x6367_7270;
 
-/// Hooks by BPF programs, and the pods that they know.
+/// Hooks made of BPF programs, and the pods in their tables.
 #[derive(Debug)]
 pub struct Bpf {
     object: Ebpf,
     tables: Tables,
     epoch: u32,
     pods: HashMap<PodId, BpfPod>,
-    /// Addresses of pods that were released, until nothing looks for them any more.
+    /// Addresses of released pods. They stay in the table until the programs are detached from the namespace.
     leaving: HashMap<PodId, Vec<Address>>,
     pins: Option<Pins>,
     /// Why there are no pins.
@@ -40,7 +40,7 @@ pub struct Bpf {
     packets: Packets,
 }
 
-/// A pod that the programs know.
+/// A pod in the tables of the programs.
 #[derive(Debug)]
 struct BpfPod {
     cookie: u64,
@@ -48,16 +48,16 @@ struct BpfPod {
     addresses: Vec<Address>,
     networks: Vec<Cidr>,
     netns: OwnedFd,
-    /// Holds the program for what arrives in its namespace.
+    /// Keeps the program for inbound connections attached to its namespace.
     _arrive: Option<FdLink>,
-    /// Holds the programs at its interfaces, if it is refused without a proxy.
+    /// Keeps the packet programs attached to its interfaces, if its fate is to be refused.
     packets: Vec<FdLink>,
-    /// Whether its guard is attached, and all of it.
+    /// Whether its guard is attached completely.
     has_guard: bool,
 }
 
 impl BpfPod {
-    /// Attaches its guard: of what arrives, where it can be pinned, and of packets.
+    /// Attaches its guard: for inbound connections, if it can be pinned, and for packets.
     fn guard(
         &mut self,
         object: &mut Ebpf,
@@ -112,7 +112,8 @@ impl Bpf {
         bpf.tables.set_epoch(bpf.epoch)?;
         bpf.tables.add_ranges(&options.ranges)?;
         bpf.tables.adopt(&orphans.unwrap_or_default())?;
-        // Sockets whose destination is to be told must find their hooks before any is rewritten.
+        // The programs that record and report original destinations must be attached before any destination is
+        // rewritten.
         for program in loaded::AT_OWN {
             loaded::attach(&mut bpf.object, program, own_cgroup.as_fd())?;
         }
@@ -128,7 +129,7 @@ impl Bpf {
         Ok(bpf)
     }
 
-    /// Puts the guards behind the programs that rewrite, in the place of those of another process.
+    /// Attaches the guards after the programs that rewrite destinations, and replaces those of an earlier process.
     fn guard(&mut self, pins: &Pins, pods_cgroup: &File) -> Result<(), HookError> {
         let (name, what) = loaded::GUARD_ARRIVE;
         loaded::load(&mut self.object, name, what)?;
@@ -142,16 +143,16 @@ impl Bpf {
         pins.complete()
     }
 
-    /// Where the guard is, or why there is none.
+    /// The folder of the guard, or why there is none.
     pub(super) fn guard_folder(&self) -> Result<&Path, String> {
         match (&self.pins, &self.unpinned) {
             (Some(pins), _) => Ok(pins.folder()),
             (None, Some(why)) => Err(why.clone()),
-            (None, None) => Err("no folder for it was named".to_owned()),
+            (None, None) => Err("no folder was given for it".to_owned()),
         }
     }
 
-    /// What the guard of a process before refuses, and no pod of ours is.
+    /// The namespaces that the guard of an earlier process refuses, without those of our pods.
     pub(super) fn guarded(&self) -> Vec<Guarded> {
         let is_ours = |cookie: u64| self.pods.values().any(|pod| pod.cookie == cookie);
         let guards = self
@@ -159,7 +160,7 @@ impl Bpf {
             .as_ref()
             .map(|pins| pins.guards(|cookie| !is_ours(cookie)));
         let mut found = BTreeMap::new();
-        // Where the folder cannot be read, that is said when it is written.
+        // A folder that cannot be read is reported when it is written to.
         for guard in guards.and_then(Result::ok).into_iter().flatten() {
             if let Some(inode) = guard.namespace {
                 let addresses = Vec::new();
@@ -203,7 +204,7 @@ impl Bpf {
             packets: Vec::new(),
             has_guard: false,
         };
-        // Of one that the guard of another process refuses.
+        // The entry of a pod that the guard of an earlier process refuses.
         let before = self.tables.pods.get(&cookie, 0).ok();
         self.pods.insert(pod.id, enrolled);
         let owned = match before {
@@ -212,7 +213,7 @@ impl Bpf {
         };
         let steered = owned.and_then(|()| self.steer(pod));
         if steered.is_err() {
-            // What was done already is undone; why it could not be done is the better message.
+            // Undo the steps already made. The first error is the useful one, so an error here is ignored.
             let _ = match before {
                 Some(before) => self.put_back(pod.id, before),
                 None => self.release(pod.id).and(self.forget(pod.id)),
@@ -221,10 +222,11 @@ impl Bpf {
         steered
     }
 
-    /// A pod that could not be enrolled is again what it was, which is refused: its guard and its addresses stay.
+    /// Restores the entry of a guarded pod that could not be enrolled: it is refused again, and its guard and
+    /// addresses stay.
     fn put_back(&mut self, pod: PodId, before: PodBytes) -> Result<(), HookError> {
         let enrolled = self.pods.remove(&pod).ok_or(HookError::Unknown(pod))?;
-        // First of all, so that nothing is steered to a listener that is gone.
+        // This comes first, so that nothing is steered to a listener that is about to be closed.
         let done = refused(
             "a guarded pod",
             self.tables.pods.insert(enrolled.cookie, before, 0),
@@ -232,7 +234,7 @@ impl Bpf {
         done.and(self.unsteer(&enrolled))
     }
 
-    /// Everything that must hold before anything is changed.
+    /// Checks all preconditions before anything is changed.
     fn check(&self, pod: &Pod<'_>, cookie: u64) -> Result<(), HookError> {
         let wrong = |reason: String| Err(HookError::pod(pod.id, reason));
         if self.pods.contains_key(&pod.id) {
@@ -258,7 +260,8 @@ impl Bpf {
         self.check_addresses(pod.id, pod.addresses)
     }
 
-    /// Tells the programs; the entry in `pods` comes last, and with it everything holds at once.
+    /// Fills the tables and attaches the programs. The entry in `pods` comes last: with it, everything takes effect
+    /// at once.
     fn steer(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
         let Some(enrolled) = self.pods.get_mut(&pod.id) else {
             return Err(HookError::Unknown(pod.id));
@@ -279,8 +282,9 @@ impl Bpf {
         refused("a pod's listener", inserted)?;
         let arrive = loaded::link(&mut self.object, loaded::ARRIVE, pod.netns)?;
         enrolled._arrive = Some(arrive);
-        // The guard first: it guards no pod whose entry does not say so, and should we be killed before the entry is
-        // there, no operator was told that the pod is enrolled. The other way round it would be, and its door open.
+        // The guard comes before the entry. Without an entry that says so, it guards no pod. If we are killed in
+        // between, no operator got the reply that the pod is enrolled. In the other order the pod would be enrolled
+        // and unguarded.
         if enrolled.entry.fate == Fate::Refuse {
             let (packets, pins) = (&self.packets, self.pins.as_ref());
             enrolled.guard(&mut self.object, packets, pins)?;
@@ -293,7 +297,7 @@ impl Bpf {
         if enrolled.entry.fate == Fate::Pass {
             pins.remove_pod(enrolled.cookie)?;
         }
-        // Not before nothing can fail any more: until then it refuses the pod.
+        // Only now that nothing can fail any more: until here the earlier holder's guard refuses the pod.
         pins.take_over(enrolled.cookie);
         Ok(())
     }
@@ -304,8 +308,8 @@ impl Bpf {
         enrolled.entry.epoch = self.epoch;
         enrolled.entry.fate = fate;
         enrolled.entry.is_guarded = self.pins.is_some() && fate == Fate::Refuse;
-        // Before the entry, as in `steer`. A guard that fails keeps no pod from its fate, and is tried again the next
-        // time.
+        // The guard comes before the entry, as in `steer`. If it fails, the entry is written all the same, and the
+        // guard is tried again at the next call.
         let pins = self.pins.as_ref();
         let guarded = match fate {
             Fate::Refuse if !enrolled.has_guard => {
@@ -324,12 +328,12 @@ impl Bpf {
     }
 
     pub(super) fn died(&mut self) -> Result<(), HookError> {
-        // 0 is of those that no proxy has served yet.
+        // Skip 0: it is the epoch of adopted pods that this process has not enrolled.
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         self.tables.set_epoch(self.epoch)
     }
 
-    /// Everything is tried, and the first thing that failed said.
+    /// Continues after an error and returns the first one.
     pub(super) fn release(&mut self, pod: PodId) -> Result<(), HookError> {
         let enrolled = self.pods.remove(&pod).ok_or(HookError::Unknown(pod))?;
         let mut done = removed("a pod", self.tables.pods.remove(&enrolled.cookie));
@@ -337,12 +341,13 @@ impl Bpf {
             done = done.and(pins.remove_pod(enrolled.cookie));
         }
         done = done.and(self.unsteer(&enrolled));
-        // Not its addresses: the kernel takes its time to detach what drops those that are not known.
+        // Its addresses stay until `forget`: programs that the kernel has not yet detached drop traffic for unknown
+        // ones.
         self.leaving.insert(pod, enrolled.addresses);
         done
     }
 
-    /// Removes what only a pod that is steered has.
+    /// Removes the entries that only a steered pod has.
     fn unsteer(&mut self, enrolled: &BpfPod) -> Result<(), HookError> {
         let tables = &mut self.tables;
         let done = removed(
@@ -359,7 +364,7 @@ impl Bpf {
     pub(super) fn forget(&mut self, pod: PodId) -> Result<(), HookError> {
         let mut done = Ok(());
         for address in self.leaving.remove(&pod).unwrap_or_default() {
-            // It may be another's by now, or the same pod's, which is enrolled again.
+            // By now another pod may have the address, or the same pod enrolled again.
             if self.owner(&address).is_none() {
                 let removed = removed("a pod's address", self.tables.addresses.remove(&address));
                 done = done.and(removed);
@@ -372,8 +377,8 @@ impl Bpf {
         self.tables.full()
     }
 
-    /// How many connections are in their handshake: rewritten and not yet with their listener, or of the proxy
-    /// and not yet with a program.
+    /// The number of connections in their handshake: rewritten ones that have not reached their listener, and those
+    /// of the proxy that have not reached a program.
     pub fn handshakes(&self) -> usize {
         let rewritten = self.tables.handshakes.keys().filter_map(Result::ok);
         let visits = self.tables.visits.keys().filter_map(Result::ok);
@@ -386,7 +391,7 @@ fn unguarded(error: &HookError) {
     tracing::warn!("{error}. Without it {means}");
 }
 
-/// Opens a control group.
+/// Opens a control group of version 2 that is not the root group.
 fn cgroup(path: &Path) -> Result<File, HookError> {
     let file = File::open(path).map_err(|error| {
         HookError::path(path, format!("cannot open this control group: {error}"))
@@ -399,7 +404,7 @@ fn cgroup(path: &Path) -> Result<File, HookError> {
             "is no control group of version 2: name one below a file system of type cgroup2",
         ));
     }
-    // The only one without a type.
+    // Only the root group has no file `cgroup.type`.
     if !path.join("cgroup.type").exists() {
         return Err(HookError::path(
             path,

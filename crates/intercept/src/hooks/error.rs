@@ -1,4 +1,4 @@
-//! Why traffic cannot be intercepted.
+//! Errors of the hooks.
 
 use std::error::Error;
 use std::fmt;
@@ -6,37 +6,37 @@ use std::path::{Path, PathBuf};
 
 use crate::PodId;
 
-/// Why the kernel could not be told something.
+/// Why hooks could not be installed or changed.
 #[derive(Debug)]
 pub enum HookError {
-    /// The kernel has no such thing, or does not let this process have it.
+    /// The kernel lacks a feature, or does not permit this process to use it.
     Lacking {
-        /// What it is for, and what it is called.
+        /// Name and purpose of the feature.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         reason: String,
     },
-    /// A path is not what it should be.
+    /// A path is not as required.
     Path {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong with it, and how to fix it.
         reason: String,
     },
-    /// A pod cannot be enrolled as it is.
+    /// A pod cannot be enrolled or changed as asked.
     Pod {
-        /// Which.
+        /// The pod.
         pod: PodId,
-        /// Why.
+        /// Why not.
         reason: String,
     },
-    /// There is no such pod.
+    /// No pod with that number is enrolled.
     Unknown(PodId),
-    /// The kernel refused something that it has.
+    /// The kernel or `nft` refused an operation, or a limit was reached.
     Refused {
-        /// What was asked.
+        /// The operation.
         what: String,
-        /// What it said.
+        /// The error message.
         reason: String,
     },
 }
@@ -73,15 +73,16 @@ impl HookError {
     pub(super) fn too_many(what: &str, most: usize) -> Self {
         HookError::Refused {
             what: what.to_owned(),
-            reason: format!("there may be {most} at most"),
+            reason: format!("the limit is {most}"),
         }
     }
 }
 
-/// The longest reason that is kept: a verifier's log has thousands of lines, of which the last says most.
+/// Limit of a reason in bytes. A verifier log has thousands of lines, of which the last ones are the useful ones, so
+/// the end is kept.
 const MAX_REASON: usize = 600;
 
-/// An error with its causes.
+/// An error message with those of its causes, cut at the front to [`MAX_REASON`].
 pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -104,7 +105,7 @@ impl fmt::Display for HookError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HookError::Lacking { what, reason } => {
-                write!(f, "this kernel gives us no {what}: {reason}")
+                write!(f, "the kernel does not provide {what}: {reason}")
             }
             HookError::Path { path, reason } => write!(f, "{}: {reason}", path.display()),
             HookError::Pod { pod, reason } => write!(f, "pod {pod}: {reason}"),

@@ -1,4 +1,4 @@
-//! What the maps hold, byte by byte, as `bpf/types.h` declares it.
+//! Binary layout of keys and values in the maps, as declared in `bpf/types.h`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,9 +9,9 @@ use crate::{Cidr, Fate, MAX_EXCLUDED, PortRange};
 #[cfg(test)]
 mod tests;
 
-/// An address: IPv6 as it is, IPv4 as `::ffff:a.b.c.d`.
+/// An IPv6 address, or an IPv4-mapped one (`::ffff:a.b.c.d`).
 pub(super) type Address = [u8; 16];
-/// A network, after its prefix: whose it is, and the address.
+/// A network without its prefix length: 4 bytes of scope, then the address.
 pub(super) type Network = [u8; 20];
 /// `struct pod`.
 pub(super) type PodBytes = [u8; 152];
@@ -30,14 +30,14 @@ const PASS: u32 = 1;
 const GUARDED: u8 = 1;
 const NETWORKS: u8 = 2;
 
-/// Bits of a key before those of the network itself: whose it is, and what makes IPv6 of IPv4.
+/// Bits of a key before those of the network itself: the scope, and the prefix of IPv4-mapped addresses.
 const SCOPE_BITS: u32 = 32;
 const MAPPED_BITS: u32 = 96;
 
-/// What the programs know of a pod.
+/// The fields of `struct pod`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodEntry {
-    /// Never 0, which is the mesh.
+    /// Key of the pod's excluded networks. Never 0, which is the scope of the mesh.
     pub(super) scope: u32,
     pub(super) epoch: u32,
     pub(super) fate: Fate,
@@ -66,7 +66,7 @@ impl PodEntry {
     }
 }
 
-/// Writes them, and says how many they are.
+/// Writes the ranges and returns their number.
 fn ranges(bytes: &mut [u8], ranges: &[PortRange]) -> u8 {
     let mut count = 0;
     for (bytes, range) in bytes.chunks_exact_mut(4).zip(ranges).take(MAX_EXCLUDED) {
@@ -77,19 +77,19 @@ fn ranges(bytes: &mut [u8], ranges: &[PortRange]) -> u8 {
     count
 }
 
-/// A pod that another process guarded, as one that no proxy serves: refused, and without networks of its own,
-/// whose entries are not taken over. `None` when it was not guarded.
+/// Converts the entry of a pod that an earlier process guarded: no proxy serves it, it is refused, and it has no
+/// excluded networks, since their entries are not taken over. `None` when it was not guarded.
 pub(super) fn orphan(mut pod: PodBytes) -> Option<PodBytes> {
     if pod[14] & GUARDED == 0 {
         return None;
     }
-    // No pod's scope, and no epoch's number.
+    // Scope 0 and epoch 0, which no enrolled pod has; fate 0 is to refuse.
     pod[0..12].fill(0);
     pod[14] = GUARDED;
     Some(pod)
 }
 
-/// A pod as it is, which no guard refuses. One that no holder has enrolled is refused no more at all.
+/// The same entry without the guard flag. An entry with scope 0, which no holder has enrolled, gets the fate to pass.
 pub(super) fn unguarded(mut pod: PodBytes) -> PodBytes {
     pod[14] &= !GUARDED;
     if pod[0..4] == [0; 4] {
@@ -105,7 +105,7 @@ pub(super) fn address(address: IpAddr) -> Address {
     }
 }
 
-/// What [`address`] wrote.
+/// The reverse of [`address`].
 pub(super) fn ip_address(address: Address) -> IpAddr {
     Ipv6Addr::from(address).to_canonical()
 }

@@ -1,4 +1,4 @@
-//! The programs, loaded: which there are, where each is attached, and what the kernel says when it lacks one.
+//! Loads and attaches the BPF programs.
 
 use std::error::Error;
 use std::os::fd::BorrowedFd;
@@ -15,12 +15,13 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use super::HookError;
 
-/// Compiled by the build script from `bpf/`.
+/// The object file that the build script compiles from `bpf/`.
 const OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/intercept.o"));
 
-/// At the pods' cgroup, and what each is for.
+/// Programs attached to the pods' cgroup, with hook and purpose for messages.
 pub(super) const AT_PODS: [(&str, &str); 7] = [
-    // First what brings destinations to their listener: a rewritten connection without it would be refused.
+    // `client` must come first: it carries destinations to the listener, which would refuse rewritten connections
+    // without it.
     ("client", "sockops, which follows handshakes"),
     ("getpeername4", "cgroup/getpeername4, which names peers"),
     ("getpeername6", "cgroup/getpeername6, which names peers"),
@@ -29,7 +30,7 @@ pub(super) const AT_PODS: [(&str, &str); 7] = [
     ("connect4", "cgroup/connect4, which steers connections"),
     ("connect6", "cgroup/connect6, which steers connections"),
 ];
-/// At our own.
+/// Programs attached to the cgroup of this process.
 pub(super) const AT_OWN: [(&str, &str); 2] = [
     ("server", "sockops, which follows handshakes"),
     (
@@ -37,26 +38,27 @@ pub(super) const AT_OWN: [(&str, &str); 2] = [
         "cgroup/getsockopt, which names original destinations",
     ),
 ];
-/// In the namespace of each pod.
+/// Program attached to the namespace of each pod.
 pub(super) const ARRIVE: (&str, &str) = ("arrive", "sk_lookup, which steers what arrives");
-/// In the namespace of each pod that is guarded.
+/// Program attached to the namespace of each guarded pod.
 pub(super) const GUARD_ARRIVE: (&str, &str) = ("guard_arrive", "sk_lookup, which guards pods");
-/// A program that is left when we are gone; what it yields to while we live, and the table that says so.
+/// A guard program that outlives this process; the program to which it tail-calls while this process lives; and the
+/// table for that tail call.
 pub(super) type GuardProgram = (&'static str, &'static str, &'static str);
-/// At the pods' cgroup, pinned.
+/// Guards attached to the pods' cgroup, pinned.
 pub(super) const GUARDS: [GuardProgram; 4] = [
     ("guard_connect4", "yield_connect4", "alive_connect4"),
     ("guard_connect6", "yield_connect6", "alive_connect6"),
     ("guard_sendmsg4", "yield_sendmsg4", "alive_sendmsg4"),
     ("guard_sendmsg6", "yield_sendmsg6", "alive_sendmsg6"),
 ];
-/// For packets, at the pods' cgroup. What they yield to is attached nowhere else, so that a packet meets one program
-/// and not two.
+/// Packet guards for the pods' cgroup. The programs to which they tail-call are attached nowhere else, so that a
+/// packet passes one program and not two.
 pub(super) const PACKET_GUARDS: [GuardProgram; 2] = [
     ("guard_egress", "egress", "alive_egress"),
     ("guard_ingress", "ingress", "alive_ingress"),
 ];
-/// The same at an interface.
+/// Packet guards for interfaces.
 pub(super) const LINK_GUARDS: [(GuardProgram, TcAttachType); 2] = [
     (
         ("guard_link_egress", "link_egress", "alive_link_egress"),
@@ -67,26 +69,27 @@ pub(super) const LINK_GUARDS: [(GuardProgram, TcAttachType); 2] = [
         TcAttachType::Ingress,
     ),
 ];
-/// Stands for all programs for packets, wherever they are attached, for who only tries them.
+/// Stands for all packet programs, wherever they are attached, in a trial.
 pub(super) const AT_PACKETS: (&str, &str) = (
     PACKET_GUARDS[0].0,
     "programs for packets, which refuse datagrams",
 );
-/// What guards are for, said of one that cannot be.
+/// Purpose of cgroup guards, for error messages.
 pub(super) const GUARDS_PODS: &str = "cgroup programs, which guard pods";
-/// The same of one at an interface.
+/// Purpose of guards at interfaces, for error messages.
 pub(super) const GUARDS_LINKS: &str = "programs at interfaces (tcx), which guard pods";
 
-/// Whether programs can be linked to interfaces.
+/// Whether the kernel has links to interfaces (tcx, from Linux 6.6).
 pub(super) fn has_links_to_interfaces() -> bool {
     KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0))
 }
 
-/// A link takes no flags: it never minds what else is attached.
+/// Ignored for links, which always allow other programs at the same cgroup.
 const MODE: CgroupAttachMode = CgroupAttachMode::Single;
 
-/// The object with its tables, of which no program is loaded but the one that tells whether the kernel knows what it
-/// asks. `own_cgroup` is the number of the control group of this process, 0 for none.
+/// Opens the object with its tables. One packet program is loaded to find out whether the kernel lets packet programs
+/// ask for a socket's namespace; if not, they identify pods by address. `own_cgroup` is the ID of the control group
+/// of this process, 0 for none.
 pub(super) fn object(own_cgroup: u64) -> Result<Ebpf, HookError> {
     let mut object = unloaded(own_cgroup, true)?;
     let [((_, at_link, _), _), _] = LINK_GUARDS;
@@ -98,16 +101,17 @@ pub(super) fn object(own_cgroup: u64) -> Result<Ebpf, HookError> {
     match load(&mut object, asks, what) {
         Ok(()) => Ok(object),
         Err(error) => {
-            tracing::debug!("packets' pods are told by their addresses: {error}");
+            tracing::debug!("the pod of a packet is found by its address: {error}");
             unloaded(own_cgroup, false)
         }
     }
 }
 
-/// `knows_netns`: whether the hooks of packets can ask in which namespace a socket is.
+/// Opens the object without loading a program. `knows_netns`: whether packet programs can ask for a socket's
+/// namespace.
 fn unloaded(own_cgroup: u64, knows_netns: bool) -> Result<Ebpf, HookError> {
     let mut loader = loader();
-    // Nothing in the programs depends on how this kernel was compiled.
+    // The programs use no types of the kernel, so they do not need its BTF.
     loader.btf(None);
     loader.override_global("own_cgroup", &own_cgroup, true);
     let knows_netns = u8::from(knows_netns);
@@ -116,14 +120,14 @@ fn unloaded(own_cgroup: u64, knows_netns: bool) -> Result<Ebpf, HookError> {
     loaded.map_err(|error| HookError::lacking("tables for BPF programs", &error))
 }
 
-/// A loader that knows nothing of this kernel's types. Whenever one is made, the library reads and parses what the
-/// kernel says of them in `/sys`, which costs 19 MiB for nothing, of which 2 are never given back. So it is made where
-/// there is no `/sys`, on a thread of its own.
+/// Creates a loader without the kernel's type information. The library always reads and parses the BTF in `/sys`,
+/// which needs 19 MiB for nothing, of which 2 are never freed. So the loader is created on a thread of its own, for
+/// which `/sys` is unmounted.
 fn loader() -> EbpfLoader<'static> {
     let thread = std::thread::Builder::new().spawn(|| {
         if let Err(error) = leave_sys() {
-            // Nothing is lost but memory.
-            tracing::debug!(%error, "the kernel's types are read for nothing");
+            // The only harm is the wasted memory.
+            tracing::debug!(%error, "the kernel's types are read although they are not needed");
         }
         EbpfLoader::new()
     });
@@ -131,18 +135,19 @@ fn loader() -> EbpfLoader<'static> {
     made.unwrap_or_default()
 }
 
-/// Takes `/sys` away, for this thread alone.
+/// Unmounts `/sys` for this thread alone.
 fn leave_sys() -> rustix::io::Result<()> {
     #[allow(unsafe_code, reason = "nothing else gives a thread mounts of its own")]
-    // SAFETY: descriptors are not unshared, and this thread opens nothing but what the library may look for.
+    // SAFETY: only the mount namespace is unshared, not descriptors, and this thread opens no files but those that
+    // the library may look for.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-    // What is done here is not done to others.
+    // Do not propagate the unmount to other mount namespaces.
     let alone = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", alone)?;
     unmount("/sys", UnmountFlags::DETACH)
 }
 
-/// Loads one program, if it is not loaded.
+/// Loads one program, unless it is loaded already.
 pub(super) fn load(object: &mut Ebpf, name: &str, what: &str) -> Result<(), HookError> {
     let program = program(object, name)?;
     if program.fd().is_ok() {
@@ -160,7 +165,7 @@ pub(super) fn load(object: &mut Ebpf, name: &str, what: &str) -> Result<(), Hook
     .map_err(|error| HookError::lacking(what, &error))
 }
 
-/// Attaches a loaded program to a control group for as long as there is the object.
+/// Attaches a loaded program to a control group for the lifetime of the object.
 pub(super) fn attach(
     object: &mut Ebpf,
     (name, what): (&str, &str),
@@ -175,8 +180,8 @@ pub(super) fn attach(
     .map_err(|error| unattached(what, &error))
 }
 
-/// Attaches a loaded program to a control group or a network namespace until the link is dropped, if it is
-/// not pinned.
+/// Attaches a loaded program to a control group or a network namespace until the link is dropped, unless it is
+/// pinned.
 pub(super) fn link(
     object: &mut Ebpf,
     (name, what): (&str, &str),
@@ -208,8 +213,8 @@ pub(super) fn link(
     }
 }
 
-/// Attaches a loaded program to an interface of the namespace that this thread is in, before all others. `None` when
-/// there is no such interface any more, or the kernel has not let go of an earlier link of this program to it.
+/// Attaches a loaded program to an interface in this thread's namespace, before all other programs. `None` when the
+/// interface is gone, or the kernel has not yet detached an earlier link of this program to it.
 pub(super) fn link_to_interface(
     object: &mut Ebpf,
     name: &str,
@@ -231,7 +236,7 @@ pub(super) fn link_to_interface(
     Ok(Some(link))
 }
 
-/// Whether an interface is not there any more, or the program is there still.
+/// Whether the error means that the interface is gone, or the program still attached to it.
 fn is_passing(error: &ProgramError) -> bool {
     let error = match error {
         ProgramError::SyscallError(error) => &error.io_error,
@@ -248,8 +253,8 @@ fn unattached(what: &str, error: &dyn Error) -> HookError {
     HookError::lacking(format!("{what} (it cannot be attached)"), error)
 }
 
-/// Puts the program that a guard yields to where it finds it while this process lives: for as long as
-/// `object` has the table open.
+/// Puts the program to which a guard tail-calls into the guard's table. The entry lasts while this process lives,
+/// since the kernel clears the table when `object` closes it.
 pub(super) fn yields(object: &mut Ebpf, (_, name, table): GuardProgram) -> Result<(), HookError> {
     let what = "tail calls of programs, which guard pods";
     load(object, name, what)?;
@@ -264,7 +269,7 @@ pub(super) fn yields(object: &mut Ebpf, (_, name, table): GuardProgram) -> Resul
         .map_err(|error| lacking(&error))
 }
 
-/// Takes a table out of the object.
+/// Takes a table out of the object. Each can be taken once.
 pub(super) fn table<T>(object: &mut Ebpf, name: &str) -> Result<T, HookError>
 where
     T: TryFrom<Map, Error = MapError>,
@@ -277,10 +282,10 @@ fn program<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, Hook
     object.program_mut(name).ok_or_else(|| stranger(name))
 }
 
-/// The object and this list do not go together: only a bug does that.
+/// The object and the names in this file do not match, which can only be a bug.
 fn stranger(name: &str) -> HookError {
     HookError::Refused {
         what: format!("BPF object: {name}"),
-        reason: "there is none of that name and kind in it".to_owned(),
+        reason: "it contains no object of that name and kind".to_owned(),
     }
 }

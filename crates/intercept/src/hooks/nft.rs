@@ -1,12 +1,12 @@
-//! Hooks by rules of the packet filter, in each pod's namespace.
+//! Hooks made of packet filter rules in each pod's namespace.
 //!
-//! They are for kernels without the programs' hooks, and differ from these in what follows from rules being
-//! kept by the namespace, not by a process:
+//! They are for kernels without the hooks for BPF programs. Rules belong to the namespace, not to a process,
+//! which leads to these differences:
 //!
-//! - When this process dies without a word, pods stay steered to listeners that are gone: every one is refused,
-//!   whatever its fate, until another process serves it or the rules are removed ([`clear`]).
-//! - Every change is one run of `nft` for each pod, some milliseconds each, also when the proxy dies.
-//! - A released pod keeps an empty chain: without one the kernel would forget where its redirected connections go.
+//! - When this process is killed, pods stay steered to listeners that are gone: the connections of every pod are
+//!   refused, whatever its fate, until another process serves it or the rules are removed ([`clear`]).
+//! - Every change runs `nft` once for each pod, some milliseconds each, also when the proxy dies.
+//! - A released pod keeps an empty chain: without it the kernel would stop translating its redirected connections.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -21,10 +21,10 @@ use ruleset::{Mesh, Rules, State};
 
 mod ruleset;
 
-/// Where the program may be beside what PATH names: services often run without the folders of administrators.
+/// Folders in which `nft` is searched, after PATH: the PATH of services often lacks the `sbin` folders.
 const FOLDERS: [&str; 3] = ["", "/usr/sbin/", "/sbin/"];
 
-/// Hooks by rules of the packet filter, and the pods that have them.
+/// Hooks made of packet filter rules, and the pods that have them.
 #[derive(Debug)]
 pub struct Nft {
     program: PathBuf,
@@ -79,7 +79,7 @@ impl Nft {
         self.set(pod, State::Steered)
     }
 
-    /// Every pod is told its fate, and the first thing that failed said.
+    /// Applies its fate to every pod. Continues after an error and returns the first one.
     pub(super) fn died(&mut self) -> Result<(), HookError> {
         let fates: Vec<_> = self
             .pods
@@ -99,7 +99,7 @@ impl Nft {
         released
     }
 
-    /// Replaces a pod's rules by those of another state, all at once.
+    /// Replaces a pod's rules by those of another state, in one transaction.
     fn set(&mut self, pod: PodId, state: State) -> Result<(), HookError> {
         let enrolled = self.pods.get_mut(&pod).ok_or(HookError::Unknown(pod))?;
         if enrolled.state == state {
@@ -112,11 +112,11 @@ impl Nft {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        // A program that is started in a namespace stays there.
+        // A process that is started in a namespace stays there.
         let run = within(enrolled.netns.as_fd(), || {
             let mut process = command.spawn()?;
             if let Some(mut input) = process.stdin.take() {
-                // What it did not read it complains about.
+                // If `nft` does not read all of it, its own error message says why.
                 let _ = input.write_all(rules.as_bytes());
             }
             process.wait_with_output()
@@ -137,14 +137,14 @@ impl Nft {
 /// Removes the rules that a holder left in a namespace. Returns whether there were any.
 ///
 /// # Errors
-/// [`HookError::Lacking`] when there is no program to do so; what it says otherwise.
+/// [`HookError::Lacking`] when `nft` is not installed; otherwise the message of `nft`.
 pub(super) fn clear(netns: BorrowedFd<'_>) -> Result<bool, HookError> {
     let program = find()?;
     let run = |word: &str| {
         let mut command = Command::new(&program);
         command.args([word, "table", "inet", "heddle"]);
         command.stdin(Stdio::null());
-        // A program that is started in a namespace stays there.
+        // A process that is started in a namespace stays there.
         let output = within(netns, || command.output()).and_then(|output| output);
         output.map_err(|error| HookError::refused("cannot run nft", &error))
     };
@@ -161,20 +161,20 @@ pub(super) fn clear(netns: BorrowedFd<'_>) -> Result<bool, HookError> {
     }
 }
 
-/// What a program complains about.
+/// The first lines of an error output.
 fn first_lines(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     said.lines().take(3).collect::<Vec<_>>().join("; ")
 }
 
 impl Drop for Nft {
-    /// What is not refused goes its way again.
+    /// Applies every pod's fate: pods that are not to be refused pass again.
     fn drop(&mut self) {
         let _ = self.died();
     }
 }
 
-/// The program.
+/// Finds the `nft` program.
 fn find() -> Result<PathBuf, HookError> {
     for folder in FOLDERS {
         let program = format!("{folder}nft");

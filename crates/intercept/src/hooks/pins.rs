@@ -1,14 +1,14 @@
-//! What outlives this process: the guard, pinned in a folder of a BPF file system.
+//! The guard that outlives this process, pinned in a folder of a BPF file system.
 //!
 //! | name | is |
 //! |---|---|
 //! | `guard_connect4`, `guard_connect6`, `guard_sendmsg4`, `guard_sendmsg6` | links to the pods' cgroup |
-//! | `guard_egress`, `guard_ingress` | the same for packets, where there are no links to interfaces |
-//! | `pod-COOKIE` | a link to the network namespace of that cookie |
-//! | `packets-COOKIE-…` | links to the interfaces there, where there are such links |
+//! | `guard_egress`, `guard_ingress` | the same for packets, on kernels without links to interfaces |
+//! | `pod-COOKIE` | a link to the network namespace with that cookie |
+//! | `packets-COOKIE-…` | links to the interfaces of that namespace, on kernels that have such links |
 //! | `pods`, `addresses` | the tables that the guards read |
 //!
-//! A new holder puts each in the place of the old one with one rename, so that there is no moment without.
+//! A new holder replaces each of them with one rename, so that there is no moment without a guard.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -27,26 +27,26 @@ use super::loaded::{GUARDS, PACKET_GUARDS};
 
 mod folder;
 
-/// Changes an entry, and adds none (bpf(2)).
+/// Flag of bpf(2): update an existing entry, do not add one.
 const BPF_EXIST: u64 = 2;
 
-/// Names of the tables.
+/// Names of the pinned tables.
 pub(super) const TABLES: [&str; 2] = ["pods", "addresses"];
-/// Before the cookie of a namespace.
+/// Name prefix of a link to a namespace, before its cookie.
 const POD: &str = "pod-";
-/// The same, of links to its interfaces.
+/// Name prefix of links to the interfaces of a namespace, before its cookie.
 const PACKETS: &str = "packets-";
-/// After what has not yet replaced what was there.
+/// Suffix of a new pin that has not yet replaced the old one.
 const NEW: &str = "-new";
-/// Of a BPF file system (statfs(2)).
+/// Magic number of a BPF file system (statfs(2)).
 pub(crate) const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 
-/// The folder.
+/// The folder with the pins.
 #[derive(Debug)]
 pub(super) struct Pins {
     folder: PathBuf,
-    /// The pods of the holder before, which its guards look at for as long as they are attached: the kernel takes its
-    /// time with what is not pinned any more.
+    /// The table of pods of the earlier holder. Its guards read it while they are attached, which they stay for a
+    /// while after they are unpinned.
     before: Option<HashMap<MapData, u64, PodBytes>>,
 }
 
@@ -54,24 +54,25 @@ pub(super) struct Pins {
 #[derive(Debug)]
 pub(super) struct Guard {
     pub(super) cookie: u64,
-    /// The number of its network namespace; `None` when that is gone.
+    /// Inode number of the network namespace; `None` when that is gone.
     pub(super) namespace: Option<u64>,
 }
 
-/// What another process left.
+/// Guarded pods that an earlier process left.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    /// Pods by the cookie of their namespaces, and what they are to be from now on.
+    /// Cookie of the namespace, and the entry for the new table.
     pub(super) pods: Vec<(u64, PodBytes)>,
-    /// Their addresses.
+    /// Addresses of these pods, with the cookie.
     pub(super) addresses: Vec<(Address, u64)>,
 }
 
 impl Pins {
-    /// Opens the folder, and makes it when it is not there.
+    /// Opens the folder, and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`HookError::Lacking`] when there is no BPF file system; anything else when the folder is not ours alone.
+    /// [`HookError::Lacking`] when there is no BPF file system; another error when other users can write to the
+    /// folder.
     pub(super) fn open(folder: &Path) -> Result<Self, HookError> {
         folder::make(folder)?;
         Ok(Pins {
@@ -80,7 +81,7 @@ impl Pins {
         })
     }
 
-    /// What was guarded here when its holder ended. What is left of pods that are gone is removed.
+    /// Reads the pods that were guarded when their holder ended. Pins of pods that are gone are removed.
     pub(super) fn orphans(&mut self) -> Result<Orphans, HookError> {
         let alive = self.sweep()?;
         let mut orphans = Orphans::default();
@@ -101,7 +102,7 @@ impl Pins {
         Ok(orphans)
     }
 
-    /// The guards of namespaces that are still there; the others go.
+    /// Returns the cookies of namespaces that still exist, and removes the guards of the others.
     fn sweep(&self) -> Result<Vec<u64>, HookError> {
         for name in names(&self.folder)? {
             if name.ends_with(NEW) {
@@ -118,11 +119,11 @@ impl Pins {
         Ok(alive)
     }
 
-    /// The guards of those namespaces whose cookies are `wanted`.
+    /// The guards of namespaces whose cookies are `wanted`.
     pub(super) fn guards(&self, wanted: impl Fn(u64) -> bool) -> Result<Vec<Guard>, HookError> {
         let names = names(&self.folder)?.into_iter();
         let cookies = names.filter_map(|name| name.strip_prefix(POD)?.parse().ok());
-        // All are open before it is asked once where they are attached.
+        // Open all links first, so that one scan of `/proc/self/fdinfo` finds all their namespaces.
         let links: Vec<(u64, Option<FdLink>)> = cookies
             .filter(|cookie| wanted(*cookie))
             .map(|cookie| {
@@ -150,8 +151,8 @@ impl Pins {
         self.folder.join(format!("{POD}{cookie}"))
     }
 
-    /// A table that another process pinned. One of another version is of no use: what it says of pods is
-    /// lost, but their guards stay where they are.
+    /// Opens a table that an earlier process pinned. `None` for a table of another version: its entries are lost, but
+    /// the guards of its pods stay attached.
     fn old_table<K: aya::Pod, V: aya::Pod>(
         &self,
         name: &str,
@@ -166,7 +167,7 @@ impl Pins {
         Ok(HashMap::try_from(Map::HashMap(data)).ok())
     }
 
-    /// Keeps a guard of all pods. The link that is returned keeps it as well, as long as it is held.
+    /// Pins a link of the guard, in place of the old one. The returned link also keeps it attached.
     pub(super) fn keep(&self, name: &str, link: FdLink) -> Result<FdLink, HookError> {
         let new = self.folder.join(format!("{name}{NEW}"));
         let link = link.pin(&new).map_err(|error| unpinned(&new, &error))?;
@@ -174,12 +175,12 @@ impl Pins {
         Ok(link.into())
     }
 
-    /// Keeps the guard of one pod.
+    /// Pins the link to the namespace of one pod.
     pub(super) fn keep_pod(&self, cookie: u64, link: FdLink) -> Result<(), HookError> {
         self.keep(&format!("{POD}{cookie}"), link).map(drop)
     }
 
-    /// Keeps a guard of one pod's packets, as [`Pins::keep`].
+    /// Pins a link to an interface of one pod, as [`Pins::keep`].
     pub(super) fn keep_packets(
         &self,
         cookie: u64,
@@ -189,7 +190,7 @@ impl Pins {
         self.keep(&format!("{PACKETS}{cookie}-{name}"), link)
     }
 
-    /// Pins the tables beside those that are there.
+    /// Pins the new tables beside the old ones.
     pub(super) fn prepare(&self, object: &Ebpf) -> Result<(), HookError> {
         for name in TABLES {
             let new = self.folder.join(format!("{name}{NEW}"));
@@ -201,7 +202,7 @@ impl Pins {
         Ok(())
     }
 
-    /// Puts the prepared tables in the place of those that were there.
+    /// Replaces the old tables by the prepared ones.
     pub(super) fn complete(&self) -> Result<(), HookError> {
         TABLES.iter().try_for_each(|name| self.replace(name))
     }
@@ -212,15 +213,15 @@ impl Pins {
             .map_err(|error| HookError::path(&path, format!("cannot be replaced: {error}")))
     }
 
-    /// The holder before has no say in a pod any more.
+    /// Removes a pod from the earlier holder's table, so that its guards ignore the pod.
     pub(super) fn take_over(&mut self, cookie: u64) {
         if let Some(before) = &mut self.before {
-            // It may not have known the pod.
+            // Fails when the earlier holder did not know the pod.
             let _ = before.remove(&cookie);
         }
     }
 
-    /// Ends the guard of one pod, if it has one.
+    /// Removes the guard of one pod, if it has one.
     pub(super) fn remove_pod(&self, cookie: u64) -> Result<(), HookError> {
         let packets = format!("{PACKETS}{cookie}-");
         // An operator may have removed everything.
@@ -239,7 +240,7 @@ fn unpinned(path: &Path, error: &dyn Error) -> HookError {
     HookError::path(path, format!("cannot be pinned: {}", chain(error)))
 }
 
-/// Removes everything of ours, and the folder.
+/// Removes all our pins, and the folder. Returns their number.
 pub(super) fn remove_all(folder: &Path) -> Result<usize, HookError> {
     let names = match folder::check(folder)? {
         true => names(folder)?,
@@ -249,17 +250,18 @@ pub(super) fn remove_all(folder: &Path) -> Result<usize, HookError> {
     if let Some(name) = stranger {
         return Err(HookError::path(
             &folder.join(name),
-            "is none of Heddle's: nothing was removed",
+            "does not belong to Heddle: nothing was removed",
         ));
     }
-    // Said to the guards first, which are not detached at once. Where a holder lives, it goes on.
+    // First tell the guards, which stay attached for a while, to refuse nothing. Pods of a holder that still runs
+    // remain steered.
     let pods = MapData::from_pin(folder.join("pods"))
         .map(Map::HashMap)
         .ok();
     if let Some(mut pods) = pods.and_then(|map| HashMap::<_, u64, PodBytes>::try_from(map).ok()) {
         let entries: Vec<_> = pods.iter().filter_map(Result::ok).collect();
         for (cookie, pod) in entries {
-            // Not if it was released meanwhile.
+            // Does nothing when the pod was released meanwhile.
             let _ = pods.insert(cookie, unguarded(pod), BPF_EXIST);
         }
     }
@@ -288,7 +290,7 @@ fn names(folder: &Path) -> Result<Vec<String>, HookError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         let name = entry.map_err(unreadable)?.file_name();
-        // A name that is no text is not one of ours.
+        // A name that is not UTF-8 is not one of ours.
         names.push(name.to_string_lossy().into_owned());
     }
     Ok(names)
@@ -303,8 +305,8 @@ fn remove(path: &Path) -> Result<(), HookError> {
     }
 }
 
-/// The numbers of the network namespaces to which we have links open, by the numbers of these links. In what the
-/// kernel says of a descriptor (proc(5), fdinfo), a namespace that is gone has no number: it is left out.
+/// Inode numbers of the network namespaces to which our open links are attached, by link ID, from the kernel's
+/// description of descriptors (proc(5), fdinfo). Namespaces that are gone have the number 0 there and are left out.
 fn attached_to_namespaces() -> BTreeMap<u32, u64> {
     let field = |info: &str, name: &str| {
         let value = info.lines().find_map(|line| line.strip_prefix(name));

@@ -1,4 +1,4 @@
-//! Hooks tried where they concern no program, to find out what a machine offers.
+//! Tries out hooks where they affect no program, to find out what a machine supports.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use super::{HookError, Kind, Nft, Options, Pod, Range, loaded};
 use crate::namespace::within;
 use crate::{Cidr, Exclude, Fate, PodId};
 
-/// Programs with their hooks, by what an operator would look for.
+/// Programs grouped by the name of the hook, as an operator would look for it.
 pub(crate) const GROUPS: [(&str, &[(&str, &str)]); 7] = [
     ("connect", &[loaded::AT_PODS[5], loaded::AT_PODS[6]]),
     ("sendmsg", &[loaded::AT_PODS[3], loaded::AT_PODS[4]]),
@@ -23,7 +23,7 @@ pub(crate) const GROUPS: [(&str, &[(&str, &str)]); 7] = [
     ("sk_lookup", &[loaded::ARRIVE, loaded::GUARD_ARRIVE]),
 ];
 
-/// Tables of our own, and where programs are attached for a moment.
+/// Tables for the trial, and the places to which programs are attached for a moment.
 pub(crate) struct Trial<'a> {
     object: Ebpf,
     cgroup: &'a File,
@@ -39,7 +39,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Loads and attaches programs.
+    /// Loads and attaches programs, for the lifetime of the trial at most.
     pub(crate) fn attach(&mut self, programs: &[(&str, &str)]) -> Result<(), HookError> {
         let object = &mut self.object;
         for program @ (name, what) in programs.iter().copied() {
@@ -59,7 +59,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Puts rules into a namespace.
+/// Installs packet filter rules in a namespace.
 pub(crate) fn try_nft(netns: BorrowedFd<'_>) -> Result<(), HookError> {
     let unusable = |error: io::Error| HookError::refused("a network namespace", &error);
     let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));

@@ -1,4 +1,4 @@
-//! How a holder does its work: which hooks, whether there is a guard, who the proxy is.
+//! Status of a holder: kind of hooks, guard, and proxy process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 use super::{Reply, Request, converse};
 use crate::hooks::{Guarded, Kind};
 
-/// How a holder does its work.
+/// Status of a holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderStatus {
-    /// Its process.
+    /// Process ID of the holder.
     pub pid: u32,
-    /// Which hooks there are, never [`Kind::Auto`].
+    /// Kind of hooks in use, never [`Kind::Auto`].
     pub hooks: Kind,
-    /// Why there are no BPF programs, if they were wanted.
+    /// Why BPF programs are not used, if they were wanted.
     pub without_bpf: Option<String>,
-    /// The folder that the guard is pinned in: what refuses pods when the holder is gone.
+    /// Folder in which the guard is pinned. The guard refuses pods' traffic when the holder is gone.
     pub guard: Option<PathBuf>,
-    /// Why there is none.
+    /// Why there is no guard.
     pub without_guard: Option<String>,
-    /// The proxy's process; absent until it is started again.
+    /// The proxy process; `None` while no proxy runs.
     pub proxy: Option<ProxyStatus>,
-    /// Namespaces that the guard of a holder before refuses, and that are no enrolled pod's.
+    /// Namespaces that the guard of an earlier holder refuses, and that belong to no enrolled pod.
     pub guarded: Vec<Guarded>,
 }
 
-/// The proxy as a process. Whether it answers its holder is said of its pods
-/// ([`PodState::Unresponsive`](super::PodState::Unresponsive)).
+/// The proxy process. If it does not answer its holder, its pods are
+/// [`PodState::Unresponsive`](super::PodState::Unresponsive).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyStatus {
-    /// Its process.
+    /// Process ID of the proxy.
     pub pid: u32,
-    /// Time since it was started, in seconds.
+    /// Time since the proxy was started, in seconds.
     pub age_s: u64,
 }
 
-/// Asks the holder that listens at `socket` how it does its work.
+/// Asks the holder that listens at `socket` for its status.
 ///
 /// # Errors
 /// As [`super::ask`].
@@ -50,7 +50,7 @@ pub fn describe(socket: &Path) -> io::Result<HolderStatus> {
         Reply::Done | Reply::Pod(_) | Reply::Warning(_) | Reply::Refused(_) => {}
     })?;
     let mut holder =
-        holder.ok_or_else(|| io::Error::other("the holder does not say how it works"))?;
+        holder.ok_or_else(|| io::Error::other("the holder did not send its status"))?;
     holder.guarded = guarded;
     Ok(holder)
 }

@@ -1,5 +1,5 @@
-//! A process in a control group of the test's, which makes sockets there and hands them over: which hooks a
-//! socket meets is decided by where it is made.
+//! A process in a control group of the test, which makes sockets there and sends them to the test: the control
+//! group in which a socket is made determines its hooks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -12,10 +12,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
 use serde::{Deserialize, Serialize};
 
-/// Names the control group to the process, which is this same test program.
+/// Environment variable with the control group, for the agent process, which is this same test program.
 const CGROUP: &str = "HEDDLE_TEST_CGROUP";
 
-/// A socket that is wanted, in the namespace that comes along.
+/// Request for a socket. The descriptor of its namespace comes with the message.
 #[derive(Serialize, Deserialize)]
 struct Wanted {
     family: Family,
@@ -23,11 +23,11 @@ struct Wanted {
     protocol: u32,
 }
 
-/// Whether it was made; then it comes along.
+/// The error, or `None`: then the socket comes with the message.
 #[derive(Serialize, Deserialize)]
 struct Made(Option<i32>);
 
-/// The process has closed its own descriptor of what it made: the process that asked has the only one.
+/// The agent has closed its own descriptor of the socket, so that the test has the only one.
 #[derive(Serialize, Deserialize)]
 struct LetGo;
 
@@ -37,7 +37,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts it in a control group.
+    /// Starts the process in a control group.
     pub(crate) fn start(cgroup: &Path) -> Agent {
         let (channel, theirs) = pair().unwrap();
         let process = Command::new("/proc/self/exe")
@@ -56,8 +56,8 @@ impl Agent {
         Agent { process, channel }
     }
 
-    /// A blocking socket made in this group and that namespace, which nothing else has open: to close it ends what
-    /// it does. `protocol` 0 is the usual one.
+    /// Makes a blocking socket in this group and the given namespace. No other process has it open, so closing it
+    /// ends its connection. `protocol` 0 is the default protocol.
     pub(crate) fn socket(
         &self,
         netns: BorrowedFd<'_>,
@@ -85,7 +85,7 @@ impl Agent {
 }
 
 impl Agent {
-    /// Ends it, and waits for that.
+    /// Kills the process and waits for its end.
     pub(crate) fn stop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -103,7 +103,7 @@ pub(crate) fn wait(channel: BorrowedFd<'_>) {
     poll(&mut waiting, None).unwrap();
 }
 
-/// Not a test: what the process does.
+/// Not a test: the main function of the agent process.
 #[test]
 #[ignore = "the other side of tests that start it themselves"]
 fn serves() {
@@ -139,7 +139,7 @@ fn make(wanted: &Wanted) -> std::io::Result<OwnedFd> {
     )
 }
 
-/// A raw socket of the test itself, in the namespace that its thread is in.
+/// Makes a raw socket in the test process itself, in the namespace of its thread.
 pub(crate) fn raw(family: Family, protocol: u32) -> std::io::Result<OwnedFd> {
     socket_of(family, SocketType::RAW, protocol)
 }

@@ -1,7 +1,8 @@
-//! SCTP, which the mesh does not carry: its packets pass while a proxy serves the pod, and stop where the pod is refused.
+//! SCTP, which the mesh does not carry: its packets pass while a proxy serves the pod, and are dropped while the pod
+//! is refused.
 //!
-//! Kernels may have no SCTP of their own. What the hooks judge are packets: those of the test are sent and heard by raw
-//! sockets, with the head that SCTP has (RFC 9260 section 3.1).
+//! The kernel may lack SCTP, and the hooks see only packets. So the tests send and receive packets with raw sockets,
+//! with the SCTP header (RFC 9260 section 3.1).
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,17 +17,17 @@ use rustix::net::{RecvFlags, SendFlags, SocketType, recv, sendto};
 use crate::datagrams::node_addresses;
 use crate::stage::{Pod, Stage, ip, on_stage};
 
-/// Its number among the protocols above IP.
+/// IP protocol number of SCTP.
 const SCTP: u32 = 132;
 
-/// Of what is sent next, so that a packet is known from those before.
+/// Number of the next packet, which tells packets apart.
 static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
 
-/// A program on the node and one in a pod.
+/// A socket on the node and one in a pod.
 struct Talk {
     node: OwnedFd,
     app: OwnedFd,
-    /// Where each is, with the ports that the packets name.
+    /// The address of each, with the ports in the packets.
     at_node: SocketAddr,
     at_app: SocketAddr,
 }
@@ -36,7 +37,7 @@ impl Talk {
         let (at_node, at_app): (SocketAddr, SocketAddr) =
             (at_node.parse().unwrap(), at_app.parse().unwrap());
         let family = Family::of(at_node);
-        // The node's own programs are in no control group of the test.
+        // Programs of the node are in no control group of the test.
         let node = crate::agent::raw(family, SCTP).unwrap();
         let app = stage
             .apps
@@ -55,7 +56,7 @@ impl Talk {
         }
     }
 
-    /// One there and one back.
+    /// Checks that packets pass in both directions.
     fn goes_on(&self) {
         for (from, to) in [(&self.app, &self.node), (&self.node, &self.app)] {
             let sent = self.send(from).expect("sent");
@@ -63,15 +64,15 @@ impl Talk {
         }
     }
 
-    /// Nothing arrives, in neither direction.
+    /// Checks that no packet arrives in either direction.
     fn is_stopped(&self, control: &Talk) {
         for (from, to, further) in [
             (&self.app, &self.node, (&control.app, &control.node)),
             (&self.node, &self.app, (&control.node, &control.app)),
         ] {
-            // The sender may be told.
+            // The sender may get an error.
             let sent = self.send(from).unwrap_or_default();
-            // By then the other would have arrived: each socket has its packets in the order in which they came.
+            // If the first packet had passed, it would have arrived before this later one.
             let last = control.send(further.0).expect("sent");
             assert!(hears(further.1, &last), "what is left alone goes on");
             set_socket_timeout(to, Timeout::Recv, Some(Duration::from_millis(20))).unwrap();
@@ -80,7 +81,7 @@ impl Talk {
         }
     }
 
-    /// A packet, from either end to the other.
+    /// Sends a packet from one end to the other.
     fn send(&self, from: &OwnedFd) -> Result<Vec<u8>, Errno> {
         let is_apps = std::ptr::eq(from, &raw const self.app);
         let (from_at, to_at) = match is_apps {
@@ -93,7 +94,7 @@ impl Talk {
             &to_at.port().to_be_bytes(),
             &tag.to_be_bytes(),
             b"\0\0\0\0",
-            // A chunk of data would follow.
+            // In place of an SCTP chunk.
             b"a chunk.",
         ]
         .concat();
@@ -103,24 +104,24 @@ impl Talk {
     }
 }
 
-/// Whether this packet comes, after others or before.
+/// Whether this packet arrives, whatever other packets arrive before it.
 fn hears(socket: &OwnedFd, packet: &[u8]) -> bool {
     let mut heard = [0; 256];
     let patience = Instant::now() + Duration::from_secs(5);
     while Instant::now() < patience {
-        // Of IPv4 with the head of IP before it.
+        // With IPv4, a raw socket receives the IP header, too.
         match recv(socket, &mut heard, RecvFlags::empty()) {
             Ok((length, _)) if heard[..length].ends_with(packet) => return true,
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return false,
-            // A router's word about what was sent before.
+            // An ICMP error for an earlier packet.
             Err(_) => {}
         }
     }
     false
 }
 
-/// With addresses of the mesh, by both families, and with one outside of it.
+/// Talks with mesh addresses of both families, and with one outside the mesh.
 fn talks(stage: &Stage, pod: &Pod) -> ([Talk; 2], Talk) {
     let inside = [
         ("10.96.0.1:9", "10.90.1.2:3868"),
@@ -144,11 +145,12 @@ fn meets_its_fate(stage: &Stage, kind: Kind) {
     let (inside, outside) = talks(stage, &pod);
     let open = Talk::new(stage, &open, "10.96.0.1:10", "10.90.2.2:3868");
     for _ in 0..2 {
-        // Not carried, and left alone, while a proxy serves …
+        // While a proxy serves, packets pass without being carried by the mesh …
         for talk in inside.iter().chain([&outside, &open]) {
             talk.goes_on();
         }
-        // … and stopped without one, but for what is outside of the mesh, and pods that pass.
+        // … and without one they are dropped, except to addresses outside the mesh and for pods with the fate to
+        // pass.
         hooks.died().unwrap();
         for talk in &inside {
             talk.is_stopped(&outside);
@@ -194,10 +196,10 @@ fn sctp_is_stopped_by_the_guard_when_there_is_no_holder() {
     });
 }
 
-/// Ports of SCTP are where those of UDP are: what is excluded is left alone.
+/// SCTP has its ports at the same offset as UDP, so excluded ports pass.
 ///
-/// Packet filters know the answers of an excluded port by the association that they belong to, which these packets do not
-/// make: there only what is excluded without that is asked for.
+/// Packet filter rules recognise replies from an excluded outbound port by connection tracking, and these packets
+/// form no association. So with nft only exclusions that need no connection tracking are tested.
 fn exceptions_go_on(stage: &Stage, kind: Kind) {
     node_addresses();
     ip("address add 10.97.0.1/32 dev lo");

@@ -1,13 +1,13 @@
-//! What is heard on the node's side of a pod's link.
+//! Captures packets on the node's side of a pod's link.
 
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with};
 
-/// All packets, in the order of the network (packet(7), ETH_P_ALL).
+/// All protocols, in network byte order (packet(7), ETH_P_ALL).
 const EVERYTHING: u16 = 3u16.to_be();
 
-/// Listens on every link of the namespace that it is made in.
+/// Captures on every link of the namespace in which it is created.
 pub(crate) struct Capture(OwnedFd);
 
 impl Capture {
@@ -18,8 +18,8 @@ impl Capture {
         Capture(socket)
     }
 
-    /// How many TCP and UDP packets were heard since it was asked last. Those of ICMP and of neighbours
-    /// looking for each other are not counted.
+    /// Number of TCP and UDP packets captured since the last call. ICMP and neighbour discovery are not
+    /// counted.
     pub(crate) fn heard(&self) -> usize {
         let mut count = 0;
         let mut frame = [0; 256];

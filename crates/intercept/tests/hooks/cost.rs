@@ -1,5 +1,5 @@
-//! What hooks cost. Figures, not verdicts: `cargo test -p heddle-intercept --release --test hooks cost -- --ignored
-//! --nocapture`.
+//! Measures the cost of hooks. It prints figures and asserts nothing: `cargo test -p heddle-intercept --release
+//! --test hooks cost -- --ignored --nocapture`.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,11 +11,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::stage::{Pod, Stage, ip, on_stage};
 
-/// Connections of each kind and round, and rounds.
+/// Connections of each kind per round, and number of rounds.
 const CONNECTIONS: usize = 2_000;
 const ROUNDS: usize = 5;
 
-/// The median of the time that `connect` takes, in microseconds, and of a whole round the best.
+/// The median time of `connect` in microseconds, the best of all rounds.
 fn connects(stage: &Stage, pod: &Pod, to: &str, listener: &TcpListener) -> f64 {
     let to: SocketAddr = to.parse().unwrap();
     let mut times = Vec::with_capacity(CONNECTIONS);
@@ -90,7 +90,7 @@ fn of_two_hundred_pods() {
                 .unwrap();
             line.trim().trim_end_matches(" kB").parse::<i64>().unwrap()
         };
-        // What the kernel charges for tables, as it says of their descriptors.
+        // Memory of the tables as reported by the kernel for their descriptors.
         let tables = || {
             let entries = std::fs::read_dir("/proc/self/fdinfo").unwrap();
             let infos =
@@ -191,7 +191,7 @@ fn of_a_packet() {
     });
 }
 
-/// What the kernel counts of programs for packets, while the sysctl `kernel.bpf_stats_enabled` is on.
+/// The kernel's statistics of packet programs, available while the sysctl `kernel.bpf_stats_enabled` is on.
 fn packet_programs() -> Vec<String> {
     let entries = std::fs::read_dir("/proc/self/fdinfo").unwrap();
     let infos = entries.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());

@@ -1,4 +1,4 @@
-//! Datagrams of sockets that were connected while all was well, and datagrams that arrive.
+//! Datagrams of sockets that were connected while a proxy served the pod, and datagrams that arrive.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -12,11 +12,11 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use crate::capture::Capture;
 use crate::stage::{Pod, Stage, ip, on_stage};
 
-/// Addresses of the node: of the mesh, and outside of it.
+/// Addresses of the node, inside and outside the mesh.
 const MESH: [&str; 2] = ["10.96.0.1", "fd96::1"];
 const ELSEWHERE: &str = "10.111.0.1";
 
-/// A program on the node, and one in a pod that is connected to it.
+/// A socket on the node, and one in a pod that is connected to it.
 #[derive(Debug)]
 pub(crate) struct Talk {
     node: UdpSocket,
@@ -34,14 +34,14 @@ impl Talk {
         talk
     }
 
-    /// A datagram to the node. Whether its sender is told that it was dropped depends on the kernel.
+    /// Sends a datagram to the node. Whether the sender gets an error when it is dropped depends on the kernel.
     pub(crate) fn say(&self) {
         let _ = self.app.send(b"question");
     }
 
-    /// One there and one back.
+    /// Checks that datagrams pass in both directions.
     pub(crate) fn goes_on(&self) {
-        // What was turned away is told once more.
+        // Clear pending errors of datagrams that were refused before.
         let _ = (self.node.take_error(), self.app.take_error());
         self.app.send(b"question").unwrap();
         hear(&self.node, b"question");
@@ -63,7 +63,7 @@ fn bound(socket: std::io::Result<UdpSocket>) -> UdpSocket {
     socket
 }
 
-/// A program's.
+/// Makes a UDP socket of a program in the pod.
 fn socket(stage: &Stage, pod: &Pod, family: Family) -> UdpSocket {
     let netns = pod.netns.as_fd();
     let made = stage.apps.socket(netns, family, SocketType::DGRAM, 0);
@@ -76,13 +76,13 @@ fn hear(socket: &UdpSocket, text: &[u8]) {
     assert_eq!(heard[..length], *text);
 }
 
-/// Talks with addresses of the mesh.
+/// Two talks with mesh addresses of the node.
 fn talks(stage: &Stage, pod: &Pod) -> [Talk; 2] {
     ["10.96.0.1:9", "[fd96::1]:9"].map(|at| Talk::new(stage, pod, at))
 }
 
-/// The node has them from now on. What it sends is in one processor's queue from now on, so that a test that
-/// has heard the last of it knows that the rest was dropped.
+/// Adds these addresses to the node, and pins the thread to one processor. So its packets stay in one queue and in
+/// order: a test that has received the last one knows that missing earlier ones were dropped.
 pub(crate) fn node_addresses() {
     let mut one = CpuSet::new();
     one.set(sched_getcpu());
@@ -94,7 +94,7 @@ pub(crate) fn node_addresses() {
     ip(&format!("address add {ELSEWHERE}/32 dev lo"));
 }
 
-/// Waits until datagrams are refused: that the holder has ended, the kernel finds out by and by.
+/// Waits until datagrams are refused: the kernel takes some time to notice that the holder has ended.
 pub(crate) fn settle(talk: &Talk) {
     let deadline = Instant::now() + Duration::from_secs(5);
     let moment = Some(Duration::from_millis(50));
@@ -108,7 +108,7 @@ pub(crate) fn settle(talk: &Talk) {
     talk.node.set_read_timeout(patience).unwrap();
 }
 
-/// Nothing is said, and nothing heard, but what name servers say.
+/// Checks that no datagrams pass in either direction, except DNS.
 pub(crate) fn assert_silent(stage: &Stage, pod: &Pod, talks: &[Talk]) {
     let server = socket(stage, pod, Family::V4);
     let at: SocketAddr = "10.90.1.2:9000".parse().unwrap();
@@ -118,7 +118,7 @@ pub(crate) fn assert_silent(stage: &Stage, pod: &Pod, talks: &[Talk]) {
         talk.say();
     }
     assert_eq!(capture.heard(), 0, "not a packet left the pod");
-    // What is said to it is not heard, unless it comes from outside of the mesh.
+    // Datagrams to the pod are dropped, unless they come from outside the mesh.
     for talk in talks {
         talk.answer(b"not heard");
     }
@@ -130,7 +130,7 @@ pub(crate) fn assert_silent(stage: &Stage, pod: &Pod, talks: &[Talk]) {
     Talk::new(stage, pod, "10.96.0.1:53").goes_on();
 }
 
-/// Both kinds of hooks do the same as long as they live.
+/// The same for both kinds of hooks while the holder lives.
 pub(crate) fn meet_their_fate(stage: &Stage, kind: Kind) {
     let mut hooks = Hooks::open(&stage.options(kind)).unwrap();
     node_addresses();
@@ -179,7 +179,7 @@ fn it_is_silent_without_a_holder_until_the_next_one_or_the_guards_removal() {
         settle(&talks[0]);
         assert_silent(stage, &pod, &talks);
         open.goes_on();
-        // The next holder has not heard of it yet.
+        // The pod is not yet enrolled with the next holder.
         let mut hooks = stage.hooks();
         assert_silent(stage, &pod, &talks);
         pod.enrol(&mut hooks);
@@ -206,14 +206,14 @@ fn it_is_silent_without_a_guard_while_there_is_a_holder() {
         pod.enrol(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         let talks = talks(stage, &pod);
-        // Also for neighbours to be known, so that nothing waits for that.
+        // This also completes neighbour discovery, so that later packets do not wait for it.
         talks.iter().for_each(Talk::goes_on);
         hooks.died().unwrap();
         assert_silent(stage, &pod, &talks);
         drop(hooks);
         talks.iter().for_each(Talk::goes_on);
 
-        // Nor is it heard when the guard is removed from a holder that lives.
+        // The same when the guard is removed while the holder lives.
         let mut hooks = stage.hooks();
         pod.enrol(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
@@ -224,7 +224,7 @@ fn it_is_silent_without_a_guard_while_there_is_a_holder() {
     });
 }
 
-/// What is excluded is left alone in both directions.
+/// Excluded traffic passes in both directions.
 pub(crate) fn exceptions_go_on(stage: &Stage, kind: Kind) {
     node_addresses();
     ip("address add 10.97.0.1/32 dev lo");

@@ -1,4 +1,4 @@
-//! Pods that have one family of addresses.
+//! Pods with addresses of one family only.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;

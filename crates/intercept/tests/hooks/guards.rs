@@ -1,4 +1,4 @@
-//! What is left when the holder is gone.
+//! The guard, which remains when the holder is gone.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
@@ -26,7 +26,7 @@ fn datagram(stage: &Stage, pod: &Pod) -> Result<(), Errno> {
     sendto(socket.unwrap(), b"?", SendFlags::empty(), &to).map(drop)
 }
 
-/// Waits until datagrams are refused: that the holder has ended, the kernel finds out by and by.
+/// Waits until datagrams are refused: the kernel takes some time to notice that the holder has ended.
 fn settle(stage: &Stage, pod: &Pod) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while datagram(stage, pod) != Err(Errno::CONNREFUSED) {
@@ -79,7 +79,7 @@ fn a_strict_pod_stays_silent_without_a_holder_until_the_next_one_or_its_removal(
         accept(&open_app);
         datagram(stage, &open).unwrap();
 
-        // The next holder refuses pods that it has not heard of yet, and serves the others.
+        // The next holder refuses pods that are not enrolled yet, and serves the others.
         let mut hooks = stage.hooks();
         assert_silent(stage, &other);
         pod.enrol(&mut hooks);
@@ -127,7 +127,7 @@ fn a_pod_that_the_next_holder_lets_pass_is_not_refused_by_the_guard_of_the_one_b
     });
 }
 
-/// What is in the way of a guard of the pod's namespace.
+/// A path that makes attaching a guard to the pod's namespace fail if something exists there.
 fn obstacle(stage: &Stage, pod: &Pod) -> PathBuf {
     let cookie = netns_cookie(&pod.outbound).unwrap();
     stage.bpffs().join(format!("pod-{cookie}-new"))
@@ -295,7 +295,7 @@ fn guards_of_pods_that_are_gone_are_removed() {
         drop(gone);
         let pins = || std::fs::read_dir(stage.bpffs()).unwrap().count();
         assert_eq!(pins(), 12);
-        // Namespaces are taken down a while after the last descriptor is closed.
+        // The kernel removes namespaces a while after the last descriptor is closed.
         let deadline = Instant::now() + Duration::from_secs(5);
         while pins() > 9 && Instant::now() < deadline {
             drop(stage.hooks());
@@ -320,7 +320,7 @@ fn a_holder_that_lives_goes_on_without_its_guard() {
         let node = TcpListener::bind("10.90.2.1:80").unwrap();
         stage.connect(&unclaimed, "10.90.2.1:80").unwrap();
         accept(&node);
-        // What guards its namespace reads the table of the holder before, and is detached by and by.
+        // The guard of its namespace reads the earlier holder's table, and the kernel detaches it after a while.
         let deadline = Instant::now() + Duration::from_secs(5);
         while dial("10.90.2.2:80").is_err() {
             assert!(Instant::now() < deadline, "no call gets through");
@@ -352,7 +352,7 @@ fn a_guarded_pod_is_not_reached_by_an_address_that_the_holder_does_not_know() {
             }
         };
         assert_refused();
-        // Nor when the holder is gone, which alone could follow.
+        // Nor when the holder, which alone could record the new address, is gone.
         drop(hooks);
         assert_refused();
         uninstall(&stage.bpffs()).unwrap();

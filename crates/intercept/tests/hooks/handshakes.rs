@@ -1,4 +1,4 @@
-//! What is remembered of connections until their listener has them.
+//! The table of connections in their handshake.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,9 +11,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::stage::{Pod, Stage, accept, on_stage, run, within_pod};
 
-/// As many as the programs remember of one pod.
+/// Limit of handshakes of one pod.
 const MOST: usize = 1024;
-/// As many as they remember in all, and so many of each pod whatever others do.
+/// Limit of handshakes of all pods, and the number that every pod can always have.
 const MOST_OF_ALL: usize = 32 * 1024;
 const KEPT: usize = 4;
 
@@ -35,14 +35,14 @@ fn nothing_is_left_of_ten_thousand_connections() {
             let client = stage.connect(&pod, &to).unwrap();
             let (server, _) = accept(&pod.outbound);
             assert_eq!(original_destination(&server).unwrap(), to.parse().unwrap());
-            // Reset, so that ten thousand ports do not wait for stray packets.
+            // Close with a reset, so that ten thousand ports do not stay in TIME-WAIT.
             sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
         }
         assert_eq!(count(&hooks), 0);
     });
 }
 
-/// The first packets of what the pod dials get no answer, so that handshakes last.
+/// Drops the SYNs of the pod's connections, so that handshakes stay unfinished.
 fn silence(pod: &Pod) {
     within_pod(pod, || {
         run("nft", "add table inet silence");
@@ -54,7 +54,7 @@ fn silence(pod: &Pod) {
     });
 }
 
-/// Begins a connection, which waits for an answer.
+/// Starts a connection, which stays in its handshake.
 fn begin(stage: &Stage, pod: &Pod) -> Result<OwnedFd, Errno> {
     let to: SocketAddr = "10.96.0.1:80".parse().unwrap();
     let socket = stage
@@ -95,7 +95,7 @@ fn a_pod_that_opens_many_at_once_is_refused_and_no_other() {
     });
 }
 
-/// Whether this process may have so many descriptors. If not, that is said.
+/// Whether this process may open that many descriptors. If not, reports a skip.
 pub(crate) fn may_have(descriptors: usize) -> bool {
     let limits = getrlimit(Resource::Nofile);
     let wanted = u64::try_from(descriptors).unwrap();
@@ -126,20 +126,20 @@ fn pods_that_open_many_at_once_leave_room_for_others() {
             silence(pod);
             pod.enrol(&mut hooks);
         }
-        // Given several pods that have so many handshakes under way as one may have …
+        // Given several pods that have as many handshakes as one pod may have …
         let mut waiting = Vec::new();
         for pod in &pods[..hostile] {
             waiting.extend((0..MOST).map(|_| begin(stage, pod).unwrap()));
         }
         assert_eq!(count(&hooks), MOST_OF_ALL / 2);
-        // … then they have no more, and another has what is kept for every pod …
+        // … then they get no more, and every other pod gets its reserved share …
         assert_eq!(begin(stage, &pods[0]).unwrap_err(), Errno::CONNREFUSED);
         for pod in &pods[hostile..] {
             let some: Vec<OwnedFd> = (0..KEPT).map(|_| begin(stage, pod).unwrap()).collect();
             assert_eq!(begin(stage, pod).unwrap_err(), Errno::CONNREFUSED);
             waiting.extend(some);
         }
-        // … and when they are over, it has as many as any.
+        // … and when those are over, it may have as many as any pod.
         drop(waiting);
         assert_eq!(count(&hooks), 0);
         let last = &pods[hostile];

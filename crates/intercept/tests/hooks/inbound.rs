@@ -1,4 +1,4 @@
-//! What arrives at pods.
+//! Inbound connections of pods.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +34,7 @@ fn what_a_pod_and_the_proxy_say_within_it_reaches_the_program() {
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "[::]:8080");
         pod.enrol(&mut hooks);
-        // A program that calls its own address, which may be seen to arrive at eth0; and over lo.
+        // A program that connects to its own address, which the kernel may report as arriving at eth0; and over lo.
         for to in ["10.90.1.2:8080", "[fd90:1::2]:8080", "127.0.0.1:8080"] {
             stage.connect(&pod, to).unwrap();
             accept(&app);
@@ -117,7 +117,7 @@ fn an_address_that_comes_later_is_refused_until_it_is_the_pods_and_then_steered(
         for address in later {
             let refused = dial(at(address)).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{address}");
-            // Within the pod nothing is known of that.
+            // Connections within the pod are not affected.
             stage.connect(&pod, &at(address).to_string()).unwrap();
             accept(if address.is_ipv4() {
                 &pod.outbound
@@ -133,14 +133,15 @@ fn an_address_that_comes_later_is_refused_until_it_is_the_pods_and_then_steered(
             stage.connect(&pod, &at(address).to_string()).unwrap();
             accept(&app);
         }
-        // One that is another's is not its own, until that one has it no more.
+        // A pod cannot get an address of another pod until that pod has given it up.
         let taken = hooks.readdress(other.id, &all).unwrap_err().to_string();
         assert_eq!(taken, "pod 2: 10.90.1.2 is pod 1's");
         hooks.readdress(pod.id, &all[1..]).unwrap();
         hooks.readdress(other.id, &all[..1]).unwrap();
         let refused = dial("10.90.2.2:80").unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-        // Without any it is still refused, and left alone when it is released: at once by what it has.
+        // After its release the pod is reachable: at once at the addresses that it had last, at others once `forget`
+        // is done.
         hooks.readdress(pod.id, &all[2..]).unwrap();
         hooks.release(pod.id).unwrap();
         dial(at(later[0])).unwrap();

@@ -1,4 +1,4 @@
-//! A holder that is killed, and killed again, while a program dials on.
+//! Holders that are killed again and again while a program keeps connecting.
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,10 +17,10 @@ use crate::capture::Capture;
 use crate::datagrams::{Talk, node_addresses, settle};
 use crate::stage::{Pod, Stage, on_stage};
 
-/// Makes a process of this program a holder.
+/// Environment variable that makes a process of this test program a holder.
 const HOLDS: &str = "HEDDLE_TEST_HOLDS";
 
-/// What a holder is told, with the pod's listeners.
+/// The task of a holder process. The pod's listeners come with the message.
 #[derive(Serialize, Deserialize)]
 struct Task {
     pods_cgroup: PathBuf,
@@ -33,7 +33,7 @@ struct Task {
 
 struct Holder {
     process: Child,
-    /// It ends when this does.
+    /// The process ends when this is closed.
     _channel: OwnedFd,
 }
 
@@ -86,7 +86,7 @@ fn start(stage: &Stage, pod: &Pod) -> Holder {
     }
 }
 
-/// Not a test: what the process does.
+/// Not a test: the main function of the holder process.
 #[test]
 #[ignore = "the other side of tests that start it themselves"]
 fn holds() {
@@ -123,11 +123,11 @@ fn holds() {
     };
     hooks.enrol(&pod).unwrap();
     send(channel.as_fd(), &"held", &[]).unwrap();
-    // Until it is killed.
+    // Wait until this process is killed.
     wait(channel.as_fd());
 }
 
-/// Ends the dialling.
+/// Stops the connecting thread when dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -150,13 +150,13 @@ fn not_a_packet_escapes_while_holders_come_and_go() {
                     match stage.connect(&pod, "10.96.0.1:80") {
                         Ok(_) => steered.fetch_add(1, Ordering::Relaxed),
                         Err(Errno::CONNREFUSED) => refused.fetch_add(1, Ordering::Relaxed),
-                        // What was dialled while hooks are put in the place of others is reset.
+                        // No other error may occur, not even while one holder's hooks replace another's.
                         Err(error) => panic!("{error}"),
                     };
                     while pod.outbound.accept().is_ok() {}
                 }
             });
-            // Also when something here fails.
+            // Stops the thread also when an assertion here fails.
             let _over = Over(&is_over);
             let more = |count: &AtomicUsize| {
                 let before = count.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! The hooks in a kernel: pods in network namespaces, a node beside them, and connections between them.
+//! Tests of the hooks in the running kernel: pods in network namespaces, a node, and connections between them.
 //!
-//! These tests make control groups, namespaces and BPF programs, hence need root. Where something is missing
-//! they say so, loudly, and prove nothing.
+//! These tests make control groups, namespaces and BPF programs, so they need root. Where something is missing
+//! they report a skip and prove nothing.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

@@ -1,4 +1,4 @@
-//! The same by rules of the packet filter.
+//! The same tests with packet filter rules.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -24,7 +24,7 @@ fn send(stage: &Stage, pod: &Pod, to: &str) {
     let socket = stage
         .apps
         .socket(pod.netns.as_fd(), Family::of(to), SocketType::DGRAM, 0);
-    // Whether it is told depends on when the answer comes.
+    // Whether it gets an error depends on when the reject arrives.
     let _ = sendto(socket.unwrap(), b"?", SendFlags::empty(), &to);
 }
 
@@ -194,7 +194,7 @@ fn without_a_proxy_each_pod_meets_its_fate() {
             dial(SocketAddr::new(pod.addresses[0], 80)).unwrap();
             accept(&pod.inbound);
         }
-        // A listener that is gone lets no caller through to the program.
+        // When the listener is closed, callers must not reach the program.
         drop(pod);
     });
 }
@@ -233,7 +233,7 @@ fn without_its_listener_nothing_reaches_the_program() {
     });
 }
 
-/// There is no guard: listeners go with the holder, its rules stay as they were.
+/// nft has no guard: the listeners end with the holder, while its rules stay.
 #[test]
 fn rules_of_a_holder_that_was_killed_refuse_connections_of_all_pods_and_let_datagrams_pass() {
     on_stage(|stage| {
@@ -247,7 +247,7 @@ fn rules_of_a_holder_that_was_killed_refuse_connections_of_all_pods_and_let_data
             pod.enrol(&mut hooks);
             hooks.serve(pod.id, fate).unwrap();
         }
-        // A process that is killed cleans nothing up.
+        // Like a killed process, do not clean up.
         std::mem::forget(hooks);
         for pod in &mut pods {
             pod.inbound = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! What pods dial.
+//! Outbound connections of pods.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Whose the folder of the guard may be.
+//! Which owners and modes are accepted for the folder of the guard.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -16,7 +16,7 @@ fn a_guard_is_kept_only_where_no_other_user_can_touch_it() {
         let elsewhere = above.join("elsewhere");
         let mode =
             |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-        // Neither hooks nor their removal begin there, and nothing is put there.
+        // Both installing and removing hooks fail, and nothing is created in the folder.
         let refused = |said: &str| {
             let hooks = Hooks::open(&stage.options(Kind::Bpf)).unwrap_err();
             for why in [hooks, uninstall(&folder).unwrap_err()] {
@@ -43,7 +43,7 @@ fn a_guard_is_kept_only_where_no_other_user_can_touch_it() {
         refused("is a symbolic link");
         fs::remove_file(&folder).unwrap();
         fs::remove_dir(&elsewhere).unwrap();
-        // What we make ourselves is ours alone.
+        // A folder that we create is accessible only to us.
         let hooks = Hooks::open(&stage.options(Kind::Bpf)).unwrap();
         assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o7777, 0o700);
         drop(hooks);

@@ -1,4 +1,4 @@
-//! A node and its pods: namespaces, links between them, control groups, and a BPF file system of the test's own.
+//! A node and its pods for tests: namespaces, links between them, control groups, and a BPF file system.
 
 use std::fs;
 use std::io;
@@ -20,26 +20,26 @@ use rustix::thread::UnshareFlags;
 
 use crate::agent::Agent;
 
-/// The mesh of all tests, and what is no part of it.
+/// Address ranges of the mesh (true), and exceptions (false), for all tests.
 pub(crate) const MESH: [(&str, bool); 4] = [
     ("10.96.0.0/12", true),
     ("10.111.0.0/16", false),
     ("fd96::/16", true),
     ("10.90.0.0/16", true),
 ];
-/// How long a test waits for what must come.
+/// Timeout for events that must happen.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Stage {
     folder: PathBuf,
     cgroups: PathBuf,
-    /// Makes sockets of programs in pods.
+    /// Makes the sockets of programs in pods.
     pub(crate) apps: Agent,
-    /// Makes sockets of the holder.
+    /// Makes the sockets of the holder.
     pub(crate) holder: Agent,
 }
 
-/// A pod with its listeners, as a holder makes them.
+/// A pod with its listeners, made as a holder does.
 pub(crate) struct Pod {
     pub(crate) id: PodId,
     pub(crate) netns: OwnedFd,
@@ -48,8 +48,8 @@ pub(crate) struct Pod {
     pub(crate) inbound: TcpListener,
 }
 
-/// Runs a test on a thread of its own, which is in namespaces of its own: the node. Whatever it mounts and
-/// links there goes with it.
+/// Runs a test on a new thread in its own namespaces, which are the node. Mounts and links that it makes there
+/// disappear with them.
 pub(crate) fn on_stage(test: impl FnOnce(&Stage) + Send) {
     let cgroup2 = match possible() {
         Ok(cgroup2) => cgroup2,
@@ -58,15 +58,15 @@ pub(crate) fn on_stage(test: impl FnOnce(&Stage) + Send) {
             return;
         }
     };
-    // One at a time: a process that another test starts has our descriptors for a moment, before it is another
-    // program, and with them hooks that are no more and listeners that are closed.
+    // One test at a time: a process that another test starts inherits our descriptors until its exec, which
+    // keeps hooks and closed listeners alive for that moment.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             #[allow(unsafe_code, reason = "nothing else moves a thread to a new namespace")]
-            // SAFETY: descriptors are not unshared, and nothing on this new thread has looked at the folders
-            // or the network yet.
+            // SAFETY: only the mount and network namespaces are unshared, not descriptors, and this new thread has
+            // used neither folders nor the network yet.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWNET) }
                 .unwrap();
             let stage = Stage::set(&cgroup2);
@@ -78,8 +78,8 @@ pub(crate) fn on_stage(test: impl FnOnce(&Stage) + Send) {
     });
 }
 
-/// Where control groups of version 2 are, or why there can be no stage here. What is wrong with the programs
-/// themselves is no reason.
+/// The mount point of cgroup v2, or why the tests must be skipped here. Faults of the BPF programs themselves are no
+/// reason to skip.
 fn possible() -> Result<PathBuf, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("namespaces and BPF programs are made by root".to_owned());
@@ -87,7 +87,7 @@ fn possible() -> Result<PathBuf, String> {
     let cgroup2 = cgroup2().ok_or("no control groups of version 2 are mounted")?;
     let tried = cgroup2.join(format!("heddle-hooks-{}", std::process::id()));
     let denied = |what: &str, error: io::Error| format!("{what} cannot be made: {error}");
-    // Tests that run at the same time try the same.
+    // Tests that run in parallel use the same name.
     match fs::create_dir(&tried) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(denied("a control group", error));
@@ -98,7 +98,7 @@ fn possible() -> Result<PathBuf, String> {
     Ok(cgroup2)
 }
 
-/// Where control groups of version 2 are.
+/// The mount point of cgroup v2.
 fn cgroup2() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let mut fields = mounts.lines().map(|line| line.split(' '));
@@ -153,7 +153,7 @@ impl Stage {
         Hooks::open(&self.options(Kind::Bpf)).unwrap()
     }
 
-    /// A pod of that number: 10.90.N.2 and fd90:N::2, linked to the node, which is .1 and ::1.
+    /// Makes pod number N with the addresses 10.90.N.2 and fd90:N::2, linked to the node at .1 and ::1.
     pub(crate) fn pod(&self, number: u8) -> Pod {
         let netns = namespace::create().unwrap();
         let peer = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
@@ -187,7 +187,7 @@ impl Stage {
         }
     }
 
-    /// One of the holder's, for both families.
+    /// A dual-stack listener of the holder.
     fn listener(&self, netns: &OwnedFd, port: u16) -> TcpListener {
         let socket = self
             .holder
@@ -210,7 +210,7 @@ impl Stage {
         self.connect_by(pod, Family::of(to), to)
     }
 
-    /// As [`Stage::connect`], with a socket of either family.
+    /// As [`Stage::connect`], with a socket of the given family.
     pub(crate) fn connect_by(
         &self,
         pod: &Pod,
@@ -228,7 +228,7 @@ impl Stage {
         Ok(stream)
     }
 
-    /// A server of a program in the pod.
+    /// Makes a listener of a program in the pod.
     pub(crate) fn serve(&self, pod: &Pod, at: &str) -> TcpListener {
         let at: SocketAddr = at.parse().unwrap();
         let socket = self
@@ -257,7 +257,7 @@ impl Drop for Stage {
                 eprintln!("cannot remove {}: {error}", group.display());
             }
         }
-        // The mount is this thread's, and goes with it; the folder below it is not.
+        // The mount belongs to this thread's namespace, but the folder beneath it does not.
         let _ = rustix::mount::unmount(&self.folder, rustix::mount::UnmountFlags::DETACH);
         let _ = fs::remove_dir(&self.folder);
     }
@@ -283,7 +283,7 @@ impl Pod {
     }
 }
 
-/// Waits until a call is in a listener's queue, and leaves it there.
+/// Waits until a connection is in a listener's backlog, and leaves it there.
 pub(crate) fn await_call(listener: &TcpListener) {
     use rustix::event::{PollFd, PollFlags, poll};
     let mut waiting = [PollFd::new(listener, PollFlags::IN)];
@@ -295,7 +295,7 @@ pub(crate) fn await_call(listener: &TcpListener) {
     );
 }
 
-/// Waits for a connection.
+/// Waits for a connection and accepts it.
 pub(crate) fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     await_call(listener);
     let (stream, from) = listener.accept().unwrap();
@@ -315,19 +315,19 @@ pub(crate) fn dial(to: impl ToSocketAddrs) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The `ip` program, in the thread's namespace.
+/// Runs `ip` in the thread's namespace.
 pub(crate) fn ip(arguments: &str) {
     run("ip", arguments);
 }
 
-/// A program, in the thread's namespace.
+/// Runs a program in the thread's namespace.
 pub(crate) fn run(program: &str, arguments: &str) {
     let status = Command::new(program).args(arguments.split(' ')).status();
     let status = status.unwrap_or_else(|error| panic!("{program} is not installed: {error}"));
     assert!(status.success(), "{program} {arguments}");
 }
 
-/// Does something in a pod's namespace.
+/// Runs `inside` in a pod's namespace.
 pub(crate) fn within_pod<T>(pod: &Pod, inside: impl FnOnce() -> T) -> T {
     within(pod.netns.as_fd(), inside).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Held, served, and what becomes of pods when the proxy dies.
+//! States of pods: held, served, and the fate when the proxy dies.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -14,7 +14,7 @@ use rustix::net::{SendFlags, SocketType, sendto};
 use crate::capture::Capture;
 use crate::stage::{Pod, Stage, accept, dial, on_stage};
 
-/// What a program's datagram meets, sent in both ways.
+/// The result of sending a datagram, with a connected and with an unconnected socket.
 fn datagram(stage: &Stage, pod: &Pod, to: &str) -> Result<(), Errno> {
     let to: SocketAddr = to.parse().unwrap();
     let socket = || {
@@ -73,7 +73,7 @@ fn without_a_proxy_a_strict_pod_is_not_heard() {
             );
         }
         assert!(app.accept().is_err());
-        // What does not concern the mesh goes on, and so do questions to name servers.
+        // Traffic outside the mesh passes, and so do DNS queries.
         stage.connect(&pod, "127.0.0.1:80").unwrap();
         stage.connect(&pod, "[fd90:1::1]:80").unwrap();
         datagram(stage, &pod, "10.96.0.10:53").unwrap();
@@ -104,7 +104,7 @@ fn without_a_proxy_other_pods_go_on_as_if_there_were_no_mesh() {
         accept(&app);
         datagram(stage, &pod, "10.96.0.1:80").unwrap();
 
-        // One that comes while there is no proxy is held for the next one.
+        // A pod enrolled while there is no proxy is held for the next one.
         hooks
             .enrol(&held.hooked(&Exclude::default(), Fate::Refuse))
             .unwrap();
@@ -116,7 +116,7 @@ fn without_a_proxy_other_pods_go_on_as_if_there_were_no_mesh() {
     });
 }
 
-/// What the programs read of each pod (`struct pod`), by the cookie of its namespace.
+/// The entry of each pod in the table of the programs (`struct pod`), by the cookie of its namespace.
 fn entries(stage: &Stage) -> BTreeMap<u64, [u8; 152]> {
     let table = Map::HashMap(MapData::from_pin(stage.bpffs().join("pods")).unwrap());
     let table = HashMap::<_, u64, [u8; 152]>::try_from(table).unwrap();
@@ -141,7 +141,7 @@ fn all_pods_meet_their_fate_by_one_store() {
             assert_eq!(refused, Errno::CONNREFUSED);
         }
         assert_eq!(entries(stage), before, "nothing was written of a pod");
-        // Each is served again by itself.
+        // Each pod is served again separately.
         hooks.serve(pods[0].id, Fate::Refuse).unwrap();
         let now = entries(stage);
         let changed = now

@@ -1,4 +1,4 @@
-//! The proxy speaks to a pod's program with the address of the program's client.
+//! Connections of the proxy to a pod's program from the address of the program's client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use crate::capture::Capture;
 use crate::handshakes;
 use crate::stage::{Pod, Stage, accept, await_call, on_stage, run, within_pod};
 
-/// As the holder makes it for the proxy.
+/// Connects with a socket as the holder makes it for the proxy.
 pub(crate) fn connect(
     stage: &Stage,
     pod: &Pod,
@@ -33,12 +33,12 @@ pub(crate) fn connect(
     Ok(TcpStream::from(socket))
 }
 
-/// Makes a listener that accepts no call take one, and no other one after it: what is called then stays under way.
+/// Fills the backlog of a listener, so that further connections to it stay in their handshake.
 fn fill(stage: &Stage, pod: &Pod, busy: &TcpListener, at: SocketAddr) -> TcpStream {
     rustix::net::listen(busy, 0).unwrap();
     let client = "192.0.2.7:40000".parse().unwrap();
     let filling = connect(stage, pod, client, at).unwrap();
-    // A caller is connected before its call is in the queue.
+    // The client is connected before its connection is in the backlog.
     await_call(busy);
     filling
 }
@@ -50,7 +50,7 @@ fn transparent(stage: &Stage, pod: &Pod, from: SocketAddr, to: SocketAddr) -> Ow
     let socket = socket.unwrap();
     sockopt::set_transparent(&socket).unwrap();
     sockopt::set_mark(&socket, routes::MARK).unwrap();
-    // One client address and port calls several servers.
+    // The same client address and port is used for several servers.
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
     rustix::net::bind(&socket, &from).unwrap();
     socket
@@ -62,7 +62,7 @@ fn a_program_sees_its_clients_address_and_its_answers_do_not_leave_the_pod() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "[::]:80");
-        // Also where packets from addresses of elsewhere are looked at closely.
+        // Must also work with strict reverse path filtering.
         within_pod(&pod, || {
             for path in ["all", "lo", "eth0"] {
                 std::fs::write(format!("/proc/sys/net/ipv4/conf/{path}/rp_filter"), "1").unwrap();
@@ -71,7 +71,7 @@ fn a_program_sees_its_clients_address_and_its_answers_do_not_leave_the_pod() {
         pod.enrol(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
         routes::prepare(pod.netns.as_fd()).expect("what is there stays");
-        // The first two are addresses of the node, the others of no host here.
+        // The first two are addresses of the node; the others belong to no host here.
         let clients = [
             ("10.90.1.1:40000", "10.90.1.2"),
             ("[fd90:1::1]:40000", "[fd90:1::2]"),
@@ -89,7 +89,7 @@ fn a_program_sees_its_clients_address_and_its_answers_do_not_leave_the_pod() {
             theirs.read_exact(&mut [0; 8]).unwrap();
             theirs.write_all(&[0; 100_000]).unwrap();
             ours.read_exact(&mut [0; 100_000]).unwrap();
-            // A port without a program is heard of as well.
+            // A refusal of a port without a program gets back, too.
             let unserved = format!("{server}:81").parse().unwrap();
             assert_eq!(
                 connect(stage, &pod, client, unserved).unwrap_err(),
@@ -107,7 +107,7 @@ fn a_call_of_the_proxy_that_is_under_way_opens_no_other_port_to_its_client() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "10.90.1.2:80");
-        // A program that accepts no connection, so that calls to it stay where they are.
+        // A program that accepts no connections, so that connections to it stay in their handshake.
         let busy = stage.serve(&pod, "10.90.1.2:9000");
         pod.enrol(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
@@ -119,7 +119,7 @@ fn a_call_of_the_proxy_that_is_under_way_opens_no_other_port_to_its_client() {
         let under_way = rustix::net::connect(&waiting, &to);
         assert_eq!(under_way, Err(Errno::INPROGRESS));
 
-        // The same client dials another port, from the same port, and is steered like any other.
+        // The same client connects to another port, from the same source port, and is steered like any other.
         let dialling = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&dialling, &client).unwrap();
         let program: SocketAddr = "10.90.1.2:80".parse().unwrap();
@@ -140,28 +140,28 @@ fn a_call_of_the_proxy_ends_also_when_the_address_that_it_went_to_is_gone() {
         routes::prepare(pod.netns.as_fd()).unwrap();
         let to = "10.90.1.2:9000".parse().unwrap();
         let _fills_the_queue = fill(stage, &pod, &busy, to);
-        // Given a call that is under way …
+        // Given a connection of the proxy in its handshake …
         let client = "10.90.1.1:40001".parse().unwrap();
         let waiting = transparent(stage, &pod, client, to);
         rustix::io::ioctl_fionbio(&waiting, true).unwrap();
         let under_way = rustix::net::connect(&waiting, &to);
         assert_eq!(under_way, Err(Errno::INPROGRESS));
         assert_eq!(handshakes::count(&hooks), 1);
-        // … when the pod has the address no more, and the call ends …
+        // … when the pod loses the address, and the connection ends …
         hooks
             .readdress(pod.id, &["10.90.1.9".parse().unwrap()])
             .unwrap();
         drop(waiting);
-        // … then nothing is left by which its client would be taken for the proxy.
+        // … then no entry is left by which the client could be mistaken for the proxy.
         assert_eq!(handshakes::count(&hooks), 0);
     });
 }
 
 #[test]
 fn calls_for_which_there_is_no_room_are_counted() {
-    /// As many as the programs remember.
+    /// Size of the table `visits`.
     const MOST: u16 = 16_384;
-    /// Ports of the client, none of which the mesh listens at in the pod.
+    /// First source port of the client. The range contains no port of the mesh's listeners in the pod.
     const FIRST: u16 = 16_000;
     if !handshakes::may_have(usize::from(MOST) + 1_000) {
         return;
@@ -188,18 +188,18 @@ fn calls_for_which_there_is_no_room_are_counted() {
             assert_eq!(under_way, Err(Errno::INPROGRESS));
             socket
         };
-        // Given as many calls under way as are remembered …
+        // Given as many connections in their handshake as the table holds …
         let mut waiting: Vec<OwnedFd> = (0..MOST).map(|number| call(FIRST + number)).collect();
         assert_eq!(handshakes::count(&hooks), usize::from(MOST));
         assert_eq!(hooks.full(), FullTables::default());
-        // … one more is counted …
+        // … one more counts as a full table …
         let more = call(FIRST + MOST);
         let full = FullTables {
             handshakes: 0,
             visits: 1,
         };
         assert_eq!(hooks.full(), full);
-        // … and none is, once there is room again.
+        // … and not once there is room again.
         drop((waiting.pop(), more));
         waiting.push(call(FIRST + MOST));
         assert_eq!(hooks.full(), full);

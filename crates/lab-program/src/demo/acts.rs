@@ -1,4 +1,4 @@
-//! The acts: what is done to the mesh while the shopper goes on, and what was seen of it.
+//! The acts: each changes the mesh while the shopper continues, and collects the outcome.
 
 mod kill;
 mod policy;
@@ -14,7 +14,7 @@ pub(super) use root::{Rotated, identities, rotate};
 pub(super) use split::share;
 pub(super) use unaware::unaware;
 
-/// A workload that calls what it should not.
+/// A workload that the policy of the second act refuses.
 pub(super) const INTRUDER: &str = "bookstore/intruder";
-/// A workload that comes late.
+/// A workload that is added after the root was replaced.
 pub(super) const READER: &str = "bookstore/reader";

@@ -1,4 +1,4 @@
-//! What `heddle status`, `heddle check` and `heddle root status` say, as far as the demo uses it.
+//! The parts of the JSON of `heddle status`, `heddle check` and `heddle root status` that the demo uses.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 pub(super) struct MeshNodeStatus {
     pub(super) ready: bool,
-    /// The process that carries the traffic.
+    /// The process that carries the traffic, which is the proxy.
     pub(super) pid: u32,
     listeners: Vec<Listener>,
     pub(super) workloads: Vec<Workload>,
@@ -36,7 +36,7 @@ enum ListenerKind {
 }
 
 impl MeshNodeStatus {
-    /// Where `caller` (none: any caller) reaches `service`.
+    /// The address on which `caller` (`None`: any caller) reaches `service`.
     ///
     /// # Errors
     /// The node has no such listener.
@@ -101,13 +101,13 @@ pub(super) struct Identity {
 }
 
 impl NodeCheck {
-    /// Whether each has its certificate and nothing is wrong.
+    /// Whether every identity has a certificate and there are no problems.
     pub(super) fn are_well(&self) -> bool {
         let mut all = self.identities.iter();
         self.problems.is_empty() && all.all(|one| one.not_after.is_some())
     }
 
-    /// The identity of a service account, as its SPIFFE id ends.
+    /// The identity whose SPIFFE ID has this suffix.
     pub(super) fn account(&self, end: &str) -> Option<&Identity> {
         let mut all = self.identities.iter();
         all.find(|one| one.spiffe_id.ends_with(end))

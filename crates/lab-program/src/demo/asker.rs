@@ -1,8 +1,8 @@
-//! A program that asks a service the same thing again and again: `heddle-lab ask`, which is started where the
-//! caller is, on this machine or in a pod. It knows a URL, and nothing of a mesh.
+//! A program that sends the same request again and again: `heddle-lab ask`, started where the caller runs, on this
+//! machine or in a pod. It knows only a URL, nothing of the mesh.
 //!
-//! Every answer is a line of its output. It goes on until its input ends: then the process that started it is
-//! gone or has had enough.
+//! It prints one line for each response. It runs until its standard input ends, because the process that started it
+//! has ended or closed the pipe.
 
 use std::io::{self, Read, Write};
 use std::process::Stdio;
@@ -26,33 +26,32 @@ use tokio::time::{MissedTickBehavior, interval_at, timeout};
 
 use super::page::Page;
 
-/// How long an answer may take.
+/// Timeout of a response.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// The longest answer that is read, in bytes.
+/// Size limit of a response, in bytes.
 const BODY_LIMIT: usize = 4 * 1024 * 1024;
-/// Longest line that says why there was no answer, in characters.
+/// Length limit of a printed line, in characters.
 const LINE_LIMIT: usize = 200;
 
-/// Ask a service the same thing again and again, and print what it answers.
+/// Send the same request again and again, and print each response
 #[derive(Args)]
 pub(crate) struct Ask {
-    /// What to ask for
+    /// The URL of the request
     url: String,
-    /// How often, per second; once if it is not given
+    /// Requests per second; without it, one request is sent
     #[arg(long)]
     rate: Option<u32>,
-    /// How many may wait for an answer at the same time
+    /// Limit of requests at the same time
     #[arg(long, default_value_t = 1)]
     callers: u32,
-    /// Print which reviews are on the page, not the status
+    /// Print the version of the page's reviews instead of the status
     #[arg(long)]
     pages: bool,
 }
 
-/// Asks until the input ends.
+/// Sends requests until standard input ends.
 ///
-/// # Errors
-/// The output is gone.
+/// # Errors Standard output was closed.
 pub(crate) fn run(options: &Ask) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -75,7 +74,7 @@ async fn ask_all(options: &Ask) -> anyhow::Result<()> {
     let mut tasks = JoinSet::new();
     for index in 0..options.callers.max(1) {
         let (question, mut enough) = (Arc::clone(&question), enough.clone());
-        // Their turns are spread evenly, so that one asks after the other.
+        // The callers start one after the other, so that requests are spread evenly.
         let first = (Instant::now() + pace * index).into();
         let mut turns = interval_at(first, pace * options.callers.max(1));
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -94,7 +93,7 @@ async fn ask_all(options: &Ask) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells when there is no more input, which is read by a thread that waits for nothing else.
+/// Signals the end of standard input, which a thread of its own reads.
 fn input_ended() -> watch::Receiver<()> {
     let (sender, receiver) = watch::channel(());
     thread::spawn(move || {
@@ -116,7 +115,7 @@ struct Question {
 }
 
 impl Question {
-    /// The answer, or why there is none, in one line.
+    /// The response in one line, or the error.
     async fn ask(&self) -> String {
         let answer = timeout(ANSWER_LIMIT, self.try_ask()).await;
         let answer = answer.unwrap_or_else(|_| bail!("no answer within {ANSWER_LIMIT:?}"));
@@ -137,7 +136,7 @@ impl Question {
             Some(reason) => format!("{} {reason}", status.as_u16()),
             None => status.as_u16().to_string(),
         };
-        // Read to its end, so that the connection is used again.
+        // Read to the end, so that the connection can be reused.
         let body = Limited::new(response.into_body(), BODY_LIMIT).collect();
         let body = body.await;
         let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
@@ -152,7 +151,7 @@ impl Question {
     }
 }
 
-/// Such a program, as it is started; ends when dropped.
+/// A running `heddle-lab ask`; ended when dropped.
 pub(super) struct Asker {
     child: Child,
     input: Option<ChildStdin>,
@@ -160,7 +159,7 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// Starts it. `program` is `heddle-lab`, where the caller is.
+    /// Starts it. `program` is `heddle-lab` as run by the caller.
     ///
     /// # Errors
     /// It cannot be started.
@@ -173,7 +172,7 @@ impl Asker {
         let mut child = Command::from(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for the demo alone: who asks is told by the end of its input.
+            // In a process group of its own, so Ctrl-C reaches only the demo; this program stops when its input ends.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -186,17 +185,16 @@ impl Asker {
         })
     }
 
-    /// The next answer; none when it has ended.
+    /// The next response; `None` after the program has ended.
     pub(super) async fn next(&mut self) -> Option<String> {
         self.answers.next_line().await.ok().flatten()
     }
 
-    /// Has it end when the requests under way have their answers, which are still to be taken.
+    /// Closes its input: it ends after its pending requests. Their responses are still to be read.
     pub(super) fn enough(&mut self) {
         self.input = None;
     }
 
-    /// Waits until it has ended.
     pub(super) async fn ended(&mut self) {
         let _status = self.child.wait().await;
     }

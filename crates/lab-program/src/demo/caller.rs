@@ -1,4 +1,4 @@
-//! A caller that asks a service the same thing again and again, and remembers what it was told.
+//! A caller that sends the same request again and again, and counts the responses.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -13,18 +13,18 @@ use super::asker::Asker;
 /// Requests per second.
 const RATE: u32 = 10;
 
-/// Answers by what they said: the status, and the reason that a proxy gives when it refuses.
+/// Number of responses by status and, if a proxy refused, its reason.
 pub(super) type Answers = BTreeMap<String, u64>;
 
-/// Answers in words.
+/// Responses in words.
 pub(super) fn told(answers: &Answers) -> String {
     let each = answers.iter();
     let each = each.map(|(answer, times)| format!("{answer} ({times} times)"));
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Asks `url` once, and says what came: the status, with the proxy's reason if it gave one, or why nothing
-/// came. `program` is `heddle-lab`, where the caller is.
+/// Requests `url` once; returns the status with the proxy's reason if there is one, or the error. `program` is
+/// `heddle-lab` as run by the caller.
 ///
 /// # Errors
 /// The program cannot be started.
@@ -33,14 +33,14 @@ pub(super) async fn ask(program: Command, url: &str) -> anyhow::Result<String> {
     asker.next().await.context("heddle-lab ask said nothing")
 }
 
-/// A caller that asks; stops when dropped.
+/// A running caller; stops when dropped.
 pub(super) struct Caller {
     task: JoinHandle<Answers>,
     enough: Arc<Notify>,
 }
 
 impl Caller {
-    /// Asks `url` ten times a second from now on. `program` is `heddle-lab`, where the caller is.
+    /// Requests `url` ten times a second from now on. `program` is `heddle-lab` as run by the caller.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -69,7 +69,7 @@ impl Caller {
         Ok(Self { task, enough })
     }
 
-    /// Stops when the request under way has its answer, and says what it was told.
+    /// Stops after its pending request; returns all responses.
     pub(super) async fn finish(mut self) -> Answers {
         self.enough.notify_one();
         (&mut self.task).await.unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The bookstore's manifests, in a folder of the demo's own that it may edit.
+//! The bookstore's manifests, in a temporary folder that the demo edits.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::mesh::NODES;
 
-/// Those of the same example in pods.
+/// The manifests of the same example in pods.
 const POD_FILES: [(&str, &str); 4] = [
     (
         "namespace.yaml",
@@ -33,7 +33,7 @@ const POD_FILES: [(&str, &str); 4] = [
     ),
 ];
 
-/// The example's, built in, so that the program needs nothing beside it.
+/// The example's manifests, built in, so that the program needs no other files.
 const FILES: [(&str, &str); 4] = [
     (
         "namespace.yaml",
@@ -53,24 +53,24 @@ const FILES: [(&str, &str); 4] = [
     ),
 ];
 
-/// Of a workload that is no part of the story.
+/// Marks a workload of the example that the demo leaves out.
 const OUTSIDER: &str = "\n  name: stranger\n";
 
-/// What comes while the mesh runs.
+/// Manifests that the acts add.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Extra {
-    /// A workload that has no business with details.
+    /// A workload that has no reason to call details.
     Intruder,
-    /// A policy that says so.
+    /// A policy that refuses the intruder.
     Policy,
-    /// A workload that comes after the root was replaced.
+    /// A workload added after the root was replaced.
     Reader,
 }
 
 impl Extra {
     const ALL: [Extra; 3] = [Extra::Intruder, Extra::Policy, Extra::Reader];
 
-    /// Its file.
+    /// Its file name.
     pub(super) fn file(self) -> &'static str {
         match self {
             Extra::Intruder => "intruder.yaml",
@@ -88,11 +88,11 @@ impl Extra {
     }
 }
 
-/// A folder of manifests in a folder of our own; removed when dropped.
+/// A folder of manifests inside a temporary folder; removed when dropped.
 pub(super) struct ManifestFolder {
     dir: PathBuf,
     scratch: TempDir,
-    /// What comes later, as it will be.
+    /// Contents of the files that acts add, by file name.
     later: BTreeMap<&'static str, String>,
 }
 
@@ -105,7 +105,8 @@ impl ManifestFolder {
         Self::write_files(&FILES)
     }
 
-    /// The same for pods: those that come later are among them, since addresses are given once.
+    /// As [`ManifestFolder::write`], for pods. Workloads added later are included, since a lab assigns addresses only
+    /// once.
     ///
     /// # Errors
     /// The folder for temporary files cannot be written to.
@@ -117,8 +118,8 @@ impl ManifestFolder {
         Ok(manifests)
     }
 
-    /// From now on the manifests are those in `dir`, which were made of these and have addresses. What comes
-    /// later is taken out of them until then.
+    /// Switches to the manifests in `dir`, copies that have addresses. The files that acts add are taken out until
+    /// then.
     ///
     /// # Errors
     /// The folder cannot be read or written to.
@@ -131,7 +132,7 @@ impl ManifestFolder {
             self.later.insert(extra.file(), text);
             fs::remove_file(&file)?;
         }
-        // It has no addresses, and people edit it: as it was written.
+        // The original text: it has no addresses, and is easier for users to edit.
         self.put("route.yaml", &route)
     }
 
@@ -154,8 +155,6 @@ impl ManifestFolder {
         })
     }
 
-    /// Adds a file while the mesh runs.
-    ///
     /// # Errors
     /// It cannot be written.
     pub(super) fn add(&self, extra: Extra) -> anyhow::Result<()> {
@@ -167,7 +166,7 @@ impl ManifestFolder {
         &self.dir
     }
 
-    /// A folder around it, for what the mesh writes; nothing else in it is watched.
+    /// The temporary folder around it, for files of the mesh, which does not watch it.
     pub(super) fn scratch(&self) -> &Path {
         self.scratch.path()
     }
@@ -177,16 +176,16 @@ impl ManifestFolder {
         self.dir.join("route.yaml")
     }
 
-    /// Edits how the route shares traffic between the versions.
+    /// Changes the weights of the two versions in the route.
     ///
     /// # Errors
-    /// The file is not there, or has not the two weights.
+    /// The file does not exist, or does not have exactly two weights.
     pub(super) fn set_weights(&self, v1: u32, v2: u32) -> anyhow::Result<()> {
         let edited = with_weights(&fs::read_to_string(self.route())?, [v1, v2])?;
         self.put("route.yaml", &edited)
     }
 
-    /// Writes a file the way editors save: it is there at once, in the old one's place.
+    /// Replaces a file atomically, as editors do.
     fn put(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let beside = self.dir.join(format!(".{name}.new"));
         let written = fs::write(&beside, text);
@@ -195,7 +194,7 @@ impl ManifestFolder {
     }
 }
 
-/// Says of each of the example's workloads which node it is on.
+/// Sets the node of each workload of the example.
 fn placed(text: &str) -> String {
     let documents = text.split("\n---\n");
     let documents = documents.filter(|document| !document.contains(OUTSIDER));
@@ -208,7 +207,7 @@ fn placed(text: &str) -> String {
         if !document.contains("\nkind: LocalWorkload\n") {
             return document.to_owned();
         }
-        // Where it says one already, that one is the example's.
+        // Replaces a node that the example names.
         let lines = document.lines();
         let lines = lines.filter(|line| !line.starts_with("  nodeName: "));
         let document = lines.collect::<Vec<_>>().join("\n") + "\n";
@@ -217,7 +216,7 @@ fn placed(text: &str) -> String {
     documents.collect::<Vec<_>>().join("\n---\n")
 }
 
-/// Where the services will listen, as their commands say.
+/// The addresses on which the services will listen, taken from their commands.
 pub(super) fn addresses() -> Vec<SocketAddr> {
     FILES
         .iter()
@@ -226,7 +225,7 @@ pub(super) fn addresses() -> Vec<SocketAddr> {
         .collect()
 }
 
-/// The text of a route with other weights, in the order in which they are there.
+/// The text of a route with new weights, in the order of the old ones.
 fn with_weights(text: &str, weights: [u32; 2]) -> anyhow::Result<String> {
     let mut left = weights.iter();
     let lines: Vec<String> = text

@@ -1,5 +1,5 @@
-//! The mesh under demonstration: a `heddle control` and two `heddle node`, on loopback addresses of this
-//! machine or in a lab of namespaces.
+//! The mesh of the demo: a `heddle control` and two `heddle node`, on loopback addresses of this machine or in a lab
+//! of namespaces.
 
 mod loopback;
 mod pods;
@@ -27,22 +27,21 @@ use super::program::Program;
 pub(super) use loopback::Loopback;
 pub(super) use pods::{Pods, typed};
 
-/// The nodes: the shopper and the page are on the first, what the page is made from on the second.
+/// The nodes: shopper and productpage are on the first, the services that productpage calls on the second.
 pub(super) const NODES: [&str; 2] = ["edge-1", "edge-2"];
 /// How long a process may take until it is ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// How long a change of the manifests may take until it is in effect.
+/// Timeout until changed manifests are in effect.
 const CHANGE_LIMIT: Duration = Duration::from_secs(10);
-/// How long a node may take to say what it counts, and how much that is in bytes.
+/// Timeout and size limit for a node's metrics page.
 const METRICS_LIMIT: Duration = Duration::from_secs(5);
 const METRICS_BYTES: usize = 4 * 1024 * 1024;
-/// Certificates live for minutes, the shortest that there are: who stays sees them renewed, and the old
+/// Certificates are valid for 300 s, the shortest allowed life: with `--stay` a user sees them renewed, and the old
 /// root dropped.
 pub(super) const SETTINGS: &str = "control: {leaf_life_s: 300, backdate_s: 60}\n";
-/// What `heddle check` ends with when an operator should look: it is still an answer.
+/// Exit code of `heddle check` when it reports problems; its output is still valid.
 pub(super) const DEGRADED: i32 = 6;
 
-/// Where the mesh runs.
 pub(super) enum Ground {
     /// Every workload at a loopback address of its own: no privilege is needed.
     Loopback(Loopback),
@@ -62,12 +61,12 @@ pub(super) struct Mesh {
 pub(super) struct DemoNode {
     pub(super) name: &'static str,
     pub(super) socket: PathBuf,
-    /// The workloads on it, as they are called in metrics.
+    /// Names of the workloads on it, as in metrics.
     pub(super) workloads: BTreeSet<String>,
 }
 
 impl Mesh {
-    /// A mesh on loopback addresses, or in pods, whose processes were started.
+    /// A mesh whose processes were started, on loopback addresses or in pods.
     pub(super) fn on(ground: Ground, heddle: Program) -> Self {
         let control_socket = match &ground {
             Ground::Loopback(processes) => processes.control_socket.clone(),
@@ -81,7 +80,7 @@ impl Mesh {
         }
     }
 
-    /// Waits until both nodes have joined, each with a token of its own, and have what they need.
+    /// Waits until both nodes have joined, each with a token of its own, and have all their identities.
     ///
     /// # Errors
     /// A process ended, or is not ready in time.
@@ -109,14 +108,14 @@ impl Mesh {
         Ok(())
     }
 
-    /// Whether a node knows by now that who comes later is not there yet.
+    /// Whether a node's workloads do not yet include those that the acts add later.
     fn is_without_latecomers(&self, name: &str) -> anyhow::Result<bool> {
         let workloads = &self.node(name)?.workloads;
         let mut later = [INTRUDER, READER].into_iter();
         Ok(!later.any(|one| workloads.contains(one)))
     }
 
-    /// The pods, if that is what there are.
+    /// The pods, unless the mesh is on loopback.
     pub(super) fn pods(&self) -> Option<&Pods> {
         match &self.ground {
             Ground::Pods(pods) => Some(pods),
@@ -128,8 +127,6 @@ impl Mesh {
         &self.nodes
     }
 
-    /// The node of this name.
-    ///
     /// # Errors
     /// It was not started.
     pub(super) fn node(&self, name: &str) -> anyhow::Result<&DemoNode> {
@@ -137,7 +134,7 @@ impl Mesh {
         node.with_context(|| format!("there is no node {name}"))
     }
 
-    /// What a node says of its listeners and workloads.
+    /// Listeners and workloads of a node.
     ///
     /// # Errors
     /// It does not answer.
@@ -146,7 +143,7 @@ impl Mesh {
         self.heddle.answer(&["status"], socket, &[]).await
     }
 
-    /// What a node says of its identities.
+    /// Identities of a node.
     ///
     /// # Errors
     /// It does not answer.
@@ -155,7 +152,7 @@ impl Mesh {
         self.heddle.answer(&["check"], socket, &[DEGRADED]).await
     }
 
-    /// Whether a node serves and has all its identities; remembers what is on it.
+    /// Whether a node is ready and has all its identities; remembers its workloads.
     ///
     /// # Errors
     /// It has ended.
@@ -164,7 +161,7 @@ impl Mesh {
             Ground::Loopback(processes) => processes.are_there()?,
             Ground::Pods(pods) => pods.are_there()?,
         }
-        // Until it listens on its socket it says nothing at all.
+        // The calls fail until the node listens on its socket.
         let (Ok(status), Ok(identities)) = (self.status(name).await, self.check(name).await) else {
             return Ok(false);
         };
@@ -174,20 +171,20 @@ impl Mesh {
         Ok(status.ready && identities.are_well())
     }
 
-    /// `heddle-lab` where a workload is, for what it asks.
+    /// The command `heddle-lab` for a workload, run in its pod or, on loopback, on this machine.
     ///
     /// # Errors
-    /// There is no such pod.
+    /// No pod has that name.
     pub(super) fn program_of(&self, workload: &str) -> anyhow::Result<Command> {
-        let lab = env::current_exe().context("where is the running program?")?;
+        let lab = env::current_exe().context("cannot find the running program")?;
         match &self.ground {
             Ground::Loopback(_) => Ok(Command::new(lab)),
             Ground::Pods(pods) => pods.command(workload, lab),
         }
     }
 
-    /// By which URL a workload calls a service: in a pod by its name, elsewhere by the address that stands for
-    /// it and tells who calls.
+    /// The URL by which a workload calls a service: in a pod it has the service's name, on loopback the address of
+    /// the listener for this caller and service.
     ///
     /// # Errors
     /// The node does not answer, or has no such address.
@@ -207,10 +204,10 @@ impl Mesh {
         Ok(format!("http://{authority}"))
     }
 
-    /// Waits until a workload that was added is on a node, and says by which URL it calls `service`.
+    /// Waits until an added workload is on a node; returns the URL by which it calls `service`.
     ///
     /// # Errors
-    /// It is not there in time.
+    /// The workload is not on the node in time.
     pub(super) async fn arrival(
         &mut self,
         node: &str,
@@ -228,14 +225,14 @@ impl Mesh {
                 Ok(url) if is_well && is_there => return Ok(url),
                 Err(error) if begun.elapsed() > CHANGE_LIMIT => return Err(error),
                 _ if begun.elapsed() > CHANGE_LIMIT => {
-                    bail!("{node} has not {workload} with all its identities")
+                    bail!("{node} does not have {workload} with all its identities")
                 }
                 _ => sleep(Duration::from_millis(50)).await,
             }
         }
     }
 
-    /// Connects to an address of the mesh, as a client that is near the nodes and no workload.
+    /// Connects to an address of the mesh as a client outside the mesh.
     ///
     /// # Errors
     /// No process listens there.
@@ -247,7 +244,7 @@ impl Mesh {
         Ok(stream)
     }
 
-    /// Reads what both nodes count.
+    /// Reads the metrics of both nodes.
     ///
     /// # Errors
     /// It cannot be read.
@@ -257,7 +254,7 @@ impl Mesh {
             let page = timeout(METRICS_LIMIT, scrape(&node.socket)).await;
             let page = page.context("no answer in time").flatten();
             let page = page.with_context(|| format!("the metrics of {}", node.name))?;
-            // What has no namespace is no workload: it is counted where it called.
+            // A source without a namespace is not a workload; its requests are counted only on the node it called.
             let calls_here =
                 |source: &str| node.workloads.contains(source) || !source.contains('/');
             reading.add(node.name, &page, calls_here);
@@ -265,7 +262,7 @@ impl Mesh {
         Ok(reading)
     }
 
-    /// Waits until a node has taken a newer configuration than `generation`, and says how long that took.
+    /// Waits until a node uses a newer configuration than `generation`; returns how long that took.
     ///
     /// # Errors
     /// It does not in time.
@@ -277,10 +274,10 @@ impl Mesh {
             }
             sleep(Duration::from_millis(10)).await;
         }
-        bail!("what was edited is not in effect on {node} after {CHANGE_LIMIT:?}")
+        bail!("the edit is not in effect on {node} after {CHANGE_LIMIT:?}")
     }
 
-    /// The end of what every process and its services have written.
+    /// The ends of the logs of all processes.
     pub(super) fn last_words(&mut self) -> String {
         match &mut self.ground {
             Ground::Loopback(processes) => processes.last_words(),
@@ -288,7 +285,7 @@ impl Mesh {
         }
     }
 
-    /// Ends every process, and waits until they have.
+    /// Stops every process, and waits until all have ended.
     ///
     /// # Errors
     /// One had already ended, does not end in time, or ends with an error; something cannot be removed.

@@ -1,4 +1,4 @@
-//! What the nodes count, read from their metrics pages.
+//! The nodes' counters, read from their metrics pages.
 
 #[cfg(test)]
 mod tests;
@@ -6,14 +6,14 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Rates and latencies are of this last stretch of time.
+/// Rates and latencies are calculated over this time.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The counters of what was refused, each by its reason.
+/// Counters of refused requests and handshakes, each with a `reason` label.
 pub(super) const REJECTED: &str = "heddle_requests_rejected_total";
 pub(super) const HANDSHAKES_REFUSED: &str = "heddle_handshakes_refused_total";
 
-/// Which workload called which Service by which route, as a node counts it.
+/// Caller, Service and route, as counted by a node.
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Edge {
     pub(super) node: &'static str,
@@ -22,19 +22,19 @@ pub(super) struct Edge {
     pub(super) route: String,
 }
 
-/// The requests of one edge.
+/// Counters of one edge.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EdgeTraffic {
     pub(super) requests: u64,
-    /// Those that ended with anything but 2xx or 3xx.
+    /// Requests without a status of 2xx or 3xx.
     pub(super) failed: u64,
-    /// Upper bound in seconds, and how many took no longer than that.
+    /// Upper bound in seconds, and the number of requests up to it.
     buckets: Vec<(f64, u64)>,
 }
 
 impl EdgeTraffic {
-    /// The latency that the share `quantile` of the requests did not exceed, taken to be even
-    /// within a bucket; none without requests.
+    /// The latency below which the share `quantile` of the requests stayed, interpolated linearly within a bucket;
+    /// `None` without requests.
     pub(super) fn latency(&self, quantile: f64) -> Option<Duration> {
         let total = self.buckets.last()?.1;
         if total == 0 {
@@ -70,21 +70,20 @@ impl EdgeTraffic {
     }
 }
 
-/// All counters at one moment.
+/// All counters at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MetricsReading {
-    /// Each request where it was made; the node where it is answered counts it as well.
+    /// Each request as counted by the caller's node only, since the node that serves it counts it too.
     traffic: BTreeMap<Edge, EdgeTraffic>,
-    /// Of every node and caller, wherever that one is: requests that failed.
+    /// Failed requests as counted by every node, by node and caller.
     failed: BTreeMap<(&'static str, String), u64>,
-    /// By node, metric and reason.
     refused: BTreeMap<(&'static str, &'static str, String), u64>,
     generation: BTreeMap<&'static str, u64>,
 }
 
 impl MetricsReading {
-    /// Adds a node's page, in OpenMetrics text; lines of other metrics are passed over.
-    /// `calls_here` says which callers are on this node.
+    /// Adds a node's page in OpenMetrics format; unknown metrics are ignored. `calls_here` tells whether a caller is
+    /// on this node.
     pub(super) fn add(
         &mut self,
         node: &'static str,
@@ -92,7 +91,8 @@ impl MetricsReading {
         calls_here: impl Fn(&str) -> bool,
     ) {
         for sample in page.lines().filter_map(Sample::parse) {
-            // What stays on a node is shown under both reporters; what leaves it, by each of its nodes under one.
+            // Traffic within a node is counted with both reporters; traffic between nodes is counted with one
+            // reporter on each.
             let is_of_source = sample.label("reporter") == "source";
             let is_made_here = || is_of_source && calls_here(sample.label("source"));
             match sample.name {
@@ -108,7 +108,7 @@ impl MetricsReading {
                 "heddle_http_request_duration_seconds_bucket" if is_made_here() => {
                     self.add_bucket(node, &sample);
                 }
-                // The last of its workers to take a configuration counts.
+                // The smallest generation counts: that of the last Worker to apply a configuration.
                 "heddle_worker_config_generation" => {
                     let generation = self.generation.entry(node).or_insert(u64::MAX);
                     *generation = sample.count().min(*generation);
@@ -122,12 +122,12 @@ impl MetricsReading {
         }
     }
 
-    /// Which configuration the proxy of a node has.
+    /// The generation of the configuration that the proxy of a node uses.
     pub(super) fn generation(&self, node: &str) -> u64 {
         self.generation.get(node).copied().unwrap_or(0)
     }
 
-    /// How many requests have failed, anywhere, of all callers but one.
+    /// Failed requests on all nodes, of all callers but one.
     pub(super) fn failed_but_of(&self, caller: &str) -> u64 {
         let all = self.failed.iter();
         all.filter(|((_, source), _)| source != caller)
@@ -135,7 +135,7 @@ impl MetricsReading {
             .sum()
     }
 
-    /// What a node has refused for a reason, by one of the counters above.
+    /// Refusals of a node with this reason, from one of the counters above.
     pub(super) fn refused(&self, node: &str, counter: &str, reason: &str) -> u64 {
         let all = self.refused.iter();
         all.filter(|((at, name, why), _)| (*at, *name, why.as_str()) == (node, counter, reason))
@@ -159,7 +159,7 @@ impl MetricsReading {
     fn add_bucket(&mut self, node: &'static str, sample: &Sample<'_>) {
         if let Ok(bound) = sample.label("le").parse() {
             let traffic = self.traffic.entry(sample.edge(node)).or_default();
-            // One for each workload behind the Service.
+            // The buckets of all workloads behind the Service are added up.
             match traffic.buckets.iter_mut().find(|known| known.0 == bound) {
                 Some((_, count)) => *count += sample.count(),
                 None => traffic.buckets.push((bound, sample.count())),
@@ -168,30 +168,30 @@ impl MetricsReading {
     }
 }
 
-/// All there is to see at one moment.
+/// Everything shown at one time.
 struct Moment {
     at: Instant,
     reading: MetricsReading,
-    /// Pages that the shopper got so far, by version of the reviews.
+    /// Pages of the shopper so far, by version of the reviews.
     pages: [u64; 2],
 }
 
-/// The last few seconds.
+/// Readings of the last few seconds.
 #[derive(Default)]
 pub(super) struct History(VecDeque<Moment>);
 
-/// What happened in the last few seconds.
+/// Differences over the last few seconds.
 #[derive(Default)]
 pub(super) struct Window<'history> {
     pub(super) length: Duration,
-    /// Every edge that was used.
+    /// Edges with traffic.
     pub(super) edges: Vec<(&'history Edge, EdgeTraffic)>,
-    /// Pages that the shopper got, by version of the reviews.
+    /// Pages of the shopper, by version of the reviews.
     pub(super) pages: [u64; 2],
 }
 
 impl History {
-    /// Adds a moment and forgets those that no window needs any more.
+    /// Adds a reading, and drops those older than the window.
     pub(super) fn push(&mut self, at: Instant, reading: MetricsReading, pages: [u64; 2]) {
         self.0.push_back(Moment { at, reading, pages });
         let old = |moment: &Moment| at.duration_since(moment.at) >= WINDOW;
@@ -200,7 +200,7 @@ impl History {
         }
     }
 
-    /// Forgets all but the last moment, so that what follows is not mixed with what was before.
+    /// Drops all readings but the last, so that a new phase is not mixed with the one before.
     pub(super) fn restart(&mut self) {
         self.0.drain(..self.0.len().saturating_sub(1));
     }
@@ -223,7 +223,6 @@ impl History {
     }
 }
 
-/// One line of the page.
 struct Sample<'page> {
     name: &'page str,
     labels: Vec<(&'page str, String)>,
@@ -263,7 +262,7 @@ impl<'page> Sample<'page> {
         self.value as u64
     }
 
-    /// Whether it counts answers that are neither a success nor a redirect.
+    /// Whether it counts responses other than 2xx and 3xx.
     fn has_failed(&self) -> bool {
         !self.label("status").starts_with(['2', '3'])
     }
@@ -278,7 +277,7 @@ impl<'page> Sample<'page> {
     }
 }
 
-/// Reads `name="value",…}` and gives what follows the brace.
+/// Parses `name="value",…}`; returns the labels and the text after the brace.
 fn parse_labels(mut rest: &str) -> Option<(Vec<(&str, String)>, &str)> {
     let mut labels = Vec::new();
     loop {

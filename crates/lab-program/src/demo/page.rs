@@ -6,10 +6,10 @@ use serde::Deserialize;
 #[cfg(test)]
 mod tests;
 
-/// What a page says of its reviews.
+/// Versions of the reviews on a page.
 pub(super) const VERSIONS: [&str; 2] = ["v1", "v2"];
 
-/// What the demo reads of a page.
+/// The part of a page that the demo reads.
 #[derive(Deserialize)]
 pub(super) struct Page {
     reviews: Reviews,
@@ -21,10 +21,10 @@ struct Reviews {
 }
 
 impl Page {
-    /// Says which reviews are on a page.
+    /// The version of the reviews on a page.
     ///
     /// # Errors
-    /// It is no such page.
+    /// The body is not such a page.
     pub(super) fn read(body: &[u8]) -> anyhow::Result<String> {
         let page: Page =
             serde_json::from_slice(body).context("the page is not what it should be")?;

@@ -1,4 +1,4 @@
-//! The demo's place on this machine: there is one, since its services have fixed addresses.
+//! A lock: only one demo runs on a machine, since its services have fixed addresses.
 
 use std::io;
 use std::net::{SocketAddr as Address, TcpListener};
@@ -10,21 +10,21 @@ use anyhow::{Context, bail};
 #[cfg(test)]
 mod tests;
 
-/// A name in the network namespace, which is what the addresses belong to as well. It is free again
-/// when we end, however that happens.
+/// An abstract socket name: it belongs to the network namespace, like the addresses. The kernel frees it when this
+/// process ends, even after a crash.
 const NAME: &[u8] = b"heddle-demo";
 
-/// Our claim; given up when dropped.
+/// Released when dropped.
 #[derive(Debug)]
 pub(super) struct DemoLock {
     _name: UnixListener,
 }
 
 impl DemoLock {
-    /// Takes the place for a demo whose services will listen at `addresses`.
+    /// Takes the lock for a demo whose services will listen on `addresses`.
     ///
     /// # Errors
-    /// Another demo has it, or another program one of the addresses.
+    /// Another demo has the lock, or another program has one of the addresses.
     pub(super) fn take(addresses: &[Address]) -> anyhow::Result<Self> {
         Self::take_as(NAME, addresses)
     }
@@ -43,7 +43,7 @@ impl DemoLock {
                     "{address} is taken: another demo, or the bookstore by hand, seems to run on \
                      this machine; wait until it has ended, or stop it"
                 ),
-                // Whatever else is wrong the service itself will say.
+                // Other errors are reported by the service itself when it binds.
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! A process of the mesh: started, watched, and asked to finish.
+//! A process of the mesh: starting, watching and stopping it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,12 +14,12 @@ use tokio::time::timeout;
 
 use super::program::Program;
 
-/// How long a process may take to finish what it has begun.
+/// Timeout between SIGTERM and the end of the process.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
-/// Lines of a log that are shown when something went wrong.
+/// Lines of a log quoted in an error.
 const LAST_LINES: usize = 15;
 
-/// A running process, whose output is in a file.
+/// A running process whose output goes to a file.
 pub(super) struct LoggedProcess {
     what: String,
     log: PathBuf,
@@ -38,7 +38,7 @@ impl LoggedProcess {
         log: PathBuf,
     ) -> anyhow::Result<Self> {
         let output = File::create(&log)?;
-        // By way of `confine`, so that it goes when we do, however that happens.
+        // Started through `confine`, which makes the kernel end it when this process ends, even after a crash.
         let child = Command::new(env::current_exe()?)
             .args(["confine", "--parent", &std::process::id().to_string(), "--"])
             .arg(program.path())
@@ -46,7 +46,7 @@ impl LoggedProcess {
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
-            // Ctrl-C is for us alone: we stop the mesh when the shopper has gone.
+            // In a process group of its own, so Ctrl-C reaches only the demo, which stops the mesh after the shopper.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -64,7 +64,7 @@ impl LoggedProcess {
         }
     }
 
-    /// Whether it has ended, and the end of what it and what it runs have written.
+    /// The end of its log, and its exit status if it has ended.
     pub(super) fn last_words(&mut self) -> String {
         let ended = match self.child.try_wait() {
             Ok(Some(status)) => format!(", which ended: {status}"),
@@ -76,7 +76,7 @@ impl LoggedProcess {
         format!("-- {}{ended}\n{}", self.what, last.join("\n"))
     }
 
-    /// Asks it to finish, and waits until it has.
+    /// Sends SIGTERM, and waits until it has ended.
     ///
     /// # Errors
     /// It had already ended, does not end in time, or ends with an error.

@@ -1,4 +1,4 @@
-//! The `heddle` program, used as an operator uses it.
+//! The `heddle` program, called as an operator does.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,21 +7,21 @@ use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
 use tokio::process::Command;
 
-/// Where the program is.
+/// Path of the program.
 #[derive(Clone)]
 pub(super) struct Program(PathBuf);
 
-/// What a command that succeeded has written.
+/// Output of a successful command.
 pub(super) struct Said {
     pub(super) stdout: String,
     pub(super) stderr: String,
 }
 
 impl Program {
-    /// Looks for a program as a shell does.
+    /// Searches `PATH` like a shell, unless `program` has a folder.
     ///
     /// # Errors
-    /// It is not there.
+    /// It is not in `PATH`.
     pub(super) fn find(program: &Path) -> anyhow::Result<Self> {
         if program.components().count() > 1 {
             return Ok(Self(program.to_owned()));
@@ -38,7 +38,7 @@ impl Program {
         &self.0
     }
 
-    /// What to type, from this folder, to ask the process at `socket`.
+    /// The command to type in this folder for the process at `socket`.
     pub(super) fn typed(&self, command: &str, socket: &Path) -> String {
         let here = env::current_dir().unwrap_or_default();
         let program = match self.0.strip_prefix(here) {
@@ -49,11 +49,11 @@ impl Program {
         format!("{program} {command} --socket {socket}")
     }
 
-    /// Runs a command, which asks the process at `socket`. Some say by their exit code that something is
-    /// not well; those in `taken` are no errors.
+    /// Runs a command against the process at `socket`. The exit codes in `taken` are not errors: some commands report
+    /// problems by them.
     ///
     /// # Errors
-    /// It fails.
+    /// The command fails.
     pub(super) async fn ask(
         &self,
         words: &[&str],
@@ -62,7 +62,7 @@ impl Program {
     ) -> anyhow::Result<Said> {
         let mut command = Command::new(&self.0);
         command.args(words).arg("--socket").arg(socket);
-        // Ctrl-C is for the demo alone.
+        // In a process group of its own, so Ctrl-C reaches only the demo.
         command.process_group(0).kill_on_drop(true);
         let output = command.output().await?;
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -74,10 +74,10 @@ impl Program {
         Ok(Said { stdout, stderr })
     }
 
-    /// The same for an answer in JSON.
+    /// As [`Program::ask`], for JSON output.
     ///
     /// # Errors
-    /// It fails, or the answer is not understood.
+    /// The command fails, or its output cannot be parsed.
     pub(super) async fn answer<T: DeserializeOwned>(
         &self,
         words: &[&str],
@@ -87,6 +87,6 @@ impl Program {
         let words = [words, &["--output", "json"]].concat();
         let said = self.ask(&words, socket, taken).await?;
         serde_json::from_str(&said.stdout)
-            .with_context(|| format!("the answer to heddle {} is not understood", words.join(" ")))
+            .with_context(|| format!("cannot parse the output of heddle {}", words.join(" ")))
     }
 }

@@ -1,4 +1,4 @@
-//! Shows the traffic: a live table on a terminal, now and then a table elsewhere.
+//! Shows the traffic as a table: redrawn on a terminal, otherwise printed once for each phase.
 
 #[cfg(test)]
 mod tests;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use super::metrics::{Edge, EdgeTraffic, History, Window};
 
-/// Cells of the bar that draws a share of one.
+/// Length of the bar for a share of 100 %, in characters.
 const BAR: f64 = 20.0;
 
-/// Where the story is told.
+/// Terminal or other output of the demo.
 pub(super) struct Screen {
     started: Instant,
     live: bool,
-    /// Lines of the table that stands at the end of the screen, to be drawn over.
+    /// Lines of the table at the end of the screen, which the next drawing replaces.
     drawn: usize,
 }
 
@@ -28,13 +28,13 @@ impl Screen {
         }
     }
 
-    /// Tells something, below what was shown so far.
+    /// Prints a message with the time since the start.
     pub(super) fn say(&mut self, text: &str) {
         self.drawn = 0;
         println!("[{:4.1} s] {text}", self.started.elapsed().as_secs_f64());
     }
 
-    /// Shows what belongs to what was told last, line by line.
+    /// Prints details of the last message, indented.
     pub(super) fn quote(&mut self, text: &str) {
         self.drawn = 0;
         for line in text.lines() {
@@ -42,14 +42,14 @@ impl Screen {
         }
     }
 
-    /// Draws the table anew on a terminal; elsewhere nothing.
+    /// Redraws the table on a terminal; does nothing elsewhere.
     pub(super) fn show(&mut self, history: &History) {
         if self.live {
             self.draw(history);
         }
     }
 
-    /// Leaves the table as it stands.
+    /// Draws the table for the last time in this phase; it stays on the screen.
     pub(super) fn settle(&mut self, history: &History) {
         self.draw(history);
         self.drawn = 0;
@@ -63,22 +63,22 @@ impl Screen {
             frame = format!("\x1b[{}A\x1b[J", self.drawn);
         }
         frame.push_str(&table);
-        // A screen that is gone does not end the demo.
+        // Write errors are ignored: a closed terminal must not end the demo.
         let mut out = io::stdout().lock();
         let _ = out.write_all(frame.as_bytes()).and_then(|()| out.flush());
         self.drawn = table.lines().count();
     }
 }
 
-/// The traffic of the last seconds, one line for each caller, Service and route, as the
-/// caller's node counts it; and what the shopper sees of the split.
+/// The traffic of the last seconds, one line for each caller, Service and route, as counted by the caller's node;
+/// then the shares of reviews v1 and v2 in the shopper's pages.
 fn table(history: &History) -> String {
     let Window {
         length,
         mut edges,
         pages,
     } = history.window();
-    // The one from outside comes first.
+    // The shopper's line comes first.
     edges.sort_by_key(|(edge, _)| (edge.source != super::SHOPPER, *edge));
     let mut table = format!(
         "  {:<12} {:<6} {:<12} {:<8} {:>7} {:>7} {:>9} {:>9}\n",
@@ -127,7 +127,7 @@ fn milliseconds(latency: Option<Duration>) -> String {
     })
 }
 
-/// A share of one, in figures and as a bar.
+/// A share in percent and as a bar.
 fn bar(share: f64) -> String {
     let cells = (share * BAR).round() as usize;
     format!("{:>5.1} % {}", share * 100.0, "█".repeat(cells))

@@ -1,4 +1,4 @@
-//! A client that browses the bookstore, at an even rate, and remembers what it saw.
+//! A client that requests pages of the bookstore at a constant rate, and records the outcomes.
 
 #[cfg(test)]
 mod tests;
@@ -14,32 +14,32 @@ use tokio::time::sleep;
 use super::asker::Asker;
 use super::page::VERSIONS;
 
-/// How many pages are opened at the same time at most.
+/// Limit of pages requested at the same time.
 const SHOPPERS: u32 = 10;
-/// How many failures are told in words; the rest are only counted.
+/// Limit of failures recorded in words; the others are only counted.
 const TOLD_FAILURES: usize = 5;
-/// How long the services may take to answer the first page.
+/// Timeout until the services deliver the first page.
 const OPENING_LIMIT: Duration = Duration::from_secs(20);
 
-/// What the shopper saw so far.
+/// What the shopper has seen so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Pages with reviews v1, and with v2.
+    /// Pages with reviews v1 and v2.
     pub(super) versions: [u64; 2],
-    /// Pages that did not come as they should.
+    /// Failed or wrong pages.
     pub(super) failures: u64,
-    /// The first of those, in words.
+    /// The first failures, in words.
     pub(super) told: Vec<String>,
-    /// When the last of those failed.
+    /// Time of the last failure.
     pub(super) failed_last: Option<Instant>,
-    /// When the last page came.
+    /// Time of the last page.
     pub(super) came_last: Option<Instant>,
-    /// The longest time without one, since an act [watches](Shopper::watch_gaps).
+    /// The longest time between two pages since [`Shopper::watch_gaps`].
     pub(super) longest_gap: Duration,
 }
 
 impl Tally {
-    /// What was seen since an earlier look.
+    /// The difference to an earlier tally.
     pub(super) fn since(&self, earlier: &Tally) -> Tally {
         let is_new = self.failures > earlier.failures;
         Tally {
@@ -56,12 +56,11 @@ impl Tally {
         }
     }
 
-    /// How many pages came.
     pub(super) fn pages(&self) -> u64 {
         self.versions.iter().sum()
     }
 
-    /// Takes down what a page was: the version of its reviews, or why it did not come.
+    /// Records the version of a page's reviews, or the reason of a failure.
     fn record(&mut self, said: String, now: Instant) {
         match VERSIONS.iter().position(|version| *version == said) {
             Some(version) => {
@@ -88,7 +87,7 @@ pub(super) struct Shopper {
 }
 
 impl Shopper {
-    /// Opens `page` `rate` times a second from now on. `program` is `heddle-lab`, where the shopper is.
+    /// Requests `page` `rate` times a second from now on. `program` is `heddle-lab` as run by the shopper.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -116,13 +115,13 @@ impl Shopper {
         Ok(Self { tally, task })
     }
 
-    /// From now on the longest time between two pages is measured.
+    /// Starts measuring the longest time between two pages.
     pub(super) fn watch_gaps(&self) {
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.longest_gap = Duration::ZERO;
     }
 
-    /// What it saw so far.
+    /// What the shopper has seen so far.
     pub(super) fn tally(&self) -> Tally {
         self.tally
             .lock()
@@ -137,11 +136,10 @@ impl Drop for Shopper {
     }
 }
 
-/// Waits until the bookstore's services have started and a page comes as it should. `program` makes
-/// `heddle-lab` where the shopper is.
+/// Waits until the bookstore's services have started and a correct page comes. `program` makes the command
+/// `heddle-lab` as run by the shopper.
 ///
-/// # Errors
-/// What the last page said, when none came in time.
+/// # Errors No page came in time; the error is the last response.
 pub(super) async fn first_page(
     page: &str,
     program: impl Fn() -> anyhow::Result<Command>,

@@ -1,4 +1,4 @@
-//! The shopper, and the screen that shows what the nodes count, while the acts go on.
+//! The shopper, and the screen with the nodes' counters, during the acts.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use super::metrics::History;
 use super::screen::Screen;
 use super::shopper::{Shopper, Tally};
 
-/// What every act plays on.
+/// The environment of every act.
 pub(super) struct DemoStage<'mesh> {
     pub(super) mesh: &'mesh mut Mesh,
     pub(super) shopper: Shopper,
     pub(super) screen: Screen,
-    /// What had failed before the shopper came: the first page is asked for until it is there.
+    /// Failures before the shopper started, while the first page was requested until it came.
     failed_before: u64,
     history: History,
 }
@@ -35,7 +35,7 @@ impl<'mesh> DemoStage<'mesh> {
         })
     }
 
-    /// Shows the traffic for `length`, and says what the shopper saw meanwhile.
+    /// Shows the traffic for `length`; returns what the shopper saw meanwhile.
     pub(super) async fn play(&mut self, length: Duration) -> anyhow::Result<Tally> {
         self.history.restart();
         let begun = self.shopper.tally();
@@ -53,7 +53,7 @@ impl<'mesh> DemoStage<'mesh> {
         Ok(self.shopper.tally().since(&begun))
     }
 
-    /// The same for what is left of an act that began at `began`, a second at least.
+    /// As [`DemoStage::play`] for the rest of an act that began at `began`, at least one second.
     pub(super) async fn play_out(
         &mut self,
         began: Instant,
@@ -63,8 +63,8 @@ impl<'mesh> DemoStage<'mesh> {
         self.play(left.max(Duration::from_secs(1))).await
     }
 
-    /// Requests that failed anywhere in the mesh since the shopper came, by the nodes' own count. The
-    /// intruder's do not count: they are to fail.
+    /// Requests that failed anywhere in the mesh since the shopper started, as counted by the nodes. The intruder's
+    /// are left out, since they should fail.
     pub(super) async fn failed(&self) -> anyhow::Result<u64> {
         let failed = self.mesh.metrics().await?.failed_but_of(INTRUDER);
         Ok(failed.saturating_sub(self.failed_before))

@@ -1,4 +1,4 @@
-//! Strangers at the port where nodes connect to each other: without TLS, and without a certificate.
+//! Clients that nodes must refuse at their port for each other: one without TLS, one without a certificate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,26 +17,25 @@ use tokio::time::timeout;
 #[cfg(test)]
 mod tests;
 
-/// How long the port may take to turn a stranger away.
+/// Timeout until the node refuses.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The longest answer that is read, in bytes.
+/// Size limit of a response, in bytes.
 const ANSWER_LIMIT: usize = 64 * 1024;
-/// What is asked for.
 const REQUEST: &[u8] = b"GET /details/1 HTTP/1.1\r\nHost: details\r\n\r\n";
 
-/// Who comes to the port.
+/// Kind of client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Stranger {
-    /// A client that speaks HTTP and no TLS.
+    /// Speaks HTTP without TLS.
     Plaintext,
-    /// A client that speaks TLS as nodes do, and shows no certificate.
+    /// Speaks TLS as nodes do, but has no certificate.
     Anonymous,
 }
 
 impl Stranger {
     pub(super) const ALL: [Stranger; 2] = [Stranger::Plaintext, Stranger::Anonymous];
 
-    /// By which reason a node counts that it was refused.
+    /// The `reason` label with which a node counts it.
     pub(super) fn reason(self) -> &'static str {
         match self {
             Stranger::Plaintext => "plaintext",
@@ -51,11 +50,10 @@ impl Stranger {
         }
     }
 
-    /// Asks for something over a connection to a node, in the name of the server `name`; returns the bytes of
-    /// the application's protocol that came back, which should be none.
+    /// Sends a request over a connection to a node, with the server name `name`; returns the received bytes of
+    /// application data, which should be 0.
     ///
-    /// # Errors
-    /// The node leaves one waiting.
+    /// # Errors The node keeps the connection open without an answer.
     pub(super) async fn call(self, stream: TcpStream, name: &str) -> anyhow::Result<usize> {
         let exchange = async {
             match self {
@@ -64,15 +62,15 @@ impl Stranger {
             }
         };
         let answer = timeout(LIMIT, exchange).await;
-        answer.with_context(|| format!("the node does not turn {} away", self.words()))?
+        answer.with_context(|| format!("the node does not refuse {}", self.words()))?
     }
 }
 
-/// What comes back is an alert of TLS, or nothing; what begins as HTTP does is an answer.
+/// A TLS alert or nothing is a refusal; a response that begins with `HTTP` is not.
 async fn plaintext(mut stream: TcpStream) -> anyhow::Result<usize> {
     stream.write_all(REQUEST).await?;
     let mut answer = Vec::new();
-    // That the connection is reset is an answer as well.
+    // A reset connection is a refusal, too.
     let _ = stream
         .take(ANSWER_LIMIT as u64)
         .read_to_end(&mut answer)
@@ -98,7 +96,7 @@ async fn anonymous(mut stream: TcpStream, name: &str) -> anyhow::Result<usize> {
         while session.wants_write() {
             session.write_tls(&mut out)?;
         }
-        // A stranger that was turned away may find the connection closed.
+        // The node may already have closed the connection.
         if stream.write_all(&out).await.is_err() {
             return Ok(answer);
         }
@@ -113,7 +111,7 @@ async fn anonymous(mut stream: TcpStream, name: &str) -> anyhow::Result<usize> {
             session.read_tls(&mut received)?;
             match session.process_new_packets() {
                 Ok(state) => answer += state.plaintext_bytes_to_read(),
-                // An alert, which is what it should say.
+                // An alert: the expected refusal.
                 Err(_) => return Ok(answer),
             }
             if answer > 0 {
@@ -135,7 +133,7 @@ fn config() -> anyhow::Result<ClientConfig> {
     Ok(config)
 }
 
-/// A stranger does not care which server it talks to.
+/// Accepts any server certificate, since a stranger does not care which server it talks to.
 #[derive(Debug)]
 struct Believing(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Whether the demo showed what it says. No I/O and no clock.
+//! Judges the outcomes of all acts. No I/O and no clock.
 
 #[cfg(test)]
 mod tests;
@@ -10,16 +10,16 @@ use anyhow::bail;
 use super::acts::{Guarded, Killed, MISSED_LIMIT, Rotated};
 use super::shopper::Tally;
 
-/// How far a share may be off, in standard deviations of a fair draw: by chance once in 16,000.
+/// Allowed error of a share, in standard deviations of a random draw: exceeded by chance once in 16,000.
 const DEVIATIONS: f64 = 4.0;
-/// What the intruder is to be told when the policy is in effect.
+/// The intruder's response while the policy is in effect.
 const REFUSED: &str = "403 policy_denied";
 
-/// What the shopper saw while the route had one split.
+/// Pages of the shopper during one split of the route.
 #[derive(Debug)]
 pub(super) struct Phase {
     pub(super) seen: Tally,
-    /// The share of readers that should get reviews v2.
+    /// The expected share of readers with reviews v2.
     pub(super) expected: f64,
 }
 
@@ -28,7 +28,7 @@ impl Phase {
         self.seen.versions.iter().sum()
     }
 
-    /// The share of readers that got reviews v2.
+    /// The actual share of readers with reviews v2.
     fn share(&self) -> f64 {
         self.seen.versions[1] as f64 / self.pages().max(1) as f64
     }
@@ -41,19 +41,19 @@ impl Phase {
 }
 
 impl Guarded {
-    /// What was not as promised.
+    /// Everything that went wrong.
     fn complaints(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.before != "200" {
             all.push(format!(
-                "the intruder was told {} before there was a policy",
+                "the intruder got {} before there was a policy",
                 self.before
             ));
         }
         let refused = self.after.get(REFUSED).copied().unwrap_or(0);
         if refused == 0 || self.after.len() != 1 {
             all.push(format!(
-                "the intruder should have been told {REFUSED} alone, and was told {:?}",
+                "the intruder should have got only {REFUSED}, but got {:?}",
                 self.after
             ));
         }
@@ -85,7 +85,7 @@ impl Guarded {
 }
 
 impl Rotated {
-    /// What was not as promised.
+    /// Everything that went wrong.
     fn complaints(&self) -> Vec<String> {
         let mut all = Vec::new();
         let [old, new] = &self.roots;
@@ -97,15 +97,15 @@ impl Rotated {
         }
         if self.trusted.iter().any(|roots| *roots != 2) {
             let trusted = &self.trusted;
-            all.push(format!("nodes trust {trusted:?} roots where both are due"));
+            all.push(format!("nodes trust {trusted:?} roots instead of both"));
         }
         if self.newcomers.as_ref() != Some(new) {
-            all.push("who came afterwards is not identified by the new root".to_owned());
+            all.push("the newcomer's certificate is not signed by the new root".to_owned());
         }
         let is_answered = self.answers.get("200").is_some_and(|times| *times > 0);
         if !is_answered || self.answers.len() != 1 {
             all.push(format!(
-                "who came afterwards was told {:?} by the other node",
+                "the workload added afterwards got {:?} from the other node",
                 self.answers
             ));
         }
@@ -114,7 +114,7 @@ impl Rotated {
 }
 
 impl Killed {
-    /// What was not as promised.
+    /// What went wrong.
     fn complaint(&self) -> Option<String> {
         if self.seen.pages() == 0 {
             let told = self.seen.told.join("; ");
@@ -129,21 +129,21 @@ impl Killed {
     }
 }
 
-/// What is to be said in the end.
+/// The result of the demo.
 #[derive(Debug)]
 pub(super) struct Verdict {
     all: Tally,
-    /// Requests that failed anywhere in the mesh, by the nodes' own count.
+    /// Requests that failed anywhere in the mesh, as counted by the nodes.
     failed_inside: u64,
     phases: [Phase; 2],
     guarded: Guarded,
     rotated: Rotated,
-    /// Where there are pods.
+    /// `None` on loopback.
     killed: Option<Killed>,
 }
 
 impl Verdict {
-    /// Judges by everything that the shopper saw until a proxy was killed, what failed inside, and the acts.
+    /// Judges everything the shopper saw until a proxy was killed, failures inside the mesh, and the acts.
     pub(super) fn new(
         all: Tally,
         failed_inside: u64,
@@ -163,8 +163,8 @@ impl Verdict {
     }
 
     /// # Errors
-    /// A page failed, a request failed behind a page, the traffic did not follow the route, or policy or
-    /// root did not do what they are for.
+    /// A page failed, a request behind a page failed, the traffic did not follow the route, or the policy or the new
+    /// root did not work.
     pub(super) fn result(&self) -> anyhow::Result<()> {
         let mut complaints = Vec::new();
         if self.all.failures > 0 {
@@ -205,7 +205,7 @@ impl fmt::Display for Verdict {
         write!(
             f,
             "{pages} pages, {} failed, and {} requests behind them; reviews v2 went from {:.1} % to {:.1} %; \
-             the intruder was refused {refused} times of {asked}; the root was replaced",
+             the intruder was refused {refused} of {asked} times; the root was replaced",
             self.all.failures,
             self.failed_inside,
             before.share() * 100.0,
@@ -217,7 +217,7 @@ impl fmt::Display for Verdict {
         let (failed, gap) = (killed.seen.failures, killed.gap.as_millis());
         write!(
             f,
-            "; a proxy that was killed cost {failed} pages, and {gap} ms in which none came"
+            "; after a proxy was killed, {failed} pages failed, and for {gap} ms no page came"
         )
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator does with a lab that is up: asks its nodes, looks at its processes, gives it settings and pods.
+//! An operator's work with a lab that is up: querying nodes, watching processes, changing settings and pods.
 
 use std::io::{BufRead, BufReader};
 use std::sync::mpsc::sync_channel;
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::*;
 
-/// What `heddle-lab` says, which must succeed.
+/// Output of `heddle-lab`, which must succeed.
 fn lab_says(words: &[&str]) -> String {
     let mut command = Command::new(PROGRAM);
-    // Another's, in which nothing is.
+    // The user's own folder, which is empty.
     let output = run(command
         .args(words)
         .env("XDG_RUNTIME_DIR", "/no/such/folder"));
@@ -18,7 +18,7 @@ fn lab_says(words: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The same of a command in the lab.
+/// Output of a command in the lab, which must succeed.
 fn exec(written: &Written, place: &[&str], command: &[&str]) -> String {
     let head = ["exec", "--lab", written.name.as_str()];
     lab_says(&[&head, place, &["--"], command].concat())
@@ -38,7 +38,7 @@ fn heddle_asks_the_node_on_which_it_is_run() {
         return;
     }
     let lab = written.up();
-    // On a node, its own sockets are found, without a word of where they are.
+    // On a node, commands find that node's sockets without options.
     for (node, pod) in [("one", "shop/near"), ("two", "shop/caller")] {
         let on = |command: &[&str]| exec(&written, &["--node", node], command);
         let status = json(&on(&["heddle", "status", "--output", "json"]));
@@ -53,7 +53,7 @@ fn heddle_asks_the_node_on_which_it_is_run() {
     let asked = ["heddle", "explain", "shop/caller", "shop/near", "GET", "/"];
     let explained = exec(&written, &["--node", "two"], &asked);
     assert!(explained.contains("on one"), "{explained}");
-    // Between the nodes it is the control plane.
+    // Between the nodes, they find the control plane's.
     let status = exec(
         &written,
         &["--underlay"],
@@ -63,7 +63,7 @@ fn heddle_asks_the_node_on_which_it_is_run() {
         status.contains("control plane of cluster.local"),
         "{status}"
     );
-    // The programs are those of the lab, wherever a command runs.
+    // Everywhere, commands find the lab's own programs.
     for place in [&["--node", "one"][..], &["--underlay"], &["shop/caller"]] {
         for program in ["heddle", "heddle-lab"] {
             let found = exec(
@@ -77,7 +77,7 @@ fn heddle_asks_the_node_on_which_it_is_run() {
     }
     let labs = exec(&written, &["--node", "one"], &["heddle-lab", "list"]);
     assert!(labs.contains(&format!("{}: up", written.name)), "{labs}");
-    // A library's user has the same.
+    // The library gives the same.
     let mut status = lab
         .node("one")
         .expect("one")
@@ -109,7 +109,7 @@ fn in_a_pod_with_its_own_proxy_heddle_asks_that_one() {
         &["heddle", "pods", "--output", "json"],
     );
     assert_eq!(json(&pods)[0]["workload"], "shop/near");
-    // It is a node of the mesh: another cannot come, and what is not a pod can.
+    // A pod with its own proxy cannot be added, since it is a node of the mesh; other objects can.
     let mesh = written.folder.path().join("mesh/more.yaml");
     fs::write(&mesh, pod("far", "two")).expect("a pod");
     let refused = lab.apply(&written.file()).expect_err("no pod comes");
@@ -161,7 +161,7 @@ fn nodes_take_the_settings_of_all_or_their_own() {
     assert_eq!(settings("one"), (1234.into(), "link".into()));
     assert_eq!(settings("two"), (10_000.into(), "http1".into()));
     lab.down().expect("down");
-    // Wrong ones are refused before anything is made, in the words of heddle.
+    // Invalid settings are refused before anything is made, with the error of heddle.
     file("two.yaml", "proxy:\n  between: http1\n");
     for command in ["up", "validate"] {
         let refused = run(Command::new(PROGRAM).arg(command).arg(written.file()));
@@ -224,7 +224,7 @@ fn status_tells_programs_what_runs_and_what_has_ended() {
         now.expect("after 1970").as_secs().abs_diff(started) < 120,
         "{started}"
     );
-    // When a program dies, then that is what is said of it, in both forms.
+    // When a program dies, then the status reports it, as text and as JSON.
     let pid = program["pid"]
         .as_i64()
         .and_then(|pid| i32::try_from(pid).ok());
@@ -242,13 +242,13 @@ fn status_tells_programs_what_runs_and_what_has_ended() {
         thread::park_timeout(Duration::from_millis(20));
     }
     let text = lab_says(&["status", written.name.as_str()]);
-    assert!(text.contains(" ENDED, its last word at "), "{text}");
+    assert!(text.contains(" ENDED, last output at "), "{text}");
     assert!(text.contains("runs since "), "{text}");
 }
 
-/// What is said when no pod changes.
+/// Output when no pod changes.
 const TAKEN_OVER: &str = "no pod changes; every node has the manifests";
-/// A policy by which near is not called.
+/// A policy that denies all calls of near.
 const DENY: &str = "
 apiVersion: heddle.dev/v1alpha1
 kind: AuthorizationPolicy
@@ -274,7 +274,7 @@ fn pods_come_and_go_while_a_lab_is_up() {
         let near = lab.pod("shop/near").expect("near").plan().clone();
         assert!(ask(&lab, "shop/caller", "near:80", Family::V4).starts_with("near "));
         let mesh = written.folder.path().join("mesh/all.yaml");
-        // When a pod is added on another node and one is taken away …
+        // When one pod is added on another node and one is removed …
         let second = pod("far", "two") + &pod("near", "one") + &idle("caller", "one");
         fs::write(&mesh, &second).expect("manifests");
         let file = written.file();
@@ -283,7 +283,7 @@ fn pods_come_and_go_while_a_lab_is_up() {
             applied.contains("added: shop/far; removed: shop/old"),
             "{applied}"
         );
-        // … then the one is called by its name, in both families, and the other is nowhere any more …
+        // … then the new one answers by its name, in both families, and the other's name is gone …
         lab.stay();
         lab = Lab::open(&written.name).expect("it is up");
         for family in [Family::V4, Family::V6] {
@@ -302,21 +302,21 @@ fn pods_come_and_go_while_a_lab_is_up() {
             .command("getent")
             .expect("getent");
         assert!(!run(getent.args(["hosts", "old"])).status.success());
-        // … and what stayed was left alone.
+        // … and the pod that stayed was not changed.
         assert_eq!(*lab.pod("shop/near").expect("near").plan(), near);
         let again = lab.apply(&file).expect("applied");
         assert!(again.is_empty(), "{again}");
-        // A pod that moves, and a command that changes: the pod has another node, the program is another.
+        // One pod moves to another node, and another's command changes.
         let third = pod("far", "one") + &pod("near", "one").replace("value: near", "value: nearer");
         fs::write(&mesh, third + &idle("caller", "one")).expect("manifests");
         let changes = lab.apply(&file).expect("applied");
         assert_eq!(
             changes.to_string(),
-            "replaced: shop/far; program started anew: shop/near"
+            "replaced: shop/far; program restarted: shop/near"
         );
         assert!(ask(&lab, "shop/caller", "far:80", Family::V4).starts_with("far "));
         assert!(ask(&lab, "shop/caller", "near:80", Family::V4).starts_with("nearer "));
-        // What is no pod's is in force when that returns.
+        // Other objects are in effect when `apply` returns.
         if carried == "node" {
             let policy = written.folder.path().join("mesh/policy.yaml");
             fs::write(&policy, DENY).expect("a policy");
@@ -325,7 +325,7 @@ fn pods_come_and_go_while_a_lab_is_up() {
             let answer = ask(&lab, "shop/caller", "near:80", Family::V4);
             assert!(answer.starts_with("heddle: "), "{answer}");
         }
-        // What is made once is refused.
+        // A field that is fixed while the lab is up is refused.
         let fixed = fs::read_to_string(&file).expect("a file") + "hooks: nft\n";
         fs::write(&file, fixed).expect("a file");
         let refused = lab.apply(&file).expect_err("hooks stay");
@@ -342,7 +342,7 @@ fn what_went_wrong_with_a_pod_is_gone_on_with_the_next_time() {
     };
     let mut lab = written.up();
     let mesh = written.folder.path().join("mesh");
-    // Given a pod whose program is not there …
+    // Given a pod whose program does not exist …
     let program = std::env::current_exe().expect("this program");
     let shown = program.display().to_string();
     fs::write(
@@ -355,7 +355,7 @@ fn what_went_wrong_with_a_pod_is_gone_on_with_the_next_time() {
         format!("{refused:#}").contains("the program of pod shop/late"),
         "{refused:#}"
     );
-    // … when it is, then the same manifests are enough.
+    // … when it does, then applying the same manifests is enough.
     std::os::unix::fs::symlink(&program, mesh.join("late")).expect("a link");
     let changes = lab.apply(&written.file()).expect("applied");
     assert_eq!(changes.to_string(), "added: shop/late");
@@ -363,7 +363,7 @@ fn what_went_wrong_with_a_pod_is_gone_on_with_the_next_time() {
     assert!(lab.apply(&written.file()).expect("applied").is_empty());
 }
 
-/// A process that ends with the test, however that ends.
+/// A process that is killed when the test ends, even by a panic.
 struct Follower(std::process::Child);
 
 impl Drop for Follower {
@@ -399,7 +399,7 @@ fn a_folder_that_is_followed_needs_no_further_word() {
     };
     assert!(next().contains("nothing changes"));
     let mesh = written.folder.path().join("mesh");
-    // Given manifests that are wrong for a moment, then what comes next is taken over all the same.
+    // Given invalid manifests for a moment, then the next change is still applied.
     fs::write(mesh.join("new.yaml"), "kind: [\n").expect("written");
     thread::park_timeout(Duration::from_millis(1_500));
     fs::write(mesh.join("new.yaml"), pod("new", "two")).expect("written");
@@ -408,7 +408,7 @@ fn a_folder_that_is_followed_needs_no_further_word() {
     assert!(ask(&now, "shop/caller", "new:80", Family::V4).starts_with("new "));
     drop(now);
     lab.down().expect("down");
-    // Nothing is left to be followed.
+    // Without the lab there is nothing left to watch.
     assert!(follower.0.wait().expect("it ends").success());
     assert_eq!(written.traces(), Vec::<String>::new());
 }

@@ -1,14 +1,14 @@
-//! Which address is whose. Every lab has the same ones: no packet leaves its namespaces.
+//! The addresses of a lab. Every lab uses the same ones, since no packet leaves its namespaces.
 //!
 //! ```text
 //!              IPv4                 IPv6
 //!   pods       10.N.0.0/16          fd68:6c:0:N::/64      of node N
 //!   gateways   10.250.N.1           fd68:6c:fa:N::1       of node N, DNS as well
-//!   underlay   10.251.0.N           fd68:6c:fb::N         of node N; …255.254, …ffff its namespace
+//!   underlay   10.251.0.N           fd68:6c:fb::N         of node N; …255.254, …ffff its own namespace
 //!   services   10.96.0.0/16         fd68:6c:60::/64
 //! ```
 //!
-//! Gateways are outside the pods' range, so that a mesh that takes over that range leaves DNS alone.
+//! Gateways are outside the pods' range, so a mesh that intercepts that range does not intercept DNS.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,17 +17,16 @@ use super::file::Family;
 #[cfg(test)]
 mod tests;
 
-/// Nodes of one lab.
+/// Limit of nodes in one lab.
 pub(super) const MAX_NODES: usize = 60;
-/// Pods on one node: a bridge has 1024 ports.
+/// Limit of pods on one node: a bridge has 1024 ports.
 pub(super) const MAX_PODS: usize = 1000;
-/// Services of one lab.
+/// Limit of Services in one lab.
 pub(super) const MAX_SERVICES: usize = 10_000;
 
-/// Last parts of addresses that are given out, so that none looks like a network or a broadcast.
+/// Values used for the last octet, 1 to 250: none looks like a network or broadcast address.
 const PER_OCTET: u16 = 250;
 
-/// A range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: IpAddr,
@@ -40,7 +39,7 @@ impl std::fmt::Display for Range {
     }
 }
 
-/// Both families, the usual order.
+/// Both families, IPv4 first.
 pub(super) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 fn v6(group: u16, node: u16, last: u16) -> IpAddr {
@@ -52,7 +51,7 @@ fn v4(second: u16, third: u16, fourth: u16) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, second, third, fourth))
 }
 
-/// Where the pods of node `node` (from 1) are.
+/// The range of the pods of node `node` (from 1).
 pub(super) fn pods(node: u16, family: Family) -> Range {
     match family {
         Family::V4 => range(v4(node, 0, 0), 16),
@@ -68,7 +67,7 @@ pub(super) fn pod(node: u16, pod: u16, family: Family) -> IpAddr {
     }
 }
 
-/// Where the pods of a node find everything else, and its DNS.
+/// The default gateway of a node's pods, where its DNS listens too.
 pub(super) fn gateway(node: u16, family: Family) -> IpAddr {
     match family {
         Family::V4 => v4(250, node, 1),
@@ -92,7 +91,7 @@ pub(super) fn hub(family: Family) -> IpAddr {
     }
 }
 
-/// How many bits of an underlay address name the network.
+/// Prefix length of the underlay's network.
 pub(super) fn underlay_bits(family: Family) -> u8 {
     match family {
         Family::V4 => 16,
@@ -108,7 +107,7 @@ pub(super) fn service(service: u16, family: Family) -> IpAddr {
     }
 }
 
-/// What a mesh carries: the Services, and the pods of `nodes` nodes.
+/// The ranges that a mesh intercepts: the Services, and the pods of `nodes` nodes.
 pub(super) fn mesh(nodes: u16) -> Vec<Range> {
     let services = [range(v4(96, 0, 0), 16), range(v6(0x60, 0, 0), 64)];
     let pods = (1..=nodes).flat_map(|node| FAMILIES.map(|family| pods(node, family)));
@@ -119,7 +118,7 @@ fn range(first: IpAddr, bits: u8) -> Range {
     Range { first, bits }
 }
 
-/// Bits of a whole address.
+/// Prefix length of a single address.
 pub(super) fn all_bits(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(_) => 32,

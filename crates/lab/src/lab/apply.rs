@@ -1,13 +1,13 @@
-//! Taking over what has changed in the manifests of a lab that is up: pods and Services come and go, programs change.
+//! Applying changed manifests to a lab that is up: pods and Services are added and removed, programs are restarted.
 //!
 //! ```text
-//!   pods that changed: gone ──▶ networks of new pods ──▶ manifests ──▶ pods that are no more: gone
-//!                                                                             │
-//!                            programs of new pods, and those that changed ◀── enrolled
+//!   changed pods: removed ──▶ networks of new pods ──▶ manifests ──▶ missing pods: removed
+//!                                                                           │
+//!                           programs of new and changed pods ◀── new pods: enrolled
 //! ```
 //!
-//! What is in the lab and stays keeps its addresses. If something goes wrong on the way, the next call goes on where this
-//! one stopped: a pod that was not finished is made anew.
+//! Everything that stays keeps its addresses. If something fails on the way, the next call continues from there: an
+//! unfinished pod is made anew.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,35 +34,35 @@ mod watch;
 
 pub(super) use watch::{ApplyOptions, run};
 
-/// How long the control plane may take until it serves what was written.
+/// Timeout until the control plane serves the written manifests, and until each node has them.
 const SERVED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How soon it has looked at them: it follows their folder.
+/// After this time the control plane, which watches the folder, must have read the files.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(2);
 
-/// What is asked of `heddle config dump`.
+/// The part of `heddle config dump` that is needed.
 #[derive(Deserialize)]
 struct Config {
     mesh: Mesh,
 }
 
-/// What is another in a lab than it was.
+/// Differences between a running lab and its manifests.
 #[derive(Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Pods that came, sorted by name.
+    /// New pods, sorted by name.
     pub added: Vec<WorkloadName>,
-    /// Pods that went.
+    /// Pods that the manifests no longer have.
     pub removed: Vec<WorkloadName>,
-    /// Pods that went and came again as others.
+    /// Pods with other addresses, node or settings: removed and made anew.
     pub replaced: Vec<WorkloadName>,
-    /// Pods whose program was started anew.
+    /// Pods whose program was restarted, since its command changed.
     pub restarted: Vec<WorkloadName>,
-    /// Whether the control plane has other manifests than before.
+    /// Whether the manifests of the control plane changed.
     pub manifests: bool,
 }
 
 impl Changes {
-    /// What has to be done for a lab that is like `old` to be like `new`, in which `is_there` says of a pod.
+    /// Changes that turn a lab like `old` into one like `new`; `is_there` tells whether a pod of `old` is complete.
     fn between(old: &Plan, new: &Plan, is_there: impl Fn(&PodPlan) -> bool) -> Self {
         let mut changes = Self::default();
         for pod in &new.pods {
@@ -82,20 +82,20 @@ impl Changes {
         changes
     }
 
-    /// The pods that are made or changed.
+    /// Pods to be made or changed.
     fn made(&self) -> Vec<&WorkloadName> {
         let all = [&self.added, &self.replaced, &self.restarted];
         all.into_iter().flatten().collect()
     }
 
-    /// Whether no pod comes or goes.
+    /// Whether no pod is added, removed or replaced.
     fn keep_pods(&self) -> bool {
         [&self.added, &self.removed, &self.replaced]
             .iter()
             .all(|pods| pods.is_empty())
     }
 
-    /// Whether nothing changes.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -113,7 +113,7 @@ impl fmt::Display for Changes {
             ("added", &self.added),
             ("removed", &self.removed),
             ("replaced", &self.replaced),
-            ("program started anew", &self.restarted),
+            ("program restarted", &self.restarted),
         ];
         let parts = parts.iter().filter(|(_, pods)| !pods.is_empty());
         for (position, (what, pods)) in parts.enumerate() {
@@ -125,7 +125,7 @@ impl fmt::Display for Changes {
     }
 }
 
-/// Whether everything of a pod but its program and what the manifests alone know is the same.
+/// Whether two plans of a pod differ at most in ports and command.
 fn is_same_pod(one: &PodPlan, other: &PodPlan) -> bool {
     let like_other = PodPlan {
         ports: other.ports.clone(),
@@ -136,19 +136,18 @@ fn is_same_pod(one: &PodPlan, other: &PodPlan) -> bool {
 }
 
 impl Lab {
-    /// Makes the lab what its file and manifests say now.
+    /// Makes the lab match its file and manifests.
     ///
-    /// # Errors
-    /// The file or the manifests are wrong, what cannot change while a lab is up has changed, another process works on
-    /// it, or a part of it does not get ready: it is gone on with the next time.
+    /// # Errors The file or the manifests are wrong, they change something that is fixed while a lab is up, another
+    /// process changes the lab, or a part does not get ready; the next call then continues.
     pub fn apply(&mut self, file: &Path) -> anyhow::Result<Changes> {
         let _lock = self.folder.lock()?;
         ensure!(
             self.is_ready(),
-            "the lab {} is not whole (heddle-lab down and up)",
+            "the lab {} is incomplete (heddle-lab down and up)",
             self.plan.name
         );
-        // Read under the lock: another process may have changed it until now.
+        // Read under the lock: before it, another process may have changed the plan.
         let old = self.folder.plan()?;
         let new = Plan::read_after(file, Some(&old))?;
         check_fixed(&old, &new)?;
@@ -162,7 +161,8 @@ impl Lab {
         let mut changes = Changes::between(&old, &new, is_there);
         if old.carried == Carried::Pod && !changes.keep_pods() {
             bail!(
-                "{changes}: pods that are nodes of the mesh neither come nor go while a lab is up (heddle-lab down, and up)"
+                "{changes}: pods with their own proxy cannot be added or removed while a lab is up \
+                 (heddle-lab down, and up)"
             );
         }
         self.plan = new;
@@ -204,7 +204,7 @@ impl Lab {
         }
         let generation = self.wait_until_served(before.filter(|_| changes.manifests), changes)?;
         of_old(&changes.removed)?;
-        // From here on the names are the new ones.
+        // From here on DNS serves the new names.
         self.folder.replace_plan(&self.plan)?;
         if self.plan.carried == Carried::Node {
             let enrolled = new.iter().filter(|pod| pod.plan.enrolled);
@@ -235,7 +235,7 @@ impl Lab {
 
     fn make_networks(&self, pods: &[Pod<'_>]) -> anyhow::Result<()> {
         for pod in pods {
-            // What is left of one that was interrupted.
+            // An interrupted call may have left parts of the pod.
             pod.remove()?;
             pod.make_groups()?;
             etc::write(&self.plan, pod.plan, &pod.folder())?;
@@ -250,7 +250,7 @@ impl Lab {
         Ok(())
     }
 
-    /// The mesh as a control plane or a node has it.
+    /// The mesh as known to a control plane or a node, which answers on `socket`.
     fn mesh(&self, socket: &Path) -> anyhow::Result<Mesh> {
         let mut command = Command::new(self.heddle()?);
         let words = ["config", "dump", "--socket"];
@@ -258,19 +258,18 @@ impl Lab {
         Ok(config.mesh)
     }
 
-    /// The generation of the mesh that the control plane serves.
     fn served_generation(&self) -> Option<u64> {
         let mesh = self.mesh(&self.control_socket()).ok()?;
         Some(mesh.generation)
     }
 
-    /// Waits until the control plane serves the manifests: a mesh newer than one `before`, with the pods that there are
-    /// to be, without those that are to go. Returns its generation.
+    /// Waits until the control plane serves the manifests: a mesh newer than `before`, with all planned pods and
+    /// without the removed ones. Returns its generation.
     fn wait_until_served(&self, before: Option<u64>, changes: &Changes) -> anyhow::Result<u64> {
         if self.plan.carried == Carried::Nothing {
             return Ok(0);
         }
-        // What is new in manifests need not be new in the mesh: a comment, for instance.
+        // Changed manifests may give the same mesh, for instance if only a comment changed.
         let looked_at = Instant::now() + LOOKED_AT_WITHIN;
         let wanted = || self.plan.pods.iter().map(|pod| &pod.workload);
         let mut generation = 0;
@@ -280,7 +279,7 @@ impl Lab {
             };
             generation = mesh.generation;
             let is_new = before.is_none_or(|before| mesh.generation > before);
-            // Others come from a registry, and are none of the lab's.
+            // Compared with the plan one way only: further workloads come from a registry, not from the lab.
             let served: BTreeSet<WorkloadName> = mesh
                 .workloads
                 .into_iter()
@@ -299,7 +298,8 @@ impl Lab {
         Ok(generation)
     }
 
-    /// Waits until every node has the mesh of that generation. Says which has not: one that is away gets it later.
+    /// Waits until every node has this generation of the mesh. Prints those that do not: an unreachable node gets it
+    /// later.
     fn wait_for_nodes(&self, generation: u64) -> anyhow::Result<()> {
         for node in self.mesh_nodes()? {
             let has_it = || {
@@ -319,7 +319,7 @@ impl Lab {
 }
 
 impl Pod<'_> {
-    /// Removes everything of a pod, whatever there is of it.
+    /// Removes every part of a pod that exists.
     fn remove(&self) -> anyhow::Result<()> {
         let is_held = self.lab.plan.carried == Carried::Node && self.plan.enrolled;
         if is_held && self.is_with_holder()? {
@@ -345,7 +345,7 @@ impl Pod<'_> {
         }
     }
 
-    /// Ends its program, and forgets it.
+    /// Ends its program, and removes its note.
     fn end_program(&self) -> anyhow::Result<()> {
         let file = format!("{}.json", self.plan.process_name());
         let note = self.lab.folder.notes().join(file);
@@ -362,7 +362,7 @@ impl Pod<'_> {
     }
 }
 
-/// What is made once.
+/// Refuses changes of fields that are fixed while a lab is up.
 fn check_fixed(old: &Plan, new: &Plan) -> anyhow::Result<()> {
     let fixed = [
         ("name", old.name == new.name),
@@ -374,8 +374,7 @@ fn check_fixed(old: &Plan, new: &Plan) -> anyhow::Result<()> {
     ];
     match fixed.iter().find(|(_, is_same)| !is_same) {
         Some((field, _)) => bail!(
-            "{field}: this is not what it was when the lab came up, and stays what it is until it goes down (put it back, \
-             or heddle-lab down and up)"
+            "{field}: this cannot change while the lab is up (undo the change, or heddle-lab down and up)"
         ),
         None => Ok(()),
     }

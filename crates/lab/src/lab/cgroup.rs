@@ -1,13 +1,13 @@
-//! Control groups of a lab, in every hierarchy that matters: the one of version 2, to which BPF programs are
-//! attached, and those that hold processors and memory, which may be others.
+//! Control groups of a lab, in every hierarchy that matters: version 2, to which BPF programs are attached, and those
+//! with the CPU and memory controllers, which may be of version 1.
 //!
 //! ```text
 //! heddle-lab-NAME/
 //!   underlay                   the control plane
 //!   node-X/heddle              the node's proxy and its holder
 //!   node-X/dns                 its DNS
-//!   node-X/tools               what is run on it by hand
-//!   node-X/pods/POD            a pod's processes; programs are attached to node-X/pods
+//!   node-X/tools               commands run on it by hand
+//!   node-X/pods/POD            a pod's processes; BPF programs are attached to node-X/pods
 //!   node-X/proxies/POD         a pod's own proxy
 //! ```
 
@@ -23,13 +23,13 @@ use super::file::LabName;
 #[cfg(test)]
 mod tests;
 
-/// What the groups of labs begin with.
+/// Prefix of the groups of all labs.
 const PREFIX: &str = "heddle-lab-";
-/// The period of a quota, as a container's.
+/// Period of a CPU quota in microseconds, the same as containers have.
 const PERIOD_US: f64 = 100_000.0;
-/// Controllers that labs use: to hold processes, and to see what they use.
+/// Controllers of version 1 that labs use: to limit CPU, and to measure CPU and memory.
 const CONTROLLERS: [&str; 3] = ["cpu", "cpuacct", "memory"];
-/// Those of version 2, where `cpu` counts as well.
+/// Controllers of version 2, where `cpu` also measures CPU.
 const UNIFIED_CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 
 /// The mounted hierarchies.
@@ -49,10 +49,10 @@ pub(super) struct Group {
 }
 
 impl Hierarchies {
-    /// Finds them where they are mounted.
+    /// Finds the mounted hierarchies.
     ///
     /// # Errors
-    /// There is no hierarchy of version 2.
+    /// No hierarchy of version 2 is mounted.
     pub(super) fn find() -> anyhow::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
         Self::of(&mounts).context(
@@ -93,7 +93,7 @@ impl Hierarchies {
         roots.into_iter()
     }
 
-    /// The group of a lab, which holds all others.
+    /// The group of a lab, the parent of all its groups.
     pub(super) fn lab(&self, lab: &LabName) -> Group {
         Group {
             hierarchies: self.clone(),
@@ -103,7 +103,7 @@ impl Hierarchies {
 }
 
 impl Group {
-    /// A group within.
+    /// A group below this one.
     pub(super) fn child(&self, path: impl AsRef<Path>) -> Group {
         Group {
             hierarchies: self.hierarchies.clone(),
@@ -111,7 +111,7 @@ impl Group {
         }
     }
 
-    /// Makes it, and those that it is in.
+    /// Makes the group and its parents.
     ///
     /// # Errors
     /// Not allowed.
@@ -120,8 +120,8 @@ impl Group {
             let dir = root.join(&self.path);
             fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
-        // Of version 2, a group has only controllers that those above it hand down. The root's are the
-        // host's: they are not touched.
+        // In version 2, a group has only the controllers that its parents hand down. The root group belongs to the
+        // host and is not changed.
         if !self.hierarchies.controllers.is_empty() {
             return Ok(());
         }
@@ -133,14 +133,14 @@ impl Group {
                 .join(group)
                 .join("cgroup.subtree_control");
             for controller in UNIFIED_CONTROLLERS {
-                // Refused where the host does not hand it down; a caller that sets a limit is told.
+                // Fails if the host does not hand it down; [`Group::hold`] then returns the error.
                 let _unavailable = fs::write(&file, format!("+{controller}"));
             }
         }
         Ok(())
     }
 
-    /// Where programs are attached.
+    /// Its folder of version 2, where BPF programs are attached.
     pub(super) fn unified(&self) -> PathBuf {
         self.hierarchies.unified.join(&self.path)
     }
@@ -151,16 +151,16 @@ impl Group {
         roots.map(|root| root.join(&self.path)).collect()
     }
 
-    /// The files that a process writes 0 into to enter.
+    /// The `cgroup.procs` files: a process enters by writing 0 to them.
     pub(super) fn doors(&self) -> Vec<PathBuf> {
         let folders = self.folders().into_iter();
         folders.map(|folder| folder.join("cgroup.procs")).collect()
     }
 
-    /// Holds its processes to that many processors.
+    /// Limits its processes to this many CPUs, with a quota.
     ///
     /// # Errors
-    /// No hierarchy controls processors, or the kernel refuses.
+    /// No hierarchy has the cpu controller, or the kernel refuses.
     pub(super) fn hold(&self, cpus: f64) -> anyhow::Result<()> {
         let quota = (cpus * PERIOD_US).round();
         let controllers = &self.hierarchies.controllers;
@@ -190,7 +190,7 @@ impl Group {
         Ok(())
     }
 
-    /// The processes in it and below it.
+    /// The processes in it and in the groups below.
     pub(super) fn members(&self) -> Vec<i32> {
         let mut members = Vec::new();
         for root in self.hierarchies.roots() {
@@ -204,7 +204,7 @@ impl Group {
         members
     }
 
-    /// Whether that process is in it or below it, in any hierarchy.
+    /// Whether a process is in it or in a group below, in any hierarchy.
     pub(super) fn holds(&self, pid: i32) -> bool {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let own = Path::new("/").join(&self.path);
@@ -213,13 +213,14 @@ impl Group {
             .any(|path| Path::new(path).starts_with(&own))
     }
 
-    /// Whether it is there in any hierarchy.
+    /// Whether it exists in any hierarchy.
     pub(super) fn exists(&self) -> bool {
         let mut roots = self.hierarchies.roots();
         roots.any(|root| root.join(&self.path).exists())
     }
 
-    /// Removes it and everything below it. Its processes have been ended; the kernel may need a moment.
+    /// Removes it and the groups below. Retries until `within`: the kernel may need a moment after the last process
+    /// ended.
     ///
     /// # Errors
     /// It is still in use after `within`.

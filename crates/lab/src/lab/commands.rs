@@ -19,36 +19,35 @@ use super::{
     Lab, LabName, Plan, apply, dns, keeper, labs, requirements, restart, settings, status,
 };
 
-/// What there is to do with a lab.
+/// Commands for labs.
 #[derive(Subcommand)]
 pub enum LabCommand {
     /// Bring up a lab: nodes and pods on this machine, as a file says
     ///
-    /// Makes network namespaces, links between them, control groups and a DNS for each node, starts the mesh
-    /// and the pods' programs, and returns when everything is ready. Takes root. docs/lab.md says what the
-    /// file holds.
+    /// Makes network namespaces, links between them, control groups and a DNS for each node, starts the mesh and the
+    /// pods' programs, and returns when everything is ready. Needs root. docs/lab.md describes the file.
     #[command(after_help = "Examples:
   heddle-lab up examples/lab/bookstore.yaml
   heddle-lab exec bookstore/shopper -- curl http://productpage/products/1
   heddle-lab down")]
     Up(Up),
-    /// Take over what has changed in the manifests of a lab that is up
+    /// Apply changed manifests to a lab that is up
     ///
-    /// Reads the file of the lab and its manifests again: pods and Services that are new are made, those that are no
-    /// more removed, and programs whose command is another started anew. What stays keeps its addresses. Copies of the
-    /// manifests that were edited in the lab's folder are written anew.
+    /// Reads the lab's file and its manifests again. New pods and Services are made, missing ones are removed, and
+    /// programs whose command has changed are restarted. Everything else keeps its addresses. Edits of the copies in
+    /// the lab's folder are overwritten.
     #[command(after_help = "Examples:
   heddle-lab apply examples/lab/bookstore.yaml
   heddle-lab apply examples/lab/bookstore.yaml --watch")]
     Apply(apply::ApplyOptions),
     /// Check the file of a lab and its manifests, as `heddle-lab up` does before it makes anything
     ///
-    /// Takes no root, and makes nothing.
+    /// Needs no root, and makes nothing.
     Validate(Validate),
     /// Run a command in a pod, on a node, or between the nodes
     ///
-    /// It finds the programs of the lab, heddle and heddle-lab. On a node, heddle asks that node; between the nodes
-    /// the control plane; in a pod that has a proxy of its own, that one.
+    /// The command's PATH contains the lab's own heddle and heddle-lab. On a node, heddle talks to that node; between
+    /// the nodes, to the control plane; in a pod that has a proxy of its own, to that proxy.
     #[command(after_help = "Examples:
   heddle-lab exec bookstore/shopper -- getent ahosts details
   heddle-lab exec --node one -- ip route
@@ -56,15 +55,15 @@ pub enum LabCommand {
   heddle-lab exec --underlay -- heddle status --control
   heddle-lab exec --underlay -- ping 10.1.1.1")]
     Exec(Exec),
-    /// Take down a lab, whatever is left of it
+    /// Take down a lab, even if only parts of it are left
     ///
     /// Ends the processes that it started, by their ids, and removes its namespaces, mounts, control groups
     /// and folder.
     Down(Down),
     /// Restart a node or the control plane of a lab
     ///
-    /// Ends it, waits until it is started again, which the lab does by itself with whatever of the mesh ends
-    /// (restart: always), and until it is ready and has its pods.
+    /// Ends it, then waits until the lab has started it again (restart: always) and until it is ready and serves its
+    /// pods.
     #[command(after_help = "Examples:
   heddle-lab restart one
   heddle-lab restart control --kill")]
@@ -76,15 +75,15 @@ pub enum LabCommand {
   heddle-lab status
   heddle-lab status --json | jq -r '.nodes[].processes[] | select(.state == \"ended\") | .what'")]
     Status(status::StatusOptions),
-    /// Answers the names of a lab.
+    /// Serves the DNS of a node.
     #[command(hide = true)]
     Dns(dns::DnsOptions),
-    /// Starts again what of a lab's mesh has ended.
+    /// Restarts ended processes of a lab's mesh.
     #[command(hide = true)]
     Keep(keeper::KeepOptions),
 }
 
-/// What `heddle-lab up` is told.
+/// Options of `heddle-lab up`.
 #[derive(Args)]
 pub struct Up {
     /// The file of the lab
@@ -92,12 +91,12 @@ pub struct Up {
     /// The heddle program [default: beside heddle-lab, else in PATH]
     #[arg(long, value_name = "PATH")]
     heddle: Option<PathBuf>,
-    /// Leave what there is when something fails, to look at it; `heddle-lab down` removes it
+    /// When something fails, keep what was made for inspection; `heddle-lab down` removes it
     #[arg(long)]
     keep: bool,
 }
 
-/// What `heddle-lab validate` is told.
+/// Options of `heddle-lab validate`.
 #[derive(Args)]
 pub struct Validate {
     /// The file of the lab
@@ -107,17 +106,17 @@ pub struct Validate {
     heddle: Option<PathBuf>,
 }
 
-/// What `heddle-lab down` is told.
+/// Options of `heddle-lab down`.
 #[derive(Args)]
 pub struct Down {
     #[command(flatten)]
     which: Which,
-    /// Said by `heddle-lab up` when it was interrupted: that it failed is not forgotten.
+    /// Set by an interrupted `heddle-lab up`, which becomes this command: it still exits with an error.
     #[arg(long, hide = true)]
     interrupted: bool,
 }
 
-/// What `heddle-lab exec` is told.
+/// Options of `heddle-lab exec`.
 #[derive(Args)]
 pub struct Exec {
     /// The lab [default: the only one that is up]
@@ -126,10 +125,10 @@ pub struct Exec {
     /// The pod
     #[arg(value_name = "NAMESPACE/NAME", required_unless_present_any = ["node", "underlay"])]
     pod: Option<String>,
-    /// On a node, not in a pod
+    /// Run it on this node, not in a pod
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pod", "underlay"])]
     node: Option<String>,
-    /// Between the nodes, outside the mesh
+    /// Run it between the nodes, outside the mesh
     #[arg(long, conflicts_with = "pod")]
     underlay: bool,
     /// The command
@@ -137,10 +136,9 @@ pub struct Exec {
     command: Vec<OsString>,
 }
 
-/// Does it.
+/// Runs a command of `heddle-lab`.
 ///
-/// # Errors
-/// As each of them says.
+/// # Errors Those of the command.
 pub fn run(command: &LabCommand) -> anyhow::Result<()> {
     match command {
         LabCommand::Up(options) => up(options),
@@ -203,14 +201,14 @@ fn down(options: &Down) -> anyhow::Result<()> {
     let name = only(options.which.lab.as_ref(), "NAME")?;
     super::down(&name)?;
     if options.interrupted {
-        bail!("interrupted: what there was of the lab {name} was removed");
+        bail!("interrupted: the unfinished lab {name} was removed");
     }
     println!("the lab {name} is down");
     Ok(())
 }
 
-/// From now on a signal makes this process become `heddle-lab down`, which lets go of the lock and everything
-/// else that this one holds.
+/// From now on SIGINT or SIGTERM replaces this process with `heddle-lab down` (exec), which releases the lock and
+/// every other descriptor.
 fn go_down_when_interrupted(name: &LabName, programs: &Programs) -> anyhow::Result<()> {
     let (sent, heard) = sync_channel(1);
     let mut down = process::Command::new(&programs.lab);
@@ -265,14 +263,14 @@ fn list() -> anyhow::Result<()> {
     for name in labs() {
         if !may_look {
             print(&format!(
-                "{name}: how it is, is for root to see (sudo heddle-lab list)\n"
+                "{name}: only root can see its state (sudo heddle-lab list)\n"
             ))?;
             continue;
         }
         print(&match Lab::open(&name) {
             Ok(lab) => {
                 let (nodes, pods) = (lab.plan().nodes.len(), lab.plan().pods.len());
-                let state = if lab.is_ready() { "up" } else { "not whole" };
+                let state = if lab.is_ready() { "up" } else { "incomplete" };
                 format!("{name}: {state}, {nodes} nodes, {pods} pods\n")
             }
             Err(error) => format!("{name}: {error:#} (heddle-lab down {name} removes it)\n"),

@@ -1,8 +1,8 @@
 //! The DNS of a node, as a cluster has one: names of Services, and nothing else.
 //!
-//! [`zone`] is what there is, [`answer`] turns one message into another; here are the sockets. A message that
-//! is none gets an error or nothing, and what it costs is bounded: datagrams are answered one after the other,
-//! connections are counted, and each has a time limit.
+//! [`zone`] holds the names, [`answer`] turns a query into a response; the sockets are here. A malformed message gets
+//! an error or no response. The cost is bounded: datagrams are answered one after the other, the number of
+//! connections is limited, and each read or write has a timeout.
 
 mod answer;
 mod zone;
@@ -27,35 +27,34 @@ use super::folder::{Folder, PlanStamp};
 use answer::Over;
 use zone::Zone;
 
-/// What it says when it can be asked.
+/// Printed to the log once it listens; [`super::node`] waits for it.
 pub(super) const READY: &str = "answering";
 
-/// Where DNS is.
 const PORT: u16 = 53;
-/// Largest datagram that is read; a question is far smaller.
+/// Receive buffer; queries are far smaller.
 const MAX_DATAGRAM: usize = 4096;
-/// Connections at once.
+/// Limit of open TCP connections.
 const MAX_CONNECTIONS: usize = 128;
-/// How long a connection may be silent, and an answer take to be written.
+/// Idle timeout of a connection, and timeout of writing a response.
 const IDLE_LIMIT: Duration = Duration::from_secs(5);
-/// How long to wait when there is no room for another connection, in descriptors or memory.
+/// Wait after a failed accept: the process is out of descriptors or memory.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What `heddle-lab dns` is told.
+/// Options of `heddle-lab dns`.
 #[derive(Args)]
 pub struct DnsOptions {
-    /// The lab whose names it knows.
+    /// The lab whose names it serves.
     #[arg(long)]
     lab: LabName,
-    /// Where to listen, UDP and TCP, port 53.
+    /// Address to listen on, UDP and TCP port 53.
     #[arg(long = "address", required = true)]
     addresses: Vec<IpAddr>,
 }
 
-/// Serves until it is ended.
+/// Serves until the process is ended.
 ///
 /// # Errors
-/// There is no such lab, or an address cannot be listened on.
+/// The lab does not exist, or an address cannot be listened on.
 pub(super) fn serve(options: &DnsOptions) -> anyhow::Result<()> {
     let names = Rc::new(Names::of(Folder::of(&options.lab))?);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -79,10 +78,10 @@ pub(super) fn serve(options: &DnsOptions) -> anyhow::Result<()> {
     })
 }
 
-/// The names of the lab as it is now.
+/// The lab's current names.
 struct Names {
     folder: Folder,
-    /// Those of the plan that was read last, and which plan that was.
+    /// The last plan that was read, and its names.
     read: RefCell<(Option<PlanStamp>, Rc<Zone>)>,
 }
 
@@ -94,7 +93,7 @@ impl Names {
         Ok(Self { folder, read })
     }
 
-    /// Reads the plan again if it is another one. While that cannot be read, the names stay what they were.
+    /// Reads the plan again if it was replaced. If it cannot be read, the old names stay.
     fn zone(&self) -> Rc<Zone> {
         let stamp = self.folder.plan_stamp();
         let mut read = self.read.borrow_mut();
@@ -102,7 +101,7 @@ impl Names {
             read.0 = stamp;
             match self.folder.plan().and_then(|plan| Zone::of(&plan)) {
                 Ok(zone) => read.1 = Rc::new(zone),
-                Err(error) => println!("the names stay as they are: {error:#}"),
+                Err(error) => println!("the plan is invalid, so the old names stay: {error:#}"),
             }
         }
         Rc::clone(&read.1)
@@ -112,7 +111,7 @@ impl Names {
 async fn serve_datagrams(socket: UdpSocket, names: Rc<Names>) {
     let mut question = vec![0; MAX_DATAGRAM];
     loop {
-        // An error is about an answer sent earlier, such as to a pod that is gone.
+        // The error belongs to a response sent earlier, for instance to a pod that is gone.
         let Ok((length, from)) = socket.recv_from(&mut question).await else {
             continue;
         };
@@ -141,7 +140,7 @@ async fn serve_connections(listener: TcpListener, names: Rc<Names>) {
     }
 }
 
-/// Answers the questions of one connection, each with its length before it (RFC 1035 section 4.2.2).
+/// Answers the queries of one connection, each with a length prefix (RFC 1035 section 4.2.2).
 async fn converse(mut stream: TcpStream, names: &Names) -> io::Result<()> {
     loop {
         let length = timeout(IDLE_LIMIT, stream.read_u16()).await??;

@@ -1,4 +1,4 @@
-//! What a pod finds in /etc: who it is, and which server to ask for names.
+//! A pod's own files in /etc: its hostname, and its DNS server.
 
 use std::fmt::Write;
 use std::fs;
@@ -13,10 +13,10 @@ use super::plan::{Plan, PodPlan};
 #[cfg(test)]
 mod tests;
 
-/// Longest name of a host (gethostname(2)).
+/// Limit of Linux for host names (gethostname(2)).
 const MAX_HOSTNAME: usize = 64;
 
-/// Writes the files that are put over those of /etc.
+/// Writes the files that are mounted over those of /etc.
 ///
 /// # Errors
 /// The folder cannot be made or written to.
@@ -26,7 +26,7 @@ pub(super) fn write(plan: &Plan, pod: &PodPlan, folder: &Path) -> anyhow::Result
         ("resolv.conf", resolv_conf(plan, pod)),
         ("hosts", hosts(pod)),
         ("hostname", hostname(pod) + "\n"),
-        // The host's may ask services that a pod has not.
+        // The host's may name sources that a pod does not have.
         (
             "nsswitch.conf",
             "passwd: files\ngroup: files\nhosts: files dns\n".to_owned(),
@@ -66,7 +66,7 @@ fn hosts(pod: &PodPlan) -> String {
     text
 }
 
-/// The name of a pod's host: the pod's, as long as a host's may be.
+/// The host name of a pod: the pod's name, cut to the limit of host names.
 pub(super) fn hostname(pod: &PodPlan) -> String {
     let name = pod.workload.name.as_str();
     let cut = &name[..name.len().min(MAX_HOSTNAME - 1)];

@@ -1,4 +1,4 @@
-//! What a lab is to be: one YAML document.
+//! The file of a lab: one YAML document.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +14,14 @@ mod tests;
 
 pub(super) use node::NodeEntry;
 
-/// Longest name of a lab: names of namespaces and folders begin with it.
+/// Limit of a lab's name, which is a prefix of names of namespaces and folders.
 const MAX_NAME: usize = 20;
-/// Largest file that is read.
+/// Limit for reading the file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Most processors that a pod can be held to.
+/// Upper limit of a pod's `cpus`.
 const MAX_CPUS: f64 = 1024.0;
 
-/// A lab as it is written.
+/// The fields of the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -42,18 +42,18 @@ pub(super) struct File {
     pub(super) pods: BTreeMap<WorkloadName, PodSettings>,
 }
 
-/// The name of a lab: a letter, then letters and digits, all small.
+/// The name of a lab: a lower-case letter, then lower-case letters and digits.
 ///
-/// No dash, so that nothing of `shop` begins like something of `shop-two`.
+/// Dashes are not allowed, so that no name of `shop-two` can begin like one of `shop`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LabName(String);
 
 impl LabName {
-    /// Takes 1 to 20 of `a-z` and `0-9`, the first a letter.
+    /// Accepts 1 to 20 characters of `a-z` and `0-9`, the first a letter.
     ///
     /// # Errors
-    /// Says what is expected.
+    /// The text breaks these rules; the error repeats them.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         let bytes = text.as_bytes();
@@ -64,7 +64,7 @@ impl LabName {
             return Ok(Self(text.to_owned()));
         }
         bail!(
-            "{text:?} is no name of a lab, expected 1 to {MAX_NAME} of a-z and 0-9, first a letter"
+            "{text:?} is not a name for a lab, expected 1 to {MAX_NAME} of a-z and 0-9, first a letter"
         )
     }
 
@@ -102,7 +102,7 @@ impl std::str::FromStr for LabName {
     }
 }
 
-/// Who carries the pods' traffic.
+/// What carries the pods' traffic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carried {
@@ -111,8 +111,8 @@ pub enum Carried {
     Node,
     /// One proxy per pod: every pod is a node of the mesh.
     Pod,
-    /// No proxy: pods reach each other directly. Names of Services are those of their pods then, since
-    /// nothing answers at a cluster address.
+    /// No proxy: pods reach each other directly. Names of Services resolve to the addresses of their pods, since
+    /// nothing serves cluster addresses.
     Nothing,
 }
 
@@ -126,11 +126,11 @@ impl fmt::Display for Carried {
     }
 }
 
-/// How traffic gets to a proxy.
+/// How a proxy intercepts traffic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hooks {
-    /// The first of the others that this machine offers.
+    /// BPF if this machine offers it, else packet filters.
     #[default]
     Auto,
     /// By BPF programs.
@@ -150,14 +150,14 @@ impl Hooks {
     }
 }
 
-/// What becomes of a control plane or a node of the mesh that ends.
+/// What happens when a control plane or a node of the mesh ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Restart {
-    /// It is started again, as a service manager does.
+    /// It is restarted, as by a service manager.
     #[default]
     Always,
-    /// It stays away until `heddle-lab restart`.
+    /// It stays down until `heddle-lab restart`.
     Never,
 }
 
@@ -172,7 +172,7 @@ pub enum Family {
     V6,
 }
 
-/// What manifests do not say of a pod.
+/// Settings of a pod that manifests do not have.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PodSettings {
@@ -192,7 +192,7 @@ impl Default for PodSettings {
 }
 
 impl File {
-    /// Reads and checks a file. Its folder of manifests and the control plane's settings are relative to it.
+    /// Reads and checks a file, and makes its paths absolute: they are relative to the file's folder.
     ///
     /// # Errors
     /// Names the file, the field, the reason and the remedy.
@@ -226,7 +226,7 @@ impl File {
         Ok(file)
     }
 
-    /// Every file of settings that it names, and the field that does.
+    /// Every settings file that it names, with the path of the field.
     fn settings_files(&mut self) -> impl Iterator<Item = (String, &mut PathBuf)> {
         let of_control = self.settings.iter_mut();
         let of_nodes = self.node_settings.iter_mut();
@@ -291,14 +291,14 @@ impl PodSettings {
         match self.cpus {
             Some(cpus) if !(0.01..=MAX_CPUS).contains(&cpus) => Err((
                 "cpus",
-                format!("{cpus} is no number of processors, expected 0.01 to {MAX_CPUS}"),
+                format!("{cpus} is not a number of processors, expected 0.01 to {MAX_CPUS}"),
             )),
             _ => Ok(()),
         }
     }
 }
 
-/// The parser's error, with the place at its front.
+/// The parser's error, with the line and the field first.
 fn refused(field: &str, error: &serde_saphyr::Error) -> anyhow::Error {
     let error = error.without_snippet();
     let text = error.to_string();

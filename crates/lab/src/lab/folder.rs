@@ -1,12 +1,12 @@
 //! The folder of a lab while it is up: `/run/heddle/lab/NAME`.
 //!
 //! ```text
-//! lab.json          the plan, written first: a lab is up, or was, if it is there
+//! lab.json          the plan, written first: if it is there, the lab is up or was interrupted
 //! ready             written last
-//! manifests/        completed, what the control plane serves
+//! manifests/        the completed copies, which the control plane serves
 //! logs/             one file for each process
 //! processes/        one note for each process
-//! pods/NS.NAME/     what a pod finds in /etc
+//! pods/NS.NAME/     files for a pod's /etc
 //! nodes/NAME/       sockets, keys and state of a node, and bpf/, a filesystem of BPF objects
 //! ```
 
@@ -26,17 +26,16 @@ use super::programs::Programs;
 
 /// Where the folders of labs are.
 const ROOT: &str = "/run/heddle/lab";
-/// Largest plan that is read back.
+/// Limit for reading a plan back.
 const MAX_PLAN_BYTES: u64 = 64 << 20;
 
-/// A lab's folder.
 #[derive(Debug, Clone)]
 pub(super) struct Folder(PathBuf);
 
 /// Inode, and the time of the last change in seconds and nanoseconds.
 pub(super) type PlanStamp = (u64, i64, i64);
 
-/// Held while a lab is changed; the kernel lets go of it with the process.
+/// Exclusive lock for changing a lab; the kernel releases it when the process ends.
 #[derive(Debug)]
 pub(super) struct Lock {
     folder: OwnedFd,
@@ -44,8 +43,8 @@ pub(super) struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing would not do: a process that another thread is just starting has the descriptor, too, until it
-        // becomes its program.
+        // Closing the descriptor is not enough: a child that another thread is just forking holds a copy of it until
+        // its exec.
         let _held_no_longer = rustix::fs::flock(&self.folder, FlockOperation::Unlock);
     }
 }
@@ -55,10 +54,9 @@ impl Folder {
         Self(Path::new(ROOT).join(lab.as_str()))
     }
 
-    /// Makes it, and locks it.
+    /// Makes the folder and locks it.
     ///
-    /// # Errors
-    /// There is one already, or it is not allowed.
+    /// # Errors The lab exists already, or this process lacks rights.
     pub(super) fn create(&self, plan: &Plan, programs: &Programs) -> anyhow::Result<Lock> {
         let shown = self.0.display();
         fs::create_dir_all(ROOT).with_context(|| format!("cannot make {ROOT}"))?;
@@ -69,7 +67,7 @@ impl Folder {
             ),
             done => done.with_context(|| format!("cannot make {shown}"))?,
         }
-        // Keys of nodes will be in it.
+        // It will hold private keys of nodes.
         rustix::fs::chmod(&self.0, Mode::from_raw_mode(0o700))?;
         let lock = self.lock()?;
         for part in ["logs", "processes", "pods", "nodes"] {
@@ -80,10 +78,9 @@ impl Folder {
         Ok(lock)
     }
 
-    /// Does not wait: when another process changes the lab now, the error asks the user to wait.
+    /// Does not block: if another process holds the lock, the error asks the user to wait.
     ///
-    /// # Errors
-    /// Another process changes it, or it is not there.
+    /// # Errors Another process changes the lab, or the folder does not exist.
     pub(super) fn lock(&self) -> anyhow::Result<Lock> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(&self.0, flags, Mode::empty())
@@ -97,15 +94,12 @@ impl Folder {
         Ok(Lock { folder })
     }
 
-    /// The plan of the lab that it belongs to.
-    ///
-    /// # Errors
-    /// There is none, or it was interrupted before it was written.
+    /// # Errors The plan does not exist, or the lab was interrupted before it was written.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         read(&self.plan_file())
     }
 
-    /// Puts another plan in the place of the one before, at once.
+    /// Replaces the plan atomically.
     ///
     /// # Errors
     /// It cannot be written.
@@ -116,7 +110,7 @@ impl Folder {
         written.with_context(|| next.display().to_string())
     }
 
-    /// Notes pods that are being made or changed, so that it is known what was not finished.
+    /// Records the pods that are about to be made or changed, so that the next call can finish interrupted work.
     ///
     /// # Errors
     /// It cannot be written.
@@ -127,7 +121,7 @@ impl Folder {
         )?)
     }
 
-    /// All of them are what they are to be.
+    /// Removes the record: all of these pods are complete.
     ///
     /// # Errors
     /// It cannot be written to.
@@ -135,7 +129,7 @@ impl Folder {
         Ok(fs::remove_file(self.unfinished_file())?)
     }
 
-    /// The pods that were begun with and not finished.
+    /// The pods recorded by [`Folder::begin_with`] and not finished.
     pub(super) fn unfinished(&self) -> Vec<WorkloadName> {
         read(&self.unfinished_file()).unwrap_or_default()
     }
@@ -144,13 +138,13 @@ impl Folder {
         self.0.join("unfinished.json")
     }
 
-    /// Which plan it is: another one after [`Folder::replace_plan`].
+    /// Identifies the plan; changes with [`Folder::replace_plan`].
     pub(super) fn plan_stamp(&self) -> Option<PlanStamp> {
         let plan = fs::metadata(self.plan_file()).ok()?;
         Some((plan.ino(), plan.mtime(), plan.mtime_nsec()))
     }
 
-    /// The programs that it is made of.
+    /// The programs that the lab was made with.
     ///
     /// # Errors
     /// As for [`Folder::plan`].
@@ -158,7 +152,7 @@ impl Folder {
         read(&self.programs_file())
     }
 
-    /// Says that everything is there.
+    /// Marks the lab as complete.
     ///
     /// # Errors
     /// It cannot be written to.
@@ -206,8 +200,8 @@ impl Folder {
         self.0.join("nodes").join(name)
     }
 
-    /// Removes the BPF objects that nodes have pinned: they would outlive the file system that they are in, as
-    /// long as any process has a view of it.
+    /// Removes the BPF objects that nodes have pinned: they would outlive their filesystem as long as any mount
+    /// namespace still shows it.
     ///
     /// # Errors
     /// Not allowed.
@@ -219,7 +213,7 @@ impl Folder {
             .flatten();
         for entry in pins.flatten() {
             let path = entry.path();
-            // The files beside them are the kernel's own.
+            // The plain files beside the folders are the kernel's own.
             if entry.file_type()?.is_dir() {
                 fs::remove_dir_all(&path)
                     .with_context(|| format!("cannot remove {}", path.display()))?;
@@ -228,7 +222,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes it. Nothing may be mounted in it any more.
+    /// Removes the folder. Nothing may be mounted in it any more.
     ///
     /// # Errors
     /// Not allowed.
@@ -240,7 +234,7 @@ impl Folder {
             }
             _ => {}
         }
-        // Others' labs, or what else Heddle keeps there, make these fail, rightly.
+        // Rightly fails while other labs have folders there.
         let _in_use = fs::remove_dir(ROOT);
         Ok(())
     }
@@ -250,17 +244,17 @@ fn read<T: DeserializeOwned>(file: &Path) -> anyhow::Result<T> {
     let shown = || file.display().to_string();
     let size = fs::metadata(file).with_context(shown)?.len();
     if size > MAX_PLAN_BYTES {
-        bail!("{}: with {size} bytes this is none of a lab's", shown());
+        bail!("{}: {size} bytes are too many for a file of a lab", shown());
     }
     serde_json::from_slice(&fs::read(file).with_context(shown)?).with_context(shown)
 }
 
-/// Removes the folder that everything of Heddle is in, if nothing is.
+/// Removes Heddle's folder in `/run`, if it is empty.
 pub(super) fn remove_root() {
     let _in_use = Path::new(ROOT).parent().map(fs::remove_dir);
 }
 
-/// The labs that have a folder, sorted.
+/// The names of labs that have a folder, sorted.
 pub(super) fn labs() -> Vec<LabName> {
     let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
     let mut labs: Vec<LabName> = entries

@@ -1,4 +1,4 @@
-//! The mesh of a lab: every call of the `heddle` program that a lab makes.
+//! The mesh of a lab: all uses of the `heddle` program.
 
 use std::fs;
 use std::io::Write;
@@ -20,36 +20,35 @@ use super::place::Place;
 use super::process::{Note, pause};
 use super::{Lab, Node, Pod};
 
-/// What the log and the note of the control plane are called.
+/// Name of the control plane's log and note.
 pub(super) const CONTROL: &str = "control";
-/// Where the control plane listens.
+/// Port of the control plane.
 const CONTROL_PORT: u16 = 15012;
-/// Where nodes of the mesh listen for each other.
+/// Port on which nodes of the mesh accept each other's connections.
 pub(super) const NODE_PORT: u16 = 15008;
-/// How long one process may take until it is ready, and how much more for each that starts beside it.
+/// Timeout until a process is ready, and the extra time for each further process that starts with it.
 pub(super) const START_LIMIT: Duration = Duration::from_secs(30);
 const START_LIMIT_EACH: Duration = Duration::from_secs(1);
-/// Nodes of the mesh that start at once. More of them only get in each other's way.
+/// Limit of nodes that start at once: more of them compete for CPU and finish no earlier.
 const WAVE: usize = 16;
-/// How often is asked whether something is ready.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// Lines of a log that are shown when something went wrong.
+/// Lines of a log quoted in an error.
 const LAST_LINES: usize = 15;
-/// Longest part of a folder's name that is a node's: the path of a socket has 107 bytes.
+/// Limit of a node's name in its folder's name, since the path of a Unix socket has at most 107 bytes.
 const MAX_FOLDER: usize = 40;
 
-/// A node of the mesh: a node of the lab, or a pod that has a proxy of its own.
+/// A node of the mesh: a node of the lab, or a pod with a proxy of its own.
 pub(super) struct MeshNode {
     name: NodeName,
     place: Place,
-    /// Where others reach it.
+    /// The address on which other nodes reach it.
     address: IpAddr,
     folder: PathBuf,
-    /// What its programs are attached to.
+    /// The control group that its BPF programs are attached to.
     pods: PathBuf,
-    /// The file of its settings.
+    /// Settings file of its proxy.
     settings: Option<PathBuf>,
-    /// The pod that it is the proxy of.
+    /// The only pod of this node, if it is a pod's own proxy.
     only: Option<WorkloadName>,
 }
 
@@ -58,41 +57,38 @@ impl MeshNode {
         &self.name
     }
 
-    /// What its process is called.
+    /// Description of its process for users.
     pub(super) fn what(&self) -> String {
         format!("heddle node {}", self.name)
     }
 
-    /// What its log and its note are called.
+    /// Name of its log and its note.
     pub(super) fn service(&self) -> String {
         format!("heddle-{}", self.name)
     }
 
-    /// Its admin socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.folder.join("admin.sock")
     }
 
-    /// The socket of its holder.
     pub(super) fn holder_socket(&self) -> PathBuf {
         holder_socket(&self.folder)
     }
 }
 
-/// What is asked of `heddle status`.
+/// The part of `heddle status` that is needed.
 #[derive(Deserialize)]
 struct Readiness {
     ready: bool,
 }
 
-/// One line of `heddle pods`. What a guard alone knows has no name.
+/// One line of `heddle pods`. A pod that only the guard knows has no `workload`.
 #[derive(Deserialize)]
 struct PodLine {
     workload: Option<WorkloadName>,
     state: String,
 }
 
-/// An enrolled pod.
 pub(super) struct EnrolledPod {
     workload: WorkloadName,
     state: String,
@@ -104,7 +100,7 @@ impl EnrolledPod {
     }
 }
 
-/// A process that is getting ready.
+/// A process that is not ready yet.
 pub(super) struct Starting {
     pub(super) note: Note,
     pub(super) socket: PathBuf,
@@ -129,7 +125,7 @@ impl Lab {
         Ok(nodes.len())
     }
 
-    /// Has the mesh take over every pod that is to be, and waits until it does.
+    /// Enrols every pod that has `enrolled: true`, and waits until all of them are served.
     pub(super) fn enrol_pods(&self) -> anyhow::Result<usize> {
         let pods: Vec<Pod<'_>> = self.pods().filter(|pod| pod.plan().enrolled).collect();
         if self.plan.carried == Carried::Node {
@@ -146,7 +142,7 @@ impl Lab {
         Ok(pods.len())
     }
 
-    /// The admin socket of the control plane.
+    /// Path of the control plane's admin socket.
     pub fn control_socket(&self) -> PathBuf {
         self.folder().join("control.sock")
     }
@@ -261,7 +257,7 @@ impl Lab {
             command
                 .args(["status", "--output", "json", "--socket"])
                 .arg(socket);
-            // Until it listens on its socket it says nothing at all.
+            // The call fails until the process listens on its socket.
             while !ask::<Readiness>(&mut command).is_ok_and(|status| status.ready) {
                 if !note.runs() || Instant::now() > deadline {
                     let state = if note.runs() {
@@ -277,7 +273,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Waits until every pod that a holder has is served.
+    /// Waits until every pod of a holder is served.
     fn wait_for_pods(&self, socket: &Path, deadline: Instant) -> anyhow::Result<()> {
         loop {
             let pods = self.ask_pods(socket)?;
@@ -286,7 +282,7 @@ impl Lab {
                 None if !pods.is_empty() => return Ok(()),
                 Some(pod) if Instant::now() > deadline => {
                     let (name, state) = (&pod.workload, &pod.state);
-                    bail!("pod {name} is {state}, and does not get to be served in time");
+                    bail!("pod {name} is {state}: it is not served in time");
                 }
                 None if Instant::now() > deadline => {
                     bail!("{}: its pod does not appear", socket.display())
@@ -314,12 +310,12 @@ impl Lab {
         )
     }
 
-    /// The folder of a node of the mesh. Names may be longer than the path of a socket.
+    /// The folder of a mesh node. A long name is cut: the path of a socket has a limit.
     fn node_folder(&self, name: &NodeName, number: usize) -> PathBuf {
         let name = name.as_str();
         match name.len() <= MAX_FOLDER {
             true => self.folder.node(name),
-            // No name holds a `~`, so none is taken for another.
+            // Names of nodes contain no `~`, so a cut name cannot be equal to another name.
             false => self
                 .folder
                 .node(&format!("{}~{number}", &name[..MAX_FOLDER - 6])),
@@ -328,12 +324,12 @@ impl Lab {
 }
 
 impl<'l> Node<'l> {
-    /// The admin socket of its proxy, in a lab that is carried by nodes.
+    /// The admin socket of its proxy, if the lab has `carried: node`.
     pub fn admin_socket(&self) -> PathBuf {
         self.mesh_folder().join("admin.sock")
     }
 
-    /// The socket of its holder, in a lab that is carried by nodes.
+    /// The socket of its holder, if the lab has `carried: node`.
     pub fn holder_socket(&self) -> PathBuf {
         holder_socket(&self.mesh_folder())
     }
@@ -357,17 +353,16 @@ impl<'l> Node<'l> {
 }
 
 impl<'l> Pod<'l> {
-    /// Makes the pod the mesh's, `heddle enrol`, and waits until it is served.
+    /// Enrols the pod in the mesh with `heddle enrol`, and waits until it is served.
     ///
-    /// # Errors
-    /// The lab is not carried by nodes, the holder refuses, or the proxy does not get to serve it.
+    /// # Errors The lab does not have `carried: node`, the holder refuses, or the pod is not served in time.
     pub fn enrol(&self) -> anyhow::Result<()> {
         self.ask_to_enrol()?;
         let deadline = Instant::now() + START_LIMIT;
         self.lab.wait_for_pods(&self.holder_socket(), deadline)
     }
 
-    /// Whether the holder has it.
+    /// Whether the holder lists this pod.
     ///
     /// # Errors
     /// The holder does not answer.
@@ -382,10 +377,9 @@ impl<'l> Pod<'l> {
         run(command.arg("--netns").arg(self.network())).map(drop)
     }
 
-    /// Has the mesh leave the pod alone, `heddle release`, and waits until the holder has let go of it.
+    /// Removes the pod from the mesh with `heddle release`, and waits until the holder has let go of it.
     ///
-    /// # Errors
-    /// The lab is not carried by nodes, the holder refuses, or has the pod still when the time is up.
+    /// # Errors The lab does not have `carried: node`, the holder refuses, or it still has the pod at the deadline.
     pub fn release(&self) -> anyhow::Result<()> {
         let name = self.plan.workload.to_string();
         run(&mut self.ask_holder(&["release", &name])?)?;
@@ -403,7 +397,7 @@ impl<'l> Pod<'l> {
 
     fn ask_holder(&self, words: &[&str]) -> anyhow::Result<Command> {
         if self.lab.plan.carried != Carried::Node {
-            bail!("only in a lab that is carried by nodes pods come and go");
+            bail!("pods can be enrolled and released only in a lab with carried: node");
         }
         let mut command = Command::new(self.lab.heddle()?);
         command
@@ -413,7 +407,7 @@ impl<'l> Pod<'l> {
         Ok(command)
     }
 
-    /// The socket of the holder that has it.
+    /// The socket of the holder that has this pod.
     pub fn holder_socket(&self) -> PathBuf {
         holder_socket(&self.mesh_folder())
     }
@@ -463,7 +457,7 @@ fn holder_socket(folder: &Path) -> PathBuf {
     folder.join("holder.sock")
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end; its output.
 fn run(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let shown = || {
         let words = command.get_args().map(|word| word.to_string_lossy());
@@ -483,7 +477,7 @@ fn run(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// The same for an answer in JSON.
+/// Runs a command and parses its output as JSON.
 pub(super) fn ask<T: DeserializeOwned>(command: &mut Command) -> anyhow::Result<T> {
-    serde_json::from_slice(&run(command)?).context("the answer of heddle is not understood")
+    serde_json::from_slice(&run(command)?).context("cannot parse the output of heddle")
 }

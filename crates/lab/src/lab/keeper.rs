@@ -1,11 +1,11 @@
-//! The keeper of a lab is what a service manager is on a machine: it starts the control plane and the nodes of the
-//! mesh again when they end, as systemd does with `Restart=always`.
+//! The keeper plays the part of a service manager: it restarts ended processes of the mesh, the control plane and the
+//! nodes, as systemd does with `Restart=always`.
 //!
 //! ```text
-//!   runs ── ends ──▶ waits 0.1 s, and twice as long each time that it ends early ──▶ started again ──▶ runs
+//!   runs ── ends ──▶ waits 0.1 s, twice as long after each early end ──▶ started again ──▶ runs
 //! ```
 //!
-//! It is a process of the lab, since `heddle-lab up` returns. `down` ends it first.
+//! It is a process of its own, since `heddle-lab up` returns. `down` ends it first.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,25 +23,25 @@ use super::{Lab, LabName};
 #[cfg(test)]
 mod tests;
 
-/// What its log and its note are called.
+/// Name of its log and its note.
 pub(super) const NAME: &str = "keeper";
-/// The shortest wait before a service is started again, systemd's `RestartSec`, and the longest.
+/// The shortest wait before a restart, systemd's default `RestartSec`, and the longest.
 const WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// A service that lived for so long did not die of its start.
+/// A run at least this long is not an early end.
 const LIVED: Duration = Duration::from_secs(1);
 
-/// What `heddle-lab keep` is told.
+/// Options of `heddle-lab keep`.
 #[derive(Args)]
 pub struct KeepOptions {
-    /// The lab whose services it keeps.
+    /// The lab whose services it restarts.
     #[arg(long)]
     lab: LabName,
 }
 
-/// Keeps the services of a lab running until it is ended itself.
+/// Restarts ended services of a lab until it is ended itself.
 ///
 /// # Errors
-/// There is no such lab, or nothing can be waited for.
+/// The lab does not exist, or waiting for processes fails.
 pub(super) fn keep(options: &KeepOptions) -> anyhow::Result<()> {
     let lab = Lab::open(&options.lab)?;
     let services = lab.services()?;
@@ -56,7 +56,7 @@ pub(super) fn keep(options: &KeepOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Sleeps until a service ends, or one is to be started.
+/// Sleeps until a service ends, or a restart is due.
 fn wait(all: &[Kept<'_>]) -> anyhow::Result<()> {
     let due = all.iter().filter_map(|kept| kept.due).min();
     let left = due.map(|due| due.saturating_duration_since(Instant::now()));
@@ -71,16 +71,15 @@ fn wait(all: &[Kept<'_>]) -> anyhow::Result<()> {
     }
 }
 
-/// A process of the mesh that is to run for as long as the lab is up.
+/// A process of the mesh that runs for as long as the lab is up.
 pub(super) enum SupervisedService {
-    /// The control plane.
     Control,
-    /// A node: the holder, whose child the proxy is.
+    /// A node's holder, the parent of its proxy.
     Node(Box<MeshNode>),
 }
 
 impl SupervisedService {
-    /// What it is called, as `heddle-lab restart` takes it.
+    /// The name that `heddle-lab restart` accepts.
     pub(super) fn name(&self) -> &str {
         match self {
             SupervisedService::Control => CONTROL,
@@ -88,12 +87,11 @@ impl SupervisedService {
         }
     }
 
-    /// The note of its process, if it was ever started.
     pub(super) fn note(&self, lab: &Lab) -> Option<Note> {
         Note::read(&lab.folder.notes(), &self.file())
     }
 
-    /// Starts it again in the place of a process that has ended.
+    /// Starts it again after its process has ended.
     ///
     /// # Errors
     /// It cannot be started.
@@ -109,7 +107,7 @@ impl SupervisedService {
         )
     }
 
-    /// What it is, for people.
+    /// Description for users.
     pub(super) fn what(&self) -> String {
         match self {
             SupervisedService::Control => "heddle control".to_owned(),
@@ -117,7 +115,7 @@ impl SupervisedService {
         }
     }
 
-    /// What its log and its note are called.
+    /// Name of its log and its note.
     fn file(&self) -> String {
         match self {
             SupervisedService::Control => CONTROL.to_owned(),
@@ -134,7 +132,7 @@ impl SupervisedService {
 }
 
 impl Lab {
-    /// The services that a keeper keeps running.
+    /// The services that the keeper restarts.
     pub(super) fn services(&self) -> anyhow::Result<Vec<SupervisedService>> {
         let nodes = self.mesh_nodes()?.into_iter().map(Box::new);
         let nodes = nodes.map(SupervisedService::Node);
@@ -146,22 +144,22 @@ impl Lab {
     pub(super) fn start_keeper(&self) -> anyhow::Result<()> {
         let mut command = self.underlay_place().service(&self.programs.lab)?;
         command.args(["keep", "--lab", self.plan.name.as_str()]);
-        let what = "the keeper, which starts again what of the mesh has ended";
+        let what = "the keeper, which restarts ended processes of the mesh";
         self.start_service(what, NAME, command).map(drop)
     }
 
-    /// Whether there is a keeper.
+    /// Whether a keeper runs.
     pub(super) fn is_kept(&self) -> bool {
         Note::read(&self.folder.notes(), NAME).is_some_and(|note| note.runs())
     }
 }
 
-/// A service, and how it is doing.
+/// A service and its state.
 struct Kept<'s> {
     service: &'s SupervisedService,
-    /// While it runs.
+    /// `None` while it does not run.
     process: Option<Process>,
-    /// When it is to be started.
+    /// When to start it again; `None` while it runs.
     due: Option<Instant>,
     restarts: Restarts,
 }
@@ -171,7 +169,7 @@ impl<'s> Kept<'s> {
         let now = Instant::now();
         let process = service.note(lab).and_then(|note| note.open());
         Self {
-            // It may have ended before it was looked at.
+            // It may have ended before the keeper started.
             due: process.is_none().then_some(now),
             service,
             process,
@@ -179,7 +177,7 @@ impl<'s> Kept<'s> {
         }
     }
 
-    /// Notices that it has ended.
+    /// Schedules a restart if the process has ended.
     fn look(&mut self, now: Instant) {
         let Some(ended) = self.process.take_if(|process| process.ends_by(now)) else {
             return;
@@ -198,7 +196,7 @@ impl<'s> Kept<'s> {
                 println!("{}: started again as process {}", note.what, note.pid);
                 self.process = note.open();
                 if self.process.is_none() {
-                    self.later(now, "it has ended at once");
+                    self.later(now, "it ended at once");
                 }
             }
             Err(error) => self.later(now, &format!("{error:#}")),
@@ -213,7 +211,7 @@ impl<'s> Kept<'s> {
     }
 }
 
-/// How long a service that has ended waits. Has no clock.
+/// Calculates the wait before a restart. The caller passes the time.
 #[derive(Debug)]
 struct Restarts {
     backoff: Backoff,
@@ -232,7 +230,7 @@ impl Restarts {
         self.started = now;
     }
 
-    /// It has ended, or could not be started: how long it waits.
+    /// It has ended or could not be started; returns the wait before the next start.
     fn ended(&mut self, now: Instant) -> Duration {
         let ran = now.saturating_duration_since(self.started);
         self.backoff.ended(ran, LIVED)

@@ -1,4 +1,4 @@
-//! Whether programs of pods listen where they say, without a connection to them.
+//! Whether programs of pods listen on their declared ports, found out without connecting to them.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,13 +11,12 @@ use super::process::{Note, pause};
 #[cfg(test)]
 mod tests;
 
-/// How long a program may take until it listens.
+/// Timeout until a program listens.
 const LISTEN_LIMIT: Duration = Duration::from_secs(20);
-/// A program without ports that lives for so long has not ended at once.
+/// A program without ports that still runs after this time is taken to have started well.
 const ENDS_AT_ONCE: Duration = Duration::from_millis(300);
-/// How often is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Lines of a log that are shown when something went wrong.
+/// Lines of a log quoted in an error.
 const LAST_LINES: usize = 8;
 /// The state of a listening socket (include/net/tcp_states.h).
 const LISTEN: &str = "0A";
@@ -25,7 +24,7 @@ const LISTEN: &str = "0A";
 /// Waits until each program listens on every port that its pod declares.
 ///
 /// # Errors
-/// One has ended before, or does not in time; the end of its log is quoted.
+/// A program has ended before, or does not listen in time; the error quotes the end of its log.
 pub(super) fn wait(programs: &[(&PodPlan, Note)]) -> anyhow::Result<()> {
     let deadline = Instant::now() + LISTEN_LIMIT;
     for (plan, note) in programs {
@@ -48,33 +47,33 @@ pub(super) fn wait(programs: &[(&PodPlan, Note)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The programs that declare no port and have ended already. They may be meant to; `up` says so.
+/// The programs that declare no port and have ended already. That may be intended, so `up` only reports it.
 pub(super) fn ended<'p>(programs: &'p [(&'p PodPlan, Note)]) -> Vec<&'p Note> {
     let silent = programs.iter().filter(|(plan, _)| plan.ports.is_empty());
     let notes: Vec<&Note> = silent.map(|(_, note)| note).collect();
     let deadline = Instant::now() + ENDS_AT_ONCE;
-    // One that cannot find its file or module ends within that; one that works for longer is looked at no more.
+    // A program whose file or module is missing ends within that time; one that runs longer is not watched any more.
     while notes.iter().any(|note| note.runs()) && Instant::now() < deadline {
         pause(LOOK_EVERY);
     }
     notes.into_iter().filter(|note| !note.runs()).collect()
 }
 
-/// What is said of a program that has ended.
+/// The message about a program that has ended.
 pub(super) fn said_of_ended(note: &Note) -> String {
     let log = note.log.display();
     match note.last_words(LAST_LINES) {
-        words if words.is_empty() => format!("{} has ended already, without a word", note.what),
+        words if words.is_empty() => format!("{} has ended already, without output", note.what),
         words => format!("{} has ended already ({log}):\n{words}", note.what),
     }
 }
 
-/// A port of a pod on which no program listens.
+/// A declared port on which no program listens.
 fn missing(plan: &PodPlan, pid: i32) -> Option<u16> {
     if plan.ports.is_empty() {
         return None;
     }
-    // The tables of the network namespace that the process is in.
+    // Sockets of the process's network namespace.
     let table = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let tables = table("tcp") + &table("tcp6");
     let listening: Vec<u16> = tables.lines().filter_map(listens_on).collect();
@@ -82,7 +81,7 @@ fn missing(plan: &PodPlan, pid: i32) -> Option<u16> {
     ports.find(|port| !listening.contains(port))
 }
 
-/// The port of a line of /proc/net/tcp or tcp6, if it is one of a listening socket (proc_net_tcp(5)).
+/// The port in a line of /proc/net/tcp or tcp6, if its socket listens (proc_net_tcp(5)).
 fn listens_on(line: &str) -> Option<u16> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (local, _remote, state) = (fields.next()?, fields.next()?, fields.next()?);

@@ -1,4 +1,4 @@
-//! How a lab is made, one part after the other.
+//! Making a lab, one part after the other.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ impl Lab {
         if self.plan.carried != Carried::Nothing {
             let count = self.start_mesh()?;
             step.done(&format!("control plane and {count} nodes of the mesh"));
-            // Before their programs start, so that nothing of them passes by.
+            // Before the programs start, so that none of their traffic bypasses the mesh.
             let count = self.enrol_pods()?;
             step.done(&format!("{count} pods enrolled"));
         }
@@ -103,7 +103,7 @@ impl Pod<'_> {
     }
 }
 
-/// Makes the namespaces of pods, and connects them with their node.
+/// Makes network namespaces for pods, and connects them with their node.
 pub(super) fn connect_pods<'l>(
     node: Node<'_>,
     namespace: &Namespace,
@@ -114,7 +114,7 @@ pub(super) fn connect_pods<'l>(
     network::pods(node.plan, namespace, &pods)
 }
 
-/// Says what has been done, and how long it took.
+/// Reports each finished step and its duration.
 struct Step<'p> {
     progress: &'p mut dyn FnMut(&str),
     since: Instant,

@@ -1,5 +1,5 @@
-//! Manifests as trees, so that the lab can add to its own copy what a cluster would: which address is
-//! whose, and who is on which node. Whether they are right is for the control plane to say.
+//! Manifests as trees: the lab adds to its own copy what a cluster would add, addresses and nodes. The control plane
+//! decides whether they are valid.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,13 +15,13 @@ use serde_json::{Map, Value};
 #[cfg(test)]
 mod tests;
 
-/// Files of one folder.
+/// Limit of files in one folder.
 const MAX_FILES: usize = 10_000;
-/// Bytes of all files together.
+/// Limit of all files together.
 const MAX_BYTES: u64 = 64 << 20;
-/// Folders within one another.
+/// Limit of nested folders.
 const MAX_DEPTH: usize = 16;
-/// Where objects are that do not say it.
+/// The namespace of objects that specify none.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// A folder of manifests in memory.
@@ -33,7 +33,7 @@ pub(super) struct Manifests {
 
 #[derive(Debug, Clone)]
 struct ManifestFile {
-    /// Below the folder.
+    /// Relative to the folder of the manifests.
     path: PathBuf,
     documents: Vec<Value>,
 }
@@ -42,22 +42,22 @@ struct ManifestFile {
 pub(super) struct Object<'m> {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// The folder of its file: what it says of paths is relative to that.
+    /// The folder of its file, for relative paths in it.
     pub(super) folder: PathBuf,
     pub(super) tree: &'m mut Map<String, Value>,
 }
 
 impl Object<'_> {
-    /// Its `spec`, which is made if it has none.
+    /// Its `spec`, which is added if it is missing.
     pub(super) fn spec(&mut self) -> anyhow::Result<&mut Map<String, Value>> {
         let empty = || Value::Object(Map::new());
         let (namespace, name) = (&self.namespace, &self.name);
         let spec = self.tree.entry("spec").or_insert_with(empty);
         spec.as_object_mut()
-            .with_context(|| format!("{namespace}/{name}: spec: this is no group of fields"))
+            .with_context(|| format!("{namespace}/{name}: spec: this is not a mapping"))
     }
 
-    /// A mapping of texts to texts below `metadata` or `spec`; empty if it is not there.
+    /// A mapping of strings to strings below `metadata` or `spec`; empty if it is missing.
     pub(super) fn texts(&self, path: [&str; 2]) -> Vec<(String, String)> {
         let found = self.tree.get(path[0]).and_then(|part| part.get(path[1]));
         let entries = found.and_then(Value::as_object).into_iter().flatten();
@@ -68,10 +68,10 @@ impl Object<'_> {
 }
 
 impl Manifests {
-    /// Reads every file that a control plane would read.
+    /// Reads every file that the control plane would read.
     ///
     /// # Errors
-    /// One cannot be read or is no YAML.
+    /// A file cannot be read or is not YAML.
     pub(super) fn read(folder: &Path) -> anyhow::Result<Self> {
         let paths = files(folder)?;
         let mut bytes_left = MAX_BYTES;
@@ -89,10 +89,10 @@ impl Manifests {
         Ok(Self { folder, files })
     }
 
-    /// Every object of that kind, those in lists as well.
+    /// Calls `work` with every object of a kind, including those in lists.
     ///
     /// # Errors
-    /// One has no name.
+    /// An object has no name.
     pub(super) fn each<'m>(
         &'m mut self,
         kind: &str,
@@ -108,7 +108,7 @@ impl Manifests {
         Ok(())
     }
 
-    /// Writes all of them into a folder, which is made.
+    /// Writes all of them to a folder, creating it if necessary.
     ///
     /// # Errors
     /// It cannot be written to.
@@ -124,8 +124,8 @@ impl Manifests {
         Ok(())
     }
 
-    /// Makes a folder that is followed hold these and no others: each file is there at once. Returns whether anything was
-    /// another before.
+    /// Makes a folder that the control plane watches contain exactly these manifests. Each file is replaced
+    /// atomically. Returns whether anything changed.
     ///
     /// # Errors
     /// It cannot be read or written to.
@@ -139,7 +139,7 @@ impl Manifests {
             }
             let shown = || path.display().to_string();
             let name = path.file_name().context("a file has a name")?;
-            // A hidden file is none of the manifests.
+            // Hidden files are not read as manifests.
             let mut hidden = OsString::from(".");
             hidden.push(name);
             let next = path.with_file_name(hidden);
@@ -161,26 +161,25 @@ impl Manifests {
         Ok(is_new)
     }
 
-    /// What is written, by paths below the folder.
+    /// The text of each written file, by its path below the folder.
     fn texts(&self) -> anyhow::Result<BTreeMap<PathBuf, String>> {
         let texts = self.files.iter().map(|file| {
             let mut text = String::new();
             for document in &file.documents {
                 text.push_str("---\n");
-                // JSON is YAML, and quotes whatever would be read as something else.
+                // JSON is valid YAML, and its quotes keep every string a string.
                 text.push_str(&serde_json::to_string_pretty(document)?);
                 text.push('\n');
             }
-            // A JSON file holds one document.
+            // Written as YAML: a JSON file could hold only one document.
             Ok((written(&file.path), text))
         });
         texts.collect()
     }
 
-    /// What a control plane makes of them, and what it warns of.
+    /// Compiles them as the control plane does; returns the mesh and the warnings.
     ///
-    /// # Errors
-    /// It refuses them: with every reason, and the files as they were given.
+    /// # Errors The manifests are invalid; the error lists every reason with the original file.
     pub(super) fn compile(&self) -> anyhow::Result<(Mesh, Vec<String>)> {
         let scratch = tempfile::tempdir().context("cannot make a folder for the manifests")?;
         self.write(scratch.path())?;
@@ -211,7 +210,7 @@ impl Manifests {
         }
     }
 
-    /// The file that was given for one that was written.
+    /// The original path of a written file.
     fn original(&self, written: &Path) -> PathBuf {
         let given = self.files.iter().map(|file| &file.path);
         let mut given = given.filter(|path| self::written(path) == written);
@@ -220,7 +219,7 @@ impl Manifests {
     }
 }
 
-/// The name under which a file is written out: JSON is YAML, and files of one stem stay two.
+/// The name of the written file: `.yaml` is added to any other extension, so `a.json` and `a.yaml` stay two files.
 fn written(path: &Path) -> PathBuf {
     match path
         .extension()

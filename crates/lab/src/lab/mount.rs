@@ -1,4 +1,4 @@
-//! What is mounted where.
+//! Reading and removing mounts.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -15,7 +15,7 @@ mod tests;
 pub(super) struct Mount<'l> {
     pub(super) target: PathBuf,
     pub(super) kind: &'l str,
-    /// Those of the filesystem; control groups of version 1 say their controllers here.
+    /// Options of the filesystem; for control groups of version 1 they name the controllers.
     pub(super) options: &'l str,
 }
 
@@ -34,7 +34,7 @@ impl<'l> Mount<'l> {
     }
 }
 
-/// Spaces and the like are written as `\040`.
+/// mountinfo writes spaces and similar characters in octal, such as `\040`.
 fn unescape(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -55,7 +55,7 @@ fn unescape(text: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// Unmounts everything below a folder, what was mounted last first.
+/// Unmounts everything below a folder, the latest mount first.
 ///
 /// # Errors
 /// Not allowed.

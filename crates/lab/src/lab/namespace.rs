@@ -15,10 +15,10 @@ use super::file::LabName;
 
 /// Where `ip netns` keeps its names.
 pub(super) const FOLDER: &str = "/run/netns";
-/// Beside it: says that the folder is there because of a lab.
+/// Marks that a lab made [`FOLDER`], which the last lab then removes.
 const MARKER: &str = "/run/heddle/netns-made-by-lab";
 
-/// A network namespace that has a name.
+/// A named network namespace.
 #[derive(Debug)]
 pub(super) struct Namespace {
     name: String,
@@ -32,7 +32,7 @@ pub(super) enum Role<'a> {
     Pod(&'a str),
 }
 
-/// What the namespaces of a lab, and of no other, begin with.
+/// The prefix of a lab's namespaces; no namespace of another lab begins with it.
 pub(super) fn prefix(lab: &LabName) -> String {
     format!("hl-{lab}-")
 }
@@ -50,10 +50,11 @@ impl Role<'_> {
 }
 
 impl Namespace {
-    /// Makes a namespace in which lo is up, addresses work at once, and packets are passed on if `forwards`.
+    /// Makes a namespace in which lo is up, new addresses are usable at once, and packets are forwarded if
+    /// `forwards`.
     ///
     /// # Errors
-    /// The kernel refuses, or there is something of that name.
+    /// The kernel refuses, or the name is taken.
     pub(super) fn create(path: &Path, forwards: bool) -> anyhow::Result<Self> {
         let shown = path.display();
         let name = path.file_name().and_then(|name| name.to_str());
@@ -66,15 +67,14 @@ impl Namespace {
         });
         made.with_context(|| format!("cannot make the network namespace {name}"))?;
         let namespace = Self::open(path)?;
-        // Its index is 1 in every namespace.
+        // The index of lo is 1 in every namespace.
         namespace.inside(async |handle| super::network::bring_up(&handle, 1).await)?;
         Ok(namespace)
     }
 
-    /// One that is there.
+    /// Opens an existing namespace.
     ///
-    /// # Errors
-    /// It is not.
+    /// # Errors It does not exist.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("no namespace {}", path.display()))?;
         let name = path.file_name().map(|name| name.to_string_lossy());
@@ -88,7 +88,7 @@ impl Namespace {
         &self.fd
     }
 
-    /// Does something with the links of the namespace, in a thread that enters it and ends.
+    /// Runs `work` on the links of the namespace, in a thread of its own that enters the namespace and then ends.
     ///
     /// # Errors
     /// The namespace cannot be entered, or `work` fails.
@@ -112,7 +112,7 @@ impl Namespace {
     }
 }
 
-/// Runs something in a thread of its own: what a thread has entered it does not leave again.
+/// Runs something in a thread of its own, since a thread that has entered a namespace stays in it.
 fn apart<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     thread::scope(|scope| {
         let done = scope.spawn(work).join();
@@ -125,11 +125,11 @@ fn apart<T: Send>(work: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Re
     reason = "the call is unsafe only because it could unshare the table of descriptors as well"
 )]
 fn unshare_network() -> io::Result<()> {
-    // SAFETY: of the flags only FILES makes descriptors of one thread unusable in another; this is not it.
+    // SAFETY: of the flags only FILES makes descriptors of one thread unusable in another; NEWNET does not.
     Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?)
 }
 
-/// Writes the settings of the namespace that this thread is in.
+/// Writes the network settings of this thread's namespace.
 fn settle(forwards: bool) -> anyhow::Result<()> {
     let forwards = if forwards { "1" } else { "0" };
     let of_v4 = [
@@ -141,7 +141,7 @@ fn settle(forwards: bool) -> anyhow::Result<()> {
         ("ipv6/conf/all/disable_ipv6", "0"),
         ("ipv6/conf/default/disable_ipv6", "0"),
         ("ipv6/conf/all/forwarding", forwards),
-        // No other host is there that could have the address.
+        // No other host on these links could have the same address.
         ("ipv6/conf/all/accept_dad", "0"),
         ("ipv6/conf/default/accept_dad", "0"),
         ("ipv6/conf/default/accept_ra", "0"),
@@ -151,15 +151,15 @@ fn settle(forwards: bool) -> anyhow::Result<()> {
         fs::write(&path, value)
             .with_context(|| format!("cannot write {value} to {}", path.display()))?;
     }
-    // BBR, which hosts like, paces even a link that loses nothing with a timer for each packet. A namespace
-    // may only choose what its host offers to everyone; Reno always is.
+    // BBR, the default of many hosts, arms a pacing timer for each packet, even on a link without loss. A namespace
+    // may only choose an algorithm that its host allows to everyone; Reno always is.
     let control = Path::new("/proc/sys/net/ipv4/tcp_congestion_control");
     fs::write(control, "cubic")
         .or_else(|_| fs::write(control, "reno"))
         .with_context(|| format!("cannot write reno to {}", control.display()))
 }
 
-/// Makes the folder of names, a mount of its own that is shared, as `ip netns` wants it.
+/// Makes the folder of names a shared mount of its own, as `ip netns` expects it.
 ///
 /// # Errors
 /// Not allowed.
@@ -179,11 +179,11 @@ pub(super) fn make_folder() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the folder of names if it is there because of a lab and no name is left.
+/// Removes the folder of names if a lab made it and it is empty.
 pub(super) fn remove_folder() {
     let is_empty = || fs::read_dir(FOLDER).is_ok_and(|mut names| names.next().is_none());
     if Path::new(MARKER).exists() && is_empty() {
-        // What another process has put on it meanwhile makes one of these fail, rightly.
+        // These calls rightly fail if another process has put a mount on it meanwhile.
         let gone = rustix::mount::unmount(FOLDER, UnmountFlags::empty());
         if gone.is_ok() && fs::remove_dir(FOLDER).is_ok() {
             let _left = fs::remove_file(MARKER);
@@ -196,12 +196,12 @@ pub(super) fn remove_folder() {
 /// # Errors
 /// Not allowed.
 pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
-    // It is a mere file if it was being made when its lab was interrupted.
+    // The path is a plain file if its lab was interrupted between making the file and mounting the namespace.
     let _unmounted = rustix::mount::unmount(path, UnmountFlags::DETACH);
     fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
-/// The names that a lab has made.
+/// The names of a lab's namespaces, sorted.
 pub(super) fn names(lab: &LabName) -> Vec<PathBuf> {
     let prefix = prefix(lab);
     let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();

@@ -8,8 +8,8 @@
 //!     hl-NAME-pod-…             eth0  eth0              eth0
 //! ```
 //!
-//! Indices of links are chosen here, so that nothing has to be looked up: lo is 1, a bridge or a pod's
-//! eth0 is 2, a node's eth0 is 3, ports of bridges follow.
+//! The indices of links are chosen here, so no link has to be looked up: lo is 1, a bridge or a pod's eth0 is 2, a
+//! node's eth0 is 3, the ports of a bridge have 100 + N.
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
@@ -26,11 +26,11 @@ use super::address::{self, FAMILIES, Range};
 use super::namespace::Namespace;
 use super::plan::{NodePlan, PodPlan};
 
-/// A bridge in its namespace, eth0 of a pod.
+/// Index of a bridge in its namespace, and of eth0 of a pod.
 const FIRST: u32 = 2;
-/// A node's link to the underlay.
+/// Index of a node's link to the underlay.
 const UPLINK: u32 = 3;
-/// What the index of port N of a bridge is counted from.
+/// Port N of a bridge has the index PORTS + N.
 const PORTS: u32 = 100;
 
 /// Makes the underlay's bridge.
@@ -48,7 +48,7 @@ pub(super) fn underlay(underlay: &Namespace) -> anyhow::Result<()> {
     })
 }
 
-/// Connects a node with the underlay, and tells both how to get on.
+/// Connects a node with the underlay, and gives both the routes to each other's networks.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -100,8 +100,8 @@ pub(super) fn pods(
 ) -> anyhow::Result<()> {
     node.inside(async |handle| {
         for (plan, pod) in pods {
-            // The same for as long as the lab is up: who has just spoken to the pod before it, at the same address,
-            // finds this one at once.
+            // The pod's number determines its MAC address: after a pod is replaced, neighbours with a cached entry
+            // for its IP address reach the new pod at once.
             let own = hardware_address(node_plan.number, plan.number);
             let made = veth(&handle, ("p", plan.number), (pod, FIRST), Some(own)).await;
             made.with_context(|| plan.workload.to_string())?;
@@ -139,7 +139,7 @@ pub(super) fn pods(
     Ok(())
 }
 
-/// Takes the link of a pod away, and with it the other end, in the pod.
+/// Removes the link of a pod; the kernel removes the other end, in the pod, with it.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -147,7 +147,7 @@ pub(super) fn unplug(node: &Namespace, pod: &PodPlan) -> anyhow::Result<()> {
     node.inside(async |handle| {
         let link = PORTS + u32::from(pod.number);
         match handle.link().del(link).execute().await {
-            // It has gone with the namespace that its other end was in.
+            // The link is gone already, with the namespace of its other end.
             Err(rtnetlink::Error::NetlinkError(error))
                 if error.raw_code() == -rustix::io::Errno::NODEV.raw_os_error() =>
             {
@@ -158,7 +158,7 @@ pub(super) fn unplug(node: &Namespace, pod: &PodPlan) -> anyhow::Result<()> {
     })
 }
 
-/// Of eth0 of a pod. The second bit says that it is given here, and not by the maker of a device.
+/// MAC address of a pod's eth0. 0x02 is the locally administered bit.
 fn hardware_address(node: u16, pod: u16) -> [u8; 6] {
     let ([_, node], [high, low]) = (node.to_be_bytes(), pod.to_be_bytes());
     [0x02, 0x68, 0x6d, node, high, low]
@@ -175,7 +175,7 @@ pub(super) async fn bring_up(handle: &Handle, index: u32) -> anyhow::Result<()> 
 }
 
 async fn bridge(handle: &Handle, name: &str, number: u16) -> anyhow::Result<()> {
-    // A bridge without an address of its own takes that of a port, and changes it as ports come and go.
+    // A bridge without its own MAC address takes a port's, and changes it as ports come and go.
     let [high, low] = number.to_be_bytes();
     let message = LinkBridge::new(name)
         .index(FIRST)
@@ -186,8 +186,8 @@ async fn bridge(handle: &Handle, name: &str, number: u16) -> anyhow::Result<()> 
     made(done, "bridge").with_context(|| format!("cannot make the bridge {name}"))
 }
 
-/// Makes a pair of links: one here, a port of the bridge, and up; one as eth0 with `index` in `other`, which
-/// cannot be set up before both are there.
+/// Makes a veth pair: one end here, as a port of the bridge, up; the other as eth0 with `index` in `other`. The
+/// caller sets that end up afterwards, once both exist.
 async fn veth(
     handle: &Handle,
     (prefix, port): (&str, u16),
@@ -204,7 +204,7 @@ async fn veth(
     let peer = peer.build();
     let name = format!("{prefix}{port}");
     let message = LinkVeth::new(&name, "eth0")
-        // The kernel heeds the index of the peer only where this one's is given, too.
+        // The kernel uses the given index of the peer only if this end's index is given too.
         .index(PORTS + u32::from(port))
         .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
         .controller(FIRST)
@@ -214,7 +214,7 @@ async fn veth(
     made(done, "veth").with_context(|| format!("cannot make the link {name}"))
 }
 
-/// Says what to do where the kernel does not know a kind of link.
+/// Adds the remedy if the kernel does not know this kind of link.
 fn made(done: Result<(), rtnetlink::Error>, kind: &str) -> anyhow::Result<()> {
     let unknown = matches!(&done, Err(rtnetlink::Error::NetlinkError(message))
         if message.raw_code() == -rustix::io::Errno::OPNOTSUPP.raw_os_error());
@@ -236,7 +236,7 @@ async fn add_address(handle: &Handle, link: u32, address: IpAddr, bits: u8) -> a
     done.with_context(|| format!("cannot give link {link} the address {address}/{bits}"))
 }
 
-/// Adds a route: through `via`, or for neighbours on the link.
+/// Adds a route via a gateway, or an on-link route if `via` is `None`.
 async fn add_route(
     handle: &Handle,
     link: u32,

@@ -26,7 +26,7 @@ pub struct Node<'l> {
 }
 
 impl<'l> Node<'l> {
-    /// What it is.
+    /// Its name, settings and addresses, as planned.
     pub fn plan(&self) -> &'l NodePlan {
         self.plan
     }
@@ -49,12 +49,12 @@ impl<'l> Node<'l> {
         Role::Node(self.plan.name.as_str()).path(&self.lab.plan.name)
     }
 
-    /// Its addresses among the nodes.
+    /// Its underlay addresses, one of each family, where other nodes reach it.
     pub fn addresses(&self) -> [IpAddr; 2] {
         address::FAMILIES.map(|family| self.address(family))
     }
 
-    /// Its address of a family among the nodes.
+    /// Its underlay address of one family.
     pub fn address(&self, family: Family) -> IpAddr {
         address::underlay(self.plan.number, family)
     }
@@ -96,7 +96,7 @@ impl<'l> Node<'l> {
             .start_service(&what, &format!("dns-{name}"), command)
     }
 
-    /// Waits until the node's DNS answers: it says so in its log.
+    /// Waits until the node's DNS listens, as its log says.
     pub(super) fn wait_for_dns(&self) -> anyhow::Result<()> {
         let file = format!("dns-{}.log", self.plan.name);
         let log = self.lab.folder.logs().join(file);

@@ -1,13 +1,13 @@
-//! What commands say.
+//! Output of commands.
 
 use std::io::{self, Write};
 
 use anyhow::Context;
 
-/// Prints a result. That the reader went away (`heddle-lab list | grep -q …`) is no failure.
+/// Prints a result. A reader that closes the pipe early (`heddle-lab list | grep -q …`) is not an error.
 ///
 /// # Errors
-/// Standard output cannot be written to: its disk is full, for instance.
+/// Standard output cannot be written to, for instance because its disk is full.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

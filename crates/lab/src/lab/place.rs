@@ -1,4 +1,4 @@
-//! Where a process of a lab runs: control groups, network namespace, what it finds in /etc.
+//! Where a process of a lab runs: control groups, network namespace, and files over /etc.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,6 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use super::cgroup::Group;
 
-/// Where a process runs.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub(super) network: PathBuf,
@@ -24,15 +23,15 @@ pub(super) struct Place {
     pub(super) pod: Option<PodView>,
 }
 
-/// What a pod sees that its host does not.
+/// A pod's own hostname and files.
 #[derive(Debug, Clone)]
 pub(super) struct PodView {
     pub(super) hostname: String,
-    /// Files in place of others: (from, over).
+    /// Bind mounts: (from, over).
     pub(super) files: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Everything that is opened before the fork, so that nothing is allocated after it.
+/// Everything is opened before the fork, so that nothing is allocated after it.
 struct Entry {
     network: OwnedFd,
     doors: Vec<File>,
@@ -44,15 +43,15 @@ impl Place {
     /// A command that runs here.
     ///
     /// # Errors
-    /// The namespace or a group is not there.
+    /// The namespace or a control group does not exist.
     pub(super) fn command(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
         self.prepare(program.as_ref(), false)
     }
 
-    /// The same for a process that goes on when the process that started it has ended.
+    /// As [`Place::command`], for a process that outlives the process that started it: it leads a session of its own.
     ///
     /// # Errors
-    /// The namespace or a group is not there.
+    /// The namespace or a control group does not exist.
     pub(super) fn service(&self, program: impl AsRef<OsStr>) -> anyhow::Result<Command> {
         self.prepare(program.as_ref(), true)
     }
@@ -93,9 +92,9 @@ fn text(text: &OsStr) -> anyhow::Result<CString> {
     reason = "namespaces and groups are entered between fork and exec: a namespace is a thread's for good"
 )]
 fn enter_before_exec(command: &mut Command, entry: Entry) {
-    // SAFETY: between fork and exec only what is async-signal-safe may be done. `Entry::enter` makes system
-    // calls, directly and not through libc, with descriptors and strings that were made before the fork; it
-    // takes no lock, allocates nothing and frees nothing.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `Entry::enter` makes system calls,
+    // directly and not through libc, with descriptors and strings that were made before the fork; it takes no lock,
+    // allocates nothing and frees nothing.
     unsafe {
         command.pre_exec(move || entry.enter());
     }
@@ -117,7 +116,7 @@ impl Entry {
         };
         unshare_view()?;
         rustix::system::sethostname(hostname.as_bytes())?;
-        // What the host mounts later is seen, what is mounted here is not the host's.
+        // Later mounts of the host become visible here; mounts made here do not become visible to the host.
         let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::mount::mount_change(c"/", downstream)?;
         for (from, over) in files {
@@ -137,7 +136,8 @@ fn unshare_view() -> io::Result<()> {
     Ok(unsafe { rustix::thread::unshare_unsafe(view) }?)
 }
 
-/// The files that are put over those of /etc, as far as those are there: nothing can be mounted on nothing.
+/// The pod's files and the files of /etc that they cover. A file that /etc lacks is left out: a bind mount needs a
+/// target.
 pub(super) fn over_etc(folder: &Path) -> Vec<(PathBuf, PathBuf)> {
     ["resolv.conf", "hosts", "hostname", "nsswitch.conf"]
         .into_iter()

@@ -1,4 +1,4 @@
-//! What a lab will be, to the last address, before anything is made.
+//! The complete plan of a lab, with all addresses, before anything is made.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,26 +24,26 @@ mod tests;
 /// A lab with every name and address.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
-    /// Its name: everything that is made begins with it.
+    /// Its name, the prefix of everything that is made.
     pub name: LabName,
-    /// Who carries the pods' traffic.
+    /// What carries the pods' traffic.
     pub carried: Carried,
-    /// How it gets to a proxy.
+    /// How the proxy intercepts it.
     pub hooks: Hooks,
-    /// Whether what of the mesh ends is started again.
+    /// Whether ended processes of the mesh are restarted.
     pub restart: Restart,
-    /// The file of the control plane's settings. `None`: defaults.
+    /// The control plane's settings file. `None`: defaults.
     pub settings: Option<PathBuf>,
-    /// The nodes, in the order in which they are written.
+    /// The nodes, in the order of the lab's file.
     pub nodes: Vec<NodePlan>,
     /// The pods, sorted by name.
     pub pods: Vec<PodPlan>,
     /// The Services, sorted by name.
     pub services: Vec<ServicePlan>,
-    /// What the manifests leave in doubt, for people.
+    /// Warnings about the manifests, for users.
     #[serde(skip)]
     pub warnings: Vec<String>,
-    /// None in a lab that is up: they are in its folder.
+    /// `None` when read back from a lab that is up, which has its manifests in its folder.
     #[serde(skip)]
     pub(super) manifests: Option<Manifests>,
 }
@@ -51,11 +51,11 @@ pub struct Plan {
 /// A node of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodePlan {
-    /// Its name.
+    /// Unique in the lab; network namespaces and control groups are named after it.
     pub name: NodeName,
-    /// The file of the settings of its proxy, or of those of its pods. `None`: defaults.
+    /// The settings file of its proxy, or of its pods' proxies. `None`: defaults.
     pub settings: Option<PathBuf>,
-    /// Counted from 1; its addresses are made of it.
+    /// Counted from 1; part of its addresses.
     pub(super) number: u16,
 }
 
@@ -66,55 +66,55 @@ pub struct PodPlan {
     pub workload: WorkloadName,
     /// The node that it is on.
     pub node: NodeName,
-    /// The node of the mesh that carries its traffic: itself, when it has a proxy of its own.
+    /// The mesh node that carries its traffic: a node of its own if it has its own proxy.
     pub mesh_node: NodeName,
-    /// One of each of its families, the preferred one first.
+    /// One address of each of its families, the preferred family first.
     pub addresses: Vec<IpAddr>,
-    /// Counted from 1 on its node; its addresses and its link are made of it.
+    /// Counted from 1 on its node; part of its addresses and of its link's name and index.
     pub(super) number: u16,
-    /// How many processors its processes may use. `None`: all.
+    /// CPU limit of its processes. `None`: no limit.
     pub cpus: Option<f64>,
-    /// Whether the mesh takes its traffic over.
+    /// Whether the mesh intercepts its traffic.
     pub enrolled: bool,
-    /// The ports that it declares.
+    /// TCP ports that the manifest declares; [`Lab::up`](super::Lab::up) waits until its program listens on them.
     pub ports: Vec<u16>,
-    /// Its program. `None`: it is there for `exec`.
+    /// Its program. `None`: the pod only serves `heddle-lab exec`.
     pub command: Option<Command>,
 }
 
 /// A Service of a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServicePlan {
-    /// Its name.
+    /// Namespace and name.
     pub name: ServiceName,
-    /// One of each of its families; none if it is headless.
+    /// One address of each of its families; empty if it is headless.
     pub cluster_addresses: Vec<IpAddr>,
-    /// The families that it has.
+    /// The families of its addresses.
     pub families: Vec<Family>,
     /// The pods that its selector matches.
     pub pods: Vec<WorkloadName>,
-    /// Counted from 1; its addresses are made of it.
+    /// Counted from 1; part of its addresses.
     pub(super) number: u16,
 }
 
 impl Plan {
-    /// Reads the file of a lab and its manifests, and gives everything its address.
+    /// Reads the file of a lab and its manifests, and assigns all addresses.
     ///
     /// # Errors
-    /// Names what is wrong in which file, and the remedy.
+    /// Names the file, the mistake and the remedy.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         Self::read_after(path, None)
     }
 
-    /// The name of the lab of a file.
+    /// The name of the lab that a file describes.
     ///
     /// # Errors
-    /// As for [`Plan::read`], but for the manifests.
+    /// As for [`Plan::read`], without the manifests.
     pub(super) fn name_in(path: &Path) -> anyhow::Result<LabName> {
         Ok(File::read(path)?.name)
     }
 
-    /// The folder of the manifests of a file.
+    /// The folder of manifests that a file names.
     ///
     /// # Errors
     /// As for [`Plan::name_in`].
@@ -122,7 +122,7 @@ impl Plan {
         Ok(File::read(path)?.manifests)
     }
 
-    /// The same of a lab that is up: what is in it keeps its addresses.
+    /// As [`Plan::read`], for a lab that is up: names in `before` keep their addresses.
     ///
     /// # Errors
     /// As for [`Plan::read`].
@@ -205,12 +205,12 @@ impl PodPlan {
         self.addresses.iter().copied().find(is)
     }
 
-    /// What the log and the note of its program are called.
+    /// Name of its program's log and note.
     pub(super) fn process_name(&self) -> String {
         format!("pod-{}", self.file_name())
     }
 
-    /// Its name in names of files and folders: no slash, and told apart from any other.
+    /// Its name for files and folders: without a slash, and unique.
     pub(super) fn file_name(&self) -> String {
         file_name(&self.workload)
     }
@@ -222,7 +222,7 @@ fn file_name(name: &WorkloadName) -> String {
 
 type Labels = BTreeMap<WorkloadName, Vec<(String, String)>>;
 
-/// Gives every LocalWorkload its node and addresses, here and in the manifests.
+/// Gives every LocalWorkload its node and addresses, in the plan and in the manifests.
 fn place_pods(
     file: &File,
     nodes: &[NodePlan],
@@ -244,7 +244,7 @@ fn place_pods(
         let of_it = object.texts(["metadata", "labels"]);
         ensure!(
             labels.insert(workload.clone(), of_it).is_none(),
-            "LocalWorkload {workload} is there twice (rename one)"
+            "LocalWorkload {workload} is defined twice (rename one)"
         );
         let settings = file.pods.get(&workload).cloned().unwrap_or_default();
         let folder = object.folder.clone();
@@ -283,11 +283,11 @@ fn place_pods(
     Ok((pods, labels))
 }
 
-/// The ports that the mesh listens on in the namespace of an enrolled pod: what the pod dials, what arrives
-/// for it, and with a proxy of its own what other nodes send.
+/// The mesh's ports in the namespace of an enrolled pod: for connections of the pod, and for connections to it. A
+/// pod's own proxy also listens on [`NODE_PORT`].
 const TAKEN_PORTS: [u16; 2] = [15_001, 15_006];
 
-/// A program cannot have a port that the mesh needs in its namespace.
+/// A program cannot use a port on which the mesh listens in the same namespace.
 fn check_ports(pod: &PodPlan, carried: Carried) -> anyhow::Result<()> {
     if carried == Carried::Nothing || !pod.enrolled {
         return Ok(());
@@ -347,7 +347,7 @@ fn complete_pod(
     if knows_addresses && texts.len() > 1 {
         spec.insert("addresses".to_owned(), json!(texts[1..]));
     }
-    // A relative path means the folder of the manifest, and the copy is in another.
+    // A relative path is relative to the folder of the manifest, and the copy is in another folder.
     if spec.contains_key("command") {
         let written = spec.get("workingDir").and_then(Value::as_str);
         let folder: PathBuf = folder.join(written.unwrap_or_default());
@@ -355,7 +355,7 @@ fn complete_pod(
     }
 }
 
-/// Whether the control plane that was built with this lab reads a workload's second address.
+/// Whether the control plane of this build reads the second address of a workload.
 fn knows_addresses() -> bool {
     let text = br#"{"apiVersion": "heddle.dev/v1alpha1", "kind": "LocalWorkload",
         "metadata": {"name": "a"},

@@ -22,13 +22,13 @@ pub struct Pod<'l> {
 }
 
 impl<'l> Pod<'l> {
-    /// What it is.
+    /// Its name, addresses and program, as planned.
     pub fn plan(&self) -> &'l PodPlan {
         self.plan
     }
 
-    /// A command in the pod: its network, its names, its limits. Where the pod has a proxy of its own, `heddle` finds
-    /// the sockets of that one by itself.
+    /// A command in the pod: with its network, its /etc and its limits. If the pod has a proxy of its own, `heddle`
+    /// finds that proxy's sockets by itself.
     ///
     /// # Errors
     /// The lab is not up any more.
@@ -47,12 +47,13 @@ impl<'l> Pod<'l> {
         Role::Pod(&self.plan.file_name()).path(&self.lab.plan.name)
     }
 
-    /// The folder of its control group in every hierarchy: what its programs use is said there.
+    /// The folder of its control group in every hierarchy, where the kernel shows the resource usage of its programs.
     pub fn control_groups(&self) -> Vec<PathBuf> {
         self.group().folders()
     }
 
-    /// The same of the holder and the proxy that carry its traffic; those of a node carry others' as well.
+    /// The control groups of the holder and the proxy that carry its traffic; a node's proxy also carries other
+    /// pods'.
     pub fn proxy_control_groups(&self) -> Vec<PathBuf> {
         match self.lab.plan.carried {
             Carried::Pod => self.proxy_group().folders(),
@@ -68,7 +69,7 @@ impl<'l> Pod<'l> {
         node.child("pods").child(self.plan.file_name())
     }
 
-    /// That of its own proxy.
+    /// The group of its own proxy.
     pub(super) fn proxy_group(&self) -> Group {
         let node = Node::group_of(self.lab, &self.plan.node);
         node.child("proxies").child(self.plan.file_name())
@@ -78,7 +79,6 @@ impl<'l> Pod<'l> {
         self.lab.folder.pod(&self.plan.file_name())
     }
 
-    /// The node that it is on.
     pub(super) fn node(&self) -> Option<&'l NodePlan> {
         self.lab.plan.node(self.plan.node.as_str())
     }
@@ -94,7 +94,6 @@ impl<'l> Pod<'l> {
         }
     }
 
-    /// Starts its program, if it has one.
     pub(super) fn start(&self) -> anyhow::Result<Option<Note>> {
         let Some(program) = &self.plan.command else {
             return Ok(None);

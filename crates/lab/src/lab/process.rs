@@ -1,7 +1,7 @@
-//! Processes that outlive the one that started them, and how they are ended: by notes, never by name.
+//! Processes that outlive the process that started them. They are ended by their notes, never by name.
 //!
-//! A note holds the id of a process and when it started, so that a process that got the same id later is
-//! left alone. What processes have started in turn is found in their control group.
+//! A note holds a process's id and start time, so a later process with the same id is left alone. The children of
+//! these processes are found in their control group.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,35 +19,35 @@ use super::cgroup::Group;
 #[cfg(test)]
 mod tests;
 
-/// How long processes may take to end by themselves.
+/// Timeout between SIGTERM and SIGKILL.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
-/// How long the kernel may take to end what was killed.
+/// How long the kernel may take to end killed processes.
 const KILL_WITHIN: Duration = Duration::from_secs(5);
-/// Largest note.
+/// Size limit for reading a note.
 const MAX_NOTE_BYTES: u64 = 64 << 10;
 
-/// What is known of a process that was started.
+/// The record of a started process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Note {
-    /// What it is, for people.
+    /// Description for users.
     pub what: String,
-    /// Its id.
+    /// Its process id, which the kernel may have given to another process since.
     pub pid: i32,
-    /// When it started, in clock ticks since the machine did (proc_pid_stat(5), field 22).
+    /// When it started, in clock ticks since boot (proc_pid_stat(5), field 22).
     pub started: u64,
-    /// What it writes.
+    /// The file of its output, standard output and standard error.
     pub log: PathBuf,
-    /// How often it was started again, after it had died or been restarted.
+    /// Number of restarts, after it died or by `heddle-lab restart`.
     #[serde(default)]
     pub restarts: u32,
 }
 
 impl Note {
-    /// Starts a service, its output in `LOGS/NAME.log`, and notes it in `NOTES/NAME.json`, as having been started
-    /// again so often.
+    /// Starts a service with its output in `LOGS/NAME.log`, and writes its note to `NOTES/NAME.json` with this number
+    /// of restarts.
     ///
     /// # Errors
-    /// It cannot be started, or the note not be written.
+    /// The process cannot be started, or the note cannot be written.
     pub(super) fn start(
         what: &str,
         mut command: Command,
@@ -79,20 +79,19 @@ impl Note {
             restarts,
         };
         let file = file_of(notes, name);
-        // A reader finds the old note or the new one, whole.
+        // A reader finds either the old note or the complete new one.
         let next = file.with_extension("next");
         fs::write(&next, serde_json::to_vec(&note)?).with_context(|| next.display().to_string())?;
         fs::rename(&next, &file).with_context(|| file.display().to_string())?;
         Ok(note)
     }
 
-    /// The note of that name, if there is one.
     pub(super) fn read(notes: &Path, name: &str) -> Option<Self> {
         read(&file_of(notes, name))
     }
 
-    /// Every note of a folder, sorted by file; those that cannot be read are passed over, since control
-    /// groups find their processes as well.
+    /// Every note of a folder, sorted by file name. Unreadable notes are skipped, since control groups list the
+    /// processes too.
     pub(super) fn all(notes: &Path) -> Vec<Self> {
         let entries = fs::read_dir(notes).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -104,12 +103,12 @@ impl Note {
         paths.iter().filter_map(|path| read(path)).collect()
     }
 
-    /// Whether it runs still.
+    /// Whether this very process still runs.
     pub fn runs(&self) -> bool {
         started(self.pid) == Some(self.started) && !is_zombie(self.pid)
     }
 
-    /// The last lines that it wrote.
+    /// The last `count` lines of its output.
     pub fn last_words(&self, count: usize) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -117,10 +116,10 @@ impl Note {
         lines[lines.len().saturating_sub(count)..].join("\n")
     }
 
-    /// The process, if it is still there.
+    /// A handle of the process, unless it has ended.
     pub(super) fn open(&self) -> Option<Process> {
         let process = Process::open(self.pid)?;
-        // Looked at after it was opened: from here on the descriptor is this process or none.
+        // Checked after opening: from here on the descriptor stands for this process or for none.
         (started(self.pid) == Some(self.started)).then_some(process)
     }
 }
@@ -135,7 +134,7 @@ fn read(note: &Path) -> Option<Note> {
     serde_json::from_slice(&text).ok()
 }
 
-/// A process that is held, so that its id cannot become another's.
+/// A pidfd keeps signals from reaching another process that gets the same id.
 #[derive(Debug)]
 pub(super) struct Process {
     pid: Pid,
@@ -153,17 +152,17 @@ impl Process {
         self.pid
     }
 
-    /// Readable once it has ended.
+    /// A pidfd is readable once the process has ended.
     pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        // It has ended, which is what was wanted.
+        // An error means that it has already ended.
         let _ended = pidfd_send_signal(&self.fd, signal);
     }
 
-    /// Waits for it to end; takes it off the list of processes if it is our child.
+    /// Waits for it to end, and reaps it if it is our child.
     pub(super) fn ends_by(&self, deadline: Instant) -> bool {
         let ended = readable_by(self.fd.as_fd(), deadline);
         if ended {
@@ -173,7 +172,7 @@ impl Process {
     }
 }
 
-/// Asks all of them to end, and kills those that do not.
+/// Sends SIGTERM to all of them, and SIGKILL to those that do not end.
 pub(super) fn end(notes: &[Note]) {
     let processes: Vec<Process> = notes.iter().filter_map(Note::open).collect();
     for process in &processes {
@@ -191,16 +190,16 @@ pub(super) fn end(notes: &[Note]) {
     }
 }
 
-/// Kills every process of a group, and what they start meanwhile.
+/// Kills every process of a group, also those that start meanwhile.
 ///
 /// # Errors
-/// There are some after several rounds.
+/// Some still run at the deadline.
 pub(super) fn kill_members(group: &Group) -> anyhow::Result<()> {
     let deadline = Instant::now() + KILL_WITHIN;
     loop {
         let members = group.members();
         let opened = members.iter().filter_map(|pid| Process::open(*pid));
-        // Looked at after it was opened: an id that has become another's is not in the group.
+        // Checked after opening: an id that now belongs to another process is not in the group.
         let held: Vec<Process> = opened
             .filter(|process| group.holds(process.pid.as_raw_nonzero().get()))
             .collect();
@@ -219,12 +218,12 @@ pub(super) fn kill_members(group: &Group) -> anyhow::Result<()> {
     }
 }
 
-/// When a process started.
+/// The start time of a process in clock ticks since boot.
 pub(super) fn started(pid: i32) -> Option<u64> {
     field_of(&stat(pid)?, 22)?.parse().ok()
 }
 
-/// Whether a process has ended and only waits for its parent to look.
+/// Whether a process has ended, and its parent has not reaped it yet.
 fn is_zombie(pid: i32) -> bool {
     stat(pid).is_none_or(|stat| field_of(&stat, 3) == Some("Z"))
 }
@@ -234,7 +233,7 @@ fn stat(pid: i32) -> Option<String> {
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// A field after the name of the program (from 3), which may hold anything but ends with the last `)`.
+/// A field after the program's name, numbered from 3. The name may contain any character, but ends with the last `)`.
 fn field_of(stat: &str, number: usize) -> Option<&str> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(number - 3)
@@ -254,18 +253,17 @@ fn readable_by(fd: std::os::fd::BorrowedFd<'_>, deadline: Instant) -> bool {
     }
 }
 
-/// Gives the kernel a moment for something that cannot be waited for.
+/// Sleeps before polling again for something that has no event to wait for.
 pub(super) fn pause(time: Duration) {
     if let Ok(time) = Timespec::try_from(time) {
-        // An interrupted pause is a short one.
+        // A signal shortens the pause, which does no harm.
         let _interrupted = rustix::event::poll(&mut [], Some(&time));
     }
 }
 
-/// Waits until something is so.
+/// Polls until the condition holds.
 ///
-/// # Errors
-/// It is not in time.
+/// # Errors It does not hold in time.
 pub(super) fn wait_until(within: Duration, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
     let deadline = Instant::now() + within;
     while !is_so() {

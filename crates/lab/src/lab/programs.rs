@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// Where they are.
+/// Paths of the programs, and what to do with a lab that fails.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Programs {
-    /// `heddle-lab`, for what runs beside the mesh.
+    /// `heddle-lab`, which also serves DNS and restarts services.
     pub lab: PathBuf,
-    /// `heddle`. `None`: not found, which is an error only for a lab that is carried.
+    /// `heddle`. `None`: not found, which is an error only for a lab with a mesh.
     pub heddle: Option<PathBuf>,
-    /// Whether a lab that cannot be made whole is left as it is, to be looked at.
+    /// Whether a lab that could not be completed is kept for inspection.
     pub keep: bool,
 }
 
@@ -22,9 +22,9 @@ impl Programs {
     /// `PATH`.
     ///
     /// # Errors
-    /// There is no `heddle-lab`.
+    /// `heddle-lab` is not found.
     pub fn find() -> anyhow::Result<Self> {
-        let own = env::current_exe().context("where is the running program?")?;
+        let own = env::current_exe().context("cannot find the running program")?;
         let lab = match own.file_name().is_some_and(|name| name == "heddle-lab") {
             true => own.clone(),
             false => find("heddle-lab", &own)

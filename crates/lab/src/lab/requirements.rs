@@ -1,4 +1,4 @@
-//! What a lab needs of the user who runs it and of the kernel.
+//! Checks of the user's rights and of the kernel.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use rustix::thread::CapabilitySet;
 use super::file::Family;
 use super::plan::Plan;
 
-/// What is needed, and for what.
+/// Capabilities, and what each is needed for.
 const CAPABILITIES: [(CapabilitySet, &str); 3] = [
     (
         CapabilitySet::SYS_ADMIN,
@@ -18,13 +18,13 @@ const CAPABILITIES: [(CapabilitySet, &str); 3] = [
         CapabilitySet::NET_ADMIN,
         "CAP_NET_ADMIN, to make links and routes",
     ),
-    (CapabilitySet::KILL, "CAP_KILL, to end what it has started"),
+    (CapabilitySet::KILL, "CAP_KILL, to end its processes"),
 ];
 
 /// Whether this process may make or remove a lab.
 ///
 /// # Errors
-/// Says which capability is missing, and what to do.
+/// Names the missing capability and the remedy.
 pub(super) fn check_rights() -> anyhow::Result<()> {
     let own = rustix::thread::capabilities(None)?.effective;
     let missing: Vec<&str> = CAPABILITIES
@@ -34,14 +34,14 @@ pub(super) fn check_rights() -> anyhow::Result<()> {
         .collect();
     if !missing.is_empty() {
         bail!(
-            "a lab takes root, it lacks {} (use sudo; in a container, start it with --privileged)",
+            "a lab needs root: this process lacks {} (use sudo; in a container, start it with --privileged)",
             missing.join("; ")
         );
     }
     let euid = rustix::process::geteuid();
     ensure!(
         euid.is_root(),
-        "a lab takes root: /run and the control groups are root's (use sudo)"
+        "a lab needs root: /run and the control groups belong to root (use sudo)"
     );
     Ok(())
 }
@@ -49,7 +49,7 @@ pub(super) fn check_rights() -> anyhow::Result<()> {
 /// Whether the lab can be made on this machine.
 ///
 /// # Errors
-/// Says what is missing, and what to do.
+/// Names the missing part and the remedy.
 pub(super) fn check(plan: &Plan) -> anyhow::Result<()> {
     check_rights()?;
     for (file, what) in [
@@ -59,7 +59,7 @@ pub(super) fn check(plan: &Plan) -> anyhow::Result<()> {
         ),
         (
             "/proc/thread-self/ns/uts",
-            "names of hosts of their own (CONFIG_UTS_NS)",
+            "UTS namespaces, for host names (CONFIG_UTS_NS)",
         ),
         (
             "/proc/sys/net/ipv4",
@@ -71,7 +71,7 @@ pub(super) fn check(plan: &Plan) -> anyhow::Result<()> {
     for file in ["/etc/resolv.conf", "/etc/hosts"] {
         ensure!(
             Path::new(file).exists(),
-            "there is no {file} that a pod's own could be put over (touch {file})"
+            "{file} does not exist, so a pod's own cannot be mounted over it (touch {file})"
         );
     }
     let v6 = Path::new("/proc/sys/net/ipv6").exists();

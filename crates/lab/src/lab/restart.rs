@@ -1,4 +1,4 @@
-//! `heddle-lab restart`: a node or the control plane ends, and is started again, as `systemctl restart` does.
+//! `heddle-lab restart`: ends a node or the control plane, which is then started again, as `systemctl restart` does.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use super::process::{Note, wait_until};
 use super::which::only;
 use super::{Lab, LabName};
 
-/// How long it may take until it has drained and ended; after that it is killed.
+/// How long a process may take to drain and end; after that it is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(40);
 
-/// What `heddle-lab restart` is told.
+/// Options of `heddle-lab restart`.
 #[derive(Args)]
 pub struct RestartOptions {
     /// A node of the mesh, or `control` for the control plane
@@ -24,15 +24,15 @@ pub struct RestartOptions {
     /// The lab [default: the only one that is up]
     #[arg(long, value_name = "NAME")]
     lab: Option<LabName>,
-    /// End it as a crash does, with SIGKILL, instead of having it drain
+    /// Kill it with SIGKILL, as a crash does, instead of draining it
     #[arg(long)]
     kill: bool,
 }
 
-/// Restarts it, and returns when it is ready and has its pods.
+/// Restarts a service, and returns when it is ready and serves its pods.
 ///
 /// # Errors
-/// There is none of that name, it does not end, or does not get ready.
+/// No service has that name, it does not end, or does not get ready.
 pub(super) fn restart(options: &RestartOptions) -> anyhow::Result<()> {
     let lab = Lab::open(&only(options.lab.as_ref(), "--lab NAME")?)?;
     let services = lab.services()?;
@@ -41,7 +41,7 @@ pub(super) fn restart(options: &RestartOptions) -> anyhow::Result<()> {
     let service = service.with_context(|| {
         let names: Vec<&str> = services.iter().map(SupervisedService::name).collect();
         format!(
-            "there is no {name:?} to be restarted, only: {}",
+            "{name:?} cannot be restarted; choose one of: {}",
             names.join(", ")
         )
     })?;
@@ -79,7 +79,7 @@ fn end(note: &Note, kill: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Waits for the keeper, which has noticed that the process ended.
+/// Waits until the keeper has started the service again.
 fn by_keeper(
     lab: &Lab,
     service: &SupervisedService,
@@ -111,11 +111,11 @@ impl Lab {
             SupervisedService::Node(node) => {
                 let (socket, holder) = (node.socket(), node.holder_socket());
                 self.wait_for(&[Starting { note, socket }], deadline)?;
-                // The holder has found its pods again before it answers.
+                // The holder answers only after it has recovered its pods.
                 let is_served = |pods: Vec<EnrolledPod>| pods.iter().all(EnrolledPod::is_served);
                 let served = || self.ask_pods(&holder).is_ok_and(is_served);
                 let served = wait_until(START_LIMIT, served);
-                served.context("its pods do not get to be served (heddle pods says why)")
+                served.context("its pods are not served in time (heddle pods says why)")
             }
         }
     }

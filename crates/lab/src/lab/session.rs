@@ -1,8 +1,8 @@
-//! What a command finds that is run in a lab by hand: the lab's programs, and the sockets of where it runs.
+//! The environment of commands run in a lab by hand: the lab's programs, and the sockets of the node they run on.
 //!
-//! `heddle status` and its like look for their sockets in `$XDG_RUNTIME_DIR`, the folder of a login. A command on a
-//! node of the lab gets that node's, as a login on a machine gets one, and in it the sockets have the names that
-//! `heddle` looks for. The programs that the lab was made with come first in `PATH`.
+//! `heddle status` and similar commands look for their sockets in `$XDG_RUNTIME_DIR`. A command on a node of the lab
+//! gets a folder of that node there, with the sockets under the names that `heddle` looks for. The programs that the
+//! lab was made with come first in `PATH`.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,14 +16,14 @@ use anyhow::Context;
 
 use super::Lab;
 
-/// `PATH` where there is none.
+/// `PATH` if the environment has none.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A name, and what is found by it.
+/// The name of a link, and its target.
 type Named<'n> = (&'n str, PathBuf);
 
 impl Lab {
-    /// Has a command find the programs of the lab.
+    /// Puts the lab's programs first in a command's `PATH`.
     ///
     /// # Errors
     /// The folder of the lab cannot be written to.
@@ -38,7 +38,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Has a command find the sockets of the node of the mesh that has this folder, and no others.
+    /// Makes a command use the sockets of the mesh node with this folder, and no others.
     ///
     /// # Errors
     /// The folder of the lab cannot be written to.
@@ -55,7 +55,7 @@ impl Lab {
         self.with_sockets(command, Path::new("nodes").join(of), sockets)
     }
 
-    /// Has a command find the socket of the control plane, and no others.
+    /// Makes a command use the socket of the control plane, and no others.
     ///
     /// # Errors
     /// The folder of the lab cannot be written to.
@@ -77,13 +77,13 @@ impl Lab {
     }
 }
 
-/// A search path that begins with a folder.
+/// A search path with `folder` first.
 fn before(folder: PathBuf, path: &OsString) -> anyhow::Result<OsString> {
     let folders = std::iter::once(folder).chain(env::split_paths(path));
     env::join_paths(folders).context("PATH")
 }
 
-/// Makes a folder of symbolic links, which only its owner may look into. Those that are there stay.
+/// Makes a folder of symbolic links, accessible only to its owner. Existing links stay.
 fn link<'n>(folder: &Path, links: impl IntoIterator<Item = Named<'n>>) -> anyhow::Result<()> {
     let shown = || folder.display().to_string();
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);

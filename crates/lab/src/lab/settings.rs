@@ -1,4 +1,4 @@
-//! The files of settings that a lab's processes are given, checked before anything is made.
+//! Checks the settings files of a lab before anything is made.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use anyhow::{Context, bail};
 
 use super::plan::Plan;
 
-/// Has `heddle` look at every file, so that it is the one that will read them which says what is wrong. Without it they
-/// are not looked at.
+/// Has `heddle validate` check every file, since `heddle` itself will read them. Without the program they are not
+/// checked.
 ///
 /// # Errors
-/// One is refused: in the words of `heddle validate`.
+/// A file is invalid; the error is the output of `heddle validate`.
 pub(super) fn check(plan: &Plan, heddle: Option<&Path>) -> anyhow::Result<()> {
     let Some(heddle) = heddle else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `heddle-lab status`: what a lab is, and how its processes are, for people and for programs.
+//! `heddle-lab status`: a lab and the state of its processes, as text or JSON.
 
 use std::fmt::Write;
 use std::fs;
@@ -18,23 +18,23 @@ use super::{Lab, Note};
 #[cfg(test)]
 mod tests;
 
-/// Lines of the log of a process that has ended.
+/// Quoted lines of an ended process's log.
 const LAST_LINES: usize = 3;
 
-/// What `heddle-lab status` is told.
+/// Options of `heddle-lab status`.
 #[derive(Args)]
 pub struct StatusOptions {
     #[command(flatten)]
     pub(super) which: Which,
-    /// Print JSON: docs/lab.md lists its fields, which are only ever added to
+    /// Print JSON: docs/lab.md lists its fields; later versions only add fields
     #[arg(long)]
     json: bool,
 }
 
-/// Shows it.
+/// Prints the status.
 ///
 /// # Errors
-/// The clock of the processes cannot be read.
+/// The boot time cannot be read, or standard output cannot be written to.
 pub(super) fn show(lab: &Lab, options: &StatusOptions) -> anyhow::Result<()> {
     let status = Status::of(lab)?;
     print(&match options.json {
@@ -43,18 +43,17 @@ pub(super) fn show(lab: &Lab, options: &StatusOptions) -> anyhow::Result<()> {
     })
 }
 
-/// A lab as it is now.
 #[derive(Debug, Serialize)]
 struct Status {
     name: String,
-    /// Whether it came to be whole: it is not while it is being made, or if that was interrupted.
+    /// Whether every part was made: `false` while it is being made, or if that was interrupted.
     ready: bool,
     /// `node`, `pod` or `nothing`.
     carried: Carried,
     folder: PathBuf,
     nodes: Vec<NodeStatus>,
     services: Vec<ServiceStatus>,
-    /// Those of no node: the control plane.
+    /// Processes of no single node: control plane and keeper.
     processes: Vec<ProcessStatus>,
 }
 
@@ -62,7 +61,6 @@ struct Status {
 struct NodeStatus {
     name: String,
     addresses: Vec<IpAddr>,
-    /// The file of its settings, if it has one.
     settings: Option<PathBuf>,
     processes: Vec<ProcessStatus>,
     pods: Vec<PodStatus>,
@@ -74,7 +72,7 @@ struct PodStatus {
     name: String,
     addresses: Vec<IpAddr>,
     enrolled: bool,
-    /// Its program, and its proxy with `carried: pod`.
+    /// Its program, and its proxy if the lab has `carried: pod`.
     processes: Vec<ProcessStatus>,
 }
 
@@ -82,26 +80,25 @@ struct PodStatus {
 struct ServiceStatus {
     /// `NAMESPACE/NAME`.
     name: String,
-    /// None if it is headless.
+    /// Empty if it is headless.
     addresses: Vec<IpAddr>,
     pods: Vec<String>,
 }
 
-/// A process of the lab.
 #[derive(Debug, Serialize)]
 struct ProcessStatus {
-    /// What its log is called, without `.log`.
+    /// File name of its log, without `.log`.
     name: String,
     what: String,
     pid: i32,
     state: ProcessState,
-    /// When it started, in seconds since 1970.
+    /// Unix time in seconds.
     started: u64,
     restarts: u32,
     log: PathBuf,
-    /// When it last wrote to its log, in seconds since 1970; of one that has ended, about when that was.
+    /// Last change of its log, Unix time in seconds; for an ended process, roughly when it ended.
     last_wrote: Option<u64>,
-    /// The last lines of its log; none while it runs.
+    /// The last lines of its log; empty while it runs.
     last_words: Vec<String>,
 }
 
@@ -162,7 +159,7 @@ impl Status {
     fn text(&self) -> anyhow::Result<String> {
         let state = match self.ready {
             true => "up",
-            false => "not whole: it is being made, or that was interrupted",
+            false => "incomplete: it is being made, or that was interrupted",
         };
         let mut out = format!(
             "lab {}: {state}; carried by: {}\nfolder: {}\n",
@@ -209,7 +206,7 @@ fn processes(out: &mut String, indent: &str, all: &[ProcessStatus]) -> std::fmt:
         let (pid, what, log) = (process.pid, &process.what, process.log.display());
         let state = match (process.state, process.last_wrote) {
             (ProcessState::Running, _) => format!("runs since {}", shown(process.started)),
-            (ProcessState::Ended, Some(at)) => format!("ENDED, its last word at {}", shown(at)),
+            (ProcessState::Ended, Some(at)) => format!("ENDED, last output at {}", shown(at)),
             (ProcessState::Ended, None) => "ENDED".to_owned(),
         };
         let restarts = match process.restarts {
@@ -228,14 +225,14 @@ fn processes(out: &mut String, indent: &str, all: &[ProcessStatus]) -> std::fmt:
     Ok(())
 }
 
-/// A time of day, as everything else here shows it: UTC.
+/// The time in UTC, the format of all output.
 fn shown(seconds: u64) -> String {
     heddle_model::calendar::utc(seconds)
 }
 
-/// What turns the kernel's times into those of the day.
+/// Converts kernel times to Unix time.
 struct ProcessClock {
-    /// When the machine started, in seconds since 1970.
+    /// Boot time, Unix time in seconds.
     boot: u64,
     ticks_per_second: u64,
 }

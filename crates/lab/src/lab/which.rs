@@ -1,11 +1,10 @@
-//! The lab that a command is about.
+//! Choosing the lab of a command.
 
 use anyhow::bail;
 use clap::Args;
 
 use super::{LabName, labs};
 
-/// Which lab is meant.
 #[derive(Args)]
 pub(super) struct Which {
     /// The lab [default: the only one that is up]
@@ -13,7 +12,7 @@ pub(super) struct Which {
     pub(super) lab: Option<LabName>,
 }
 
-/// The lab that is meant, when there is one that can be meant; `how` says how one is named.
+/// The lab with this name, or else the only lab that is up; `how` is the argument that names one, for the error.
 pub(super) fn only(name: Option<&LabName>, how: &str) -> anyhow::Result<LabName> {
     match name {
         Some(name) => Ok(name.clone()),

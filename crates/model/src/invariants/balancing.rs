@@ -1,4 +1,4 @@
-//! How load is shared out.
+//! Invariants of load balancing.
 
 use super::ensure;
 use super::text::is_token;
@@ -33,8 +33,8 @@ pub(super) fn check(balancing: &Balancing) -> Result<(), String> {
     )
 }
 
-/// What an endpoint takes at once.
+/// Checks an endpoint's limit of concurrent requests.
 pub(super) fn check_room(requests: Option<u32>) -> Result<(), String> {
     let holds = requests.is_none_or(|requests| (1..=MAX_ROOM).contains(&requests));
-    ensure(holds, "it takes no request, or more than can be counted")
+    ensure(holds, "its limit of requests is out of range")
 }

@@ -1,4 +1,4 @@
-//! Policies, and what workloads say of them.
+//! Invariants of policies, and of workloads' references to them.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ impl Mesh {
         Ok(())
     }
 
-    /// What a workload says of its callers.
+    /// Checks the policies and health checks of a workload.
     pub(super) fn check_guard(&self, workload: &Workload) -> Result<(), String> {
         let policies = &workload.policies;
         ensure(
@@ -43,7 +43,7 @@ impl Mesh {
                 name.namespace == workload.name.namespace,
                 "a policy of another namespace concerns it",
             )?;
-            ensure(self.policy(name).is_some(), "a policy of it is not there")?;
+            ensure(self.policy(name).is_some(), "a policy of it is missing")?;
         }
         let probes = &workload.probes;
         ensure(probes.len() <= MAX_WORKLOAD_PROBES, "too many probes")?;
@@ -110,7 +110,7 @@ fn check_http(http: &HttpMatch) -> Result<(), String> {
     let lengths = [methods.len(), paths.len(), path_starts.len(), headers.len()];
     ensure(
         lengths.iter().any(|length| *length > 0),
-        "conditions on requests that state none",
+        "conditions on requests without any condition",
     )?;
     ensure(
         lengths

@@ -1,4 +1,4 @@
-//! Rules of routes.
+//! Invariants of routes.
 
 use std::collections::BTreeSet;
 

@@ -1,13 +1,13 @@
-//! Texts that end up in messages to others, where a wrong character would mean something else.
+//! Texts that are sent to other programs, where a wrong character would change the meaning.
 
-/// Longest path that a rule may name, as the Gateway API has it.
+/// Limit of a rule's path, from the Gateway API.
 const MAX_PATH: usize = 1024;
-/// Longest value of a header that a rule may name or set.
+/// Limit of a header value in a rule.
 const MAX_VALUE: usize = 4096;
-/// Longest name of a header or a query parameter, and longest method.
+/// Limit of a header's or a query parameter's name, and of a method.
 const MAX_NAME: usize = 256;
 
-/// A field name or a method (RFC 9110 section 5.6.2).
+/// Whether a text is a valid field name or method (RFC 9110 section 5.6.2).
 pub(super) fn is_token(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX_NAME
@@ -16,7 +16,7 @@ pub(super) fn is_token(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// A field value (RFC 9110 section 5.5) of visible ASCII, spaces and tabs.
+/// Whether a text is a valid field value (RFC 9110 section 5.5) of visible ASCII, spaces and tabs.
 pub(super) fn is_field_value(value: &str) -> bool {
     value.len() <= MAX_VALUE
         && value
@@ -25,7 +25,7 @@ pub(super) fn is_field_value(value: &str) -> bool {
         && value.trim_matches([' ', '\t']) == value
 }
 
-/// A path in the one form in which paths are compared: see `heddle_wire::http1::canonicalise`.
+/// Whether a path is in the canonical form in which paths are compared: see `heddle_wire::http1::canonicalise`.
 pub(super) fn is_canonical_path(path: &str) -> bool {
     let inner = path.rsplit_once('/').map_or("", |(inner, _)| inner);
     let vanishes = |segment: &str| !segment.is_empty() && name_of(segment).is_empty();
@@ -48,8 +48,8 @@ fn name_of(segment: &str) -> &str {
     plain.split("%3B").next().unwrap_or(plain)
 }
 
-/// Whether each `%` begins an escape that has to be one: no unreserved character, no slash, no
-/// backslash, no control character; in upper case.
+/// Whether each `%` begins a necessary escape, in upper case: not one of an unreserved character, a slash, a backslash,
+/// or a control character.
 fn are_escapes_canonical(path: &str) -> bool {
     path.split('%').skip(1).all(|rest| {
         let digits = rest.get(..2).filter(|digits| {

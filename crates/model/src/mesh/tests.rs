@@ -103,7 +103,7 @@ fn a_node_gets_its_own_workloads_and_all_endpoints() {
     let other = whole.for_node(&NodeName::parse("n2").unwrap());
     assert_eq!(other.check_invariants(), Ok(()));
     assert!(other.workloads.is_empty() && other.policies.is_empty());
-    // A node that hosts nothing is told all Services all the same.
+    // A node without workloads gets every Service nevertheless.
     let named: Vec<String> = other.services.iter().map(|s| s.name.to_string()).collect();
     assert_eq!(named, ["a/s"]);
     assert_eq!(other.services[0].ports[0].endpoints.len(), 2);
@@ -144,7 +144,7 @@ fn without_node_names_there_is_one_node() {
     let node = NodeName::parse("n0").unwrap();
     let whole = placed([None, None]);
     assert_eq!(whole.for_node(&node), whole);
-    // As soon as one workload is placed, the other is on no node.
+    // As soon as one workload names a node, the other is on no node.
     let mixed = placed([Some("n0"), None]);
     let own = mixed.for_node(&node);
     assert_eq!(own.workloads, mixed.workloads[..1]);

@@ -1,4 +1,4 @@
-//! What stands before one workload, and the decision.
+//! The guard of one workload, and its decision.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,41 +9,41 @@ use crate::{Mesh, SpiffeId, Workload};
 #[cfg(test)]
 mod tests;
 
-/// All that decides who may call one workload. Made once for a snapshot; deciding allocates nothing
-/// and looks at each rule at most twice.
+/// Everything that decides which callers may call one workload. Built once for a snapshot; a decision allocates nothing
+/// and evaluates each rule at most twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guard {
     mode: Mode,
     probes: Vec<Probe>,
     policies: Vec<Arc<Policy>>,
-    /// Every policy that the workload names is there.
+    /// Whether the mesh holds every policy that the workload names.
     is_complete: bool,
 }
 
-/// What is to be decided.
+/// The connection or request to decide about.
 #[derive(Debug, Clone, Copy)]
 pub struct Access<'a, F = NoHeader> {
-    /// Who calls, as far as it has been proved; `None` for an anonymous caller.
+    /// The caller's authenticated identity; `None` for an anonymous caller.
     pub caller: Option<&'a SpiffeId>,
     /// The workload's port, not the Service's.
     pub port: u16,
-    /// The request; `None` for a flow of bytes, whatever they are.
+    /// The request; `None` for a byte stream.
     pub http: Option<HttpAccess<'a, F>>,
 }
 
-/// The part of a request that rules see.
+/// The parts of a request that rules can evaluate.
 #[derive(Debug, Clone, Copy)]
 pub struct HttpAccess<'a, F> {
     /// The method, as it will be forwarded.
     pub method: &'a [u8],
-    /// The path in canonical form without the query, as it will be forwarded. In *strict* canonical
-    /// form where [`Guard::looks_at_paths`].
+    /// The path as it will be forwarded: canonical, without the query. *Strictly* canonical where
+    /// [`Guard::looks_at_paths`].
     pub path: &'a [u8],
-    /// The query without the question mark; empty when there is none.
+    /// The query without the question mark; empty for none.
     pub query: &'a [u8],
-    /// Whether it has no body and offers no other protocol: a probe has neither.
+    /// Whether the request has no body and no upgrade: a health check has neither.
     pub is_bare: bool,
-    /// Calls back with the name and the value of each field line, in order.
+    /// Calls its argument with the name and the value of each field line, in order.
     pub fields: F,
 }
 
@@ -51,7 +51,7 @@ pub struct HttpAccess<'a, F> {
 pub type NoHeader = fn(&mut dyn FnMut(&[u8], &[u8]));
 
 impl<'a> Access<'a> {
-    /// A flow of bytes.
+    /// An access for a byte stream.
     pub fn flow(caller: Option<&'a SpiffeId>, port: u16) -> Self {
         Self {
             caller,
@@ -61,58 +61,58 @@ impl<'a> Access<'a> {
     }
 }
 
-/// What was decided.
+/// The result of [`Guard::decide`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision<'g> {
-    /// Whether it may go on.
+    /// Whether the access is allowed.
     pub allowed: bool,
-    /// What decided.
+    /// The rule or default that decided.
     pub by: Decider<'g>,
-    /// What would have been decided if the dry-run policies counted. `None`: there are none.
+    /// The decision if dry-run policies were enforced. `None`: there are none.
     pub dry_run: Option<Verdict<'g>>,
 }
 
 impl Decision<'_> {
-    /// Whether the dry-run policies would have changed the outcome.
+    /// Whether enforcing the dry-run policies would change the decision.
     pub fn would_differ(&self) -> bool {
         self.dry_run
             .is_some_and(|would| would.allowed != self.allowed)
     }
 }
 
-/// An outcome and what decided it.
+/// A decision, and the rule or default that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict<'g> {
-    /// Whether it may go on.
+    /// Whether the access is allowed.
     pub allowed: bool,
-    /// What decided.
+    /// The rule or default that decided.
     pub by: Decider<'g>,
 }
 
-/// What decided. Shown in the words of a log line.
+/// The reason of a decision. `Display` words it for a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decider<'g> {
-    /// It is a health check that the workload declares. Allowed.
+    /// The request is a health check that the workload declares. Allowed.
     Probe,
-    /// A rule that matched; whether it allows or denies is its policy's action.
+    /// A matching rule; its policy's action decides.
     Rule {
-        /// The policy.
+        /// The policy with the rule.
         policy: &'g PolicyName,
-        /// The rule of the manifest, counted from 0.
+        /// Index of the rule in the manifest, from 0.
         rule: u32,
     },
-    /// No policy allows or denies. Allowed.
+    /// No rule denies, and there are no `Allow` policies. Allowed.
     Default,
     /// The workload is strict and the caller anonymous. Refused.
     Anonymous,
-    /// There are `Allow` policies, and no rule of any matches. Refused.
+    /// There are `Allow` policies, but none of their rules matches. Refused.
     NoRuleMatched,
-    /// A policy that the workload names is not at hand. Refused.
+    /// The mesh lacks a policy that the workload names. Refused.
     PolicyMissing,
 }
 
 impl Decider<'_> {
-    /// A fixed word for it, for labels of metrics.
+    /// A fixed code, for metric labels.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Probe => "probe",
@@ -133,27 +133,26 @@ impl fmt::Display for Decider<'_> {
             Self::Default => f.write_str("no policy applies"),
             Self::Anonymous => f.write_str("strict mode: the caller has no identity"),
             Self::NoRuleMatched => f.write_str("no rule allows it"),
-            Self::PolicyMissing => f.write_str("a policy of the workload is not at hand"),
+            Self::PolicyMissing => f.write_str("a policy of the workload is missing"),
         }
     }
 }
 
-/// What a connection is good for, before anything has been said on it.
+/// What a connection may be used for, decided before its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connect<'g> {
-    /// Something may be allowed: each request, or the flow as a whole, is decided by
-    /// [`Guard::decide`].
+    /// Some traffic may be allowed: [`Guard::decide`] decides about each request, or about the whole byte stream.
     Open,
-    /// For a health check alone: the workload's port may be connected and the connection closed,
-    /// and not a byte may be passed on in either direction.
+    /// Only a health check: the workload's port may be connected and closed again, and no byte may be forwarded in
+    /// either direction.
     Bare,
-    /// Nothing can be allowed.
+    /// No traffic can be allowed.
     Refused(Decider<'g>),
 }
 
 impl Guard {
-    /// What stands before a workload of this mesh. A policy that it names and the mesh does not
-    /// hold makes the guard refuse everything.
+    /// The guard of a workload of this mesh. If the mesh lacks a policy that the workload names, the guard refuses
+    /// everything.
     pub fn new(mesh: &Mesh, workload: &Workload) -> Self {
         let found: Vec<_> = workload
             .policies
@@ -168,7 +167,7 @@ impl Guard {
         }
     }
 
-    /// Whether everything is allowed to every caller, and no dry run has anything to say.
+    /// Whether every access is allowed, and no dry-run policy has to be evaluated.
     pub fn is_open(&self) -> bool {
         self.is_complete && self.mode == Mode::Permissive && self.policies.is_empty()
     }
@@ -178,13 +177,13 @@ impl Guard {
         self.mode
     }
 
-    /// The policies that concern the workload, dry-run ones included, sorted by name.
+    /// The policies that select the workload, including dry-run ones, sorted by name.
     pub fn policies(&self) -> &[Arc<Policy>] {
         &self.policies
     }
 
-    /// Whether an enforced rule looks at requests to this port, which makes it HTTP where its
-    /// protocol is not declared.
+    /// Whether an enforced rule evaluates requests to this port, which makes the port HTTP if its protocol is not
+    /// declared.
     pub fn looks_at_requests(&self, port: u16) -> bool {
         self.enforced().any(|policy| {
             let mut rules = policy.rules.iter();
@@ -192,8 +191,8 @@ impl Guard {
         })
     }
 
-    /// Whether a rule looks at paths, which makes ambiguous ones dangerous: requests are then to be
-    /// brought into the strict canonical form.
+    /// Whether any rule evaluates paths. Then an ambiguous path could evade it, and requests must be brought into the
+    /// strict canonical form.
     pub fn looks_at_paths(&self) -> bool {
         self.policies
             .iter()
@@ -204,7 +203,7 @@ impl Guard {
             })
     }
 
-    /// Whether the outcome may depend on a header of this name, in any spelling of it.
+    /// Whether a decision may depend on a header of this name, in any spelling of it.
     pub fn looks_at_header(&self, name: &[u8]) -> bool {
         self.enforced()
             .flat_map(|policy| &policy.rules)
@@ -214,13 +213,13 @@ impl Guard {
             })
     }
 
-    /// Decides one access.
+    /// Decides about one access.
     ///
-    /// Rules of `Allow` policies match to the letter. Rules of `Deny` policies match in every
-    /// reading that a server may have: methods without regard to case, paths also without
-    /// parameters (`/admin;x`), a header in any spelling of its name (`x_role` for `x-role`), by any
-    /// element of a list, without regard to quotes, parameters and case. A flow of bytes never meets a condition on requests of an `Allow` policy, and always
-    /// one of a `Deny` policy: what cannot be judged is refused.
+    /// Rules of `Allow` policies match exactly. Rules of `Deny` policies match in every interpretation that a server
+    /// may have: methods in any case, paths also without parameters (`/admin;x`), a header in any spelling of its name
+    /// (`x_role` for `x-role`) and by any element of a list, ignoring quotes, parameters and case. A byte stream never
+    /// meets a condition on requests of an `Allow` policy, and always one of a `Deny` policy: traffic that cannot be
+    /// evaluated is refused.
     pub fn decide<F>(&self, access: &Access<'_, F>) -> Decision<'_>
     where
         F: Fn(&mut dyn FnMut(&[u8], &[u8])),
@@ -234,9 +233,9 @@ impl Guard {
         }
     }
 
-    /// Whether any request of this caller to this port could be allowed.
+    /// Whether any traffic of this caller to this port could be allowed.
     ///
-    /// What is [`Connect::Refused`] here, [`Guard::decide`] refuses whatever is asked for.
+    /// If this returns [`Connect::Refused`], [`Guard::decide`] refuses every access of this caller to this port.
     pub fn may_connect(&self, caller: Option<&SpiffeId>, port: u16) -> Connect<'_> {
         let refused = match self.refused_at_once(caller, port) {
             None => return Connect::Open,
@@ -253,7 +252,7 @@ impl Guard {
         }
     }
 
-    /// Why nothing of this caller's can be allowed on this port, health checks apart.
+    /// Why no traffic of this caller can be allowed on this port, health checks apart.
     fn refused_at_once(&self, caller: Option<&SpiffeId>, port: u16) -> Option<Decider<'_>> {
         if !self.is_complete {
             return Some(Decider::PolicyMissing);
@@ -327,7 +326,7 @@ impl Guard {
     }
 }
 
-/// The first rule that fits.
+/// The first matching rule.
 fn first<'g>(
     policies: impl Iterator<Item = &'g Policy>,
     fits: impl Fn(&PolicyRule) -> bool,
@@ -344,22 +343,22 @@ fn first<'g>(
 /// The conditions of a rule that an access does not meet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unmet {
-    /// It is another port.
+    /// The port is not one of the rule's.
     pub port: bool,
-    /// It is another caller.
+    /// The caller is not one of the rule's.
     pub caller: bool,
-    /// It is no request, and the rule wants one.
+    /// The access is a byte stream, but the rule requires a request.
     pub request: bool,
-    /// It is another method.
+    /// The method is not one of the rule's.
     pub method: bool,
-    /// It is another path.
+    /// The path meets none of the rule's conditions.
     pub path: bool,
-    /// A header has another value, or is not there.
+    /// A header is missing or has another value.
     pub headers: bool,
 }
 
 impl Unmet {
-    /// How many there are; none when the rule matches.
+    /// The number of unmet conditions; 0 if the rule matches.
     pub fn count(&self) -> usize {
         [
             self.port,
@@ -376,7 +375,7 @@ impl Unmet {
 }
 
 impl PolicyRule {
-    /// What keeps a rule of an `Allow` policy from matching, to explain a decision.
+    /// The conditions that keep a rule of an `Allow` policy from matching, to explain a decision.
     pub fn unmet<F>(&self, access: &Access<'_, F>) -> Unmet
     where
         F: Fn(&mut dyn FnMut(&[u8], &[u8])),

@@ -1,22 +1,21 @@
-//! Conditions of rules, on the bytes of a request.
+//! Evaluates the conditions of rules on the bytes of a request.
 //!
-//! Two readings of one condition. To *allow*, it must hold to the letter. To *deny*, it is enough
-//! that some server could take the request for what is denied: the letters of a method in another
-//! case, parameters on a path's segments, a header by another spelling of its name, one of several
-//! values in it.
+//! A condition is read in two ways. To *allow*, it must hold exactly. To *deny*, it is enough that some server could
+//! treat the request as the denied one: the method in another case, parameters in path segments, a header under another
+//! spelling of its name, one of several values in it.
 
 use super::guard::HttpAccess;
 use super::{HttpMatch, PolicyAction};
 use crate::PathMatch;
 
 impl HttpMatch {
-    /// Whether the path makes a difference.
+    /// Whether the path can affect the result.
     pub(super) fn looks_at_path(&self) -> bool {
         let is_any = |path: &PathMatch| matches!(path, PathMatch::Prefix(all) if all.is_empty());
         !self.path_starts.is_empty() || !self.paths.iter().all(is_any)
     }
 
-    /// Whether a request meets every condition, in the reading of this action.
+    /// Whether a request meets every condition, read as `action` requires.
     pub(super) fn matches<F>(&self, request: &HttpAccess<'_, F>, action: PolicyAction) -> bool
     where
         F: Fn(&mut dyn FnMut(&[u8], &[u8])),
@@ -26,7 +25,7 @@ impl HttpMatch {
             && self.takes_headers(&request.fields, action)
     }
 
-    /// Whether a header of this name makes a difference, in any spelling of it.
+    /// Whether a header of this name, in any spelling, can affect the result.
     pub(super) fn looks_at_header(&self, name: &[u8]) -> bool {
         let mut known = self.headers.iter().map(|(known, _)| known.as_bytes());
         known.any(|known| is_spelling(name, known))
@@ -71,7 +70,7 @@ fn to_the_letter(wanted: &PathMatch, path: &[u8]) -> bool {
     }
 }
 
-/// The same as a server sees it that cuts `;x` off every segment (RFC 3986 section 3.3).
+/// The same for a server that removes `;x` from every segment (RFC 3986 section 3.3).
 fn without_parameters(wanted: &PathMatch, path: &[u8]) -> bool {
     let (wanted, is_prefix) = match wanted {
         PathMatch::Exact(exact) => (exact, false),
@@ -87,7 +86,7 @@ fn without_parameters(wanted: &PathMatch, path: &[u8]) -> bool {
     is_prefix || segments.next().is_none()
 }
 
-/// A segment without its parameters, whose `;` may be encoded.
+/// A segment without its parameters, whose `;` may be percent-encoded.
 fn name_of(segment: &[u8]) -> &[u8] {
     let plain = segment.iter().position(|byte| *byte == b';');
     let encoded = segment.windows(3).position(|three| three == b"%3B");
@@ -97,8 +96,8 @@ fn name_of(segment: &[u8]) -> &[u8] {
         .unwrap_or(segment)
 }
 
-/// Whether two names are the same to a server that makes variables of them: `x_role`, `X.Role` and
-/// `X-Role` become `X_ROLE`.
+/// Whether two names are the same to a server that turns header names into variables: `x_role`, `X.Role` and `X-Role`
+/// become `X_ROLE`.
 fn is_spelling(name: &[u8], known: &[u8]) -> bool {
     let folded = |byte: &u8| match byte.is_ascii_alphanumeric() {
         true => byte.to_ascii_lowercase(),
@@ -107,8 +106,8 @@ fn is_spelling(name: &[u8], known: &[u8]) -> bool {
     name.len() == known.len() && name.iter().map(folded).eq(known.iter().map(folded))
 }
 
-/// Whether the lines of a field, joined by `", "` (RFC 9110 section 5.2), are the value, and no other
-/// spelling of its name stands beside it, which a server might read instead.
+/// Whether the field lines, joined by `", "` (RFC 9110 section 5.2), equal the value, without any other spelling of the
+/// name in the request, which a server might read instead.
 fn is_exactly<F>(fields: &F, name: &[u8], value: &[u8]) -> bool
 where
     F: Fn(&mut dyn FnMut(&[u8], &[u8])),
@@ -133,8 +132,8 @@ where
     count > 0 && equal && left.is_empty() && !spelt_otherwise
 }
 
-/// Whether some server may find the value in the field: every piece of it is one of the field's, in
-/// any of its lines and in any spelling of its name.
+/// Whether some server may find the value in the field: every piece of the value is a piece of some field line, in any
+/// spelling of the name.
 fn may_be<F>(fields: &F, name: &[u8], value: &[u8]) -> bool
 where
     F: Fn(&mut dyn FnMut(&[u8], &[u8])),
@@ -151,13 +150,13 @@ where
     is_there(None) && pieces(value).all(|wanted| is_there(Some(wanted)))
 }
 
-/// The elements of a list, and their parameters (RFC 9110 sections 5.6.1 and 5.6.6).
+/// The elements of a list and their parameters (RFC 9110 sections 5.6.1 and 5.6.6), separately.
 fn pieces(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b',' | b';'))
 }
 
-/// Equal but for case, and for what readers leave out: quotes and whitespace, also behind the `=` of a cookie or
-/// parameter, and the backslashes of quoted text.
+/// Whether two pieces are equal, ignoring case and what parsers ignore: quotes and white space, also after the `=` of a
+/// cookie or parameter, and the backslashes of quoted text.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     letters(one).eq(letters(other))
 }

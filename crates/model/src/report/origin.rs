@@ -1,4 +1,4 @@
-//! Where an object comes from.
+//! The origin of an object.
 
 use std::fmt;
 use std::path::Path;
@@ -7,21 +7,21 @@ use std::sync::Arc;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-/// Where an object, or something that should be one, was read.
+/// The file or registry key from which an object was read, or should have been.
 ///
-/// Shown as `file:line` or `etcd:key`, and so in JSON: a `file`, and its `line` or null.
+/// Displayed as `file:line` or `etcd:key`. In JSON: a `file` in that form without the line, and a `line` or null.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// A file, or a folder of them.
     File {
-        /// As a path that starts with the folder as it was given.
+        /// A path that starts with the folder as it was given.
         path: Arc<Path>,
-        /// The line in it, from 1; none when the whole file is meant.
+        /// The line, from 1; `None` for the whole file.
         line: Option<u32>,
     },
-    /// A key in etcd, or what several begin with.
+    /// A key in etcd, or a common prefix of several.
     Etcd {
-        /// As far as it is text, and no longer than it is shown.
+        /// The key as text, with replacement characters, cut to a length for display.
         key: Arc<str>,
     },
 }
@@ -38,7 +38,7 @@ impl Origin {
         Origin::Etcd { key: key.into() }
     }
 
-    /// A line of the same file; a key has none.
+    /// The same file with a line; a key stays without one.
     #[must_use]
     pub fn at(&self, line: u32) -> Self {
         match self {
@@ -50,7 +50,7 @@ impl Origin {
         }
     }
 
-    /// The file, if it is one.
+    /// The file's path; `None` for a key.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Origin::File { path, .. } => Some(path),
@@ -66,12 +66,12 @@ impl Origin {
         }
     }
 
-    /// Whether it is a registry, where others may write than those who write the folder.
+    /// Whether it is a registry, which others may write than the folder's owner.
     pub fn is_registry(&self) -> bool {
         matches!(self, Origin::Etcd { .. })
     }
 
-    /// Without the line.
+    /// The file or key, without a line.
     fn place(&self) -> String {
         match self {
             Origin::File { path, .. } => path.display().to_string(),
@@ -90,7 +90,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A path as far as it is text: one name that is no UTF-8 must not cost the whole report.
+/// A path as text, with replacement characters: one name that is not UTF-8 must not fail the whole report.
 impl Serialize for Origin {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut origin = serializer.serialize_struct("Origin", 2)?;

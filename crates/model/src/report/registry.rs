@@ -1,36 +1,36 @@
-//! What is to be said of workloads that registered by themselves.
+//! The outcome of registered providers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{ServiceName, WorkloadName};
 
-/// Why something in the registry is a problem.
+/// The category of a problem in the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// The key is no provider's.
+    /// The key is not a provider's.
     Key,
     /// The key has no lease.
     Lease,
-    /// The value is wrong for itself.
+    /// The value is invalid on its own.
     Value,
-    /// There is no room for more.
+    /// A limit of keys or bytes is reached.
     Room,
-    /// Another workload has its name, its address or its place.
+    /// Another workload has its name, its address and port, or its machine.
     Taken,
-    /// The folder does not let it have its account.
+    /// The folder does not allow its service account.
     Account,
-    /// It does not say which node it is on, where there are several.
+    /// It names no node, in a mesh of several.
     Node,
-    /// With it something else would be refused.
+    /// Compiling it causes an error in another object.
     Unfit,
-    /// So much does not fit that it was not tried yet.
+    /// Not tried yet, because too many others do not fit.
     Untried,
-    /// It is right, and no Service's endpoint.
+    /// It is valid, but not an endpoint of any Service.
     Uncalled,
 }
 
 impl Cause {
-    /// Every one.
+    /// Every cause, once.
     pub const ALL: [Cause; 10] = [
         Cause::Key,
         Cause::Lease,
@@ -44,7 +44,7 @@ impl Cause {
         Cause::Uncalled,
     ];
 
-    /// Its name, for programs.
+    /// The cause's name, for programs.
     pub fn code(self) -> &'static str {
         match self {
             Cause::Key => "invalid_key",
@@ -61,24 +61,24 @@ impl Cause {
     }
 }
 
-/// What has become of what registered.
+/// The outcome of every registered provider.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many problems there are, by cause. Of [`Cause::Room`] one for each bound that is reached.
+    /// The number of problems by cause. [`Cause::Room`] counts once for each limit that is reached.
     pub problems: BTreeMap<Cause, usize>,
-    /// Providers by the Service under whose name they registered, whichever Service selects them.
+    /// Providers by the Service in their key, whichever Service selects them.
     pub services: BTreeMap<ServiceName, Providing>,
-    /// Those that are not in the mesh, and why.
+    /// Providers that are not in the mesh, with the reason.
     pub left_out: BTreeMap<WorkloadName, String>,
-    /// Those that are in the mesh and no Service's endpoint.
+    /// Providers in the mesh that are not an endpoint of any Service.
     pub uncalled: BTreeSet<WorkloadName>,
 }
 
 /// The providers of a Service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Providing {
-    /// Those that are endpoints.
+    /// Providers that are endpoints.
     pub called: usize,
-    /// All that have registered, right or wrong.
+    /// All registered providers, valid or not.
     pub registered: usize,
 }

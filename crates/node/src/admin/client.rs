@@ -1,4 +1,4 @@
-//! The other end of the Unix socket: one blocking request.
+//! Client of the admin socket: one blocking request.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,25 +10,25 @@ use rustix::process::geteuid;
 
 use super::{Location, SocketError};
 
-/// For each read and write.
+/// Timeout of each read and write.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longer answers are not ours.
+/// Longest answer that is read; heddle sends none as long as this.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum ClientError {
-    /// No process listens there.
+    /// No process listens at the socket.
     NotRunning(Location, io::Error),
     /// This user may not connect, whether a process listens there or not.
     Denied(Location, io::Error),
-    /// No socket can have that path.
+    /// The path is too long for a socket.
     BadPath(SocketError),
     /// The process that listens at the default path is neither this user's nor root's.
     Impostor(Location, u32),
-    /// It did not answer in this time.
+    /// The process did not answer within this time.
     Late(Location, Duration),
-    /// It was closed without an answer, which is how a wrong user is treated.
+    /// The connection was closed without an answer, as the server does for a wrong user.
     NoAnswer(Location, io::Error),
     /// An answer other than 200.
     Status(u16, String),
@@ -79,15 +79,15 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
-/// Asks a running process for a path and returns the body of its answer.
+/// Sends a GET request for a path to a running process, and returns the body of the answer.
 ///
 /// # Errors
-/// When no process answers, or the answer has another status than 200.
+/// When no process answers, or the status of the answer is not 200.
 pub fn get(at: &Location, path: &str) -> Result<String, ClientError> {
     get_within(at, path, TIMEOUT)
 }
 
-/// Asks a running process to do something, and returns the body of its answer.
+/// Sends a POST request to a running process, and returns the body of the answer.
 ///
 /// # Errors
 /// As [`get`].
@@ -95,7 +95,7 @@ pub fn post(at: &Location, path: &str, body: &str) -> Result<String, ClientError
     ask(at, ("POST", path, body), TIMEOUT)
 }
 
-/// The same, with another limit for each read and write.
+/// Like [`get`], with another timeout for each read and write.
 pub(super) fn get_within(
     at: &Location,
     path: &str,
@@ -104,7 +104,7 @@ pub(super) fn get_within(
     ask(at, ("GET", path, ""), limit)
 }
 
-/// A method, a path and a body.
+/// Method, path and body.
 type Request<'a> = (&'a str, &'a str, &'a str);
 
 fn ask(at: &Location, request: Request<'_>, limit: Duration) -> Result<String, ClientError> {
@@ -113,7 +113,7 @@ fn ask(at: &Location, request: Request<'_>, limit: Duration) -> Result<String, C
         UnixStream::connect(&at.path).map_err(|error| not_connected(at.clone(), error))?;
     check_server(at, &stream)?;
     let answer = exchange(&mut stream, request, limit).map_err(|error| match error.kind() {
-        // What a socket says when its time is up.
+        // Errors of a socket whose timeout has expired.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Late(at.clone(), limit),
         _ => ClientError::NoAnswer(at.clone(), error),
     })?;
@@ -126,7 +126,7 @@ fn ask(at: &Location, request: Request<'_>, limit: Duration) -> Result<String, C
     }
 }
 
-/// Starting a heddle would not help against another user's socket.
+/// Tells another user's socket from a missing one: starting a heddle would not help with the former.
 pub(super) fn not_connected(at: Location, error: io::Error) -> ClientError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => ClientError::Denied(at, error),
@@ -134,7 +134,7 @@ pub(super) fn not_connected(at: Location, error: io::Error) -> ClientError {
     }
 }
 
-/// In a folder that all users can write, another user may have made our default folder first.
+/// Checks that the server is this user or root: in `/tmp`, another user may have created our default folder first.
 fn check_server(at: &Location, stream: &UnixStream) -> Result<(), ClientError> {
     let peer = socket_peercred(stream)
         .map_err(|error| ClientError::NotRunning(at.clone(), error.into()))?;
@@ -166,7 +166,7 @@ fn exchange(
     Ok(answer)
 }
 
-/// Status and body. Our server always gives a length and closes, so the body is all the rest.
+/// Splits an answer into status and body. The server closes the connection after each answer, so the rest is the body.
 fn split(answer: &str) -> Option<(u16, &str)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;

@@ -1,5 +1,5 @@
-//! The places of a server's connections: there are few, and a connection that keeps the server waiting gives its place
-//! to one that may not.
+//! Limits a server's connections to [`MOST`] places. When all are taken, a new connection may replace one that keeps
+//! the server waiting.
 //!
 //! ```text
 //!   accepted ──▶ asks ── question is whole ──▶ served ── answer is there ──▶ takes it ──▶ closed
@@ -7,23 +7,23 @@
 //!                  └──────────────────────────▶ closed ◀────────────────────────┘
 //! ```
 //!
-//! When all places are taken, the peer that keeps the server waiting with most of them gives one up, the oldest. A
-//! newcomer of that very peer, or one that would only take the turn of another like itself, gets in only when that one
-//! has had its time.
+//! The connection that is closed is the oldest waiting one of the peer with the most waiting connections. It is closed
+//! at once if that peer has several, and more than the new connection's peer. Otherwise it must have waited for
+//! `ASKS_WITHIN`: a peer cannot push out its own requests, or those of peers with equally many, at once.
 
 use std::time::{Duration, Instant};
 
 #[cfg(test)]
 mod tests;
 
-/// Connections of a server at a time.
+/// Most connections of a server at a time.
 pub(super) const MOST: usize = 16;
-/// How long a request may be on its way before one of the same peer takes its place.
+/// How long a request may take to arrive before any newcomer may take its place.
 const ASKS_WITHIN: Duration = Duration::from_millis(100);
-/// How long an answer may be on its way before another connection takes the place.
+/// How long a client may take to read an answer before another connection may take its place.
 const TAKES_WITHIN: Duration = Duration::from_secs(1);
 
-/// Who has the places. Has no clock.
+/// The connections that have places. Has no clock of its own.
 #[derive(Debug)]
 pub(super) struct Places<P> {
     taken: Vec<Place<P>>,
@@ -37,21 +37,20 @@ struct Place<P> {
     step: Step,
 }
 
-/// How far a connection is, and since when.
+/// Progress of a connection, and since when.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Asks(Instant),
-    /// It waits for us.
+    /// The client waits for the server, so this connection is never closed for another.
     Served,
     Takes(Instant),
 }
 
-/// What becomes of a newcomer.
+/// A new connection that got a place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entered {
-    /// Its place.
     pub(super) id: u64,
-    /// The connection that gives way to it.
+    /// The connection that must be closed for it.
     pub(super) instead: Option<u64>,
 }
 
@@ -63,7 +62,7 @@ impl<P: PartialEq + Copy> Places<P> {
         }
     }
 
-    /// A place for a newcomer; `None` when there is none, and it is closed.
+    /// Assigns a place to a new connection; `None` when none is free and the connection must be closed.
     pub(super) fn enter(&mut self, peer: P, now: Instant) -> Option<Entered> {
         let instead = match self.taken.len() < MOST {
             true => None,
@@ -79,17 +78,17 @@ impl<P: PartialEq + Copy> Places<P> {
         Some(Entered { id, instead })
     }
 
-    /// The question is whole: it is our turn.
+    /// The request is complete; the server prepares the answer.
     pub(super) fn asked(&mut self, id: u64) {
         self.step(id, Step::Served);
     }
 
-    /// The answer is there, to be taken.
+    /// The answer is ready; the client reads it.
     pub(super) fn answered(&mut self, id: u64, now: Instant) {
         self.step(id, Step::Takes(now));
     }
 
-    /// The connection is closed.
+    /// Frees the place of a closed connection.
     pub(super) fn leave(&mut self, id: u64) {
         self.taken.retain(|place| place.id != id);
     }
@@ -101,14 +100,14 @@ impl<P: PartialEq + Copy> Places<P> {
         }
     }
 
-    /// The connection that gives way, if one does.
+    /// Chooses the connection to close for a newcomer, if one may be closed.
     fn gives_way(&self, newcomer: P, now: Instant) -> Option<u64> {
         let waits = |place: &&Place<P>| place.waits(now).is_some();
         let of = |peer: P| {
             let waiting = self.taken.iter().filter(waits);
             waiting.filter(|place| place.peer == peer).count()
         };
-        // They stand in the order in which they came: of several the first is the oldest.
+        // `taken` is in order of arrival, and `max_by_key` returns the last maximum: reversed, that is the oldest.
         let waiting = self.taken.iter().filter(waits).rev();
         let first = waiting.max_by_key(|place| of(place.peer))?;
         let count = of(first.peer);
@@ -119,7 +118,7 @@ impl<P: PartialEq + Copy> Places<P> {
 }
 
 impl<P> Place<P> {
-    /// How long it keeps the server waiting, if it does, and may give way.
+    /// How long the connection has kept the server waiting; `None` if it may not be closed.
     fn waits(&self, now: Instant) -> Option<Duration> {
         match self.step {
             Step::Asks(since) => Some(now.saturating_duration_since(since)),

@@ -1,4 +1,4 @@
-//! Both admin servers: HTTP/1.1, one request a connection.
+//! Both admin servers: HTTP/1.1, one request per connection.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -27,17 +27,17 @@ use super::{Answer, Ask, Asks, Question};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// From accept to the end of the request's head.
 const HEAD_DEADLINE: Duration = Duration::from_secs(5);
-/// Largest head of a request, in bytes. hyper's smallest.
+/// Largest request head, in bytes; the smallest limit that hyper allows.
 const MAX_HEAD_BYTES: usize = 8 * 1024;
-/// Longest order, in bytes. With a certificate request in it, it has about 20 KiB.
+/// Longest order, in bytes. One with a certificate request has about 20 KiB.
 const MAX_ORDER_BYTES: usize = 64 * 1024;
-/// Pause after a failed accept, which is most often for want of descriptors.
+/// Pause after a failed accept, whose usual cause is a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a server lets be asked.
+/// The set of paths that a server offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Surface {
-    /// Everything.
+    /// All paths.
     Operator,
     /// Metrics and readiness.
     Network,
@@ -90,22 +90,22 @@ pub async fn serve_one(stream: impl AsyncRead + AsyncWrite + Unpin, is_operator:
     connection(stream, surface, asks, Arc::new(Seat { id: 0, room })).await;
 }
 
-/// Who connects: what holds several places is told by it.
+/// The peer of a connection; connections are counted by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
-    /// On this machine; `None`, if it cannot be seen from here.
+    /// A process of this machine by its id; `None` if it is in a PID namespace that is not visible from here.
     Process(Option<i32>),
     Host(IpAddr),
 }
 
-/// One of the two servers.
+/// State of one of the two servers.
 struct Server {
     surface: Surface,
     asks: Asks,
     room: Room,
 }
 
-/// The places, and the tasks that have them.
+/// The places, and the tasks of their connections.
 type Room = Arc<Mutex<(Places<Peer>, HashMap<u64, AbortHandle>)>>;
 
 impl Server {
@@ -118,19 +118,19 @@ impl Server {
         }
     }
 
-    /// Serves a connection, or closes it where there is no room.
+    /// Serves a connection, or closes it when no place is free.
     async fn connected(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: Peer,
     ) {
         if self.let_in(stream, peer) {
-            // It has its descriptor until its task is let to end.
+            // Lets the aborted task run once, so that it closes its descriptor.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Returns whether another connection gives way.
+    /// Returns whether another connection is closed for this one.
     fn let_in(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -155,7 +155,7 @@ impl Server {
     }
 }
 
-/// The place of one connection, which it gives back.
+/// The place of one connection; dropping it frees the place.
 struct Seat {
     id: u64,
     room: Room,
@@ -180,11 +180,11 @@ impl Drop for Seat {
 }
 
 fn lock(room: &Room) -> MutexGuard<'_, (Places<Peer>, HashMap<u64, AbortHandle>)> {
-    // Every change of it is whole before the next begins.
+    // Each change of the places is complete in itself, so a poisoned lock can still be used.
     room.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same user, or root.
+/// Whether a peer is this process's own user, or root.
 pub(super) fn may_operate(peer_uid: u32, own_uid: u32) -> bool {
     peer_uid == own_uid || peer_uid == 0
 }
@@ -216,7 +216,7 @@ async fn connection(
     }
 }
 
-/// A request's body is read only where something takes one, and then within bounds.
+/// Answers one request. A body is read only for orders, up to a limit.
 async fn respond(
     request: Request<Incoming>,
     surface: Surface,
@@ -237,7 +237,7 @@ async fn respond(
     Ok(response(answer))
 }
 
-/// Reads an order, or says what is wrong with it.
+/// Reads an order; the error is the answer to the client.
 async fn order(body: Incoming) -> Result<Question, Answer> {
     let body = Limited::new(body, MAX_ORDER_BYTES).collect().await;
     let body = body.map_err(|error| match error.is::<LengthLimitError>() {
@@ -266,11 +266,11 @@ async fn ask(question: Question, asks: &Asks) -> Answer {
         .unwrap_or_else(|_| Answer::text(503, "shutting down"))
 }
 
-/// Why a request is no question.
+/// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     NotFound,
-    /// The path exists for this method.
+    /// The path exists only for this method.
     Only(&'static str),
 }
 
@@ -289,10 +289,9 @@ impl Refusal {
     }
 }
 
-/// What a request leads to.
 enum Route {
     Question(Question),
-    /// The body says which.
+    /// The order is in the body.
     Order,
 }
 

@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
-/// Names another admin socket.
+/// Flag that names another admin socket.
 const SOCKET: &str = "--socket";
-/// Bytes that an address of a Unix socket has room for, without the zero that ends it (unix(7)).
+/// Longest path of a Unix socket in bytes, without the final zero (unix(7)).
 const LONGEST_PATH: usize = 107;
 
-/// Where the socket is, and whether the operator said so.
+/// Path of a socket, and whether the operator chose it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The socket's path.
     pub path: PathBuf,
-    /// Given on the command line or in the settings, rather than our default.
+    /// Whether the path was given on the command line or in the settings, rather than the default.
     pub is_given: bool,
-    /// What serves it, as it is said.
+    /// Command that serves the socket, for error messages.
     pub command: &'static str,
-    /// What names another one.
+    /// Flag that names another path, for error messages.
     pub flag: &'static str,
 }
 
@@ -39,13 +39,13 @@ impl Location {
         )
     }
 
-    /// The same for a control plane, whose default is `heddle-control.sock` in the same folder: both may
-    /// run on one machine.
+    /// Location for a control plane. Its default is `heddle-control.sock` in the same folder: a control plane may run
+    /// beside a node.
     pub fn control(given: Option<PathBuf>) -> Self {
         Self::of("`heddle control DIR`", SOCKET, given, "heddle-control.sock")
     }
 
-    /// The same for the holder of a node's pods, whose default is `heddle-holder.sock`.
+    /// Location for the holder of a node's pods. Its default is `heddle-holder.sock`.
     pub fn holder(given: Option<PathBuf>) -> Self {
         let (command, flag) = ("`heddle node --intercept`", "--holder-socket");
         Self::of(command, flag, given, "heddle-holder.sock")
@@ -73,7 +73,7 @@ impl Location {
     }
 
     /// # Errors
-    /// [`SocketError::TooLong`] when no socket can have the path.
+    /// [`SocketError::TooLong`] when the path is too long for a socket.
     pub(super) fn check_length(&self) -> Result<(), SocketError> {
         match self.path.as_os_str().len() {
             0..=LONGEST_PATH => Ok(()),
@@ -96,11 +96,11 @@ pub enum SocketError {
     Busy(Location),
     /// Another user could replace the socket there.
     Unsafe(Location, &'static str),
-    /// Something is there that is no socket, and is left alone.
+    /// Something other than a socket is at the path, and was left alone.
     Occupied(Location, &'static str),
-    /// A socket's path cannot be as long as this one.
+    /// The path is longer than a socket's path can be.
     TooLong(Location),
-    /// Anything else, with what was being done.
+    /// Another error, with the failed operation.
     Io(Location, String, io::Error),
 }
 
@@ -147,20 +147,20 @@ impl std::fmt::Display for SocketError {
 
 impl std::error::Error for SocketError {}
 
-/// Our claim on the socket's path. Dropping it removes the socket, unless another is there by then.
+/// Ownership of the socket's path. Dropping it removes the socket, unless another process has replaced it.
 #[derive(Debug)]
 pub struct AdminSocket {
     path: PathBuf,
     /// Device and inode of the socket that was bound.
     bound: (u64, u64),
-    /// Held locked for as long as the socket is ours. The kernel lets go of it however we end, so
-    /// with the lock in hand a socket file that is there is a dead process's.
+    /// Locked while this process owns the socket. The kernel releases the lock however the process ends, so a process
+    /// that gets the lock knows that a socket file at the path is a dead process's.
     _lock: File,
 }
 
 impl AdminSocket {
-    /// Makes the folder if need be, refuses one that others can write, takes the lock, replaces a
-    /// stale socket, and listens. Non-blocking.
+    /// Creates the folder if needed, refuses one that others can write, takes the lock, replaces a stale socket, and
+    /// listens. The socket is non-blocking.
     ///
     /// # Errors
     /// [`SocketError::Busy`] when a live process serves the path.
@@ -173,7 +173,8 @@ impl AdminSocket {
         })
     }
 
-    /// The same for a socket of another kind: `is_served` says whether a process answers there, `bind` listens.
+    /// Like [`AdminSocket::bind`] for a socket of another kind: `is_served` tells whether a process answers there,
+    /// `bind` binds and listens.
     ///
     /// # Errors
     /// As [`AdminSocket::bind`].
@@ -186,17 +187,17 @@ impl AdminSocket {
         location.check_length()?;
         make_folder(location)?;
         check_folder(location)?;
-        // Before there is a lock beside it.
+        // Checked first, so that no lock file is created beside something else.
         is_socket(location)?;
         let lock = lock(location)?;
-        // The lock does not know about programs that are not ours.
+        // Programs other than heddle do not take the lock.
         if is_served(path) {
             return Err(SocketError::Busy(location.clone()));
         }
         remove_stale(location)?;
         let failed = |what, error| failed(location, what, path, error);
         let socket = bind(path).map_err(|error| failed("cannot listen on the socket", error))?;
-        // Until this line the mode is the umask's, and the check of credentials stands alone.
+        // Until here the mode depends on the umask, and only the credentials check protects the socket.
         fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(|error| failed("cannot protect the socket", error))?;
         let found = fs::symlink_metadata(path)
@@ -222,12 +223,12 @@ impl Drop for AdminSocket {
 }
 
 impl AdminSocket {
-    /// Where it is.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the socket file of a process that could not do so itself, unless it is there still.
+    /// Removes the socket file of a process that could not do so itself, unless that process still runs.
     pub fn clear(location: &Location) {
         let Ok(_lock) = lock(location) else {
             return;
@@ -238,7 +239,7 @@ impl AdminSocket {
     }
 }
 
-/// Removes the socket that a dead process left, if there is one.
+/// Removes the socket file of a dead process, if there is one.
 fn remove_stale(location: &Location) -> Result<(), SocketError> {
     let path = &location.path;
     if is_socket(location)? {
@@ -248,7 +249,7 @@ fn remove_stale(location: &Location) -> Result<(), SocketError> {
     Ok(())
 }
 
-/// Whether a socket is at the path, or nothing. Anything else is not ours to remove.
+/// Whether a socket (`true`) or nothing is at the path. Anything else is an error: it is not removed.
 fn is_socket(location: &Location) -> Result<bool, SocketError> {
     let path = &location.path;
     let kind = match fs::symlink_metadata(path) {
@@ -279,11 +280,11 @@ fn make_folder(location: &Location) -> Result<(), SocketError> {
     }
 }
 
-/// Our default folder must be ours alone. One that the operator chose must not let others
-/// replace what is in it.
+/// Our default folder must be accessible to this user only. In a folder that the operator chose, others must not be
+/// able to replace the socket.
 fn check_folder(location: &Location) -> Result<(), SocketError> {
     let folder = location.folder();
-    // A symbolic link in /tmp would be another user's trap; one that the operator named is a choice.
+    // A symbolic link in /tmp could be another user's attack; the operator may choose one.
     let found = if location.is_given {
         fs::metadata(folder)
     } else {

@@ -147,7 +147,7 @@ async fn a_head_that_is_too_large_is_refused() {
     assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
 }
 
-/// How long a server that never gets an answer keeps a connection that says this.
+/// How long a server whose questions are never answered keeps a connection that sends `said`.
 async fn closed_after(said: &[u8]) -> Duration {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -173,12 +173,12 @@ async fn a_head_has_five_seconds_and_all_of_a_request_ten() {
     }
 }
 
-/// Connections that say the first line of a request, and no more.
+/// Connections that send only the first line of a request.
 async fn half_requests(at: &Path, count: usize) -> Vec<UnixStream> {
     let mut held = Vec::new();
     for _ in 0..count {
         let mut stream = UnixStream::connect(at).await.expect("connected");
-        // One that gives way already does not hear it.
+        // The server may have closed it already.
         let _may_be_closed = stream.write_all(b"GET /ready HTTP/1.1\r\n").await;
         held.push(stream);
     }
@@ -192,13 +192,13 @@ async fn an_operator_is_answered_beside_half_requests_that_hold_every_place() {
     let listener = UnixListener::bind(&at).expect("a socket");
     tokio::spawn(serve_unix(listener, answering()));
     let held = half_requests(&at, 127).await;
-    // They are of one process, as is the operator here: the oldest is to have had its time.
+    // Here they are of the same process as the operator: the oldest must wait out its time first.
     let asked = std::time::Instant::now();
     let answer = loop {
         let mut stream = UnixStream::connect(&at).await.expect("connected");
         let mut answer = String::new();
         let request = b"GET /status HTTP/1.1\r\nhost: x\r\n\r\n";
-        // It is closed at once until then.
+        // Until then the server closes the connection at once.
         let _may_be_closed = stream.write_all(request).await;
         let _may_be_reset = stream.read_to_string(&mut answer).await;
         if !answer.is_empty() {
@@ -217,12 +217,12 @@ async fn those_who_hold_a_place_and_go_on_are_served() {
     let listener = UnixListener::bind(&at).expect("a socket");
     tokio::spawn(serve_unix(listener, answering()));
     let mut held = half_requests(&at, MOST).await;
-    // One more of the same process finds no room at once …
+    // One more connection of the same process gets no place …
     let mut one_more = UnixStream::connect(&at).await.expect("connected");
     let mut nothing = Vec::new();
     let _reset_is_an_end_too = one_more.read_to_end(&mut nothing).await;
     assert!(nothing.is_empty());
-    // … and those that were there first go on.
+    // … and the earlier ones are served.
     let mut first = held.swap_remove(0);
     let answer = exchange(&mut first, "host: x\r\n\r\n").await;
     assert!(answer.contains("Ready"), "{answer}");
@@ -247,7 +247,7 @@ fn a_live_socket_is_left_alone_and_a_stale_one_replaced() {
     drop(first);
     assert!(!at.path.exists());
 
-    // A process that was killed leaves its file behind.
+    // A killed process leaves its file behind.
     drop(std::os::unix::net::UnixListener::bind(&at.path).expect("bound"));
     assert!(at.path.exists());
     AdminSocket::bind(&at).expect("replaced");
@@ -274,7 +274,7 @@ fn what_is_no_socket_is_never_removed() {
     assert_eq!(fs::read_to_string(&at.path).expect("there"), "precious");
     assert!(fs::symlink_metadata(&link.path).is_ok());
     let lock = dir.path().join("notes.txt.lock");
-    // `clear` makes one; a refusal does not need it.
+    // `clear` creates the lock file; a refusal must not.
     fs::remove_file(&lock).expect("made by clear");
     AdminSocket::bind(&at).expect_err("occupied");
     assert!(!lock.exists());
@@ -349,10 +349,10 @@ fn a_folder_that_others_can_write_is_refused() {
     };
     mode(0o777);
     assert!(matches!(bind(true), Err(SocketError::Unsafe(..))));
-    // As /tmp is: others may add files but not replace ours.
+    // Like /tmp: others may add files but not replace ours.
     mode(0o1777);
     assert!(bind(true).is_ok());
-    // Our own default folder must be ours alone.
+    // Our default folder must not be accessible to other users.
     mode(0o755);
     assert!(matches!(bind(false), Err(SocketError::Unsafe(..))));
     std::os::unix::fs::symlink(&folder, dir.path().join("link")).expect("a link");
@@ -379,7 +379,7 @@ fn a_socket_without_a_process_is_told_from_a_refusal() {
 
 #[test]
 fn a_socket_of_another_user_is_told_from_none() {
-    // Tests may run as root, which is denied nothing: the kernel's word is given here.
+    // Tests may run as root, which is never denied: the kernel's error is passed in here.
     let at = given("/run/theirs.sock".into());
     let denied = not_connected(at.clone(), io::ErrorKind::PermissionDenied.into());
     assert!(matches!(denied, ClientError::Denied(..)), "{denied}");
@@ -408,7 +408,7 @@ fn a_folder_that_cannot_be_used_has_a_remedy() {
 fn a_server_that_is_late_is_told_from_one_that_hangs_up() {
     let dir = private_folder();
     let at = given(dir.path().join("s"));
-    // It accepts in the kernel only, as does a process without descriptors.
+    // Only the kernel accepts here, as with a process that has no free descriptor.
     let listener = std::os::unix::net::UnixListener::bind(&at.path).expect("bound");
     let late = get_within(&at, "/status", Duration::from_millis(500)).expect_err("no answer");
     let said = late.to_string();

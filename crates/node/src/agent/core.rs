@@ -1,5 +1,5 @@
-//! What a node knows of identities, and what follows from what happens. No network, no disk, no clock of
-//! its own: the caller says what happened, and does what the core says.
+//! State machine of a node's identities. It has no network, no disk and no clock of its own: the caller reports what
+//! happened, and carries out what the core decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,57 +18,57 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-/// So much later than the floor on the disk is the time certain to be before it is written again, in
-/// seconds: each write costs the disk something.
+/// The time floor is written again once it is this many seconds above the one on disk, to keep writes rare.
 const FLOOR_STEP_S: u64 = 600;
-/// How long nothing is looked at, at most.
+/// Longest time between two rounds of the agent's loop.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// What a node knows.
+/// A joined node's trust, its certificates, and its link to the control plane.
 #[derive(Debug)]
 pub(crate) struct Core {
     own: SpiffeId,
     clock: Arc<Clock>,
     trusted: Trusted,
-    /// What of it is in force, and when that changes by itself, in seconds since 1970.
+    /// The part of `trusted` in force now. It changes next at `trust_until` (seconds since 1970), when a deny-list
+    /// entry expires.
     trust: Arc<Trust>,
     trust_until: Option<u64>,
     leaves: BTreeMap<SpiffeId, Arc<Leaf>>,
-    /// Which root vouches for each, once it was looked for among those that are trusted now.
+    /// SHA-256 of the trusted root that signed each leaf; no entry if no trusted root did.
     signers: BTreeMap<SpiffeId, String>,
     keeper: Keeper,
     link: ControlConnectionState,
-    /// A time that was certain, and since when it is known: since then time has gone on.
+    /// The clock's floor when it was last raised from outside, and the uptime at that moment: the floor rises with
+    /// uptime.
     certain: (u64, Duration),
     floor_on_disk: u64,
-    /// Identities are to be put together anew.
+    /// The identities must be rebuilt.
     is_stale: bool,
-    /// When the next certificate expires of those that were put together, in seconds since 1970.
+    /// Earliest expiry among the certificates of the last rebuild, in seconds since 1970.
     lasts_until: Option<u64>,
-    /// What else is wrong, by what it is about.
+    /// Other problems, by topic.
     problems: BTreeMap<&'static str, String>,
 }
 
-/// Whether the control plane is reached.
 #[derive(Debug)]
 struct ControlConnectionState {
     is_up: bool,
-    /// Since when it is so, since the process started.
+    /// Uptime of the process at the last change of `is_up`.
     since: Duration,
-    /// Why it is not reached.
+    /// Why the connection failed or ended.
     problem: Option<String>,
-    /// Why one of the two did not believe the other, if that was said since it was reached last. What fails after
-    /// that says it no more: a connection that is broken off has no words.
+    /// Why node or control plane refused the other, if that happened since the last good connection. Kept because later
+    /// attempts may fail without a reason: the connection is just closed.
     refusal: Option<String>,
     address: String,
 }
 
 impl Core {
-    /// A node that joined, with what it has: its own certificate, what it trusts, and certificates of its
-    /// workloads. `control` is where the control plane is, `floor_on_disk` what a restart would find.
+    /// Starts with the node's own certificate, its trust, and the certificates of its workloads. `control` is the
+    /// control plane's address, `floor_on_disk` the time floor that a restart would find.
     ///
     /// # Errors
-    /// When the roots are none.
+    /// When a root is not a certificate.
     pub(crate) fn new(
         (clock, floor_on_disk): (Arc<Clock>, u64),
         (own, trusted): (Arc<Leaf>, Trusted),
@@ -111,7 +111,6 @@ impl Core {
         Ok(core)
     }
 
-    /// The control plane is reached.
     pub(crate) fn link_up(&mut self, now: Moment) {
         if !self.link.is_up {
             self.link.since = now.elapsed;
@@ -122,8 +121,7 @@ impl Core {
         self.problem("control", None);
     }
 
-    /// The control plane is not reached, or no longer. Says why, and what was said before by who did not believe the
-    /// other.
+    /// The connection failed or ended. Returns the reason, after the last refusal if there was one.
     pub(crate) fn link_down(&mut self, why: String, now: Moment) -> String {
         self.keeper.broken();
         if self.link.is_up {
@@ -138,31 +136,32 @@ impl Core {
         why
     }
 
-    /// The same, because one of the two does not believe the other: it stays a problem until they do.
+    /// Like [`Core::link_down`], because node or control plane refused the other: this stays a problem until a
+    /// connection succeeds.
     pub(crate) fn link_refused(&mut self, why: String, now: Moment) -> String {
-        let problem = format!("nothing comes of the control plane: {why}");
+        let problem = format!("no data from the control plane: {why}");
         self.problem("control", Some(problem));
         self.link.refusal = Some(why.clone());
         self.link_down(why, now)
     }
 
-    /// Whether the control plane that is connected is still to be believed.
+    /// Checks the connected control plane against the trust in force now.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it is refused.
     pub(crate) fn check_peer(&self, peer: &Peer) -> Result<(), Refusal> {
         self.trust.check(peer, self.clock.now())
     }
 
-    /// Which identities to ask for now.
+    /// Identities to request certificates for now.
     pub(crate) fn due(&mut self, now: Moment) -> Vec<SpiffeId> {
         self.keeper.due(now)
     }
 
-    /// A certificate came. It is in force when it is for the identity that was asked for, and others believe it.
+    /// Puts a new certificate to use, if it is for the requested identity and verifies against the trust in force.
     ///
     /// # Errors
-    /// Why it is refused; then the old one stays.
+    /// Why it is refused; the old certificate stays in use.
     pub(crate) fn issued(
         &mut self,
         id: &SpiffeId,
@@ -174,7 +173,7 @@ impl Core {
             return Err(refusal);
         }
         let validity = (leaf.not_before(), leaf.not_after());
-        // What was learned of the time just now counts.
+        // `check_issued` may have raised the clock.
         let now = Moment {
             unix_s: self.clock.now(),
             ..now
@@ -197,7 +196,7 @@ impl Core {
             });
         }
         let now = self.clock.now();
-        // As when we connect: a clock that is certainly behind learns the time from a certificate that we trust.
+        // As when connecting: a clock that is known to be behind learns the time from a trusted certificate.
         let at = match self.clock.is_degraded() {
             true => now.max(leaf.not_before()),
             false => now,
@@ -210,15 +209,15 @@ impl Core {
         }
     }
 
-    /// A certificate did not come.
+    /// A certificate request failed.
     pub(crate) fn failed(&mut self, id: &SpiffeId, why: String, now: Moment) {
         self.keeper.failed(id, why, now);
     }
 
-    /// Trusts as an update says; what is not believed any more of our own is renewed at once.
+    /// Applies a trust update. Own certificates that no longer verify are renewed at once.
     ///
     /// # Errors
-    /// When a root is none; then nothing has changed.
+    /// When a root is not a certificate; then nothing has changed.
     pub(crate) fn trust(&mut self, update: &TrustUpdate) -> Result<(), String> {
         let next = self.trusted.with(update);
         let now = self.clock.now();
@@ -231,12 +230,12 @@ impl Core {
         Ok(())
     }
 
-    /// Looks which of our own certificates others do not believe.
+    /// Makes renewal due for each of our certificates that other nodes refuse.
     fn doubt(&mut self) {
         let now = self.clock.now();
         for (id, leaf) in &self.leaves {
             let verdict = leaf.verify(&self.trust, now);
-            // For the others there is a time.
+            // Leases take care of expiry.
             if !matches!(
                 verdict,
                 Ok(()) | Err(Refusal::Expired | Refusal::NotYetValid)
@@ -247,7 +246,7 @@ impl Core {
         self.name_signers();
     }
 
-    /// Finds out which root signed what came since, and forgets what is gone.
+    /// Finds the root of each new leaf, and drops entries of leaves that are gone.
     fn name_signers(&mut self) {
         self.signers.retain(|id, _| self.leaves.contains_key(id));
         for (id, leaf) in &self.leaves {
@@ -259,7 +258,7 @@ impl Core {
         }
     }
 
-    /// Wants the identities of a mesh's workloads; returns those that are not wanted any more.
+    /// Sets the wanted identities to those of a mesh's workloads. Returns the identities that were dropped.
     pub(crate) fn want(&mut self, mesh: &Mesh) -> Vec<SpiffeId> {
         let domain = &self.trusted.domain;
         let accounts = mesh
@@ -270,7 +269,7 @@ impl Core {
             .map(|account| SpiffeId::workload(domain.clone(), account.clone()))
             .collect();
         let mut dropped = self.keeper.want(&wanted);
-        // What was on the disk is held as soon as it is wanted.
+        // A leaf that was found on disk is used as soon as its identity is wanted.
         for id in &wanted {
             let is_new = self.keeper.get(id).is_some_and(|kept| kept.lease.is_none());
             if let (true, Some(leaf)) = (is_new, self.leaves.get(id)) {
@@ -290,12 +289,12 @@ impl Core {
         dropped
     }
 
-    /// Time has passed: entries of the deny-list end, certificates expire.
+    /// Handles the passing of time: deny-list entries and certificates expire.
     pub(crate) fn tick(&mut self, now: Moment) {
         self.learn_time(now);
         let unix_s = self.clock.now();
         if self.trust_until.is_some_and(|until| until <= unix_s) {
-            // They were read before, so they can be read again.
+            // The same roots were parsed before, so this does not fail.
             if let Ok(trust) = self.trusted.in_force(unix_s) {
                 self.trust = trust;
             }
@@ -307,7 +306,7 @@ impl Core {
         }
     }
 
-    /// However wrong the system's clock is, the time that was certain lies back by what has passed since.
+    /// Raises the clock's floor with the uptime: this is right however wrong the system's clock is.
     fn learn_time(&mut self, now: Moment) {
         let (floor, since) = self.certain;
         let passed = floor + now.elapsed.saturating_sub(since).as_secs();
@@ -318,15 +317,15 @@ impl Core {
         }
     }
 
-    /// Whether what to call and be called as has changed.
+    /// Whether the identities must be rebuilt.
     pub(crate) fn is_stale(&self) -> bool {
         self.is_stale
     }
 
-    /// What to call and be called as, when that has changed.
+    /// The rebuilt identities; `None` when nothing has changed.
     ///
     /// # Errors
-    /// When the library refuses, which only a fault of ours explains.
+    /// When rustls rejects them, which would be a bug in Heddle.
     pub(crate) fn take_identities(&mut self) -> Result<Option<Arc<Identities>>, String> {
         if !std::mem::take(&mut self.is_stale) {
             return Ok(None);
@@ -348,7 +347,7 @@ impl Core {
         Ok(Some(Arc::new(identities)))
     }
 
-    /// The floor, when it should be written down.
+    /// The time floor, when it is due to be written.
     pub(crate) fn take_floor(&mut self) -> Option<u64> {
         let floor = self.clock.floor();
         if floor < self.floor_on_disk + FLOOR_STEP_S {
@@ -358,8 +357,7 @@ impl Core {
         Some(floor)
     }
 
-    /// How long until something is to be looked at. While the control plane is not reached, nothing is to
-    /// be asked for.
+    /// Time until the next timer. Renewals count only while the control plane is connected.
     pub(crate) fn sleep(&self, now: Moment) -> Duration {
         let until = |unix_s: u64| Duration::from_secs(unix_s.saturating_sub(now.unix_s));
         let asking = self.keeper.next(now).filter(|_| self.link.is_up);
@@ -369,7 +367,7 @@ impl Core {
         waits.min().unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP)
     }
 
-    /// Something else is wrong, or is not any more.
+    /// Sets the problem of a topic, or clears it (`None`).
     pub(crate) fn problem(&mut self, about: &'static str, what: Option<String>) {
         match what {
             Some(what) => self.problems.insert(about, what),
@@ -377,27 +375,25 @@ impl Core {
         };
     }
 
-    /// Whether an identity is wanted.
     pub(crate) fn wants(&self, id: &SpiffeId) -> bool {
         self.keeper.wants(id)
     }
 
-    /// The node's own certificate.
     pub(crate) fn own_leaf(&self) -> Option<&Arc<Leaf>> {
         self.leaves.get(&self.own)
     }
 
-    /// What the node trusts, as it was told.
+    /// Trust as the control plane sent it.
     pub(crate) fn trusted(&self) -> &Trusted {
         &self.trusted
     }
 
-    /// What the node trusts now.
+    /// Trust without expired deny-list entries.
     pub(crate) fn in_force(&self) -> &Arc<Trust> {
         &self.trust
     }
 
-    /// Whether every identity has a certificate.
+    /// Whether every wanted identity has a certificate that has not expired.
     pub(crate) fn is_complete(&self) -> bool {
         self.keeper.is_complete(self.clock.now())
     }

@@ -1,4 +1,4 @@
-//! Talks to the control plane: one connection after the other, and what is said on each.
+//! Keeps the node connected to the control plane, and makes the calls on each connection.
 //!
 //! ```text
 //!           dial, handshake, first call            either call ends, or another connection is wanted
@@ -7,7 +7,7 @@
 //!    └─┴────────────────────────────────────┴─◄───────────────────────────────────────────────────┘
 //! ```
 //!
-//! It decides nothing: what comes is an [`Event`], what is to be said is a [`CourierOrder`].
+//! It makes no decisions: it reports each [`Event`], and carries out each [`CourierOrder`].
 
 use std::fmt;
 use std::io;
@@ -29,72 +29,71 @@ use tokio_rustls::client::TlsStream;
 
 use super::key::LeafKey;
 
-/// How long it may take to connect, and to shake hands.
+/// Timeout of the TCP connect, and of the TLS handshake after it.
 const DIAL_WAIT: Duration = Duration::from_secs(10);
-/// How long a call may take to begin.
+/// Timeout for the start of a call.
 const CALL_WAIT: Duration = Duration::from_secs(30);
-/// Waits between two attempts to connect.
+/// Shortest and longest back-off between two attempts to connect.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// A connection that lasted longer than this was a good one.
+/// A connection that lasted this long resets the back-off.
 const GOOD: Duration = Duration::from_secs(60);
-/// How long the mesh is not asked for again when it was refused.
+/// Wait before the mesh is requested again after a refusal.
 const MESH_WAIT: Duration = Duration::from_secs(30);
-/// Orders that may wait.
+/// Capacity of the queue of orders.
 const ORDERS: usize = 16;
 
-/// What a node shows and believes, and has in force.
+/// Leaf certificate and trust for a connection, and the generations that the node reports on it.
 #[derive(Clone, Debug)]
 pub(super) struct Credentials {
     pub(super) leaf: Arc<Leaf>,
     pub(super) trust: Arc<Trust>,
     pub(super) bundle_generation: u64,
     pub(super) deny_generation: u64,
-    /// The epoch and generation of the mesh.
+    /// Epoch and generation of the last mesh that was accepted.
     pub(super) mesh: Option<(String, u64)>,
 }
 
-/// What happened.
+/// What the courier reports to the agent.
 pub(super) enum Event {
-    /// The control plane is reached.
+    /// Connected to the control plane.
     Up(ControlConnection),
-    /// It is not, or no longer.
+    /// The connection failed or ended.
     Down(Broken),
-    /// What to trust from now on.
+    /// New roots, a new deny-list, or both.
     Trust(TrustUpdate),
-    /// A mesh, not checked yet, and its epoch.
+    /// Epoch and content of a mesh; not checked yet.
     Mesh(String, Box<Mesh>),
-    /// The mesh does not come although the control plane is reached.
+    /// Why the control plane sends no mesh, although it is connected.
     NoMesh(String),
     /// An answer to [`CourierOrder::Issue`].
     Issued(SpiffeId, LeafKey, Result<Certificate, ClientError>),
 }
 
-/// A connection to the control plane.
 pub(super) struct ControlConnection {
-    /// Who it is.
+    /// The control plane's identity.
     pub(super) peer: Peer,
-    /// Where it tells others to connect to us.
+    /// This node's address, as the control plane gives it to other nodes.
     pub(super) mesh_address: SocketAddr,
-    /// How to tell it something.
+    /// Orders to the courier on this connection.
     pub(super) orders: mpsc::Sender<CourierOrder>,
 }
 
-/// What to say.
+/// What the agent tells the courier to do.
 pub(super) enum CourierOrder {
-    /// Ask for a certificate.
+    /// Request a certificate.
     Issue(SpiffeId, LeafKey),
-    /// Say that this is in force.
+    /// Confirm that this update is in force.
     Confirm(TrustUpdate),
     /// Connect again, with other credentials.
     Reconnect,
 }
 
-/// What it is about.
+/// The control plane's client of one node.
 pub(super) struct Courier {
     pub(super) control: String,
     pub(super) name: NodeName,
-    /// Where the mesh listener is; its address may be unspecified.
+    /// Address of the mesh listener; it may be unspecified (all addresses).
     pub(super) listen: SocketAddr,
     pub(super) clock: Arc<Clock>,
     pub(super) credentials: watch::Receiver<Option<Credentials>>,
@@ -104,7 +103,7 @@ pub(super) struct Courier {
 /// Why there is no connection.
 pub(super) struct Broken {
     pub(super) why: String,
-    /// One of the two does not believe the other: waiting does not help.
+    /// Node or control plane refused the other: waiting does not help.
     pub(super) is_refusal: bool,
 }
 
@@ -122,7 +121,7 @@ impl From<ClientError> for Broken {
         Broken {
             is_refusal: !error.is_transient(),
             why: match error {
-                // That it is not reached is said where the reason is told.
+                // The message around it already says that the control plane is not reached.
                 ClientError::Unavailable(why) => why,
                 other => other.to_string(),
             },
@@ -143,7 +142,7 @@ impl From<ConnectError> for Broken {
                     Refusal::NotYetValid | Refusal::Expired => " (compare the clocks)",
                     _ => "",
                 };
-                format!("the server is not believed: {refusal}{remedy}")
+                format!("the server's certificate is refused: {refusal}{remedy}")
             }
             ConnectError::Io(error) => error.to_string(),
         };
@@ -162,7 +161,7 @@ enum End {
 }
 
 impl Courier {
-    /// Connects again and again, until the receiver of the events is gone.
+    /// Reconnects until the receiver of the events is gone.
     pub(super) async fn run(self) {
         let mut random = Random::from_system();
         let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
@@ -186,7 +185,7 @@ impl Courier {
 
     async fn connection(&self) -> End {
         let Some(credentials) = self.credentials.borrow().clone() else {
-            return End::Failed(Broken::by("there is nothing to show yet"));
+            return End::Failed(Broken::by("there is no certificate yet"));
         };
         match self.converse(&credentials).await {
             Ok(end) => end,
@@ -219,7 +218,7 @@ impl Courier {
             mesh_address,
             last,
         };
-        // Trust is followed whether or not there is a mesh to follow.
+        // The trust watch runs with or without a mesh watch.
         let mut mesh: Option<MeshWatch> = None;
         let mut ask_mesh = std::pin::pin!(sleep(Duration::ZERO));
         loop {
@@ -268,14 +267,14 @@ impl Courier {
         }
     }
 
-    /// Asks beside everything else: an answer may take a while.
+    /// Requests a certificate in a task of its own: the answer may take a while.
     fn ask(&self, client: Client, id: SpiffeId, key: LeafKey) {
         let events = self.events.clone();
         tokio::spawn(async move {
             let issued = match key.request() {
                 Some(request) => client.issue(&id, &request).await,
                 None => Err(ClientError::Unavailable(
-                    "no request could be made".to_owned(),
+                    "no certificate request could be made".to_owned(),
                 )),
             };
             // The receiver is gone when the process ends.
@@ -284,7 +283,7 @@ impl Courier {
     }
 }
 
-/// The first call on a connection: what a control plane that does not believe us ends.
+/// Makes the first call on a connection. A control plane that refuses this node fails this call.
 async fn begin(
     stream: TlsStream<TcpStream>,
     own: &Credentials,
@@ -315,8 +314,8 @@ pub(super) async fn dial(control: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Where others reach us: a listener on every address is reached at the one from which we reach the control
-/// plane.
+/// Address at which other nodes reach this one. A listener on all addresses is reached at the local address of the
+/// connection to the control plane.
 fn reachable(listen: SocketAddr, stream: &TcpStream) -> SocketAddr {
     match stream.local_addr() {
         Ok(own) if listen.ip().is_unspecified() => {

@@ -1,7 +1,7 @@
-//! What a node keeps for its next start, and what of it the disk has not taken.
+//! Writes a node's state for its next start, and retries failed writes.
 //!
-//! A full disk has room again, a folder is given back: each file that could not be written is written again until it
-//! is, or until something newer takes its place. Until then the status says so, also while other files are written well.
+//! A full disk may get room again, a folder its permissions: each failed write is retried until it succeeds, or until a
+//! newer one replaces it. Until then the status reports it, also while writes of other files succeed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::state::{Problem, State, StateError, file_of, files};
 use super::trusted::Trusted;
 use super::{Agent, blocking, generations};
 
-/// How often it is tried again.
+/// Time between two retries.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Files that are named in a status.
+/// Most files named in the status.
 const TOLD: usize = 3;
 
 /// A key with its certificate.
@@ -27,24 +27,23 @@ pub(super) struct Pair {
     pub(super) chain: Vec<CertificateDer<'static>>,
 }
 
-/// One file, as it is to be.
+/// A change of one file.
 #[derive(Clone)]
 pub(super) enum Write {
-    /// The identity of a node that has just joined, in place of what it was before, and the roots that it trusts.
+    /// Identity and trust of a node that has just joined; replaces the identity that it had before.
     Joined(Arc<Pair>),
-    /// The node's own identity, renewed, and the roots that it trusts.
+    /// The node's renewed identity, and its trust.
     Own(Arc<Pair>),
-    /// A workload's identity.
+    /// A workload's key and certificate.
     Leaf(Arc<Pair>),
-    /// An identity is not wanted any more.
+    /// Removal of an identity that is not wanted any more.
     Forget(SpiffeId),
-    /// A mesh, and the epoch that it came by.
+    /// Epoch and content of a mesh.
     Mesh(Arc<(String, Box<Mesh>)>),
     Floor(u64),
 }
 
 impl Write {
-    /// The name of the file.
     fn file(&self) -> String {
         match self {
             Write::Joined(_) | Write::Own(_) => files::OWN.to_owned(),
@@ -58,7 +57,7 @@ impl Write {
     fn run(&self, state: &State, trusted: Option<&Trusted>) -> Result<(), StateError> {
         match self {
             Write::Joined(pair) => {
-                // In this order a crash in between leaves a node that has not joined.
+                // In this order, a crash in between leaves a node that has not joined.
                 state.forget_own()?;
                 Write::Own(Arc::clone(pair)).run(state, trusted)
             }
@@ -74,14 +73,14 @@ impl Write {
     }
 }
 
-/// A file that is not on the disk as it should be.
+/// A file that is damaged or out of date on disk.
 struct Missing {
-    /// What was to be written; `None` for what is written again anyway.
+    /// The write to retry; `None` when another part of the agent writes the file again.
     write: Option<Write>,
     why: String,
 }
 
-/// What the disk has not taken.
+/// Files whose last write failed, or that were found damaged.
 #[derive(Default)]
 pub(super) struct Unsaved {
     files: BTreeMap<String, Missing>,
@@ -89,7 +88,7 @@ pub(super) struct Unsaved {
 }
 
 impl Unsaved {
-    /// What was found damaged: it is well as soon as it is written again.
+    /// Adds files that were found damaged at the start. The next successful write clears each.
     pub(super) fn found(&mut self, problems: Vec<Problem>) {
         for Problem { file, why } in problems {
             tracing::error!("{why}");
@@ -97,7 +96,7 @@ impl Unsaved {
         }
     }
 
-    /// Notes what became of a file. Says so when that is new.
+    /// Records the result of a write. Logs the first failure of a file, and the recovery of the last.
     fn note(&mut self, file: String, write: Option<Write>, done: &Result<(), String>) {
         let Err(why) = done else {
             let was = self.files.remove(&file);
@@ -117,14 +116,14 @@ impl Unsaved {
         }
     }
 
-    /// Damaged identities that no workload needs any more are no problem.
+    /// Drops damaged leaf files that no workload needs any more.
     fn forget_unwanted(&mut self) {
         let is_needed = |file: &str| !file.ends_with(files::LEAF) || file == files::OWN;
         self.files
             .retain(|file, missing| missing.write.is_some() || is_needed(file));
     }
 
-    /// In how long it is tried again, if anything is missing that can be.
+    /// Time until the next retry; `None` when nothing is to be retried.
     pub(super) fn again_in(&self) -> Option<Duration> {
         let at = self.again_at?;
         Some(at.saturating_duration_since(Instant::now()))
@@ -153,9 +152,9 @@ impl Unsaved {
 }
 
 impl Agent {
-    /// Writes a file, now or as soon as the disk takes it.
+    /// Writes a file; a failed write is retried later.
     pub(super) async fn save(&mut self, write: Write) {
-        // What is asked for anew is not written twice.
+        // The trust is read now: a retry writes the newest one.
         let is_own = matches!(write, Write::Joined(_) | Write::Own(_));
         let trusted = is_own.then(|| self.core().trusted().clone());
         let generations = trusted.as_ref().map(generations);
@@ -169,20 +168,20 @@ impl Agent {
         self.show_unsaved();
     }
 
-    /// The roots and the deny-list were written, or not: that is tried again with the next word about trust.
+    /// Records whether roots and deny-list were written. `Agent::confirm` retries a failed write.
     pub(super) fn trust_saved(&mut self, saved: &Result<(), String>) {
         self.unsaved.note(files::TRUST.to_owned(), None, saved);
         self.show_unsaved();
     }
 
-    /// Tries again what the disk has not taken, when it is time.
+    /// Retries failed writes, when they are due.
     pub(super) async fn save_again(&mut self) {
         for write in self.unsaved.take_due() {
             self.save(write).await;
         }
     }
 
-    /// Whatever was found damaged and is wanted has been written again.
+    /// Every wanted identity has a certificate now: leaf files that are still damaged are not needed.
     pub(super) fn all_is_there(&mut self) {
         self.unsaved.forget_unwanted();
         self.show_unsaved();

@@ -1,4 +1,4 @@
-//! What follows from what the courier says.
+//! How the agent handles the courier's events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ impl Agent {
             Event::Trust(update) => self.trust(update),
             Event::Mesh(epoch, mesh) => self.new_mesh(epoch, mesh).await,
             Event::NoMesh(why) => {
-                tracing::error!("no mesh comes: {why}");
+                tracing::error!("the control plane sends no mesh: {why}");
                 let what = format!("the control plane sends no mesh: {why}");
                 self.core().problem("mesh", Some(what));
             }
@@ -73,7 +73,7 @@ impl Agent {
         let trusted = self.core().trust(&update);
         let problem = trusted.err().map(|why| {
             tracing::error!("the trust update is refused: {why}");
-            format!("what the control plane says of trust is refused: {why}")
+            format!("the trust update of the control plane is refused: {why}")
         });
         let is_refused = problem.is_some();
         self.core().problem("trust", problem);
@@ -93,7 +93,7 @@ impl Agent {
             .as_ref()
             .and_then(|peer| self.core().check_peer(peer).err());
         if let Some(refusal) = refused {
-            tracing::warn!("the control plane is not believed any more: {refusal}");
+            tracing::warn!("the control plane's certificate is not accepted any more: {refusal}");
             self.show();
             self.reconnect();
         }
@@ -122,7 +122,7 @@ impl Agent {
         self.held_back = Some((mesh, Instant::now() + MESH_WAITS));
     }
 
-    /// Wants the identities of a mesh's workloads, and forgets those of others.
+    /// Sets the wanted identities to those of a mesh's workloads, and removes all others from the disk.
     pub(super) async fn want(&mut self, mesh: &Mesh) {
         let dropped = self.core().want(mesh);
         for id in dropped {
@@ -159,16 +159,18 @@ impl Agent {
         }
     }
 
-    /// Has the courier connect again with what is in force. What was asked for over the old connection is
-    /// still answered.
+    /// Has the courier reconnect with the newest credentials. Pending requests on the old connection are still
+    /// answered.
     fn reconnect(&mut self) {
         if let Some(orders) = self.orders.take() {
-            // Without room or a connection this fails; the connection then ends by itself, as its orders have ended.
+            // Fails if the queue is full or the connection has ended. A connection ends anyway once its order channel
+            // is closed.
             let _ = orders.try_send(CourierOrder::Reconnect);
         }
     }
 
-    /// Takes a certificate that is right; says what of it is to be kept on the disk, if it is still wanted.
+    /// Puts a valid certificate to use. Returns the chain to write to disk; `None` when the identity is not wanted any
+    /// more.
     fn take(
         &self,
         id: &SpiffeId,

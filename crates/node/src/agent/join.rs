@@ -1,4 +1,4 @@
-//! Joining: a token for a certificate.
+//! Joining: exchanges a token for the node's first certificate.
 
 use std::fmt;
 use std::fs::File;
@@ -30,12 +30,12 @@ use super::trusted::Trusted;
 #[cfg(test)]
 mod tests;
 
-/// How long a handshake may take.
+/// Timeout of the TLS handshake.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// Longest text that is read as a token, in bytes.
 const MAX_TOKEN_FILE: usize = 4 * 1024;
 
-/// What a node has that has just joined.
+/// Key, certificate and trust of a node that has just joined.
 pub(super) struct NewNode {
     pub(super) leaf: Arc<Leaf>,
     pub(super) key: LeafKey,
@@ -57,7 +57,7 @@ pub(super) enum JoinFailure {
 pub(crate) struct TokenFile {
     /// `-` is standard input.
     path: PathBuf,
-    /// As it was found, by a process that may no longer open it.
+    /// Result of opening it early, for a process that may lose the right to open it later.
     opened: Option<io::Result<File>>,
 }
 
@@ -78,8 +78,7 @@ impl TokenFile {
         }
     }
 
-    /// Whether it is a plain file. A token on standard input or in a pipe comes once: there may never be
-    /// another.
+    /// Whether it is a regular file. A token on standard input or in a pipe can be read only once.
     pub(crate) fn is_file(&self) -> bool {
         match &self.opened {
             Some(Ok(file)) => file.metadata().is_ok_and(|found| found.is_file()),
@@ -89,17 +88,17 @@ impl TokenFile {
     }
 }
 
-/// Reads a token from a file, or from standard input (`-`). Both may wait for the writer: a thread does
-/// that, and no task waits for the thread when the returned future is dropped.
+/// Reads a token from a file, or from standard input (`-`). Both may block until the writer writes, so a thread reads;
+/// dropping the returned future does not wait for that thread.
 ///
 /// # Errors
-/// When it cannot be read, or is none.
+/// When it cannot be read, or is not a token.
 pub(crate) async fn read_token(from: TokenFile) -> anyhow::Result<JoinToken> {
     let (sender, read) = oneshot::channel();
     std::thread::Builder::new()
         .name("token".to_owned())
         .spawn(move || {
-            // The receiver is gone when a signal was faster.
+            // The receiver is gone when a signal came first.
             let _ = sender.send(read_token_waiting(from));
         })
         .context("cannot start a thread")?;
@@ -122,7 +121,7 @@ fn read_token_waiting(from: TokenFile) -> anyhow::Result<JoinToken> {
         ));
     }
     if text.trim().is_empty() {
-        // What makes the token may have failed at the other end of a pipe.
+        // The command at the other end of a pipe may have failed.
         return Err(anyhow!("{shown} is empty, there is no token in it"));
     }
     JoinToken::parse(text.trim()).ok_or_else(|| {
@@ -132,7 +131,7 @@ fn read_token_waiting(from: TokenFile) -> anyhow::Result<JoinToken> {
     })
 }
 
-/// Waits until a writer has begun to write to a file that was opened without waiting for one.
+/// Waits for the first bytes in a file that was opened non-blocking, then makes it blocking.
 fn wait_written(file: File) -> io::Result<File> {
     while let Err(error) = poll(&mut [PollFd::new(&file, PollFlags::IN)], None) {
         if error != Errno::INTR {
@@ -143,9 +142,10 @@ fn wait_written(file: File) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads to the end, and of what is too long one byte too many.
+/// Reads to the end, but at most one byte more than [`MAX_TOKEN_FILE`]: the caller sees by it that the text is too
+/// long.
 fn read_text(from: impl Read) -> io::Result<Zeroizing<String>> {
-    // A buffer that grew would leave copies of the secret behind.
+    // A buffer that grows would leave copies of the secret in freed memory.
     let mut text = Zeroizing::new(String::with_capacity(MAX_TOKEN_FILE + 2));
     let most = u64::try_from(MAX_TOKEN_FILE).unwrap_or(u64::MAX);
     from.take(most.saturating_add(1))
@@ -171,10 +171,11 @@ pub(super) async fn join(
     let client = Client::over(stream)
         .await
         .map_err(|error| for_now(&error))?;
-    let key = LeafKey::generate().ok_or_else(|| for_now(&"the system gave no random bytes"))?;
+    let key =
+        LeafKey::generate().ok_or_else(|| for_now(&"the system's random generator failed"))?;
     let request = key
         .request()
-        .ok_or_else(|| for_good(&"no request could be made"))?;
+        .ok_or_else(|| for_good(&"no certificate request could be made"))?;
     let secret = (token.id.as_str(), token.secret.as_bytes());
     let joined = client
         .join(name, secret, &request)
@@ -184,7 +185,7 @@ pub(super) async fn join(
         .map_err(|why| for_good(&format!("the control plane's answer: {why}")))
 }
 
-/// Nothing was sent yet.
+/// Why the handshake failed; the token's secret was not sent.
 fn unbelieved(
     error: ConnectError,
     control: &str,
@@ -194,23 +195,23 @@ fn unbelieved(
     match error {
         ConnectError::Io(error) => JoinFailure::ForNow(error.to_string()),
         ConnectError::Refused(Refusal::UnknownAuthority) => JoinFailure::ForGood(format!(
-            "{control} does not show the root that the token names, and was not sent the token's secret \
+            "{control} has no certificate of the root that the token names, so the token's secret was not sent \
              (is it the control plane that made the token? after its root was replaced, make a new one)"
         )),
         ConnectError::Refused(refusal @ (Refusal::NotYetValid | Refusal::Expired)) => {
-            // Until a clock is set, which on a machine without a battery takes a moment.
+            // Retried until the clock is set: on a machine without a clock battery that takes a moment after boot.
             let valid = connector.shown_validity();
             let valid = valid.map(|(from, until)| {
                 format!("it is valid from {} until {}, ", utc(from), utc(until))
             });
             JoinFailure::ForNow(format!(
-                "{control} is not believed: {refusal} ({}this node's clock shows {}: compare the clocks)",
+                "{control}: its certificate is refused: {refusal} ({}this node's clock shows {}: compare the clocks)",
                 valid.unwrap_or_default(),
                 utc(clock.now())
             ))
         }
         ConnectError::Refused(refusal) => {
-            JoinFailure::ForGood(format!("{control} is not believed: {refusal}"))
+            JoinFailure::ForGood(format!("{control}: its certificate is refused: {refusal}"))
         }
     }
 }
@@ -225,7 +226,7 @@ fn refused(error: &ClientError) -> JoinFailure {
     }
 }
 
-/// Holds what we were given against what we asked for.
+/// Checks the control plane's answer against the token and the node's name.
 fn check(
     joined: Joined,
     key: LeafKey,
@@ -239,14 +240,16 @@ fn check(
         trust_domain,
     } = joined;
     if trust_domain != control.trust_domain {
-        return Err(format!("it says {trust_domain} and is {control}"));
+        return Err(format!(
+            "it is for trust domain {trust_domain}, but its certificate is that of {control}"
+        ));
     }
     let own = SpiffeId::node(trust_domain.clone(), name.clone());
     let chain = certificate.chain.iter().map(|der| der.to_vec()).collect();
     let leaf = Leaf::new(chain, key.pkcs8()).map_err(|error| error.to_string())?;
     if *leaf.id() != own {
         return Err(format!(
-            "it is a certificate of {}, not of {own}",
+            "its certificate is for {}, not for {own}",
             leaf.id()
         ));
     }
@@ -256,7 +259,7 @@ fn check(
         denied: DenyList::default(),
     };
     if !trusted.has_root(&token.root_sha256) {
-        return Err("the token's root is not among those to trust".to_owned());
+        return Err("the trust bundle does not contain the token's root".to_owned());
     }
     let trust = trusted
         .in_force(clock.now())

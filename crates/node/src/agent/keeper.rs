@@ -21,18 +21,18 @@ use super::moment::Moment;
 #[cfg(test)]
 mod tests;
 
-/// Identities that are asked for at the same time: a control plane that is slow gets no pile of calls.
+/// Most certificate requests at the same time, so as not to flood a slow control plane.
 const ASKED_AT_ONCE: usize = 4;
-/// Waits after an identity was not issued.
+/// Back-off after a failed request.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
-/// Renewal begins at half of a certificate's life, and earlier by up to this part of the life: a tenth.
+/// Renewal is due at half of a certificate's life, less a random time of up to this part of the life: a tenth.
 const JITTER_PART: u64 = 10;
 
-/// How long a certificate lasts, in seconds since 1970.
+/// Times of a certificate, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
-    /// When it began to be useful to us.
+    /// When this node received it; `not_before` if that is later, or if the time of receipt is unknown.
     pub(crate) obtained: u64,
     /// When it is to be renewed.
     pub(crate) renew_at: u64,
@@ -51,28 +51,27 @@ impl Lease {
         }
     }
 
-    /// Whether it is late: a quarter of its life is left, and it was not renewed.
+    /// Whether renewal is late: no more than a quarter of the life is left.
     pub(crate) fn is_late(&self, unix_s: u64) -> bool {
         let life = self.not_after.saturating_sub(self.obtained);
         self.not_after.saturating_sub(unix_s) <= life / 4
     }
 
-    /// Whether it is of no use any more.
+    /// Whether the certificate has expired.
     pub(crate) fn is_over(&self, unix_s: u64) -> bool {
         unix_s > self.not_after
     }
 }
 
-/// One identity.
 #[derive(Debug)]
 pub(crate) struct KeptIdentity {
-    /// The newest certificate, if there was one yet.
+    /// Lease of the newest certificate; `None` before the first.
     pub(crate) lease: Option<Lease>,
-    /// Why the last attempt came to nothing; none after one that did not.
+    /// Why the last request failed; `None` after one that succeeded.
     pub(crate) failure: Option<String>,
     backoff: Backoff,
     asking: bool,
-    /// Not before this is it asked for again, since the process started.
+    /// Uptime of the process before which it is not requested again.
     retry_at: Duration,
 }
 
@@ -87,7 +86,7 @@ impl KeptIdentity {
         }
     }
 
-    /// How long until it is due; nothing while it is asked for.
+    /// Time until it is due; `None` while a request is pending.
     fn due_in(&self, now: Moment) -> Option<Duration> {
         if self.asking {
             return None;
@@ -99,7 +98,7 @@ impl KeptIdentity {
         Some(retry.max(Duration::from_secs(renewal)))
     }
 
-    /// Attempts that failed since the last that did not.
+    /// Failed requests since the last success.
     pub(crate) fn failures(&self) -> u32 {
         self.backoff.failures()
     }
@@ -116,7 +115,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Wants the node's own identity. Random numbers spread what is done.
+    /// Wants only the node's own identity at first. `random` spreads renewals and retries over time.
     pub(crate) fn new(own: SpiffeId, random: Random) -> Keeper {
         Keeper {
             all: BTreeMap::from([(own.clone(), KeptIdentity::new())]),
@@ -127,7 +126,7 @@ impl Keeper {
         }
     }
 
-    /// Wants exactly these beside the node's own from now on; returns those that are not wanted any more.
+    /// Sets the wanted identities, beside the node's own. Returns those that were dropped.
     pub(crate) fn want(&mut self, wanted: &BTreeSet<SpiffeId>) -> Vec<SpiffeId> {
         let own = &self.own;
         let dropped = self
@@ -141,13 +140,12 @@ impl Keeper {
         dropped
     }
 
-    /// Whether an identity is wanted.
     pub(crate) fn wants(&self, id: &SpiffeId) -> bool {
         self.all.contains_key(id)
     }
 
-    /// Holds a certificate, valid from and until these seconds since 1970, that was just issued, or that
-    /// was found on the disk: then it is not known since when. Those that are not wanted are ignored.
+    /// Records a certificate with its validity, in seconds since 1970. `issued` is `None` for one that was found on
+    /// disk: its time of receipt is unknown. An identity that is not wanted is ignored.
     pub(crate) fn hold(
         &mut self,
         id: &SpiffeId,
@@ -157,7 +155,7 @@ impl Keeper {
         let Some(kept) = self.all.get_mut(id) else {
             return;
         };
-        // It begins in the past, for clocks that are behind: half of what we have of it is what counts.
+        // `not_before` lies in the past, for clocks that are behind: the life counts from the receipt.
         let obtained = issued.map_or(not_before, |now| now.unix_s.max(not_before));
         if issued.is_some() && kept.lease.is_some() {
             self.renewals += 1;
@@ -169,7 +167,7 @@ impl Keeper {
         kept.backoff.succeeded();
     }
 
-    /// Another certificate is needed, however long this one lasts: no node believes it any more.
+    /// Makes renewal due now, however long the certificate lasts: other nodes refuse it.
     pub(crate) fn renew(&mut self, id: &SpiffeId) {
         if let Some(KeptIdentity {
             lease: Some(lease), ..
@@ -179,8 +177,8 @@ impl Keeper {
         }
     }
 
-    /// What to ask for now, most urgent first. Each is taken to be asked for until [`Keeper::hold`],
-    /// [`Keeper::failed`] or [`Keeper::broken`].
+    /// Identities to request now, most urgent first. Each counts as pending until [`Keeper::hold`], [`Keeper::failed`]
+    /// or [`Keeper::broken`].
     pub(crate) fn due(&mut self, now: Moment) -> Vec<SpiffeId> {
         let asking = self.all.values().filter(|kept| kept.asking).count();
         let mut due: Vec<(bool, u64, &SpiffeId)> = self
@@ -189,7 +187,7 @@ impl Keeper {
             .filter(|(_, kept)| kept.due_in(now) == Some(Duration::ZERO))
             .map(|(id, kept)| {
                 let until = kept.lease.map_or(0, |lease| lease.not_after);
-                // Without the node's own identity there are no others.
+                // The node needs its own identity to request the others.
                 (*id != self.own, until, id)
             })
             .collect();
@@ -204,7 +202,7 @@ impl Keeper {
         due
     }
 
-    /// An identity was not issued.
+    /// A request failed; it is retried after the back-off.
     pub(crate) fn failed(&mut self, id: &SpiffeId, why: String, now: Moment) {
         self.failures += 1;
         if let Some(kept) = self.all.get_mut(id) {
@@ -214,14 +212,14 @@ impl Keeper {
         }
     }
 
-    /// The connection to the control plane is gone: what was asked for is asked for again over the next one.
+    /// The connection to the control plane is gone: pending requests are repeated on the next one.
     pub(crate) fn broken(&mut self) {
         for kept in self.all.values_mut() {
             kept.asking = false;
         }
     }
 
-    /// How long until something is due; nothing while all that is wanted is asked for.
+    /// Time until the next identity is due; `None` while all requests are pending.
     pub(crate) fn next(&self, now: Moment) -> Option<Duration> {
         self.all.values().filter_map(|kept| kept.due_in(now)).min()
     }
@@ -232,17 +230,15 @@ impl Keeper {
         self.all.values().all(holds)
     }
 
-    /// All identities.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&SpiffeId, &KeptIdentity)> {
         self.all.iter()
     }
 
-    /// One identity.
     pub(crate) fn get(&self, id: &SpiffeId) -> Option<&KeptIdentity> {
         self.all.get(id)
     }
 
-    /// Certificates that took the place of others, and attempts that came to nothing.
+    /// Renewals and failed requests, in this order.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.renewals, self.failures)
     }

@@ -34,8 +34,8 @@ impl LeafKey {
         &self.pkcs8
     }
 
-    /// A certificate signing request (PKCS #10) in DER. It asks for nothing by name: who is meant is said
-    /// beside it. `None` when the library fails, which only a fault of ours explains.
+    /// A certificate signing request (PKCS #10) in DER. It holds no name: the identity is sent beside it. `None` when
+    /// the library fails, which would be a bug in Heddle.
     pub(super) fn request(&self) -> Option<Vec<u8>> {
         let request = CertificateParams::default().serialize_request(self).ok()?;
         Some(request.der().to_vec())
@@ -60,7 +60,7 @@ impl SigningKey for LeafKey {
     }
 }
 
-/// Nothing of the key.
+/// Prints no part of the key.
 impl fmt::Debug for LeafKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeafKey").finish_non_exhaustive()

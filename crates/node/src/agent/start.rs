@@ -1,4 +1,4 @@
-//! How a node's agent starts: with what is on the disk, or by joining.
+//! Starts a node's agent: with the state on disk, or by joining.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -23,9 +23,9 @@ use super::{Agent, blocking, generations};
 use crate::exit::{Exit, Failure};
 use crate::serving::Change;
 
-/// Events that may wait.
+/// Capacity of the queue of events.
 const EVENTS: usize = 16;
-/// Waits between two attempts to join.
+/// Shortest and longest back-off between two attempts to join.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -33,16 +33,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub(crate) struct Setup {
     pub(crate) name: NodeName,
     pub(crate) control: String,
-    /// Where the mesh listener is.
+    /// Address of the mesh listener.
     pub(crate) listen: SocketAddr,
     pub(crate) clock: Arc<Clock>,
     pub(crate) state: State,
     pub(crate) found: Found,
-    /// There when the node has not joined yet.
+    /// `Some` when the node has to join.
     pub(crate) token: Option<JoinToken>,
 }
 
-/// Runs until the receiver of its changes is gone; what it fails with is the last of them.
+/// Runs until the receiver of `changes` is gone. A fatal error is sent as the last change.
 pub(crate) async fn run(setup: Setup, view: Arc<View>, changes: mpsc::Sender<Change>) {
     if let Err(failure) = go(setup, view, &changes).await {
         // The receiver is gone when the process ends.
@@ -61,7 +61,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         token,
     } = setup;
     let state = Arc::new(state);
-    // Joining tells us the time, too.
+    // Read first: joining may raise the clock's floor.
     let floor_on_disk = clock.floor();
     let mut new_pair = None;
     let mut mesh = found.mesh;
@@ -70,9 +70,9 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
             let new = join_at_last(&control, &name, &token, &clock, &view).await?;
             let joined = (Arc::clone(&new.leaf), new.trusted.clone());
             tracing::info!(id = %new.leaf.id(), until = utc(new.leaf.not_after()), "joined");
-            // Its certificate is of use although the next start needs another token.
+            // If the write below fails, the node runs all the same, but its next start needs another token.
             new_pair = Some(pair_of(new));
-            // It may have been of another mesh before.
+            // The mesh on disk may be of another trust domain, which the node was in before.
             mesh = mesh.filter(|(_, mesh)| check_mesh(mesh, &joined.1).is_ok());
             (joined, Vec::new())
         }
@@ -81,7 +81,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
     };
     let durable = match new_pair {
         None => generations(&joined.1),
-        // Until it is.
+        // Nothing is durable until the pair is written.
         Some(_) => (0, 0),
     };
     let now = view.now(clock.now());
@@ -133,7 +133,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
     agent.follow(events).await
 }
 
-/// Tries until it is decided.
+/// Retries until the node has joined, or until an operator has to act.
 async fn join_at_last(
     control: &str,
     name: &NodeName,
@@ -167,7 +167,7 @@ fn pair_of(new: NewNode) -> Pair {
 }
 
 impl Agent {
-    /// Keeps who the node is since it has joined, in place of what it was before.
+    /// Writes the new identity, in place of the one that the node had before.
     async fn save_joined(&mut self, pair: Pair) {
         if let Err(why) = blocking(&self.state, State::forget_leaves).await {
             tracing::error!("the state folder: {why}");
@@ -175,7 +175,7 @@ impl Agent {
         self.save(Write::Joined(Arc::new(pair))).await;
     }
 
-    /// Begins with what was found on the disk.
+    /// Starts with the mesh that was found on disk.
     async fn begin(&mut self, mesh: Option<(String, Mesh)>) {
         let Some((epoch, mesh)) = mesh else { return };
         tracing::info!(

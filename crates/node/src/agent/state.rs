@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | `node.leaf` | key and certificate of the node's own identity | the node does not start |
 //! | `trust.json` | what to trust: roots and deny-list | the node does not start |
-//! | `leaves/DIGEST.leaf` | key and certificate of a workload's identity | it is said, and asked for anew |
-//! | `mesh.json` | the last mesh | it is said, and waited for |
+//! | `leaves/DIGEST.leaf` | key and certificate of a workload's identity | reported, and requested again |
+//! | `mesh.json` | the last mesh | reported; the control plane sends another |
 //! | `floor` | the time floor | the node does not start |
 //!
-//! Everything is written as the authority writes its own folder: whole or not at all.
+//! Every file is written whole or not at all, as in the authority's folder.
 
 use std::fmt;
 use std::io;
@@ -30,13 +30,13 @@ use files::{FLOOR, LEAF, MESH, OWN, TRUST};
 #[cfg(test)]
 mod tests;
 
-/// The names of files that there is one of.
+/// Names of single files, and the suffix of leaf files.
 pub(crate) mod files {
     pub(crate) const OWN: &str = "node.leaf";
     pub(crate) const TRUST: &str = "trust.json";
     pub(crate) const MESH: &str = "mesh.json";
     pub(crate) const FLOOR: &str = "floor";
-    /// How names end of which there are many, one for each workload.
+    /// Suffix of leaf files, one for each workload.
     pub(crate) const LEAF: &str = ".leaf";
 }
 
@@ -44,7 +44,7 @@ const LEAVES: &str = "leaves";
 /// The lock, and the floor while it is being written.
 const OTHERS: [&str; 2] = ["lock", "floor.new"];
 
-/// What only the authority of a control plane has in its folder.
+/// Files that only a control plane's authority has in its folder.
 const OF_AN_AUTHORITY: [&str; 5] = [
     "state.json",
     "root.key",
@@ -53,14 +53,14 @@ const OF_AN_AUTHORITY: [&str; 5] = [
     "intermediate.pem",
 ];
 
-/// Largest files, in bytes.
+/// Largest files that are read, in bytes.
 const MAX_LEAF_FILE: usize = 128 * 1024;
 const MAX_TRUST_FILE: usize = 32 * 1024 * 1024;
 const MAX_MESH_FILE: usize = MAX_MESH_BYTES + 1_024;
-/// Leaves that are looked at. More than a node can have workloads.
+/// Most leaf files that are read: more than a node can have workloads.
 const MAX_LEAVES: usize = 100_000;
 
-/// The folder, ours for as long as this lives.
+/// The state folder, locked by this process until it is dropped.
 #[derive(Debug)]
 pub(crate) struct State {
     folder: Folder,
@@ -69,25 +69,24 @@ pub(crate) struct State {
     _lock: Lock,
 }
 
-/// What was found in it.
+/// Content of the state folder.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// The node's own identity and what it trusts; nothing when the node has not joined.
+    /// The node's own identity and its trust; `None` when the node has not joined.
     pub(crate) joined: Option<(Arc<Leaf>, Trusted)>,
-    /// Those of its workloads.
+    /// Certificates of its workloads.
     pub(crate) leaves: Vec<Arc<Leaf>>,
-    /// The last mesh, and the epoch that it came by.
+    /// Epoch and content of the last mesh.
     pub(crate) mesh: Option<(String, Mesh)>,
-    /// What could not be used and can be done without.
+    /// Unusable files that the node can start without.
     pub(crate) problems: Vec<Problem>,
 }
 
 /// A file that could not be used.
 #[derive(Debug)]
 pub(crate) struct Problem {
-    /// Its name.
     pub(crate) file: String,
-    /// What is wrong, in one line.
+    /// The reason, in one line.
     pub(crate) why: String,
 }
 
@@ -95,24 +94,25 @@ pub(crate) struct Problem {
 #[derive(Debug)]
 pub(crate) enum StateError {
     Folder(FolderError),
-    /// A file holds something else than it should.
+    /// A file is damaged or missing, or belongs to another node.
     Damaged {
         path: PathBuf,
         why: String,
         remedy: &'static str,
     },
-    /// It is a control plane's folder: this file says so.
+    /// The folder is a control plane's: it holds this file.
     OfAnAuthority(PathBuf),
-    /// What was being done, and what the system said.
+    /// Path, failed operation, and the system's error.
     Io(PathBuf, &'static str, io::Error),
 }
 
 impl State {
-    /// Takes the folder for this process; makes it when it is not there. `shown` is its path in messages,
-    /// `path` the one by which it is reached.
+    /// Locks the folder for this process; creates it if it is missing. `shown` is its path in messages, `path` the one
+    /// that is opened.
     ///
     /// # Errors
-    /// When it cannot be made, others have access to it, another process has it, or it is a control plane's.
+    /// When it cannot be created, other users have access to it, another process has locked it, or it is a control
+    /// plane's.
     pub(crate) fn open(path: &Path, shown: &Path) -> Result<State, StateError> {
         let folder = Folder::open_as(path, shown)?;
         let names = folder.names()?;
@@ -141,10 +141,10 @@ impl State {
         self.floor.read().map_err(failed)
     }
 
-    /// Reads everything else. `own` is whose folder it is to be, in any trust domain.
+    /// Reads all but the time floor. The folder must belong to the node `own`, in any trust domain.
     ///
     /// # Errors
-    /// When what the node cannot do without is damaged, or is of another node.
+    /// When a file that the node cannot start without is damaged, or belongs to another node.
     pub(crate) fn load(&self, own: &heddle_model::NodeName) -> Result<Found, StateError> {
         let mut found = Found::default();
         let Some(leaf) = self.own(own)? else {
@@ -245,7 +245,7 @@ impl State {
         Ok(Some((file.epoch, file.mesh)))
     }
 
-    /// Forgets the node's own identity: from here on it has not joined.
+    /// Removes the node's own identity: from here on, the node counts as not joined.
     ///
     /// # Errors
     /// When that could not be made durable.
@@ -254,10 +254,10 @@ impl State {
         Ok(())
     }
 
-    /// Forgets the identities of all workloads.
+    /// Removes the keys and certificates of all workloads.
     ///
     /// # Errors
-    /// The same.
+    /// When a removal could not be made durable.
     pub(crate) fn forget_leaves(&self) -> Result<(), StateError> {
         for name in self.leaves.names()? {
             if name.ends_with(LEAF) {
@@ -267,7 +267,7 @@ impl State {
         Ok(())
     }
 
-    /// Keeps a key with its certificate.
+    /// Writes a key with its certificate.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -285,7 +285,7 @@ impl State {
         Ok(())
     }
 
-    /// Forgets a workload's key and certificate.
+    /// Removes a workload's key and certificate.
     ///
     /// # Errors
     /// When that could not be made durable.
@@ -294,7 +294,7 @@ impl State {
         Ok(())
     }
 
-    /// Keeps what to trust.
+    /// Writes the roots and the deny-list.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -302,17 +302,17 @@ impl State {
         Ok(self.folder.write(TRUST, &trusted.to_json())?)
     }
 
-    /// Keeps a mesh for the next start.
+    /// Writes a mesh for the next start.
     ///
     /// # Errors
     /// When it could not be made durable.
     pub(crate) fn save_mesh(&self, epoch: &str, mesh: &Mesh) -> Result<(), StateError> {
-        // A mesh that came as JSON always has a text.
+        // A mesh that was parsed from JSON can be serialised.
         let json = serde_json::to_vec(&MeshRef { epoch, mesh }).unwrap_or_default();
         Ok(self.folder.write(MESH, &json)?)
     }
 
-    /// Keeps the time floor.
+    /// Writes the time floor.
     ///
     /// # Errors
     /// When it could not be made durable.
@@ -328,7 +328,7 @@ impl State {
     }
 }
 
-/// Whether a node keeps a file of that name in its folder, be it for the time of writing.
+/// Whether a node creates a file of this name in its folder, even if only during a write.
 pub(crate) fn is_kept(name: &str) -> bool {
     [OWN, TRUST, MESH, FLOOR].contains(&name) || OTHERS.contains(&name) || is_being_written(name)
 }
@@ -338,11 +338,11 @@ pub(crate) fn is_of_an_authority(name: &str) -> bool {
     OF_AN_AUTHORITY.contains(&name)
 }
 
-/// What is said of such a file in a folder that a node was given.
+/// Error message when a node was given a folder that holds such a file.
 pub(crate) const AUTHORITYS: &str = "a control plane keeps its authority in this folder, and a node needs one of its \
                                      own (name another folder with --state)";
 
-/// Whether it keeps one in the folder of its workloads' keys.
+/// Whether a node creates a file of this name in the folder of its workloads' keys.
 pub(crate) fn is_kept_leaf(name: &str) -> bool {
     name.ends_with(LEAF) || is_being_written(name)
 }
@@ -351,7 +351,7 @@ fn is_being_written(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(".tmp")
 }
 
-/// Whether a mesh from elsewhere can be served: it holds to its promises, and is of this trust domain.
+/// Checks that a received or stored mesh can be served: its invariants hold, and it is of this trust domain.
 ///
 /// # Errors
 /// What is wrong, in words.
@@ -378,7 +378,7 @@ struct MeshRef<'a> {
     mesh: &'a Mesh,
 }
 
-/// The name of a workload's file. It is of a fixed length: identities may be longer than a name can be.
+/// Name of a workload's leaf file. It is a digest of fixed length: an identity may be longer than a file name can be.
 pub(crate) fn file_of(id: &SpiffeId) -> String {
     let digest = digest(&SHA256, id.to_string().as_bytes());
     hex::encode(&digest.as_ref()[..16]) + LEAF

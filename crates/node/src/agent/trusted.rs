@@ -1,4 +1,4 @@
-//! What a node trusts: the bundle and the deny-list that it was told, and what of that is in force now.
+//! What a node trusts: the trust bundle and the deny-list from the control plane, and the part in force now.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 mod tests;
 
-/// What a node was told to trust.
+/// Trust as the control plane sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trusted {
     pub(crate) domain: TrustDomain,
@@ -25,7 +25,7 @@ pub(crate) struct Trusted {
 }
 
 impl Trusted {
-    /// The same with an update in it.
+    /// A copy with an update applied.
     pub(crate) fn with(&self, update: &TrustUpdate) -> Trusted {
         Trusted {
             domain: self.domain.clone(),
@@ -34,10 +34,10 @@ impl Trusted {
         }
     }
 
-    /// What is in force at `unix_s` (seconds since 1970): entries of the deny-list end.
+    /// Trust in force at `unix_s` (seconds since 1970): deny-list entries that have expired are left out.
     ///
     /// # Errors
-    /// When a root is no certificate.
+    /// When a root is not a certificate.
     pub(crate) fn in_force(&self, unix_s: u64) -> Result<Arc<Trust>, TrustError> {
         let mut denied = Denied::default();
         for entry in self
@@ -60,13 +60,12 @@ impl Trusted {
         Trust::new(self.domain.clone(), &roots, denied).map(Arc::new)
     }
 
-    /// The SHA-256 of the root that vouches for a certificate of ours, in hexadecimal; none when it is not
-    /// trusted any more.
+    /// Hexadecimal SHA-256 of the trusted root that signed a certificate of ours; `None` when no trusted root did.
     pub(crate) fn signer(&self, leaf: &Leaf) -> Option<String> {
         let vouches = |root: &&CertificateDer<'static>| {
             let alone = [root.to_vec()];
             let trust = Trust::new(self.domain.clone(), &alone, Denied::default());
-            // Nothing outlives its issuer, so that this is a time at which its whole chain is valid.
+            // No certificate outlives its issuer, so the whole chain is valid at this time.
             trust.is_ok_and(|trust| leaf.verify(&Arc::new(trust), leaf.not_after()).is_ok())
         };
         let root = self.bundle.roots.iter().find(vouches)?;
@@ -79,13 +78,13 @@ impl Trusted {
         roots.any(|root| digest(&SHA256, root).as_ref() == sha256)
     }
 
-    /// When the next entry of the deny-list ends, in seconds since 1970.
+    /// When the next deny-list entry expires, in seconds since 1970.
     pub(crate) fn next_end(&self, unix_s: u64) -> Option<u64> {
         let entries = self.denied.entries.iter().map(|entry| entry.expires);
         entries.filter(|expires| unix_s < *expires).min()
     }
 
-    /// The identities of those entries of the deny-list that have not ended.
+    /// Identities on the deny-list whose entries have not expired.
     pub(crate) fn denied_ids(&self, unix_s: u64) -> Vec<SpiffeId> {
         let alive = self.denied.entries.iter();
         let alive = alive.filter(|entry| unix_s < entry.expires);
@@ -96,13 +95,13 @@ impl Trusted {
         ids.collect()
     }
 
-    /// Entries of the deny-list that have not ended.
+    /// Number of deny-list entries that have not expired.
     pub(crate) fn alive(&self, unix_s: u64) -> usize {
         let entries = self.denied.entries.iter();
         entries.filter(|entry| unix_s < entry.expires).count()
     }
 
-    /// As a file's content.
+    /// Content of `trust.json`.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         let entry = |entry: &DenyEntry| EntryFile {
             serial: match &entry.what {
@@ -128,7 +127,7 @@ impl Trusted {
             deny_generation: self.denied.generation,
             denied: self.denied.entries.iter().map(entry).collect(),
         };
-        // What is made of texts and numbers always has a text.
+        // Strings and numbers can always be serialised.
         serde_json::to_vec_pretty(&file).unwrap_or_default()
     }
 
@@ -174,7 +173,7 @@ impl Trusted {
     }
 }
 
-/// The file.
+/// Format of `trust.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TrustFile {
@@ -186,7 +185,7 @@ struct TrustFile {
     denied: Vec<EntryFile>,
 }
 
-/// One of `serial` and `spiffe_id` is there.
+/// Exactly one of `serial` and `spiffe_id` is set.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EntryFile {

@@ -1,4 +1,4 @@
-//! What can be asked of a node's agent while it works.
+//! What other tasks can read of a node's agent while it runs.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use super::core::Core;
 use super::moment::Moment;
 use crate::status::{ClockStatus, ControlConnectionStatus, IdentityStatus};
 
-/// How a node stands.
+/// Current state of the agent, also before it has joined.
 pub(crate) struct View {
     name: NodeName,
     control: String,
@@ -21,9 +21,8 @@ pub(crate) struct View {
     stage: Mutex<Stage>,
 }
 
-/// How far a node is.
 enum Stage {
-    /// It has not joined, and why not.
+    /// Not joined yet, and why the last attempt failed.
     Joining(Option<String>),
     Joined(Arc<Mutex<Core>>),
 }
@@ -46,7 +45,7 @@ impl View {
         }
     }
 
-    /// This moment, of which the clock for certificates says `unix_s`.
+    /// The current moment. `unix_s` is the time by the clock for certificates.
     pub(super) fn now(&self, unix_s: u64) -> Moment {
         Moment {
             unix_s,
@@ -58,7 +57,7 @@ impl View {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = Stage::Joining(Some(why));
     }
 
-    /// Other nodes are told that we are there.
+    /// Sets the address at which other nodes are told to reach this one.
     pub(super) fn reached_at(&self, address: SocketAddr) {
         *self
             .mesh_address

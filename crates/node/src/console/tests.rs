@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Console, QUEUE};
 
-/// A reader that takes a line each time it is told to.
+/// A reader that takes one line per turn.
 struct Slow {
     turns: Receiver<()>,
     taken: SyncSender<String>,

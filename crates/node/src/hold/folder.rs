@@ -1,8 +1,8 @@
-//! Giving the node's state folder to the user that the proxy runs as.
+//! Gives the node's state folder to the user that the proxy runs as.
 //!
-//! What is in the folder was written by a proxy, which may have been in wrong hands: nothing in it is followed,
-//! each thing is opened once and judged and given by that descriptor, and only what a node keeps there is given
-//! at all. The folder above stays whose it was: beside the state is what the holder remembers.
+//! The content of the folder was written by a proxy, which an attacker may have controlled. So no link in it is
+//! followed, each file is opened once and then checked and given by its descriptor, and only files that a node keeps
+//! there are given. The folder above keeps its owner: the holder keeps its own file there, beside the state.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -23,21 +23,21 @@ use crate::user::{RESERVED, User};
 #[cfg(test)]
 mod tests;
 
-/// The lock of a node's state folder: where it is, a node has been.
+/// Lock of a node's state folder. Its presence shows that a node has used the folder.
 const LOCK: &str = "lock";
-/// The folder in it that has files, too.
+/// The subfolder that has files, too.
 const LEAVES: &str = "leaves";
-/// What a file system has in its first folder, for fsck(8).
+/// The folder that fsck(8) needs at the root of a file system.
 const LOST: &str = "lost+found";
-/// Things in one folder, more than a node can have.
+/// Most entries of one folder: more than a node can have.
 const MAX_NAMES: usize = 200_000;
 
-/// Why the folder is not the proxy's.
+/// Why the folder was not given to the proxy's user.
 #[derive(Debug)]
 pub(super) enum NotGiven {
-    /// A node works with it.
+    /// A running node uses it.
     Busy(PathBuf),
-    /// What is wrong with which path, and what would be right.
+    /// A path, and its problem with the remedy.
     Wrong(PathBuf, String),
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for NotGiven {
         match self {
             NotGiven::Busy(path) => write!(
                 f,
-                "{}: another process works with this folder (ask that one, or stop it)",
+                "{}: another process uses this folder (use that process, or stop it)",
                 path.display()
             ),
             NotGiven::Wrong(path, why) => write!(f, "{}: {why}", path.display()),
@@ -56,11 +56,11 @@ impl fmt::Display for NotGiven {
 
 impl std::error::Error for NotGiven {}
 
-/// Makes a node's state folder the user's, with what a node has written there; makes it, if it is not there.
+/// Gives a node's state folder to `user`, with the files that a node has written there; creates it if it is missing.
 ///
 /// # Errors
-/// When another user could put another in its place, it is none of a node's, a node works with it, or something
-/// in it is not what a node would have written.
+/// When another user could replace the folder, it is not a node's, a running node uses it, or something in it is not as
+/// a node would have written it.
 pub(super) fn give(path: &Path, user: User) -> Result<(), NotGiven> {
     let giving = Giving { user };
     let wrong = |why: String| NotGiven::Wrong(path.to_owned(), why);
@@ -93,7 +93,7 @@ pub(super) fn give(path: &Path, user: User) -> Result<(), NotGiven> {
                 .to_owned(),
         ));
     }
-    // Until all is given: a node that works with it is not to lose it.
+    // Held until all is given: a running node must not lose its folder.
     let _lock = lock(path, &folder)?;
     for name in names.iter().filter(|name| is_kept(name)) {
         giving.give_file(path, &folder, name)?;
@@ -113,10 +113,10 @@ pub(super) fn give(path: &Path, user: User) -> Result<(), NotGiven> {
     giving.chown(path, &folder, &found)
 }
 
-/// Makes sure that what lies beside a node's state folder is the holder's alone, which keeps its own files there.
+/// Checks that only the holder can change the folder above a node's state folder: the holder keeps its own file there.
 ///
 /// # Errors
-/// When the user of the proxy could change it.
+/// When the proxy's user could change it.
 pub(super) fn check_above(path: &Path, user: User) -> Result<(), NotGiven> {
     Giving { user }.above(path).map(drop)
 }
@@ -126,7 +126,7 @@ struct Giving {
 }
 
 impl Giving {
-    /// The folder above, which is checked, and the name in it.
+    /// Opens and checks the folder above; returns it with the last component of the path.
     fn above<'p>(&self, path: &'p Path) -> Result<(OwnedFd, &'p OsStr), NotGiven> {
         let Some(name) = path.file_name() else {
             let why = "name a folder of the node's own with --state".to_owned();
@@ -142,7 +142,7 @@ impl Giving {
         Ok((parent, name))
     }
 
-    /// Only root may put another folder in the place of this one, or another file beside it.
+    /// Refuses a folder in which the proxy's user could replace this one, or put a file beside it.
     fn check_above(&self, path: &Path, folder: &OwnedFd) -> Result<(), NotGiven> {
         let found = fstat(folder).map_err(cannot(path, "look at it"))?;
         let is_sticky = found.st_mode & 0o1000 != 0;
@@ -158,14 +158,14 @@ impl Giving {
         Err(NotGiven::Wrong(
             path.to_owned(),
             format!(
-                "what the holder remembers is kept there, beside the state of the proxy, which runs as user {}: \
+                "the holder keeps its file of pods there, beside the state of the proxy, which runs as user {}: \
                  the folder {why} (chown root and chmod go-w it, or name another folder with --state)",
                 self.user
             ),
         ))
     }
 
-    /// What is another user's is not taken from that user.
+    /// Refuses files of other users: they are not taken away from their owner.
     fn check_owner(&self, path: &Path, found: &Stat) -> Result<(), NotGiven> {
         let owner = found.st_uid;
         if [geteuid().as_raw(), self.user.uid, RESERVED].contains(&owner) {
@@ -181,10 +181,10 @@ impl Giving {
         ))
     }
 
-    /// Gives a plain file that has no other name.
+    /// Gives a regular file that has no other hard link.
     fn give_file(&self, folder: &Path, at: &OwnedFd, name: &str) -> Result<(), NotGiven> {
         let path = folder.join(name);
-        // Not for reading: a pipe would keep us waiting.
+        // Not opened for reading: opening a pipe would block.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match openat(at, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(()),
@@ -220,7 +220,7 @@ fn folder_at(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     openat(at, name, flags, Mode::empty())
 }
 
-/// Takes the lock that nodes take, if there is one.
+/// Takes the nodes' lock, if the file exists.
 fn lock(path: &Path, folder: &OwnedFd) -> Result<Option<OwnedFd>, NotGiven> {
     let shown = path.join(LOCK);
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -235,7 +235,7 @@ fn lock(path: &Path, folder: &OwnedFd) -> Result<Option<OwnedFd>, NotGiven> {
     }
 }
 
-/// What is in a folder. Names that are no text are not a node's.
+/// Names in a folder. A name that is not UTF-8 never matches a node's file.
 fn names(path: &Path, folder: &OwnedFd) -> Result<Vec<String>, NotGiven> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder).map_err(cannot(path, "list it"))? {
@@ -246,7 +246,7 @@ fn names(path: &Path, folder: &OwnedFd) -> Result<Vec<String>, NotGiven> {
             names.push(name.into_owned());
         }
         if names.len() > MAX_NAMES {
-            let why = "there is more in it than a node keeps: look at what it is";
+            let why = "it has more entries than a node keeps (find out what they are)";
             return Err(NotGiven::Wrong(path.to_owned(), why.to_owned()));
         }
     }

@@ -14,7 +14,7 @@ fn parse(more: &[&str]) -> Result<Intercept, clap::Error> {
     Ok(command.intercept)
 }
 
-/// What packet filters cannot do in the namespace of one pod is refused before anything is touched.
+/// One pod cannot be served with packet filters: this is refused before anything is changed.
 #[test]
 fn one_pod_takes_hooks_by_bpf() {
     for flags in [
@@ -25,7 +25,7 @@ fn one_pod_takes_hooks_by_bpf() {
         let intercept = parse(&[&["--pod", "a/b"], flags].concat()).unwrap();
         let refused = hooks_options(&intercept).unwrap_err().to_string();
         assert!(
-            refused.starts_with("--pod takes --pods-cgroup and hooks by BPF: "),
+            refused.starts_with("--pod needs --pods-cgroup and hooks by BPF: "),
             "{flags:?}: {refused}"
         );
     }

@@ -1,6 +1,6 @@
-//! A process that stays the only one it is, and ends with the one that started it. A proxy in wrong hands could else
-//! leave a child behind that keeps the pods' listeners when the proxy is killed, and accepts from them beside the next
-//! one; or outlive its holder, and keep the next one from the pods.
+//! Stops the proxy from creating processes and from outliving its parent. Otherwise an attacker who controls the proxy
+//! could leave a child behind that keeps the pods' listeners after the proxy is killed, and accepts connections beside
+//! the next proxy; or could outlive the holder, and keep the next one from the pods.
 
 use std::io;
 
@@ -9,15 +9,15 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 
-/// What makes a process or a thread.
+/// Creates a process or a thread.
 const CLONE: &[i64] = &[libc::SYS_clone];
-/// The same, with flags in memory, which no filter can read.
+/// The same, but with its flags in memory, which a filter cannot read.
 const CLONE3: &[i64] = &[libc::SYS_clone3];
 
-/// What changes what becomes of a process when its parent ends, among other things.
+/// Among other things, changes the signal that a process gets when its parent ends.
 const PRCTL: &[i64] = &[libc::SYS_prctl];
 
-/// What starts a program, or makes nothing but a process.
+/// Start a program, or create a process and never a thread.
 #[cfg(not(target_arch = "x86_64"))]
 const NEVER: &[i64] = &[libc::SYS_execve, libc::SYS_execveat];
 #[cfg(target_arch = "x86_64")]
@@ -26,18 +26,18 @@ const NEVER: &[i64] = &[
     libc::SYS_execveat,
     libc::SYS_fork,
     libc::SYS_vfork,
-    // execve and execveat as x32 numbers them, which old kernels answer without its bit too.
+    // execve and execveat by their x32 numbers, which old kernels also accept without the x32 bit.
     520,
     545,
 ];
 
-/// Marks the system calls of x32, which pass for those of this architecture.
+/// Bit that marks x32 system calls, which a filter sees as calls of this architecture.
 #[cfg(target_arch = "x86_64")]
 const X32: i64 = 0x4000_0000;
 
-/// Starts no program and makes no process from now on, and leaves as it is what becomes of it when its parent ends, in
-/// this thread and in those that it makes: every attempt is answered with EPERM. Only before there are threads, as the others could go on. `false` where the kernel has no
-/// seccomp filters: nothing is refused then.
+/// Forbids this thread and its future threads to start a program, to create a process, and to change the parent-death
+/// signal: every attempt fails with EPERM. Call it before there are threads, as existing ones are not affected. Returns
+/// `false` where the kernel has no seccomp filters: nothing is forbidden then.
 ///
 /// # Errors
 /// When the kernel refuses for another reason.
@@ -51,7 +51,7 @@ pub(crate) fn stay_alone() -> io::Result<bool> {
     let parent: Result<Vec<_>, Error> = parent.collect();
     let refused = refused.chain(process.map_err(broken)?);
     let refused = refused.chain(parent.map_err(broken)?);
-    // A filter has one answer. The C library takes this one for an old kernel's, and makes its threads by clone.
+    // A filter has only one error. On ENOSYS the C library assumes an old kernel, and creates its threads by clone.
     let unknown = CLONE3.iter().map(|number| (*number, Vec::new()));
     for (rules, errno) in [
         (refused.collect(), libc::EPERM),
@@ -60,7 +60,7 @@ pub(crate) fn stay_alone() -> io::Result<bool> {
         let program = program(rules, errno).map_err(broken)?;
         match seccompiler::apply_filter(&program) {
             Ok(()) => {}
-            // seccomp(2): there is no such call, or none with a filter.
+            // seccomp(2): the kernel has no such call, or no filters.
             Err(Error::Seccomp(error))
                 if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) =>
             {
@@ -73,8 +73,8 @@ pub(crate) fn stay_alone() -> io::Result<bool> {
     Ok(true)
 }
 
-/// A filter that answers these system calls with an error, and lets all others pass. Those of another architecture
-/// (32 bits on a kernel of 64) end the process.
+/// A filter that fails these system calls with an error and allows all others. Calls of another architecture (32 bits
+/// on a 64-bit kernel) kill the process.
 fn program(rules: Vec<(i64, Vec<SeccompRule>)>, errno: i32) -> Result<BpfProgram, Error> {
     #[cfg(target_arch = "x86_64")]
     let rules = rules
@@ -89,7 +89,7 @@ fn program(rules: Vec<(i64, Vec<SeccompRule>)>, errno: i32) -> Result<BpfProgram
     Ok(filter.try_into()?)
 }
 
-/// Flags, the first argument, that do not ask for a thread of this process.
+/// Matches a clone whose flags, the first argument, do not ask for a thread of this process.
 fn no_thread() -> Result<SeccompRule, Error> {
     let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
     let masked = SeccompCmpOp::MaskedEq(thread);
@@ -97,7 +97,7 @@ fn no_thread() -> Result<SeccompRule, Error> {
     Ok(SeccompRule::new(vec![condition])?)
 }
 
-/// The first argument of prctl(2) that asks for another signal, or none, when the parent ends.
+/// Matches a prctl(2) that sets or clears the parent-death signal.
 fn about_parent() -> Result<SeccompRule, Error> {
     let option = u64::from(libc::PR_SET_PDEATHSIG.unsigned_abs());
     let is_that = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, option)?;

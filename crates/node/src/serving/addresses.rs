@@ -1,12 +1,12 @@
-//! Which loopback address stands for which Service and caller.
+//! Assigns a loopback address to each Service and caller.
 //!
-//! Without root a caller is told apart by the address that it dials, so each pair of caller and
-//! Service has one, and one more per Service serves all other callers. Addresses come from
-//! 127.64.0.0/10, four million that Linux answers on without any set-up.
+//! Without root, callers are told apart by the address that they dial: each pair of caller and Service has one, and one
+//! more per Service is for all other callers. Addresses come from 127.64.0.0/10, four million that Linux accepts
+//! without any set-up.
 //!
-//! An address is a hash of the names, so that it is the same after a restart and on the next
-//! machine. When two names hash alike, the later one probes on; names that are already assigned
-//! never move when others come or go. Pure: no sockets here.
+//! An address is a hash of the names, so that it is the same after a restart and on every machine. When two names
+//! collide, the later one probes further; assigned addresses never move when others come or go. This module opens no
+//! sockets.
 
 #[cfg(test)]
 mod tests;
@@ -24,10 +24,10 @@ const HOST_BITS: u32 = 22;
 const SIZE: u32 = 1 << HOST_BITS;
 const MAX_FOREIGN: usize = 4_096;
 
-/// What an address stands for.
+/// What an address is assigned to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Slot {
-    /// A Service, as dialled by one workload, or by any other caller.
+    /// A Service as dialled by the workload `caller`, or by any other caller (`None`).
     Service {
         service: ServiceName,
         caller: Option<WorkloadName>,
@@ -53,8 +53,8 @@ impl fmt::Display for Slot {
 }
 
 impl Slot {
-    /// Two numbers from the names: where to look first, and how far to go each time that is
-    /// taken. The step is odd, so that it reaches every address of the range.
+    /// Start and step of the probe sequence, from the names. The step is odd, so that it reaches every address of the
+    /// range.
     fn hash(&self) -> (u32, u32) {
         let hash = match self {
             Slot::Service {
@@ -72,19 +72,19 @@ impl Slot {
         (first, step)
     }
 
-    /// The addresses for this slot in the order of preference.
+    /// Candidate addresses for this slot, best first.
     fn candidates(&self) -> impl Iterator<Item = Ipv4Addr> {
         let (first, step) = self.hash();
         (0..SIZE)
             .map(move |n| BASE + first.wrapping_add(n.wrapping_mul(step)) % SIZE)
-            // Some programs take these for a network's own and its broadcast address.
+            // Some programs take these for a network address or a broadcast address.
             .filter(|address| !matches!(address & 0xff, 0 | 0xff))
             .map(Ipv4Addr::from)
     }
 }
 
-/// 64-bit FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>) over parts that end in a byte no
-/// name holds, mixed once more by MurmurHash3's finalizer because both halves are used alone.
+/// 64-bit FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>) over the parts, each ended by a zero byte, which no
+/// name holds. MurmurHash3's finalizer mixes the result, because its two halves are used separately.
 fn fnv1a(parts: &[&str]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
@@ -95,18 +95,18 @@ fn fnv1a(parts: &[&str]) -> u64 {
     hash ^ (hash >> 33)
 }
 
-/// The addresses in use.
+/// Assigned addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     assigned: BTreeMap<Slot, Ipv4Addr>,
     taken: BTreeSet<Ipv4Addr>,
-    /// Found in use by another process and not tried again, unless there are too many to remember.
+    /// Addresses in use by other processes, which are not tried again. Cleared when there are [`MAX_FOREIGN`] of them.
     foreign: BTreeSet<Ipv4Addr>,
 }
 
 impl Addresses {
-    /// Forgets the slots that are not `wanted` and assigns those that are new, in their order.
-    /// `reserved` addresses (of workloads themselves) are not given to new slots.
+    /// Drops slots that are not `wanted` and assigns addresses to new ones, in their order. `reserved` addresses
+    /// (workloads' own) are not given to new slots.
     pub(crate) fn update(&mut self, wanted: &BTreeSet<Slot>, reserved: &BTreeSet<Ipv4Addr>) {
         self.assigned.retain(|slot, address| {
             let stays = wanted.contains(slot);
@@ -122,12 +122,12 @@ impl Addresses {
         }
     }
 
-    /// The address of a slot; none when the range is used up.
+    /// The address of a slot; `None` when the range is used up.
     pub(crate) fn get(&self, slot: &Slot) -> Option<Ipv4Addr> {
         self.assigned.get(slot).copied()
     }
 
-    /// Gives the slot another address, because its own turned out to be in use.
+    /// Gives the slot another address, because another process uses its current one.
     pub(crate) fn move_away(
         &mut self,
         slot: &Slot,

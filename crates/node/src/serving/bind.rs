@@ -7,21 +7,21 @@ use std::net::{SocketAddr, TcpListener};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
-/// Connections that may wait to be accepted. The kernel cuts it to `net.core.somaxconn`.
+/// Accept backlog. The kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
 /// Ports below this one need a privilege on most machines.
 const FIRST_UNPRIVILEGED: u16 = 1_024;
-/// What is added to a port that we may not bind.
+/// Offset of the replacement for a port that cannot be bound.
 const INSTEAD: u16 = 10_000;
 
 /// When a port may be exchanged for `10000 + port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instead {
-    /// Never: the address is what was asked for.
+    /// Never: only the requested port will do.
     Never,
-    /// When it is privileged and we are not.
+    /// When the port is privileged and the process is not.
     WhenDenied,
-    /// Also when another process has it.
+    /// Also when another process uses the port.
     WhenInUse,
 }
 
@@ -34,7 +34,7 @@ pub enum BindError {
     Other(SocketAddr, io::Error),
 }
 
-/// A listening socket and where it listens, or why there is none.
+/// A listening socket and its address, or the reason why there is none.
 pub type Bound = Result<(TcpListener, SocketAddr), BindError>;
 
 /// Opens a non-blocking listening socket.
@@ -58,7 +58,7 @@ pub fn bind(at: SocketAddr, instead: Instead) -> Bound {
 }
 
 impl BindError {
-    /// Whether there is no descriptor left, so that no other address would do either.
+    /// Whether no file descriptor is left, so that no other address would work either.
     pub fn is_exhausted(&self) -> bool {
         let exhausted = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
         match self {
@@ -81,8 +81,8 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// Not [`TcpListener::bind`]: its backlog of 128 overflows when hundreds of clients connect at
-/// once, and each of them then waits a second for its second SYN.
+/// Not [`TcpListener::bind`]: its backlog of 128 overflows when hundreds of clients connect at once, and each client
+/// whose SYN is dropped waits a second before it sends the next.
 fn open(at: SocketAddr) -> Result<(TcpListener, SocketAddr), Errno> {
     let family = if at.is_ipv4() {
         AddressFamily::INET
@@ -91,7 +91,7 @@ fn open(at: SocketAddr) -> Result<(TcpListener, SocketAddr), Errno> {
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
-    // Lets us come back at once after a restart, past connections in TIME_WAIT.
+    // Allows a restart at once, while old connections are still in TIME_WAIT.
     net::sockopt::set_socket_reuseaddr(&socket, true)?;
     net::bind(&socket, &at)?;
     net::listen(&socket, BACKLOG)?;

@@ -1,9 +1,8 @@
-//! Which processors the commands of workloads run on: not those that Workers are kept on.
+//! Chooses processors for workloads' commands: those that no Worker is pinned to.
 
 use rustix::thread::CpuSet;
 
-/// What is left of `allowed` without the Workers' processors; `None` when that changes nothing, or
-/// leaves nothing to run on.
+/// `allowed` without the Workers' processors; `None` when that changes nothing, or leaves none.
 fn without(allowed: CpuSet, workers: &[usize]) -> Option<CpuSet> {
     let mut left = allowed;
     for &cpu in workers.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU) {
@@ -12,7 +11,7 @@ fn without(allowed: CpuSet, workers: &[usize]) -> Option<CpuSet> {
     (left != allowed && left.count() > 0).then_some(left)
 }
 
-/// Where commands run when Workers are kept on these processors; `None` for anywhere.
+/// Processors for commands when Workers are pinned to `workers`; `None` for any.
 pub(super) fn for_commands(workers: &[usize]) -> Option<CpuSet> {
     if workers.is_empty() {
         return None;
@@ -21,11 +20,11 @@ pub(super) fn for_commands(workers: &[usize]) -> Option<CpuSet> {
     let left = without(allowed, workers);
     match &left {
         Some(left) => tracing::info!(
-            "commands run on the {} processors that no worker is kept on",
+            "commands run on the {} processors that no worker is pinned to",
             left.count()
         ),
         None => tracing::warn!(
-            "proxy.workers.cpus leaves commands no processor of their own: they share the workers'"
+            "proxy.workers.cpus leaves no other processor for commands: they share those of the workers"
         ),
     }
     left

@@ -1,18 +1,17 @@
-//! Where other nodes come in.
+//! The listener for other nodes.
 
 use std::net::TcpListener;
 
 use heddle_proxy::{Entry, Proxy};
 
-/// The number of the listener for other nodes; the others count from 1.
+/// Number of the listener for other nodes; all others count from 1.
 const LISTENER: u64 = 0;
 
-/// The listener for other nodes, bound from the start. Who comes before it is served waits in the kernel: until there
-/// are identities, a mesh and the pods that there were, it would be told that what it calls is not here.
+/// The listener for other nodes, bound from the start but served later. Early callers wait in the backlog: without
+/// identities, a mesh and the existing pods, this node would answer that it does not have the destination.
 pub(super) struct MeshDoor {
-    /// Until it is served; `None` from the start where there are no other nodes.
+    /// Taken when it is served; `None` from the start where there are no other nodes.
     socket: Option<TcpListener>,
-    /// Whether there are identities.
     pub(super) is_identified: bool,
 }
 
@@ -24,7 +23,7 @@ impl MeshDoor {
         }
     }
 
-    /// Serves it from now on if there are identities, once the rest is known.
+    /// Serves the listener if there are identities. The caller makes sure that the mesh and the pods are known.
     pub(super) fn open(&mut self, proxy: &Proxy) {
         let Some(socket) = self.socket.take_if(|_| self.is_identified) else {
             return;

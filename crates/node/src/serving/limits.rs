@@ -1,4 +1,4 @@
-//! How many descriptors the process may have, and who gets them.
+//! Limit of open file descriptors, and how it is shared out.
 
 use std::sync::OnceLock;
 
@@ -6,24 +6,25 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
-/// Descriptors that are kept for what is no request: the process's own files, the admin socket and
-/// metrics with their connections, reading the folder, starting commands. An eighth, within these.
+/// Descriptors that are reserved for everything except listeners, Workers and clients: the process's own files, the
+/// admin socket and metrics with their connections, reading the folder, starting commands. An eighth of all, within
+/// these bounds.
 const MIN_RESERVE: usize = 32;
 const MAX_RESERVE: usize = 1_024;
-/// A running command: two pipes for its output, and one that tells of its end.
+/// Per running command: two pipes for its output, and one descriptor that reports its end.
 const PER_COMMAND: usize = 3;
 const PER_LISTENER: usize = 1;
-/// A Worker: what its runtime waits by, its timer, and what wakes it.
+/// Per Worker: its runtime's epoll instance, its timer, and its wake-up descriptors.
 const PER_WORKER: usize = 8;
-/// A client: its connection, and one to an endpoint.
+/// Per client: its connection, and one to an endpoint.
 const PER_CLIENT: usize = 2;
-/// With fewer there is no point in serving.
+/// With room for fewer clients, the process does not start.
 const MIN_CLIENTS: usize = 8;
-/// Listeners that may come later, beside half as many as there are at first.
+/// Room for later listeners, beyond half as many again as at first.
 const MORE_LISTENERS: usize = 16;
 
-/// Raises the soft limit of open descriptors to the hard one: listeners and connections are
-/// bounded by settings, not by a default of 1,024 that stands for `select(2)`.
+/// Raises the soft limit of open descriptors to the hard one: settings bound listeners and connections, not the default
+/// of 1,024, which exists for `select(2)`.
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -31,30 +32,30 @@ pub(crate) fn raise() {
         maximum: limit.maximum,
     };
     if setrlimit(Resource::Nofile, raised).is_ok() {
-        // A second call keeps what the first one saw.
+        // Only the first call sees the original limit.
         let _kept = ORIGINAL.set(limit);
     }
 }
 
-/// The limit as it was, for the processes that we start.
+/// The limit before [`raise`], for child processes.
 pub(crate) fn original() -> Option<Rlimit> {
     ORIGINAL.get().copied()
 }
 
-/// How many there are of what takes descriptors.
+/// Numbers of everything that takes descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorDemand {
     /// Listeners that the first mesh wants.
     pub(crate) listeners: usize,
-    /// Client connections at a time, as set.
+    /// Most client connections at a time, by the settings.
     pub(crate) clients: usize,
-    /// Commands that are run.
+    /// Commands of workloads that are run.
     pub(crate) commands: usize,
-    /// Workers at a time, at least and at most, as set.
+    /// Fewest and most Workers at a time, by the settings.
     pub(crate) workers: (usize, usize),
 }
 
-/// How many there may be.
+/// Upper bounds that fit into the limit of open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
     /// Listeners at a time, now and later.
@@ -65,11 +66,11 @@ pub(crate) struct Shares {
     pub(crate) workers: usize,
 }
 
-/// Shares the descriptors out once, before anything is served: the part that takes the last one stops
-/// all others, the operator's commands first.
+/// Shares out the descriptors once, before anything is served. Otherwise whichever part takes the last one would stop
+/// all others, first of all starting commands.
 ///
 /// # Errors
-/// When too few are left to serve any client.
+/// When too few are left for [`MIN_CLIENTS`] clients.
 pub(crate) fn shares(wanted: DescriptorDemand) -> anyhow::Result<Shares> {
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let Some(shares) = share(descriptors, wanted) else {
@@ -102,15 +103,15 @@ pub(crate) fn shares(wanted: DescriptorDemand) -> anyhow::Result<Shares> {
     Ok(shares)
 }
 
-/// How many descriptors there must be to serve any client, when `too_few` are not enough.
+/// The smallest sufficient number of descriptors, given that `too_few` are not enough.
 fn enough(too_few: u64, wanted: DescriptorDemand) -> u64 {
     let more = too_few.saturating_add(1)..u64::MAX;
     let mut enough = more.filter(|descriptors| share(*descriptors, wanted).is_some());
     enough.next().unwrap_or(u64::MAX)
 }
 
-/// Workers get a quarter of what is left after the reserve at most, or as many as there are at least.
-/// Listeners get half of what is left after the reserve at most, clients the rest.
+/// Workers get at most a quarter of the descriptors after the reserve, but never fewer than their minimum. Listeners
+/// get at most half of the rest, clients what remains.
 fn share(descriptors: u64, wanted: DescriptorDemand) -> Option<Shares> {
     let all = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserve = (all / 8).clamp(MIN_RESERVE, MAX_RESERVE) + PER_COMMAND * wanted.commands;
@@ -126,7 +127,7 @@ fn share(descriptors: u64, wanted: DescriptorDemand) -> Option<Shares> {
     }
     let clients = fitting.min(wanted.clients);
     Some(Shares {
-        // What clients do not want is there for listeners.
+        // Listeners may use what clients do not want.
         listeners: (left - PER_CLIENT * clients) / PER_LISTENER,
         clients,
         workers,
@@ -152,7 +153,7 @@ mod tests {
     fn clients_get_what_listeners_and_the_reserve_leave() {
         let clients = |descriptors, wanted| share(descriptors, wanted).map(|s| s.clients);
         assert_eq!(clients(1 << 20, wanted(107, 8_192, 9)), Some(8_192));
-        // 4,096 less 512 in reserve, 27 for commands, 8 for a worker and 176 for listeners.
+        // 4,096 minus 512 in reserve, 27 for commands, 8 for a Worker and 176 for listeners.
         assert_eq!(clients(4_096, wanted(107, 8_192, 9)), Some(1_686));
         assert_eq!(clients(4_096, wanted(107, 100, 9)), Some(100));
         assert_eq!(clients(72, wanted(107, 8_192, 0)), Some(MIN_CLIENTS));

@@ -1,8 +1,8 @@
 //! The listeners that are open, and how they follow the mesh.
 //!
-//! A listener is opened when its Service appears and closed when it goes; all others are left
-//! alone, so a change of routes touches no connection. What could not be opened is tried again
-//! with the next change and every few seconds.
+//! A listener is opened when its Service appears and closed when it disappears. All others stay as they are, so a
+//! change of routes does not affect connections. A listener that could not be opened is retried with the next change
+//! and every few seconds.
 
 #[cfg(test)]
 mod tests;
@@ -16,29 +16,29 @@ use super::addresses::{Addresses, Slot};
 use super::bind::{BindError, Bound, Instead, bind};
 use crate::status::{ListenerKind, ListenerStatus};
 
-/// The port of every forward proxy (Squid's, so that people guess it).
+/// Port of every forward proxy: Squid's default, which people know.
 pub(crate) const FORWARD_PROXY_PORT: u16 = 3_128;
-/// So many exchanged addresses are logged one by one; of more only the first and their number.
+/// Up to this many exchanged addresses are logged one by one; above it, only the first and the number.
 const LOGGED_EXCHANGES: usize = 3;
-/// How many addresses are tried for a slot before it is given up until the next change.
+/// Most other addresses that are tried for a slot with each change.
 const TRIES: usize = 8;
 
-/// What has to happen at the proxy.
+/// Listeners to open and close at the proxy.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// New listeners with their numbers.
     pub(crate) open: Vec<(u64, TcpListener, ListenerSpec)>,
     /// Numbers of listeners that are no longer wanted.
     pub(crate) close: Vec<u64>,
-    /// What went wrong, one line each.
+    /// Problems, one line each.
     pub(crate) problems: Vec<String>,
-    /// Listeners for which there was no descriptor. They are many at a time, and one problem.
+    /// Listeners that failed for want of a descriptor; all of them are reported as one problem.
     exhausted: usize,
-    /// Addresses that another process has and what is used instead, one line each.
+    /// Addresses in use by another process, and their replacement, one line each.
     exchanged: Vec<String>,
 }
 
-/// One listener to be.
+/// One listener that the mesh wants.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListenerSpec {
     pub(crate) slot: Slot,
@@ -46,12 +46,12 @@ pub(crate) struct ListenerSpec {
     pub(crate) port: u16,
 }
 
-/// How many listeners there may be.
+/// Upper bounds on the number of listeners.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
-    /// By the setting.
+    /// The setting `listeners.max`.
     pub(crate) set: usize,
-    /// By the limit of open files.
+    /// What the limit of open files allows.
     pub(crate) descriptors: usize,
 }
 
@@ -60,7 +60,7 @@ impl Most {
         self.set.min(self.descriptors)
     }
 
-    /// Says which bound it is.
+    /// Names the bound that applies.
     fn reason(self) -> String {
         if self.set <= self.descriptors {
             format!("listeners.max is {}", self.set)
@@ -86,12 +86,12 @@ pub(crate) struct Listeners {
     addresses: Addresses,
     open: BTreeMap<ListenerSpec, Open>,
     next_id: u64,
-    /// Workloads that are called and do not call from here.
+    /// Workloads that are called, but do not call from this machine.
     called_only: BTreeSet<WorkloadName>,
 }
 
 impl Listeners {
-    /// No listeners yet, and never more than `most`.
+    /// Starts without listeners; there are never more than `most`.
     pub(crate) fn new(most: Most) -> Self {
         Listeners {
             most,
@@ -102,12 +102,12 @@ impl Listeners {
         }
     }
 
-    /// From the next mesh on these workloads have no listeners of their own: no program calls as them from here.
+    /// From the next mesh on, these workloads get no listeners of their own: no local program calls as one of them.
     pub(crate) fn only_call(&mut self, workloads: BTreeSet<WorkloadName>) {
         self.called_only = workloads;
     }
 
-    /// Opens what the mesh wants and is not open, closes what it does not want.
+    /// Opens the listeners that the mesh wants, and closes those that it no longer wants.
     pub(crate) fn follow(&mut self, mesh: &Mesh) -> Changes {
         let mut changes = Changes::default();
         let mut wanted = wanted(mesh, &self.called_only);
@@ -149,7 +149,7 @@ impl Listeners {
         changes
     }
 
-    /// Every open listener, Services first, with what the mesh says is spoken there.
+    /// Every open listener, Services first, with the protocol of its port.
     pub(crate) fn status(&self, mesh: &Mesh) -> Vec<ListenerStatus> {
         self.open
             .iter()
@@ -174,9 +174,9 @@ impl Listeners {
         });
     }
 
-    /// All ports of a slot share one address. While none of them is open, an address that is in
-    /// use elsewhere is exchanged for the next one; when all are (a process listens on every
-    /// address at that port), other ports are used.
+    /// All ports of a slot share one address. While none of them is open, an address that is in use elsewhere is
+    /// replaced by the next candidate. If all candidates are in use (a process listens on that port at every address),
+    /// another port is used.
     fn open_planned(
         &mut self,
         slot: &Slot,
@@ -215,7 +215,7 @@ impl Listeners {
                 .filter(|_| tries > 0)
                 .and_then(|_| self.addresses.move_away(slot, reserved));
             let (Some(at), Some(next)) = (in_use, next) else {
-                // One line with where it ended, however many addresses were tried before.
+                // One line with the final address, however many were tried.
                 if let (Some(first), Some(now)) = (first_in_use, first_open(&bound)) {
                     changes.exchanged.push(format!(
                         "{first} is in use by another process: {slot} is at {now}"
@@ -277,7 +277,7 @@ impl Listeners {
     }
 }
 
-/// A second process for the same names meets the first one at every address: that is one line.
+/// A second heddle with the same names finds every address in use: this is reported in one line.
 fn in_brief(exchanged: &[String]) -> Vec<String> {
     match exchanged {
         [first, ..] if exchanged.len() > LOGGED_EXCHANGES => vec![format!(
@@ -302,14 +302,13 @@ fn bind_all(address: IpAddr, ports: &[u16], instead: Instead) -> Vec<(u16, Bound
         .collect()
 }
 
-/// How many listeners the mesh wants.
 pub(super) fn count(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> usize {
     wanted(mesh, called_only).len()
 }
 
-/// Every listener that the mesh wants, in the order in which they are given up when there are too
-/// many: forward proxies reach all that speaks HTTP, addresses for all callers come next, those of single
-/// callers are the many.
+/// Every listener that the mesh wants, most important first: the last ones are dropped when there are too many. Forward
+/// proxies come first, since they reach all HTTP Services; then addresses for all callers; then those of single
+/// callers, which are the most.
 fn wanted(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> Vec<ListenerSpec> {
     let calling = || {
         let workloads = mesh.workloads.iter();
@@ -345,8 +344,8 @@ fn by_slot(entries: Vec<ListenerSpec>) -> BTreeMap<Slot, BTreeSet<u16>> {
     slots
 }
 
-/// The forward proxies that are found at their workload's own address: loopback, not shared with
-/// another workload, and not 127.0.0.1, where port 3128 may well be another program's.
+/// Forward proxies that listen at their workload's own address: a loopback address that no other workload has, and not
+/// 127.0.0.1, where another program may well use port 3128.
 fn own_proxy_addresses(mesh: &Mesh) -> BTreeMap<Slot, IpAddr> {
     let mut at: BTreeMap<IpAddr, Vec<&Workload>> = BTreeMap::new();
     for workload in &mesh.workloads {
@@ -404,7 +403,7 @@ fn status(entry: &ListenerSpec, address: SocketAddr, mesh: &Mesh) -> ListenerSta
     }
 }
 
-/// What is spoken on a port: what it declares, else HTTP where the caller's requests have routes.
+/// Protocol of a port: the declared one, else HTTP if the caller's requests have routes.
 fn spoken(
     mesh: &Mesh,
     service: &ServiceName,

@@ -7,7 +7,6 @@ use heddle_telemetry::exposition::{DescriptorEncoder, counter, counters, gauge, 
 
 use crate::status::{IdentityStatus, InterceptionStatus, ProcessStatus, Status};
 
-/// Writes them.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     let version = [([("version", status.version.as_str())], 1_u64)];
     let help = "Always 1; the labels say what runs.";
@@ -21,7 +20,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fm
         ),
         (
             "heddle_connections_limit",
-            "Connections from clients that there may be at a time.",
+            "Limit of client connections at a time.",
             status.connections_limit as u64,
         ),
         (
@@ -72,7 +71,7 @@ fn pods(encoder: &mut DescriptorEncoder<'_>, status: &InterceptionStatus) -> fmt
     counters(encoder, "heddle_hook_tables_full_total", help, full)
 }
 
-/// Identities that have a series of their own.
+/// Most identities that have a series of their own.
 const MAX_IDENTITIES: usize = 1_000;
 
 fn identities(encoder: &mut DescriptorEncoder<'_>, status: &IdentityStatus) -> fmt::Result {
@@ -86,13 +85,13 @@ fn identities(encoder: &mut DescriptorEncoder<'_>, status: &IdentityStatus) -> f
     counter(
         encoder,
         "heddle_identity_renewals_total",
-        "Certificates that took the place of others.",
+        "Certificates that were renewed.",
         status.renewals,
     )?;
     counter(
         encoder,
         "heddle_identity_renewal_failures_total",
-        "Attempts to get a certificate that came to nothing.",
+        "Requests for a certificate that failed.",
         status.renewal_failures,
     )?;
     gauge(
@@ -104,7 +103,7 @@ fn identities(encoder: &mut DescriptorEncoder<'_>, status: &IdentityStatus) -> f
     gauge(
         encoder,
         "heddle_clock_degraded",
-        "Whether the system's clock shows less than what was once certain.",
+        "Whether the system's clock is behind the time floor.",
         u64::from(status.clock.degraded),
     )
 }

@@ -1,4 +1,4 @@
-//! The process's state: what is served, and everything that follows it.
+//! State of the process: the mesh that is served, and all that depends on it.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -29,30 +29,30 @@ use crate::settings::Settings;
 use crate::status::{ConfigDump, ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
 use crate::table;
 
-/// How long the writer may take for the last lines of the access log.
+/// Longest wait for the writer to write the last lines of the access log.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// A Worker that serves an older configuration for longer than this is stuck.
 const TAKES_CONFIG_WITHIN: Duration = Duration::from_secs(5);
-/// So many listeners opened at once are logged one by one; of more only the number is.
+/// Up to this many listeners that open at once are logged one by one; above it, only their number.
 const LOGGED_LISTENERS: usize = 40;
 
-/// So many Services that are closed at once are named in the log.
+/// Most Services that are named in the log when they are no longer served.
 const NAMED_SERVICES: usize = 20;
 
-/// What a node is put together from.
+/// Parts for [`Node::new`].
 pub(super) struct NodeParts {
     pub(super) source: PathBuf,
     pub(super) metrics_at: Option<SocketAddr>,
     pub(super) shares: Shares,
     pub(super) registry: Arc<Registry>,
     pub(super) proxy: Proxy,
-    /// None when workloads' commands are not run.
+    /// `None` when workloads' commands are not run.
     pub(super) supervisor: Option<Supervisor>,
     pub(super) log: Option<AccessLog>,
     pub(super) mesh_socket: Option<TcpListener>,
     pub(super) identity: Option<Identity>,
-    /// Pods whose traffic is intercepted, where there is a holder.
+    /// `None` without a holder of pods.
     pub(super) pods: Option<Pods>,
 }
 
@@ -62,33 +62,33 @@ pub(super) struct Node {
     settings: Settings,
     source: PathBuf,
     metrics_at: Option<SocketAddr>,
-    /// Client connections at most, as the proxy was told.
+    /// Most client connections at a time, as the proxy was configured.
     connections_limit: usize,
     registry: Arc<Registry>,
     log: Option<AccessLog>,
-    /// Both gone once draining has begun.
+    /// `None`, like `supervisor`, once draining has begun.
     proxy: Option<Proxy>,
     supervisor: Option<Supervisor>,
-    /// Sees what the proxy does until its end.
+    /// Reads the proxy's status, also while it drains.
     observer: Observer,
-    /// When requests are cut, and what the workloads did when draining began.
+    /// When the remaining connections are cut, and the workloads' status at the start of the drain.
     draining: Option<(Instant, Vec<WorkloadStatus>)>,
     mesh: Mesh,
-    /// When the proxy was given the mesh.
+    /// Time at which the proxy got the mesh.
     applied: Instant,
     listeners: Listeners,
     config: ConfigStatus,
-    /// What there was to say of the mesh's source when it was read last; of those that registered, when it was right.
+    /// Findings of the last read of the mesh's source. `registered` is from the last read that had a mesh.
     findings: Findings,
     registered: BTreeSet<WorkloadName>,
-    /// Opened while there are descriptors.
+    /// Opened at the start, while there are free descriptors.
     probe: Probe,
-    /// Where other nodes come in.
+    /// The listener for other nodes.
     door: MeshDoor,
     identity: Option<Identity>,
     pods: Option<Pods>,
     stdout: Console,
-    /// Whether it was printed where everything is.
+    /// Whether the table of listeners was printed.
     announced: bool,
 }
 
@@ -124,8 +124,8 @@ impl Node {
         }
     }
 
-    /// Serves the mesh from now on. The proxy knows it before a listener for it opens, and
-    /// processes start when what they may call is there.
+    /// Serves the mesh from now on. The proxy gets it before its listeners open, and processes start once the listeners
+    /// that they call are open.
     fn serve(&mut self, mesh: Mesh) {
         let Some(proxy) = &self.proxy else { return };
         proxy.apply(&mesh);
@@ -135,7 +135,7 @@ impl Node {
         self.config.generation = self.mesh.generation;
         self.config.services = self.mesh.services.len();
         let (opened, closed) = match &mut self.pods {
-            // Who calls is known by the pod: no address of ours has to tell.
+            // A caller is identified by its pod: no addresses per caller are needed.
             Some(pods) => {
                 pods.follow(&self.mesh, proxy);
                 (0, 0)
@@ -164,17 +164,17 @@ impl Node {
         }
     }
 
-    /// Takes a change from where the mesh comes from.
+    /// Applies a change from the mesh's source.
     ///
     /// # Errors
-    /// When it says that it cannot go on.
+    /// When the source has failed for good.
     pub(super) fn change(&mut self, change: Change) -> Result<(), Failure> {
         match change {
             Change::Folder(mesh, findings) => self.folder_changed(mesh, *findings),
             Change::Mesh(mesh) => self.serve(*mesh),
             Change::Identities(identities, in_force) => {
                 self.identify(identities);
-                // The task that waits may be gone.
+                // The waiting task may be gone.
                 let _ = in_force.send(());
             }
             Change::Failed(failure) => return Err(failure),
@@ -182,7 +182,7 @@ impl Node {
         Ok(())
     }
 
-    /// Calls and is called as these from now on.
+    /// Uses these identities for calls in both directions from now on.
     fn identify(&mut self, identities: Arc<Identities>) {
         let Some(proxy) = &self.proxy else { return };
         proxy.identify(identities);
@@ -197,7 +197,7 @@ impl Node {
         }
     }
 
-    /// The holder of pods says something.
+    /// Handles an event from the holder of the pods.
     pub(super) fn pod(&mut self, event: Event) {
         if let (Some(pods), Some(proxy)) = (&mut self.pods, &self.proxy) {
             pods.happened(event, &self.mesh, proxy);
@@ -205,19 +205,19 @@ impl Node {
         }
     }
 
-    /// Whether a mesh is served, and has been for so long without a change.
+    /// Whether a mesh is served that has not changed for this long.
     pub(super) fn serves_since(&self, settled: Duration) -> bool {
         self.mesh.generation > 0 && self.applied.elapsed() >= settled
     }
 
-    /// Looks whether pods have waited long enough.
+    /// Serves pods whose wait is over.
     pub(super) fn look_at_pods(&mut self) {
         if let (Some(pods), Some(proxy)) = (&mut self.pods, &self.proxy) {
             pods.look(&self.mesh, proxy);
         }
     }
 
-    /// Takes what the folder holds now, or keeps what is served when that has errors.
+    /// Serves the folder's new mesh, or keeps the old one when the folder has errors.
     fn folder_changed(&mut self, mesh: Option<Mesh>, findings: Findings) {
         self.config.problems.clone_from(&findings.problems);
         self.config.stale = findings.is_refused;
@@ -237,7 +237,7 @@ impl Node {
         }
     }
 
-    /// Whether the proxy still runs, or has been told to end.
+    /// Whether the proxy still runs, or is draining.
     pub(super) fn is_alive(&self) -> bool {
         self.proxy.as_ref().is_none_or(Proxy::is_running)
     }
@@ -246,7 +246,7 @@ impl Node {
         !self.config.listener_problems.is_empty()
     }
 
-    /// Tries again what could not be opened.
+    /// Retries listeners that could not be opened.
     pub(super) fn retry_listeners(&mut self) {
         let (opened, _) = self.follow_listeners();
         if opened > 0 {
@@ -254,7 +254,7 @@ impl Node {
         }
     }
 
-    /// Asks for it; the writer says in the log how it went.
+    /// Requests a reopen; the writer logs the result.
     pub(super) fn reopen_log(&self) {
         if let Some(log) = &self.log {
             log.reopen();
@@ -282,7 +282,7 @@ impl Node {
                 Answer::text(
                     200,
                     if self.log.is_some() {
-                        "asked for; the log says how it goes"
+                        "requested; the log has the result"
                     } else {
                         "there is no access log"
                     },
@@ -293,8 +293,7 @@ impl Node {
         let _gone = ask.answer.send(answer);
     }
 
-    /// Lets requests finish, then stops the processes that they went to. The node still answers
-    /// questions meanwhile.
+    /// Lets requests finish, then stops the processes that serve them. The node goes on answering questions meanwhile.
     pub(super) fn drain(&mut self) -> impl Future<Output = ()> + use<> {
         let grace = self.settings.drain.timeout_ms.duration();
         if let Some(pods) = &self.pods {
@@ -323,7 +322,7 @@ impl Node {
         }
     }
 
-    /// Opens and closes listeners; says how many.
+    /// Opens and closes listeners as the mesh wants. Returns the numbers of opened and closed ones.
     fn follow_listeners(&mut self) -> (usize, usize) {
         let Some(proxy) = &self.proxy else {
             return (0, 0);
@@ -356,8 +355,8 @@ impl Node {
         counts
     }
 
-    /// Ready is judged where requests are served: every Worker has a configuration and takes a new
-    /// one in good time. The moments that this takes are no reason to send traffic elsewhere.
+    /// Ready means that every Worker has a configuration and takes a new one within [`TAKES_CONFIG_WITHIN`]. A Worker
+    /// that is one configuration behind for a moment is no reason to send traffic elsewhere.
     fn is_ready(&self) -> bool {
         let just_applied = self.applied.elapsed() < TAKES_CONFIG_WITHIN;
         self.proxy.as_ref().is_some_and(|proxy| {
@@ -445,8 +444,7 @@ impl Node {
     }
 }
 
-/// The Services that only the mesh before has, by name as far as there are few; `None` when there are
-/// none.
+/// Services of `before` that are not in `now`, by name up to [`NAMED_SERVICES`]; `None` when there are none.
 fn no_longer_served(before: &Mesh, now: &Mesh) -> Option<String> {
     let still: BTreeSet<&ServiceName> = now.services.iter().map(|service| &service.name).collect();
     let names = before.services.iter().map(|service| &service.name);

@@ -1,4 +1,4 @@
-//! The other nodes: what the mesh says of them, beside what there is between them and this one.
+//! Status of the other nodes: their entries in the mesh, and the connections between them and this node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use heddle_proxy::{Peer, PeerStatus};
 
 use crate::status::{ConnectionsStatus, OtherStatus};
 
-/// The nodes of a mesh but `own`, then what else there is a connection with.
+/// The nodes of the mesh except `own`, then connected peers that are not in the mesh.
 pub(super) fn others(
     mesh: &Mesh,
     own: Option<&str>,
@@ -39,7 +39,7 @@ pub(super) fn others(
         Peer::At(address) => nodes().any(|node| node.address == *address),
         Peer::From(ip) => is_ones(mesh, *ip),
     };
-    // Of nodes that are gone it is not shown why they could not be reached.
+    // A peer that is not in the mesh is listed only while connected: its past failures do not matter.
     let strangers = peers
         .iter()
         .filter(|(peer, shown)| !is_known(peer) && shown.is_connected());
@@ -56,7 +56,7 @@ pub(super) fn others(
     all
 }
 
-/// Whether a caller from an address is a certain node.
+/// Whether exactly one node of the mesh has this IP address.
 fn is_ones(mesh: &Mesh, ip: IpAddr) -> bool {
     let is_there = |node: &&Node| node.address.ip().to_canonical() == ip;
     let mut there = mesh.nodes.iter().filter(is_there);

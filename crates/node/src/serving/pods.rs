@@ -5,8 +5,8 @@
 //!                  └─ waited too long: served, and refused with a reason
 //! ```
 //!
-//! Until a pod is served, its connections wait in the kernel: none goes through the proxy before its
-//! identity and policies are there.
+//! Until a pod is served, its connections wait in the kernel's backlog: the proxy must know the pod's identity and
+//! policies before it accepts one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -25,48 +25,49 @@ use super::Held;
 use crate::exit::Failure;
 use crate::status::InterceptionStatus;
 
-/// How long connections of a pod wait for its workload to be in the mesh. After that they are refused, with
-/// a reason, until it is.
+/// How long a pod's connections wait for its workload to appear in the mesh. After that they are refused, with a
+/// reason, until it appears.
 const HELD_FOR: Duration = Duration::from_secs(5);
-/// How long the listeners of a released pod are still accepted from.
+/// How long a released pod's listeners still accept, at least.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How long to wait where the holder has no room for what it is to be told.
+/// Wait before a message to the holder is repeated when the channel is full.
 const TOLD_AGAIN: Duration = Duration::from_millis(100);
-/// So many addresses outside of the mesh's ranges are named; of more only the number is.
+/// Most addresses outside the mesh's ranges that are logged by name.
 const NAMED: usize = 5;
-/// Where the numbers of pods' listeners begin: the others are counted from 0.
+/// First listener number for pods; all other listeners count from 0.
 const FIRST_LISTENER: u64 = 1 << 62;
 
-/// The pods, as the holder tells of them.
+/// The pods that the holder has announced.
 pub(super) struct Pods {
     teller: Teller,
     pods: BTreeMap<PodId, Pod>,
-    /// Whether all pods are known that there were when this proxy was started. Before that none is served:
-    /// it might call another that this proxy does not know as a pod yet, and go there from outside of it.
+    /// Whether the holder has announced all pods that existed when this proxy started. Until then no pod is served: it
+    /// could call a pod that this proxy does not know yet, and the proxy would dial that one from outside its network
+    /// namespace.
     is_recalled: bool,
-    /// The addresses of which the hooks know that they are the mesh's, and exceptions to that (`false`).
+    /// The mesh's address ranges as the hooks know them (`true`), and exceptions to them (`false`).
     ranges: Vec<(Cidr, bool)>,
-    /// Who was said to have addresses that are not among them.
+    /// Services and workloads outside `ranges` that were logged.
     outside: BTreeSet<String>,
-    /// Whether there was no room for something that the holder is to be told.
+    /// Whether a message to the holder has to be repeated, because the channel was full.
     is_untold: bool,
-    /// Where operators ask the holder.
+    /// The holder's own socket for operators.
     holder_socket: PathBuf,
-    /// How often the hooks had no room for a connection.
+    /// Connections for which a table of the hooks was full.
     full: FullTables,
 }
 
 struct Pod {
     workload: WorkloadName,
     enrolled: Instant,
-    /// Until it is served.
+    /// Outbound and inbound listener; `None` once they are served.
     listeners: Option<(TcpListener, TcpListener)>,
-    /// What the holder was told.
+    /// The last message to the holder about this pod.
     told: Option<Tell>,
 }
 
 impl Pods {
-    /// Listens to the holder.
+    /// Connects to the holder and reports this proxy as ready.
     pub(super) fn new(held: Held, proxy: &Proxy) -> Result<(Client, Pods), Failure> {
         let Held {
             channel,
@@ -90,7 +91,7 @@ impl Pods {
         Ok((client, pods))
     }
 
-    /// The holder says something.
+    /// Handles an event from the holder.
     pub(super) fn happened(&mut self, event: Event, mesh: &Mesh, proxy: &Proxy) {
         match event {
             Event::Enrolled {
@@ -120,12 +121,11 @@ impl Pods {
         }
     }
 
-    /// Whether all pods are known that there were when this proxy was started.
+    /// Whether the holder has announced all pods that existed when this proxy started.
     pub(super) fn is_recalled(&self) -> bool {
         self.is_recalled
     }
 
-    /// How the pods stand.
     pub(super) fn status(&self) -> InterceptionStatus {
         let all = self.pods.values();
         let is_served = |pod: &&Pod| matches!(pod.told, Some(Tell::Serving { .. }));
@@ -138,7 +138,7 @@ impl Pods {
         }
     }
 
-    /// Serves the pods whose workloads are in the mesh, or that have waited long enough.
+    /// Serves the pods whose workloads are in the mesh, and those that have waited for [`HELD_FOR`].
     pub(super) fn follow(&mut self, mesh: &Mesh, proxy: &Proxy) {
         self.say_outside(mesh);
         if !self.is_recalled {
@@ -163,7 +163,7 @@ impl Pods {
         self.say_fates(mesh);
     }
 
-    /// Tells the holder which pods are served, and what is to become of them without us.
+    /// Tells the holder which pods are served, and how to treat their traffic when this proxy is gone.
     fn say_fates(&mut self, mesh: &Mesh) {
         self.is_untold = false;
         for (id, pod) in &mut self.pods {
@@ -193,7 +193,7 @@ impl Pods {
         }
     }
 
-    /// Says which Services and workloads have addresses that pods dial past the mesh, when that changes.
+    /// Logs the Services and workloads whose addresses pods dial past the mesh, when that list changes.
     fn say_outside(&mut self, mesh: &Mesh) {
         let is_inside = |address: IpAddr| {
             let ranges = self
@@ -220,21 +220,21 @@ impl Pods {
             let named: Vec<&str> = outside.iter().take(NAMED).map(String::as_str).collect();
             tracing::warn!(
                 addresses = outside.len(),
-                "not within --mesh-range, so that pods dial them past the mesh: {}",
+                "not within --mesh-range, so that pods' calls to them do not go through the mesh: {}",
                 named.join(", ")
             );
         }
         self.outside = outside;
     }
 
-    /// Serves those that have waited long enough, and tells the holder what there was no room for.
+    /// Serves pods whose wait is over, and repeats messages for which the channel was full.
     pub(super) fn look(&mut self, mesh: &Mesh, proxy: &Proxy) {
         if self.is_untold || self.pods.values().any(|pod| pod.listeners.is_some()) {
             self.follow(mesh, proxy);
         }
     }
 
-    /// Nothing new comes of it: what waits is served, then its listeners are closed.
+    /// The pod gets no new connections: those in the backlog are served, then its listeners are closed.
     fn released(&mut self, id: PodId, proxy: &Proxy) {
         let Some(pod) = self.pods.remove(&id) else {
             return;
@@ -244,7 +244,8 @@ impl Pods {
         let teller = self.teller.clone();
         let was_served = pod.listeners.is_none();
         tokio::spawn(async move {
-            // What it has in hand may still want sockets in its namespace: the holder keeps it so long.
+            // Connections that are being served may still need sockets in the pod's namespace: the holder keeps it
+            // until `Drained`.
             if was_served {
                 for drained in drained {
                     drained.await;
@@ -257,13 +258,13 @@ impl Pods {
         self.say_where(proxy);
     }
 
-    /// The proxy takes nothing new from now on: pods meet their fate. A holder that cannot be told sees it when the proxy
-    /// has ended.
+    /// The proxy accepts nothing new from now on: the holder applies each pod's fate. If it cannot be told, it sees the
+    /// proxy's end later.
     pub(super) fn stopping(&self) {
         tell(&self.teller, Tell::Stopping);
     }
 
-    /// Tells the proxy in which pods its workloads are reached, also those that are not served yet.
+    /// Tells the proxy which pod each workload runs in, including pods that are not served yet.
     fn say_where(&self, proxy: &Proxy) {
         let places = self
             .pods
@@ -279,12 +280,12 @@ fn listener_ids(pod: PodId) -> [u64; 2] {
     [first, first + 1]
 }
 
-/// Tells the holder. Returns whether that is done with: where there is no room, it is to be told again.
+/// Sends a message to the holder. Returns `false` when the channel is full and the message has to be repeated.
 fn tell(teller: &Teller, tell: Tell) -> bool {
     match teller.tell(tell) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
         Err(error) => {
-            tracing::error!(%error, ?tell, "the holder cannot be told");
+            tracing::error!(%error, ?tell, "cannot send a message to the holder");
             true
         }
         Ok(()) => true,

@@ -6,25 +6,25 @@ use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::Instant;
 
-/// Signals to stop that come within this time of the first are the same: a terminal and a service manager signal a
-/// process and the one that has started it, which passes the signal on.
+/// Stop signals within this time of the first count as one: a terminal and a service manager signal both a process and
+/// its parent, which passes the signal on.
 const SAME: Duration = Duration::from_millis(500);
 
-/// What a signal asks for.
+/// Meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGTERM or SIGINT.
+    /// SIGTERM or SIGINT: drain and end.
     Stop,
-    /// SIGHUP.
+    /// SIGHUP: reopen the access log.
     Reopen,
 }
 
-/// The signals that are handled from now on.
+/// The handled signals.
 pub struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
     hang_up: unix::Signal,
-    /// When one to stop was last given out.
+    /// Time of the last [`Signal::Stop`].
     stopped: Option<Instant>,
 }
 
@@ -42,7 +42,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. Dropping the future loses none.
+    /// Waits for the next signal. Dropping the future loses no signal.
     pub async fn next(&mut self) -> Signal {
         loop {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! What is needed before anything is served. Each function fails with what its user can mend.
+//! Preparations before anything is served. Each error names what the user can correct.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,25 +20,25 @@ use crate::admin::{AdminSocket, Location, SocketError};
 use crate::exit::{Exit, Failure};
 use crate::settings::{Metrics, Settings};
 
-/// The admin socket's path, ours for as long as the first value lives, and what listens there.
+/// The admin socket's path, held until the first value is dropped, and its listener.
 pub type Claimed = (AdminSocket, std::os::unix::net::UnixListener);
 
-/// Takes the admin socket's path, before there is a runtime.
+/// Binds the admin socket, before there is a runtime.
 ///
 /// # Errors
-/// When another process has it, or another user could replace the socket.
+/// When another process uses it, or another user could replace the socket.
 pub fn claim(location: &Location) -> Result<Claimed, Failure> {
     AdminSocket::bind(location).map_err(unclaimed)
 }
 
-/// Serves there, within a runtime.
+/// Turns a claimed socket into one that is served; must run within a runtime.
 pub fn admin_socket((socket, listener): Claimed) -> Result<(AdminSocket, UnixListener), Failure> {
     let listener = UnixListener::from_std(listener).context("cannot use the admin socket")?;
     tracing::info!("admin socket {}", socket.path().display());
     Ok((socket, listener))
 }
 
-/// Gives each way in which a socket cannot be had its exit code.
+/// Exit code for each reason why the socket cannot be bound.
 pub(crate) fn unclaimed(error: SocketError) -> Failure {
     let exit = match error {
         SocketError::Busy(_) => Exit::Busy,
@@ -47,7 +47,7 @@ pub(crate) fn unclaimed(error: SocketError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// Where metrics are served over TCP, if they are to be.
+/// Opens the TCP listener for metrics, unless the setting is `none`.
 pub fn metrics_listener(metrics: Metrics) -> Result<Option<(TcpListener, SocketAddr)>, Failure> {
     let Metrics::At(at) = metrics else {
         return Ok(None);
@@ -85,7 +85,7 @@ pub(super) fn access_log(
     Ok(Some(log))
 }
 
-/// What the mesh and the settings want descriptors for.
+/// Demand for descriptors by the mesh and the settings.
 pub(super) fn wanted(
     mesh: Option<(&Mesh, &BTreeSet<WorkloadName>)>,
     settings: &Settings,

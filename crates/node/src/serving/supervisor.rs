@@ -8,9 +8,8 @@
 //!            └─ no longer wanted, or changed ─► SIGTERM ─ grace ─► SIGKILL ─► gone
 //! ```
 //!
-//! One task per workload. A changed command waits for the end of the old one, since both want
-//! the same port. A workload's environment is made when it is first wanted and not changed later,
-//! as Kubernetes does it.
+//! One task runs per workload. A changed command starts after the old process has ended, since both use the same port.
+//! A workload's environment is built when the workload first appears, and not changed later, as in Kubernetes.
 
 mod environment;
 mod job;
@@ -30,20 +29,20 @@ use crate::console::Console;
 use crate::status::{ListenerStatus, ProcessStatus};
 pub(crate) use environment::environment;
 
-/// How processes are treated.
+/// Timing and placement of the processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
-    /// From SIGTERM to SIGKILL.
+    /// Time from SIGTERM to SIGKILL.
     pub(crate) stop_grace: Duration,
     /// Wait before the first restart.
     pub(crate) restart_min: Duration,
     /// Longest wait before a restart.
     pub(crate) restart_max: Duration,
-    /// Processors that they run on; `None` for any.
+    /// Processors that the processes run on; `None` for all.
     pub(crate) cpus: Option<CpuSet>,
 }
 
-/// Where the processes' output goes.
+/// Destinations of the processes' output.
 #[derive(Clone)]
 pub struct Output {
     /// Standard output.
@@ -52,12 +51,12 @@ pub struct Output {
     pub stderr: Console,
 }
 
-/// All processes. Dropping it stops them without grace.
+/// All processes. Dropping it kills them without a grace period.
 pub(crate) struct Supervisor {
     policy: Policy,
     output: Output,
     jobs: BTreeMap<WorkloadName, JobHandle>,
-    /// Jobs of workloads that are gone, until their processes are.
+    /// Jobs of removed workloads whose processes have not ended yet.
     ending: BTreeMap<WorkloadName, JoinHandle<()>>,
 }
 
@@ -70,7 +69,6 @@ struct JobHandle {
 }
 
 impl Supervisor {
-    /// No processes yet.
     pub(crate) fn new(policy: Policy, output: Output) -> Self {
         Supervisor {
             policy,
@@ -80,8 +78,8 @@ impl Supervisor {
         }
     }
 
-    /// Starts what the mesh wants and does not run, stops what it does not want. The processes
-    /// find the `listeners` in their environment.
+    /// Starts the processes that the mesh wants, and stops those that it no longer wants. New processes find the
+    /// `listeners` in their environment.
     pub(crate) fn follow(&mut self, mesh: &Mesh, listeners: &[ListenerStatus]) {
         self.ending.retain(|_, task| !task.is_finished());
         let wanted: BTreeMap<&WorkloadName, &Command> = mesh
@@ -110,12 +108,12 @@ impl Supervisor {
         }
     }
 
-    /// How the process of a workload is doing; none when it has no command.
+    /// Status of a workload's process; `None` when the workload has no command.
     pub(crate) fn status(&self, name: &WorkloadName) -> Option<ProcessStatus> {
         Some(self.jobs.get(name)?.status.borrow().clone())
     }
 
-    /// Stops every process and waits until all are gone, little longer than the grace.
+    /// Stops every process and waits until all are gone: little longer than `stop_grace`.
     pub(crate) async fn stop(self) {
         let mut tasks: Vec<JoinHandle<()>> = self.ending.into_values().collect();
         for (_, job) in self.jobs {

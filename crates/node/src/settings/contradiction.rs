@@ -1,21 +1,21 @@
-//! Values that are each within their range and cannot be together.
+//! Values that are each within their range but contradict each other.
 
 use super::SettingsError;
 use super::source::{Source, Sources};
 
-/// Which fields contradict each other, why, and the remedy.
+/// Fields that contradict each other, with reason and remedy.
 #[derive(Debug)]
 pub(super) struct Contradiction {
-    /// All whose values count, the one to blame first.
+    /// All fields involved; the one to report comes first.
     pub(super) fields: Vec<&'static str>,
-    /// What contradicts what.
+    /// The contradiction.
     pub(super) reason: String,
-    /// What to write instead.
+    /// How to correct it.
     pub(super) remedy: String,
 }
 
 impl Contradiction {
-    /// Blames the first of the fields that the file or a flag sets, and says of the others where they are from.
+    /// Reports the first field that the file or a flag sets, and the sources of the others.
     pub(super) fn at(self, sources: &Sources) -> SettingsError {
         let mut fields: Vec<(&str, Source)> = self
             .fields
@@ -41,8 +41,8 @@ impl Contradiction {
     }
 }
 
-/// The first field that says what the mesh is: a control plane does, and a node that said otherwise would be
-/// believed to be stricter than it is.
+/// The first field that describes the mesh, if one is set for a node. Only the control plane may set these: otherwise
+/// an operator could believe a node to be stricter than it is.
 pub(super) fn not_a_nodes(sources: &Sources) -> Option<SettingsError> {
     let fields = ["mesh.mode", "mesh.trust_domain"];
     let mut fields = fields.map(|field| (field, sources.of(field))).into_iter();

@@ -1,5 +1,5 @@
-//! The control plane's settings, as the file spells them. Lifetimes' ranges and defaults are those of the authority,
-//! which no node has: where there is one, a test compares them.
+//! The control plane's settings, as written in the file. Ranges and defaults of the lifetimes are the authority's,
+//! which is not a dependency of this crate: a test in a crate that has both compares them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,21 +11,21 @@ use super::contradiction::Contradiction;
 use super::metrics::Metrics;
 use super::within::Within;
 
-/// `heddle control`.
+/// Settings of `heddle control`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Control {
-    /// Where nodes connect to.
+    /// Address at which nodes connect.
     pub listen: SocketAddr,
-    /// The authority's folder; one of the user's own when absent.
+    /// The authority's folder; when absent, a default folder of the user.
     pub state: Option<PathBuf>,
-    /// Where `/metrics` and `/ready` are served over TCP.
+    /// TCP address of `/metrics` and `/ready`.
     pub metrics: Metrics,
-    /// How long a leaf is valid.
+    /// Validity of a leaf certificate.
     leaf_life_s: Within<300, 7_776_000>,
-    /// How far a leaf begins in the past.
+    /// How long before its issue a leaf's validity begins.
     backdate_s: Within<0, 86_400>,
-    /// How long a root is valid that is made here.
+    /// Validity of a root that is created here.
     root_life_s: Within<2_592_000, 948_672_000>,
 }
 
@@ -43,7 +43,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// What each field allows and both together do not.
+    /// Looks for values that are valid on their own, but contradict each other.
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
         let (metrics, listen) = (self.metrics, self.listen);
         metrics.is_in_the_way_of(listen).then(|| Contradiction {
@@ -55,17 +55,17 @@ impl Control {
         })
     }
 
-    /// How long a leaf is valid.
+    /// Validity of a leaf certificate.
     pub fn leaf_life(&self) -> Duration {
         Duration::from_secs(self.leaf_life_s.get())
     }
 
-    /// How far a leaf begins in the past.
+    /// How long before its issue a leaf's validity begins.
     pub fn backdate(&self) -> Duration {
         Duration::from_secs(self.backdate_s.get())
     }
 
-    /// How long a root is valid that is made here.
+    /// Validity of a root that is created here.
     pub fn root_life(&self) -> Duration {
         Duration::from_secs(self.root_life_s.get())
     }

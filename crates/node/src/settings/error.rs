@@ -1,4 +1,4 @@
-//! What is wrong with settings, and what to do about it.
+//! Errors in settings, with their remedies.
 
 use std::fmt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_saphyr::Error;
 use super::source::Source;
 use crate::exit::{Exit, Failure};
 
-/// Settings that were refused: where, which field, why, and the remedy.
+/// Settings that were refused: source, field, reason and remedy.
 #[derive(Debug)]
 pub struct SettingsError {
     pub(super) source: Source,
@@ -27,7 +27,7 @@ impl SettingsError {
         }
     }
 
-    /// From the parser's error and the path of the field at which it stopped.
+    /// Builds the error from the parser's error and the path of the field at which it stopped.
     pub(super) fn parse(file: &Path, field: &str, error: &Error) -> Self {
         let (reason, remedy) = explain(error.without_snippet());
         SettingsError {
@@ -39,7 +39,7 @@ impl SettingsError {
     }
 }
 
-/// The library's errors in our words: what is wrong, and what to do about it.
+/// Explains a parser error in plain words: reason and remedy.
 fn explain(error: &Error) -> (String, String) {
     let (reason, remedy) = match error {
         Error::Unexpected {
@@ -50,7 +50,7 @@ fn explain(error: &Error) -> (String, String) {
             expected: "mapping start",
             ..
         } => (
-            "this is no group of fields",
+            "this is not a mapping",
             "write each below it, indented, as `name: value`",
         ),
         Error::Unexpected { .. } | Error::ExternallyTaggedEnumExpectedScalarOrMapping { .. } => (
@@ -75,7 +75,7 @@ fn explain(error: &Error) -> (String, String) {
             "there is more than one document",
             "remove the line ---: settings are one document",
         ),
-        // What our own types say, and which names there are.
+        // Messages of our own types, and lists of valid names.
         Error::Message { .. }
         | Error::SerdeUnknownField { .. }
         | Error::SerdeUnknownVariant { .. } => {
@@ -100,7 +100,7 @@ fn explain(error: &Error) -> (String, String) {
     (reason.to_owned(), remedy.to_owned())
 }
 
-/// The library ends its messages with the place, which is reported on its own.
+/// Cuts off the position at the end of a parser message: it is reported separately.
 fn without_place(text: &str) -> &str {
     text.split(" at line ").next().unwrap_or(text)
 }

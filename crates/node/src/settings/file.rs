@@ -15,51 +15,51 @@ use super::within::Within;
 /// Milliseconds up to an hour; 0 means no limit where the field says so.
 type MsWithinHour = Within<0, 3_600_000>;
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// `mesh`.
+    /// Section `mesh`: properties of the mesh that manifests leave open.
     pub mesh: MeshSettings,
-    /// `admin`.
+    /// Section `admin`: admin socket and metrics.
     pub admin: Admin,
-    /// `log`.
+    /// Section `log`: the process's own log.
     pub log: Log,
-    /// `access_log`.
+    /// Section `access_log`: one entry per request; off by default.
     pub access_log: AccessLog,
-    /// `listeners`.
+    /// Section `listeners`: the loopback listeners.
     pub listeners: ListenerSettings,
-    /// `workloads`.
+    /// Section `workloads`: commands of LocalWorkloads.
     pub workloads: Workloads,
-    /// `drain`.
+    /// Section `drain`: the end of the process.
     pub drain: Drain,
-    /// `proxy`.
+    /// Section `proxy`: the data plane.
     pub proxy: Proxy,
-    /// `control`.
+    /// Section `control`: the control plane; nodes ignore it.
     pub control: Control,
-    /// `registry`.
+    /// Section `registry`: providers that register in etcd.
     pub registry: RegistrySettings,
 }
 
-/// What manifests leave open.
+/// Properties of the mesh that manifests leave open.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MeshSettings {
-    /// Who vouches for the identities of the mesh.
+    /// The trust domain of all identities of the mesh.
     pub trust_domain: TrustDomain,
-    /// The mode of workloads of which neither they nor their namespace say one.
+    /// Mode of a workload when neither it nor its namespace sets one.
     pub mode: Mode,
 }
 
-/// Who may ask the process what it does.
+/// Admin socket and metrics.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
     /// The Unix socket; by default in `$XDG_RUNTIME_DIR`, else in `/tmp/heddle-<uid>`.
     pub socket: Option<PathBuf>,
-    /// Where `/metrics` and `/ready` are served over TCP.
+    /// TCP address of `/metrics` and `/ready`.
     pub metrics: Metrics,
-    /// How many label sets of requests, and of connections, are told apart.
+    /// Most label sets that are counted separately, for requests and for connections each.
     pub metric_series: Within<100, 1_000_000>,
 }
 
@@ -82,7 +82,7 @@ pub struct Log {
     pub format: LogFormat,
 }
 
-/// The access log.
+/// The log of requests.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLog {
@@ -90,11 +90,11 @@ pub struct AccessLog {
     pub path: Option<PathBuf>,
 }
 
-/// The loopback listeners.
+/// Listeners on loopback addresses.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerSettings {
-    /// More are not opened: callers times Services grows fast.
+    /// Most listeners that are opened: there is one per pair of caller and Service, which grows fast.
     pub max: Within<1, 1_000_000>,
 }
 
@@ -102,13 +102,13 @@ pub struct ListenerSettings {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workloads {
-    /// Whether to run them at all.
+    /// Whether to run the commands.
     pub run: bool,
-    /// From SIGTERM to SIGKILL.
+    /// Time from SIGTERM to SIGKILL, in milliseconds.
     pub stop_grace_ms: MsWithinHour,
-    /// Wait before the first restart; doubled with each further one.
+    /// Wait before the first restart, in milliseconds; doubled with each further one.
     pub restart_min_ms: Within<10, 3_600_000>,
-    /// Longest wait before a restart.
+    /// Longest wait before a restart, in milliseconds.
     pub restart_max_ms: Within<10, 3_600_000>,
 }
 
@@ -116,7 +116,7 @@ pub struct Workloads {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Drain {
-    /// How long requests in progress may take to finish after SIGTERM.
+    /// How long requests may take to finish after SIGTERM, in milliseconds.
     pub timeout_ms: MsWithinHour,
 }
 
@@ -147,7 +147,7 @@ impl Default for Drain {
     }
 }
 
-/// Least important messages that are logged.
+/// Lowest level of messages that are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 #[expect(
@@ -175,7 +175,7 @@ pub enum LogFormat {
 }
 
 impl Settings {
-    /// What each field allows and all of them together do not.
+    /// Looks for values that are valid on their own, but contradict each other.
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
         let Workloads {
             restart_min_ms,

@@ -1,4 +1,4 @@
-//! Flags that several commands have and that win over the settings file.
+//! Flags that several commands share and that take precedence over the settings file.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use super::file::{LogFormat, LogLevel};
 use super::given::GivenSettings;
 use super::metrics::Metrics;
 
-/// The log.
+/// Flags of the process's own log.
 #[derive(Debug, clap::Args)]
 pub struct LogFlags {
     /// Least important messages on standard error [default: info]
@@ -17,7 +17,7 @@ pub struct LogFlags {
     log_format: Option<LogFormat>,
 }
 
-/// Where a proxy can be asked what it does.
+/// Flags of the proxy's admin socket, metrics and access log.
 #[derive(Debug, clap::Args)]
 pub struct ServingFlags {
     /// The admin socket [default: $XDG_RUNTIME_DIR/heddle.sock, else /tmp/heddle-UID/heddle.sock]
@@ -32,7 +32,7 @@ pub struct ServingFlags {
 }
 
 impl LogFlags {
-    /// Puts what is said here over what the file says.
+    /// Overrides the file's values by these flags.
     pub fn over(self, given: &mut GivenSettings) {
         given.flag("--log-level", "log.level", self.log_level, |to, level| {
             to.log.level = level;
@@ -44,7 +44,7 @@ impl LogFlags {
 }
 
 impl ServingFlags {
-    /// Puts what is said here over what the file says.
+    /// Overrides the file's values by these flags.
     pub fn over(self, given: &mut GivenSettings) {
         given.flag("--socket", "admin.socket", self.socket, |to, path| {
             to.admin.socket = Some(path);

@@ -1,4 +1,4 @@
-//! Settings as an operator gives them: a file, and flags over it.
+//! Settings from a file, and flags that override it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,11 +10,11 @@ use super::contradiction::{self, Contradiction};
 use super::file::Settings;
 use super::source::Sources;
 
-/// Largest settings file.
+/// Largest settings file, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// What a file and flags say together, and which of them says what. Flags may complete a file: contradictions are
-/// looked for when all is said, by [`GivenSettings::checked`].
+/// Merged values of a file and flags, with the source of each. Flags may complete a file, so contradictions are checked
+/// only at the end, by [`GivenSettings::checked`].
 #[derive(Debug, Default)]
 pub struct GivenSettings {
     settings: Settings,
@@ -22,10 +22,10 @@ pub struct GivenSettings {
 }
 
 impl GivenSettings {
-    /// What a file says, or the defaults.
+    /// Reads a file; without one, all values are the defaults.
     ///
     /// # Errors
-    /// When it cannot be read, is no YAML, has a field that does not exist, or a value out of range.
+    /// When the file cannot be read, is not YAML, has an unknown field, or a value out of range.
     pub fn read(file: Option<&Path>) -> Result<Self, SettingsError> {
         match file {
             Some(file) => Self::parse(file, read(file)?),
@@ -33,10 +33,10 @@ impl GivenSettings {
         }
     }
 
-    /// The same for a node of a mesh: what its control plane decides may not be set.
+    /// Like [`GivenSettings::read`], for a node of a mesh: settings that its control plane decides are refused.
     ///
     /// # Errors
-    /// As for [`GivenSettings::read`], and when it sets something of the mesh.
+    /// As for [`GivenSettings::read`], and when the file sets something of the mesh.
     pub fn read_for_node(file: Option<&Path>) -> Result<Self, SettingsError> {
         let given = Self::read(file)?;
         match contradiction::not_a_nodes(&given.sources) {
@@ -60,7 +60,7 @@ impl GivenSettings {
         })
     }
 
-    /// Puts what a flag says over a field, if it was given.
+    /// Overrides a field by a flag, if the flag was given.
     pub fn flag<T>(
         &mut self,
         flag: &'static str,
@@ -74,7 +74,7 @@ impl GivenSettings {
         }
     }
 
-    /// The settings, once every flag was put over the file.
+    /// The final settings, after all flags.
     ///
     /// # Errors
     /// When values contradict each other or this machine.
@@ -85,10 +85,11 @@ impl GivenSettings {
         }
     }
 
-    /// The same for a node, which others reach where `--listen` says: no field does.
+    /// Like [`GivenSettings::checked`], for a node: other nodes reach it at the address of `--listen`, which is not a
+    /// field.
     ///
     /// # Errors
-    /// As for [`GivenSettings::checked`], and when metrics are to be served there as well.
+    /// As for [`GivenSettings::checked`], and when metrics would use the same address.
     pub fn checked_for_node(self, listen: SocketAddr) -> Result<Settings, SettingsError> {
         let metrics = self.settings.admin.metrics;
         if metrics.is_in_the_way_of(listen) {

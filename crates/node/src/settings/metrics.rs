@@ -1,4 +1,4 @@
-//! Where metrics are served.
+//! The setting for the address of metrics.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Where metrics are served over TCP, if at all.
+/// TCP address of metrics, if they are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metrics {
-    /// At this address.
+    /// Served at this address.
     At(SocketAddr),
-    /// Nowhere.
+    /// Not served over TCP.
     None,
 }
 
@@ -22,14 +22,14 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Whether metrics could not be served beside a listener at this address.
+    /// Whether metrics and a listener at this address exclude each other.
     pub(super) fn is_in_the_way_of(self, listen: SocketAddr) -> bool {
         let Metrics::At(at) = self else {
             return false;
         };
         let is_any = at.ip().is_unspecified() || listen.ip().is_unspecified();
         let is_same_ip = at.ip() == listen.ip() || is_any && at.is_ipv4() == listen.is_ipv4();
-        // Port 0 is a free one.
+        // Port 0 means any free port.
         is_same_ip && at.port() == listen.port() && at.port() != 0
     }
 }
@@ -86,7 +86,7 @@ mod tests {
             ("127.0.0.1:7", "127.0.0.1:8", false),
             ("127.0.0.1:7", "127.0.0.2:7", false),
             ("127.0.0.1:0", "127.0.0.1:0", false),
-            // Unless the kernel has IPv6 alone there, which is its setting.
+            // Both work only if the kernel's setting makes IPv6 sockets IPv6-only.
             ("127.0.0.1:7", "[::]:7", false),
             ("none", "127.0.0.1:7", false),
         ] {

@@ -1,5 +1,4 @@
-//! The data plane's settings, as the file spells them. Ranges are here, defaults are the data
-//! plane's own.
+//! The data plane's settings, as written in the file. The ranges are defined here, the defaults by the data plane.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use super::within::Within;
 /// Milliseconds up to a day; 0 is no limit.
 type MsWithinDay = Within<0, 86_400_000>;
 
-/// The data plane.
+/// Settings of the data plane.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Proxy {
@@ -26,7 +25,7 @@ pub struct Proxy {
     trusted_sources: Vec<TrustedSource>,
 }
 
-/// What is spoken to other nodes.
+/// Protocol towards other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum BetweenNodes {
@@ -36,7 +35,7 @@ enum BetweenNodes {
     Http2,
 }
 
-/// How long each kind of wait may last.
+/// Timeouts of the data plane.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct ProxyTimeouts {
@@ -54,24 +53,24 @@ struct ProxyTimeouts {
 #[serde(deny_unknown_fields, default)]
 struct Workers {
     min: Within<1, 1_024>,
-    /// As many as the process has processors, when absent.
+    /// When absent, the number of processors that the process may use.
     max: Option<Within<1, 1_024>>,
     grow_above_percent: Within<1, 100>,
     retire_below_percent: Within<0, 99>,
     grow_after_ms: MsWithinDay,
     retire_after_ms: MsWithinDay,
-    /// Whether those that have little to do take connections of busier ones.
+    /// Whether Workers with little load take over connections of busier ones.
     steal: bool,
-    /// Processors to run them on; any when empty.
+    /// Processors that Workers are pinned to; any when empty.
     cpus: Vec<Within<0, 1_023>>,
 }
 
-/// How much of everything there may be.
+/// Upper bounds of the data plane.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct ProxyBounds {
     connections: Within<1, 1_000_000>,
-    /// As many as are free besides, when absent.
+    /// When absent, bounded only by `connections`.
     connections_per_pod: Option<Within<1, 1_000_000>>,
     /// The same.
     connections_per_address: Option<Within<1, 1_000_000>>,
@@ -122,7 +121,7 @@ impl Default for Workers {
 
 impl Workers {
     fn elasticity(&self) -> Elasticity {
-        // Affinity and quotas of control groups count: more threads than may run are no help.
+        // This respects CPU affinity and cgroup quotas: more threads than can run do not help.
         let processors = || thread::available_parallelism().map_or(1, usize::from);
         let min = self.min.size();
         Elasticity {
@@ -159,15 +158,15 @@ impl Default for ProxyBounds {
 }
 
 impl ProxyBounds {
-    /// What would let in heads that could not be sent on to another node.
+    /// Refuses limits that would admit request heads too large to send on to another node.
     fn contradiction(&self) -> Option<Contradiction> {
         let (bytes, fields) = (self.head_bytes.get(), self.head_fields.get());
         let (most_bytes, most_fields) = (MAX_HEAD_BYTES as u64, MAX_HEAD_FIELDS as u64);
         let too_much = |field, set, most, unit| Contradiction {
             fields: vec![field],
             reason: format!(
-                "{set} is more than {most}: with what nodes add on the way a head could have more {unit} than another \
-                 node takes"
+                "{set} is more than {most}: with the fields that nodes add, a head could have more {unit} than another \
+                 node accepts"
             ),
             remedy: format!("set it to at most {most}"),
         };
@@ -184,7 +183,7 @@ impl ProxyBounds {
 }
 
 impl Proxy {
-    /// What each field allows and all of them together, on this machine, do not.
+    /// Looks for values that are valid on their own, but contradict each other or this machine.
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
         let workers = &self.workers;
         let min = workers.min.get();
@@ -232,7 +231,7 @@ impl Proxy {
         })
     }
 
-    /// The settings as the data plane takes them.
+    /// Converts to the data plane's own settings.
     pub fn settings(&self) -> heddle_proxy::Settings {
         let Proxy {
             timeouts,
@@ -283,7 +282,7 @@ impl Proxy {
     }
 }
 
-/// An address or a range in CIDR notation, kept as it was written.
+/// An address, or a range in CIDR notation; serialised as it was written.
 #[derive(Clone, Debug, PartialEq)]
 struct TrustedSource {
     text: String,

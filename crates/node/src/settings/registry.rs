@@ -1,4 +1,4 @@
-//! Where providers register by themselves, as the file spells it.
+//! The registry in which providers register themselves, as written in the file.
 
 use std::path::PathBuf;
 
@@ -8,26 +8,26 @@ use heddle_model::{RegistryEndpointsError, check_registry_endpoints, registry_pr
 
 use super::contradiction::Contradiction;
 
-/// What all keys begin with unless the file says it.
+/// Default prefix of all keys.
 const PREFIX: &str = "/heddle/v1/";
 
-/// A registry in etcd. None is followed while there is no endpoint.
+/// A registry in etcd; none is followed without an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RegistrySettings {
-    /// URLs of the members of etcd.
+    /// URLs of the etcd members.
     pub etcd: Vec<String>,
-    /// What all keys begin with.
+    /// Common prefix of all keys.
     pub prefix: String,
-    /// Who signed the certificates of etcd, in PEM.
+    /// PEM file with the CA certificates that signed etcd's certificates.
     pub ca: Option<PathBuf>,
-    /// Our own certificate in PEM, where etcd asks for one.
+    /// PEM file with the client certificate, where etcd asks for one.
     pub certificate: Option<PathBuf>,
-    /// Its private key in PEM.
+    /// PEM file with the client certificate's private key.
     pub key: Option<PathBuf>,
-    /// The user that we are to etcd, where it asks for a password.
+    /// User name at etcd, where it asks for a password.
     pub user: Option<String>,
-    /// The file that holds the password.
+    /// File that contains the password.
     pub password_file: Option<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ impl Default for RegistrySettings {
 }
 
 impl RegistrySettings {
-    /// What each field allows and all of them together do not.
+    /// Looks for values that are valid on their own, but contradict each other.
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
         self.wrong_prefix()
             .or_else(|| self.half_of_a_pair())
@@ -97,7 +97,7 @@ impl RegistrySettings {
         })
     }
 
-    /// What is said of a registry that is not there.
+    /// Fields that have no use without an endpoint.
     fn no_endpoints(&self) -> Option<Contradiction> {
         let is_default = self.prefix.trim_end_matches('/') == PREFIX.trim_end_matches('/');
         let more = [
@@ -131,7 +131,7 @@ impl RegistrySettings {
         })
     }
 
-    /// The fields that name certificates, of those that are set.
+    /// The fields with certificates that are set.
     fn certificates(&self) -> Vec<&'static str> {
         set(&[
             ("registry.ca", self.ca.is_some()),
@@ -141,7 +141,7 @@ impl RegistrySettings {
     }
 }
 
-/// Those fields that are set.
+/// The names of the fields that are set.
 fn set(fields: &[(&'static str, bool)]) -> Vec<&'static str> {
     let set = fields.iter().filter(|(_, is_set)| *is_set);
     set.map(|(field, _)| *field).collect()

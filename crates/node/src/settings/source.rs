@@ -1,4 +1,4 @@
-//! Where each value is from: the settings file, a flag, or neither.
+//! Origin of each value: the settings file, a flag, or neither.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,12 +8,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
 
-/// Where the value of a field is from.
+/// Origin of a field's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// A settings file, and the line where one is known.
     File(PathBuf, Option<u64>),
-    /// A flag, which wins over the file.
+    /// A flag, which takes precedence over the file.
     Flag(&'static str),
     /// Neither sets it.
     Default,
@@ -22,14 +22,14 @@ pub(super) enum Source {
 /// The file that was read, and the flags that were given.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// The path, and the text: a line is looked for when there is an error to report.
+    /// Path and text. A field's line is looked up in the text only when there is an error to report.
     file: Option<(PathBuf, String)>,
-    /// The flag by the field that it sets.
+    /// Flags, by the field that each sets.
     flags: BTreeMap<&'static str, &'static str>,
 }
 
 impl Sources {
-    /// Those of a file, without a flag yet.
+    /// Sources with a file and no flags yet.
     pub(super) fn of_file(path: &Path, text: String) -> Self {
         Sources {
             file: Some((path.to_owned(), text)),
@@ -37,12 +37,12 @@ impl Sources {
         }
     }
 
-    /// Notes that a flag sets a field.
+    /// Records that a flag sets a field.
     pub(super) fn flag(&mut self, flag: &'static str, field: &'static str) {
         self.flags.insert(field, flag);
     }
 
-    /// Where the value of a field is from.
+    /// Origin of a field's value.
     pub(super) fn of(&self, field: &str) -> Source {
         if let Some(&flag) = self.flags.get(field) {
             return Source::Flag(flag);
@@ -55,7 +55,7 @@ impl Sources {
 }
 
 impl fmt::Display for Source {
-    /// What follows the name of the field: "… is set in s.yaml:3".
+    /// The text after the field's name, as in "… is set in s.yaml:3".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::File(path, Some(line)) => write!(f, "is set in {}:{line}", path.display()),
@@ -66,10 +66,10 @@ impl fmt::Display for Source {
     }
 }
 
-/// Each field of a section by its name.
+/// The fields of a section, by name.
 type Section = BTreeMap<String, Spanned<IgnoredAny>>;
 
-/// A settings file that was understood, read once more for the places of its values.
+/// A valid settings file, parsed a second time to find the lines of its values.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct SettingsPlaces {
@@ -88,7 +88,7 @@ struct ProxyPlaces {
     bounds: Section,
 }
 
-/// The line of the value of a field; none when the file does not set it.
+/// Line of a field's value; `None` when the file does not set it.
 fn line(text: &str, field: &str) -> Option<u64> {
     let places: SettingsPlaces = serde_saphyr::from_str(text).ok()?;
     let (section, name) = field.rsplit_once('.')?;

@@ -31,7 +31,7 @@ fn a_file_without_an_end_is_refused() {
 
 #[test]
 fn what_is_written_reads_back() {
-    // JSON is YAML.
+    // Any JSON text is also YAML.
     let text = serde_json::to_string(&Settings::default()).expect("JSON");
     assert_eq!(parse(&text).ok(), Some(Settings::default()));
 }
@@ -65,11 +65,11 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
         ),
         (
             "proxy:\n  bounds:\n    blocks: 64\n    head_fields: 1000\n",
-            "s.yaml:4: proxy.bounds.head_fields: 1000 is more than 128: with what nodes add on the way a head could have more fields than another node takes (set it to at most 128)",
+            "s.yaml:4: proxy.bounds.head_fields: 1000 is more than 128: with the fields that nodes add, a head could have more fields than another node accepts (set it to at most 128)",
         ),
         (
             "proxy:\n  bounds: {head_bytes: 65535}\n",
-            "s.yaml:2: proxy.bounds.head_bytes: 65535 is more than 61439: with what nodes add on the way a head could have more bytes than another node takes (set it to at most 61439)",
+            "s.yaml:2: proxy.bounds.head_bytes: 65535 is more than 61439: with the fields that nodes add, a head could have more bytes than another node accepts (set it to at most 61439)",
         ),
         (
             "proxy:\n  trusted_sources: [10.0.0.0/33]\n",
@@ -81,7 +81,7 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
         ),
         (
             "drain: 5\n",
-            "s.yaml:1: drain: this is no group of fields (write each below it, indented, as `name: value`)",
+            "s.yaml:1: drain: this is not a mapping (write each below it, indented, as `name: value`)",
         ),
         (
             "drain:\n  timeout_ms: 1\n  timeout_ms: 2\n",
@@ -113,7 +113,7 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
         ),
         (
             "registry:\n  etcd: ['https://a:1']\n",
-            "s.yaml:2: registry.etcd: https:// endpoints need the certificate of who signed theirs: name its file with --etcd-ca (registry.ca) (see docs/registry.md)",
+            "s.yaml:2: registry.etcd: https:// endpoints need the certificate of their authority: name its file with --etcd-ca (registry.ca) (see docs/registry.md)",
         ),
         (
             "registry:\n  etcd: ['http://a:1']\n  prefix: x\n",
@@ -132,7 +132,7 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
     }
 }
 
-/// As `--restart-min-ms` would do it, if there were such a flag.
+/// Sets the field as a flag `--restart-min-ms` would, if it existed.
 fn restart_min(given: &mut GivenSettings, ms: u64) {
     let flag = "--restart-min-ms";
     given.flag(flag, "workloads.restart_min_ms", Some(ms), |to, ms| {

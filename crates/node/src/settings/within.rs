@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 pub struct Within<const MIN: u64, const MAX: u64>(u64);
 
 impl<const MIN: u64, const MAX: u64> Within<MIN, MAX> {
-    /// A default of ours. Out of range it does not compile.
+    /// A default value. One that is out of range fails to compile when evaluated in a constant, and panics otherwise.
     pub const fn new(value: u64) -> Self {
         assert!(
             MIN <= value && value <= MAX,
@@ -19,12 +19,12 @@ impl<const MIN: u64, const MAX: u64> Within<MIN, MAX> {
         Within(value)
     }
 
-    /// A default that comes from elsewhere; out of range it becomes the nearest end.
+    /// A default from another crate; one out of range becomes the nearest bound.
     pub fn nearest(value: u64) -> Self {
         Within(value.clamp(MIN, MAX))
     }
 
-    /// The number.
+    /// The value itself.
     pub fn get(self) -> u64 {
         self.0
     }

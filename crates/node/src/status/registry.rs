@@ -1,4 +1,4 @@
-//! What is said of a registry that is followed beside a folder, by `heddle up` and by a control plane alike.
+//! Status of a registry that is followed beside a folder, by `heddle up` or by a control plane.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,33 +6,33 @@ use std::fmt;
 use heddle_telemetry::exposition::{DescriptorEncoder, gauge, gauges};
 use serde::{Deserialize, Serialize};
 
-/// The registry that is followed beside the folder.
+/// Status of the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RegistryStatus {
-    /// The member of etcd that is asked, or was last.
+    /// The etcd member that is or was last connected.
     pub endpoint: String,
-    /// What its keys begin with.
+    /// Common prefix of its keys.
     pub prefix: String,
-    /// Whether changes are heard.
+    /// Whether changes arrive.
     pub connected: bool,
-    /// For how long it is as it is.
+    /// Seconds since `connected` last changed.
     pub for_s: u64,
-    /// Why it is not reached.
+    /// Why it is not connected.
     pub problem: Option<String>,
-    /// The revision of etcd up to which everything is known.
+    /// The etcd revision up to which all changes are known.
     pub revision: i64,
-    /// Providers that are right for themselves.
+    /// Providers whose entries are valid on their own.
     pub providers: usize,
-    /// What in it is wrong, left out, or of no use, by reason.
+    /// Number of invalid, left out or unused entries, by reason.
     #[serde(default)]
     pub problems_by_reason: BTreeMap<String, usize>,
-    /// How many of its providers each Service has.
+    /// Numbers of providers of each Service.
     #[serde(default)]
     pub services: Vec<ProvidingStatus>,
-    /// Providers that are left out, of which there may be a hundred.
+    /// Providers that are left out: the first hundred.
     #[serde(default)]
     pub left_out: Vec<LeftOutStatus>,
-    /// Every reason that there may be; the metrics have a number for each of them.
+    /// All possible reasons: the metrics have a series for each.
     #[serde(skip)]
     pub reasons: Vec<&'static str>,
 }
@@ -42,16 +42,16 @@ pub struct RegistryStatus {
 pub struct ProvidingStatus {
     /// `namespace/name`.
     pub service: String,
-    /// Those that are called.
+    /// Providers that are called.
     pub called: usize,
-    /// All of them, right or wrong.
+    /// All providers, valid or not.
     pub registered: usize,
 }
 
-/// A provider that registered and is not in the mesh.
+/// A registered provider that is not in the mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct LeftOutStatus {
-    /// The name that its workload would have, `namespace/service.provider`.
+    /// Name that its workload would have: `namespace/service.provider`.
     pub workload: String,
     /// Why it is left out.
     pub reason: String,
@@ -61,18 +61,18 @@ impl RegistryStatus {
     /// Writes the metrics of a registry.
     ///
     /// # Errors
-    /// When what the encoder writes to takes no more.
+    /// When writing to the encoder's output fails.
     pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let called: usize = self.services.iter().map(|service| service.called).sum();
         for (name, help, value) in [
             (
                 "heddle_registry_connected",
-                "Whether changes in the registry are heard.",
+                "Whether changes in the registry arrive.",
                 usize::from(self.connected),
             ),
             (
                 "heddle_registry_providers",
-                "Providers in the registry that are right for themselves.",
+                "Providers in the registry whose entries are valid on their own.",
                 self.providers,
             ),
             (

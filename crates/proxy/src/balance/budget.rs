@@ -1,20 +1,20 @@
-//! How many requests may be sent once more: a share of those that came a moment ago, and a few in any case. A
-//! Service that is down must not get three times the requests of one that is up.
+//! The retry budget: a share of the recent requests, and a small minimum. Without it, a Service that is down would get
+//! three times the requests of one that works.
 //!
-//! As Finagle's retry budget and the Gateway API's (GEP-3388), over ten seconds.
+//! As in Finagle and in the Gateway API (GEP-3388), over ten seconds.
 
 use heddle_model::RetryBudget;
 
 use crate::clock::Millis;
 
-/// Slots of the window, and how long each is, in milliseconds as a power of two.
+/// Number of slots in the window, and the length of each: 2^`SLOT_BITS` milliseconds.
 const SLOTS: usize = 10;
 const SLOT_BITS: u32 = 10;
 
-/// What has come and what was sent again, within the last ten seconds or so.
+/// Requests and retries of about the last ten seconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Budget {
-    /// The number of the newest slot.
+    /// Number of the newest slot, counted from time 0.
     newest: u64,
     slots: [BudgetSlot; SLOTS],
 }
@@ -26,13 +26,13 @@ struct BudgetSlot {
 }
 
 impl Budget {
-    /// A request has come.
+    /// Counts a request.
     pub(crate) fn request(&mut self, now: Millis) {
         let slot = self.slot(now);
         slot.requests = slot.requests.saturating_add(1);
     }
 
-    /// Takes one retry. `false`: there is none left. `shares` have the budget's minimum between them.
+    /// Takes one retry. `false`: none is left. The budget's minimum is divided among `shares`.
     pub(crate) fn retry(&mut self, rules: &RetryBudget, now: Millis, shares: usize) -> bool {
         self.slot(now);
         let sum = |of: fn(&BudgetSlot) -> u32| {
@@ -53,7 +53,7 @@ impl Budget {
         true
     }
 
-    /// The slot of this moment; what is too old is forgotten.
+    /// The slot of the current time; older slots are cleared.
     fn slot(&mut self, now: Millis) -> &mut BudgetSlot {
         let number = now >> SLOT_BITS;
         if number > self.newest {
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(drain(&mut budget, 1_000), 210);
         (0..100).for_each(|_| budget.request(2_000));
         assert_eq!(drain(&mut budget, 2_000), 20);
-        // The requests are forgotten together with their retries.
+        // Requests and their retries leave the window together.
         assert_eq!(drain(&mut budget, 30_000), 10);
     }
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     proptest! {
-        /// However requests and failures come: within ten seconds no more are sent again than the budget has.
+        /// For any sequence of requests and failures: retries within the window never exceed the budget.
         #[test]
         fn it_is_kept(steps in prop::collection::vec((0u64..2_000, 0u32..30, 0u32..60), 1..100)) {
             let (mut budget, mut now) = (Budget::default(), 0);

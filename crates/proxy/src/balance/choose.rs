@@ -1,35 +1,35 @@
-//! The choice itself.
+//! Chooses an endpoint by a [`Picker`].
 
 use std::cell::Cell;
 
 use super::{Random, Ring, Schedule};
 
-/// The share of an endpoint that nothing is held back from, in parts of 65,536.
+/// The share of an endpoint that takes all of its turns, in parts of 65,536.
 pub(crate) const FULL_SHARE: u32 = 1 << 16;
-/// Turns that are looked at around one that is not to be taken.
+/// Following turns that are tried when the endpoint of a turn is not usable.
 const LOOK_AROUND: u64 = 64;
-/// The same on a ring, where a light endpoint may come after many points of a heavy one.
+/// Following points that are tried on a ring, where a light endpoint may come after many points of a heavy one.
 const LOOK_ON_RING: usize = 256;
-/// Endpoints that are looked at one by one when all of these were to be avoided.
+/// Endpoints that are tried one by one when all of those were to be avoided.
 const LOOK_ONE_BY_ONE: usize = 512;
-/// Draws in place of endpoints whose share is still small.
+/// Most redraws for an endpoint whose share is still small.
 const MAX_REDRAWS: usize = 8;
 
-/// How an endpoint stands at the moment of the choice.
+/// An endpoint's state at the moment of the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// What one more request costs there: how many there would be, or how long it would take.
+    /// Cost of one more request there: the number of requests that there would be, or the time that it would take.
     pub(crate) cost: u64,
-    /// How much of its turns it takes, in parts of [`FULL_SHARE`].
+    /// The part of its turns that the endpoint takes, in parts of [`FULL_SHARE`].
     pub(crate) share: u32,
-    /// Not to be chosen while another can be: it failed recently, or was just tried.
+    /// Chosen only if no other can be: the endpoint failed recently, or was just tried.
     pub(crate) avoid: bool,
-    /// Not to be chosen: it has as many requests as it takes.
+    /// Not to be chosen: the endpoint's request limit is reached.
     pub(crate) full: bool,
 }
 
 impl Load {
-    /// One that is not there.
+    /// An endpoint that does not exist.
     pub(crate) const NONE: Load = Load {
         cost: u64::MAX,
         share: FULL_SHARE,
@@ -42,34 +42,34 @@ impl Load {
     }
 }
 
-/// By what an endpoint is chosen.
+/// How an endpoint is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Picker<'a> {
-    /// Each in turn: the number of this choice.
+    /// Round robin, with the number of this choice.
     Turn(u64),
     /// The cheaper of two chosen at random ("the power of two choices", Mitzenmacher 2001).
     Cheaper,
-    /// Where the hash leads, and on from there.
+    /// The endpoint of a hash on the ring, and the ones after it.
     Ring(&'a Ring, u64),
 }
 
-/// What came of it.
+/// The result of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// The endpoint with this index in the schedule's weights.
     At(usize),
-    /// There are endpoints, and none has room.
+    /// All endpoints that could be chosen are full.
     Full,
-    /// There is no endpoint.
+    /// No endpoint exists, or none has any weight.
     NoEndpoint,
 }
 
 /// Chooses an endpoint, by its index in the schedule's weights.
 ///
-/// `random` is a fresh random number. An endpoint to avoid is passed over while another is found, as is
-/// one without room; when all are to be avoided the choice falls on one of them that has room, because a try
-/// may succeed where refusing surely fails. While none is full a bounded look around is enough: first where
-/// turns and points are, which keeps to weights, then by endpoint, since all of those may be a heavy one's.
+/// `random` is a fresh random number. An endpoint to avoid is skipped while another one is found, and so is a full one.
+/// If all are to be avoided, one of them that has room is chosen, because a try may succeed where refusing surely
+/// fails. While none is full, a bounded search is enough: first the following turns or points, which keeps the weights,
+/// then endpoint by endpoint, because all of those turns may belong to one heavy endpoint.
 pub(crate) fn choose(
     picker: Picker<'_>,
     schedule: &Schedule,
@@ -111,7 +111,7 @@ pub(crate) fn choose(
     if let Some(found) = around {
         return Choice::At(found);
     }
-    // What has the same hash comes to the same endpoint by this way, too.
+    // Requests with the same hash reach the same endpoint by this search, too.
     let seed = match picker {
         Picker::Ring(_, hash) => hash,
         Picker::Turn(_) | Picker::Cheaper => random,
@@ -127,7 +127,7 @@ pub(crate) fn choose(
     }
 }
 
-/// The cheaper of two turns, of which a heavier endpoint has more, for its weight.
+/// The cheaper of two random turns, with the cost divided by the weight. A heavier endpoint also has more turns.
 fn cheaper(
     schedule: &Schedule,
     random: u64,
@@ -141,7 +141,7 @@ fn cheaper(
     Some(if is_better { (other, b) } else { (one, a) })
 }
 
-/// The endpoint whose turn it is; if that takes only a part of its turns, perhaps a random one instead.
+/// The endpoint whose turn it is, or perhaps a random one if that takes only a part of its turns.
 fn draw(
     schedule: &Schedule,
     turn: u64,
@@ -173,7 +173,7 @@ fn redraw(
     Some(drawn)
 }
 
-/// Every endpoint that may be chosen at all, from a random one on.
+/// Every endpoint that has any weight, starting with a random one.
 fn one_by_one(schedule: &Schedule, random: u64) -> impl Iterator<Item = usize> {
     let endpoints = schedule.endpoints();
     let start = Random::new(random).below(endpoints as u64);
@@ -182,7 +182,7 @@ fn one_by_one(schedule: &Schedule, random: u64) -> impl Iterator<Item = usize> {
     each.filter(|&i| schedule.weight(i) > 0)
 }
 
-/// Looks at every endpoint: no request waits while there is room anywhere.
+/// Checks every endpoint, so that no request waits while any endpoint has room.
 fn exactly(schedule: &Schedule, random: u64, load: &impl Fn(usize) -> Load) -> Choice {
     let all = || one_by_one(schedule, random);
     if let Some(found) = all().find(|&i| load(i).is_usable()) {

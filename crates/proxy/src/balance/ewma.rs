@@ -1,22 +1,22 @@
-//! How long an endpoint takes to answer: a moving average that follows a peak at once and forgets it by and by
-//! ("Peak EWMA", as Finagle's and Linkerd's balancers have it).
+//! The latency of an endpoint: a moving average that follows a peak at once and forgets it gradually ("Peak EWMA", as
+//! in the balancers of Finagle and Linkerd).
 
-/// Time in which all but 1/e of a sample is forgotten, in microseconds.
+/// Time after which 1/e of a sample's weight is left, in microseconds.
 const DECAY_US: f64 = 10_000_000.0;
-/// What an endpoint is taken to cost that has requests under way and has never answered, in microseconds: it is
-/// not given more before it has.
+/// Assumed latency of an endpoint that has requests under way and has never answered, in microseconds: it gets no more
+/// requests before its first answer.
 const UNKNOWN_US: f64 = 60_000_000.0;
 
-/// The latency of an endpoint, as its answers have shown it.
+/// The average latency of an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Ewma {
     us: f64,
-    /// When it was looked at last, in microseconds of the caller's clock.
+    /// Time of the last sample, in microseconds of the caller's clock.
     seen_us: u64,
 }
 
 impl Ewma {
-    /// An answer took so long.
+    /// Adds the latency of an answer.
     pub(crate) fn observe(self, took_us: u64, now_us: u64) -> Self {
         let took = took_us as f64;
         let us = match took > self.us {
@@ -30,8 +30,8 @@ impl Ewma {
         Ewma { us, seen_us }
     }
 
-    /// A failure took so long. That it came quickly does not say that answers would: of an endpoint that fails the
-    /// average does not fall, or all requests would go to the endpoint that refuses them fastest.
+    /// Adds the time that a failure took. A quick failure does not mean that answers would be quick: the average never
+    /// falls with a failure, or all requests would go to the endpoint that refuses them fastest.
     pub(crate) fn observe_failure(self, took_us: u64, now_us: u64) -> Self {
         Ewma {
             us: self.us.max(took_us as f64),
@@ -39,7 +39,7 @@ impl Ewma {
         }
     }
 
-    /// As of now: without answers it is forgotten too, so that an endpoint that was slow once is tried again.
+    /// The average as of now. It decays without answers, too, so that an endpoint that was slow once is tried again.
     fn now(self, now_us: u64) -> f64 {
         self.us * self.kept(now_us)
     }
@@ -50,14 +50,15 @@ impl Ewma {
     }
 }
 
-/// What one more request costs at an endpoint with so many under way: each waits for those before it.
+/// Cost of one more request at an endpoint with `active` requests under way: each waits for the ones before it.
 pub(crate) fn cost(latency: Ewma, active: u32, now_us: u64) -> u64 {
     let us = match latency.us > 0.0 {
         true => latency.now(now_us),
         false if active > 0 => UNKNOWN_US,
         false => 0.0,
     };
-    // Beyond the mantissa no client waits any more; below a microsecond those under way still count.
+    // Precision lost beyond the mantissa does not matter: no client waits that long. The minimum of a microsecond makes
+    // the requests under way count even for the fastest endpoint.
     (us.max(1.0) * (f64::from(active) + 1.0)) as u64
 }
 
@@ -79,7 +80,7 @@ mod tests {
         assert!(cost(after, 0, S + 1_000) > 499_000);
         let later = (1..=300).fold(peak, |ewma, i| ewma.observe(1_000, S + i * 100_000));
         assert!(cost(later, 0, 31 * S) < 30_000);
-        // And so does silence.
+        // Time without answers lowers it, too.
         assert!(cost(peak, 0, 61 * S) < 2_000);
     }
 
@@ -89,7 +90,7 @@ mod tests {
         let quick = (1..=600).fold(calm, |ewma, i| ewma.observe_failure(100, i * 100_000));
         assert_eq!(cost(quick, 0, 60 * S), 5_000);
         assert_eq!(cost(quick.observe_failure(S, 61 * S), 0, 61 * S), S);
-        // Left alone it is forgotten all the same, and tried again.
+        // Without new samples it decays all the same, so the endpoint is tried again.
         assert!(cost(quick, 0, 120 * S) < 50);
     }
 

@@ -1,4 +1,4 @@
-//! When an endpoint is left out because of what its answers show ("outlier ejection", as Envoy has it).
+//! Outlier ejection, as in Envoy: an endpoint whose requests keep failing is left out for a while.
 //!
 //! ```text
 //!              so many failures in a row, and not too many are out
@@ -13,29 +13,29 @@ use heddle_model::Ejection;
 
 use crate::clock::Millis;
 
-/// What is known of one endpoint.
+/// The failure history of one endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Outlier {
-    /// Failures since the last answer that was none.
+    /// Failures since the last success.
     failures: u32,
-    /// How often it was ejected in a row.
+    /// Ejections in a row.
     times: u32,
-    /// When it returned, or will, from the last time.
+    /// When the last ejection ended, or will end.
     until: Millis,
 }
 
 impl Outlier {
-    /// It answered: the failures in a row are forgotten.
+    /// Counts a success: the failures in a row are forgotten.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// Whether a success changes anything.
+    /// Whether [`Self::succeeded`] would change anything.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.failures > 0
     }
 
-    /// It failed. Returns until when it is left out, if it is from now on; `ejected` of `endpoints` are
+    /// Counts a failure. Returns the end of the ejection if one begins now. `ejected` of `endpoints` are ejected
     /// already.
     pub(crate) fn failed(
         &mut self,
@@ -44,7 +44,8 @@ impl Outlier {
         (ejected, endpoints): (usize, usize),
     ) -> Option<Millis> {
         if now < self.until {
-            // What was under way when it was ejected, or was sent for want of another.
+            // The request was under way when the endpoint was ejected, or was sent here because no other endpoint was
+            // left.
             return None;
         }
         self.failures = self.failures.saturating_add(1);
@@ -63,7 +64,7 @@ impl Outlier {
     }
 }
 
-/// How many of so many endpoints may be out at once: one always.
+/// How many of `endpoints` may be ejected at the same time: at least one.
 fn most(rules: &Ejection, endpoints: usize) -> usize {
     (endpoints.saturating_mul(usize::from(rules.max_percent)) / 100).max(1)
 }
@@ -96,7 +97,7 @@ mod tests {
         assert!(!outlier.is_in_doubt());
         assert_eq!(fail(&mut outlier, 0, 2), None);
         assert_eq!(fail(&mut outlier, 0, 1), Some(1_000));
-        // Late answers of what was sent before do not prolong it.
+        // Late failures of earlier requests do not prolong the ejection.
         assert_eq!(fail(&mut outlier, 500, 9), None);
     }
 
@@ -106,7 +107,7 @@ mod tests {
         assert_eq!(fail(&mut outlier, 0, 3), Some(1_000));
         assert_eq!(fail(&mut outlier, 1_000, 3), Some(3_000));
         assert_eq!(fail(&mut outlier, 3_000, 3), Some(6_000));
-        // Two good base times later it is the second time, not the fourth.
+        // After two base times without a failure this is the second ejection in a row, not the fourth.
         assert_eq!(fail(&mut outlier, 8_000, 3), Some(10_000));
         assert_eq!(fail(&mut outlier, 90_000, 3), Some(91_000));
     }

@@ -1,5 +1,4 @@
-//! Requests that wait, in the order in which they came. Each takes a ticket and may leave at any time, without
-//! a trace.
+//! Waiting requests, in the order in which they came. Each holds a ticket and may leave at any time, without a trace.
 //!
 //! ```text
 //!            full: refused    ┌───────────────────────┐
@@ -10,14 +9,14 @@
 
 use std::collections::BTreeMap;
 
-/// A bounded queue of `T`s.
+/// A bounded FIFO queue whose entries can be removed by ticket.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     next: u64,
     waiting: BTreeMap<u64, T>,
 }
 
-/// A place in a queue.
+/// Identifies an entry of a queue, and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
 
@@ -31,7 +30,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Goes to the end of the queue, of which at most `most` are. `None`: there are as many.
+    /// Adds an entry at the end of the queue. `None`: the queue has `most` entries already.
     pub(crate) fn push(&mut self, one: T, most: usize) -> Option<Ticket> {
         if self.waiting.len() >= most {
             return None;
@@ -42,29 +41,27 @@ impl<T> Queue<T> {
         Some(Ticket(ticket))
     }
 
-    /// Leaves the queue. `None`: it is not in it any more.
+    /// Takes an entry out of the queue. `None`: it has left already.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         self.waiting.remove(&ticket.0)
     }
 
-    /// Comes back to the place that it had, beyond the bound if need be: it was in the queue before all that
-    /// are in it now.
+    /// Puts an entry back at its old position, even if the queue is at its bound: the entry was there before.
     pub(crate) fn put_back(&mut self, ticket: Ticket, one: T) {
         self.waiting.insert(ticket.0, one);
     }
 
-    /// What waits with this ticket.
     pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut T> {
         self.waiting.get_mut(&ticket.0)
     }
 
-    /// The one that has waited longest of those that fit.
+    /// The entry that has waited longest of those that fit.
     pub(crate) fn first(&self, fits: impl Fn(&T) -> bool) -> Option<Ticket> {
         let (&ticket, _) = self.waiting.iter().find(|(_, one)| fits(one))?;
         Some(Ticket(ticket))
     }
 
-    /// Whether any of those that wait is such a one; those that came last are looked at first.
+    /// Whether any entry matches. The newest entries are checked first.
     pub(crate) fn has(&self, is_such: impl Fn(&T) -> bool) -> bool {
         self.waiting.values().rev().any(is_such)
     }
@@ -92,7 +89,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a list that does the same the slow way.
+        /// Compares the queue with a simple list.
         #[test]
         fn the_first_that_fits_is_served(steps in prop::collection::vec((0u8..4, any::<u8>()), 1..300)) {
             let mut queue = Queue::default();

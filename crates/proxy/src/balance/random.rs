@@ -1,7 +1,7 @@
-//! Random numbers.
+//! Pseudo-random numbers.
 
-/// A small random generator (xorshift64*, Vigna 2016): good enough to spread load, and its seed is
-/// passed in.
+/// A small random number generator (xorshift64*, Vigna 2016): good enough to spread load. The caller passes in the
+/// seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -17,7 +17,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A number below `bound` (0 for a bound of 0), with a bias that no weight can notice.
+    /// A number below `bound` (0 for a bound of 0). Its bias is too small to matter for weights.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or(0)

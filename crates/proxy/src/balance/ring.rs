@@ -1,21 +1,21 @@
-//! A ring on which endpoints and requests have their places: a request goes to the endpoint that follows it
+//! A ring on which endpoints have points and requests have places: a request goes to the endpoint of the next point
 //! ("consistent hashing", Karger et al. 1997; with many points for each endpoint, as in Ketama).
 //!
-//! An endpoint's points depend on its address and weight alone, and so do they on every node: when others come
-//! or go, only the requests of those move, and all nodes send the same request to the same endpoint. Weights
-//! count in lowest terms, so that they may be large: where others come or go by which these are different ones,
-//! more requests move.
+//! An endpoint's points depend only on its address and weight, and are the same on every node. If other endpoints come
+//! or go, only their requests move, and all nodes send the same request to the same endpoint. Weights are divided by
+//! their common divisor, so that they may be large: if an endpoint comes or goes that changes the divisor, more
+//! requests move.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::schedule::divisor;
 
-/// Points of an endpoint for each unit of its weight in lowest terms.
+/// Points of an endpoint for each unit of its reduced weight.
 const POINTS: u64 = 128;
-/// Points of a ring, beside one for each endpoint. Beyond it, every endpoint has half as many, or a quarter …
+/// Most points of a ring, beside one for each endpoint. If there were more, every endpoint has half as many, or a
+/// quarter, and so on.
 const MAX_POINTS: u64 = 1 << 16;
 
-/// The ring of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ring {
     /// Sorted by hash.
@@ -23,7 +23,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of these endpoints with their weights. Beyond 65,536 endpoints the rest gets no point.
+    /// Builds a ring of these endpoints with their weights. Endpoints beyond the first 65,536 get no point.
     pub(crate) fn new(endpoints: &[(SocketAddr, u32)]) -> Self {
         let endpoints = &endpoints[..endpoints.len().min(1 << 16)];
         let divisor = divisor(endpoints.iter().map(|&(_, weight)| weight));
@@ -45,12 +45,13 @@ impl Ring {
         }
     }
 
-    /// The endpoint that follows a place.
+    /// The endpoint of the first point at or after a hash.
     pub(crate) fn at(&self, hash: u64) -> Option<usize> {
         self.after(hash).next()
     }
 
-    /// The endpoints that follow a place, once around; one may come many times.
+    /// The endpoints of all points from a hash on, once around the ring. An endpoint appears once for each of its
+    /// points.
     pub(crate) fn after(&self, hash: u64) -> impl Iterator<Item = usize> {
         let start = self.points.partition_point(|&(point, _)| point < hash);
         let (before, after) = self.points.split_at(start);
@@ -61,7 +62,7 @@ impl Ring {
     }
 }
 
-/// An address as it is hashed.
+/// The bytes of an address that are hashed.
 fn bytes(address: SocketAddr) -> [u8; 18] {
     let ip = match address.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -73,8 +74,8 @@ fn bytes(address: SocketAddr) -> [u8; 18] {
     bytes
 }
 
-/// Where bytes belong: FNV-1a, mixed. It must be the same on every node, today and tomorrow; a client that sends
-/// the bytes can choose where they lead, which is what they are for.
+/// The place of bytes on the ring: FNV-1a, mixed. It must be the same on every node and in every version. A client that
+/// sends the bytes can choose their place, which is what they are for.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let fnv = bytes
         .iter()
@@ -84,7 +85,7 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     mix(fnv)
 }
 
-/// Spreads every bit over all (the finaliser of SplitMix64, Steele et al. 2014).
+/// Spreads every bit over all bits (the finaliser of SplitMix64, Steele et al. 2014).
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -147,12 +148,12 @@ mod tests {
             Ring::new(&[1, 2, 3].map(|n| (endpoint(n), weights[usize::from(n) - 1])))
         };
         assert_eq!(ring([1_000, 0, 3_000]), ring([1, 0, 3]));
-        // One more of the same changes nothing for the others, however many requests each takes.
+        // Equal weights reduce to 1 each, however large they are.
         assert_eq!(ring([400, 400, 400]).points.len() as u64, 3 * POINTS);
     }
 
     proptest! {
-        /// Of the endpoints that stay none gets another's requests, but for those of the one that went.
+        /// An endpoint that stays gets no request of another one, except those of the endpoint that left.
         #[test]
         fn only_the_requests_of_the_endpoint_that_goes_move(
             numbers in prop::collection::btree_set(0u16..5_000, 2..40),
@@ -172,7 +173,7 @@ mod tests {
                     prop_assert_eq!(from, to);
                 }
             }
-            // And they were about its share.
+            // The moved requests are about the share of the endpoint that left.
             let share = f64::from(moved) / f64::from(KEYS) * before.len() as f64;
             prop_assert!((0.4..1.9).contains(&share), "{}", share);
         }

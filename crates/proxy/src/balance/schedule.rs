@@ -1,24 +1,24 @@
-//! Whose turn it is: weighted round robin, worked out in advance.
+//! Weighted round robin, computed in advance.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Longest schedule; weights that would need a longer one are rounded.
+/// Most turns of a schedule; weights that would need more are rounded.
 const MAX_SCHEDULE: u64 = 4096;
 
-/// The order in which endpoints take their turns: each as often as its weight says, spread evenly.
+/// The order of the endpoints' turns: as many for each as its weight says, evenly spread.
 ///
-/// Built once for each configuration by smooth weighted round robin, so that a pick is an index
-/// whatever the weights.
+/// Built once for each configuration by smooth weighted round robin, so that a pick is one array access for any
+/// weights.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Schedule {
     turns: Box<[u16]>,
-    /// Of each endpoint, in lowest terms.
+    /// The weight of each endpoint, divided by their common divisor, perhaps rounded.
     weights: Box<[u64]>,
 }
 
 impl Schedule {
-    /// A schedule over endpoints with these weights. Beyond 65,536 endpoints the rest gets no turn.
+    /// Builds the schedule of endpoints with these weights. Endpoints beyond the first 65,536 get no turn.
     pub(crate) fn new(weights: &[u32]) -> Self {
         let weights = &weights[..weights.len().min(1 << 16)];
         let weights = reduced(weights);
@@ -39,7 +39,7 @@ impl Schedule {
             for group in &mut groups {
                 group.current += group.weight;
             }
-            // The first of equals, so that the order is that of the endpoints.
+            // Of equal groups the one with the lowest endpoint index wins, so that the order is that of the endpoints.
             let best = groups
                 .iter_mut()
                 .max_by_key(|group| (group.current, Reverse(group.members[group.next])));
@@ -55,12 +55,12 @@ impl Schedule {
         self.weights.get(endpoint).copied().unwrap_or(0)
     }
 
-    /// How many turns there are.
+    /// Number of turns.
     pub(super) fn len(&self) -> u64 {
         self.turns.len() as u64
     }
 
-    /// How many endpoints there are, those without a turn included.
+    /// Number of endpoints, including those without a turn.
     pub(super) fn endpoints(&self) -> usize {
         self.weights.len()
     }
@@ -74,25 +74,25 @@ impl Schedule {
     }
 }
 
-/// Endpoints of the same weight. All of them gain as much with each turn, and one that has had its turn is the last
-/// of them: they take theirs one after the other, and only the next has to be compared with those of other groups.
-/// Of different weights there are few, since the sum of all is bounded.
+/// Endpoints of the same weight. All of them gain the same with each turn, and the one that had its turn becomes the
+/// last of them: they take their turns one after the other, and only the next member has to be compared with other
+/// groups. There are few different weights, since the sum of all is bounded.
 struct Group {
     weight: i64,
     members: Vec<u16>,
-    /// Whose turn is next among the members.
+    /// Index in `members` of the one whose turn is next.
     next: usize,
-    /// What that one has gained and not spent.
+    /// Credit of that member: gained with each turn, spent by taking one.
     current: i64,
 }
 
 impl Group {
-    /// The next member takes its turn, which costs so much.
+    /// Takes the next member's turn, which costs `cost`.
     fn take(&mut self, cost: i64) -> u16 {
         let taken = self.members[self.next];
         self.next += 1;
         if self.next == self.members.len() {
-            // The first has spent once more by now than it had.
+            // The first member has taken its turn in this round already, so its credit is lower by one cost.
             self.next = 0;
             self.current -= cost;
         }
@@ -100,7 +100,7 @@ impl Group {
     }
 }
 
-/// Those that have any weight.
+/// Groups the endpoints that have any weight.
 fn groups(weights: &[u64]) -> Vec<Group> {
     let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
     for (index, &weight) in (0..=u16::MAX).zip(weights).filter(|(_, w)| **w > 0) {
@@ -115,7 +115,7 @@ fn groups(weights: &[u64]) -> Vec<Group> {
     groups.into_values().collect()
 }
 
-/// What all weights can be divided by; 1 if there are none.
+/// The greatest common divisor of the weights; 1 if all are 0 or none are given.
 pub(super) fn divisor(weights: impl Iterator<Item = u32>) -> u64 {
     fn gcd(a: u64, b: u64) -> u64 {
         if b == 0 { a } else { gcd(b, a % b) }
@@ -123,8 +123,8 @@ pub(super) fn divisor(weights: impl Iterator<Item = u32>) -> u64 {
     weights.fold(0, |d, w| gcd(d, u64::from(w))).max(1)
 }
 
-/// Divides by the common divisor, then rounds until the sum fits [`MAX_SCHEDULE`] turns or every
-/// weight is 1.
+/// Divides the weights by their common divisor, and if the sum exceeds [`MAX_SCHEDULE`], scales them down to about that
+/// sum, with at least 1 for each weight above 0.
 fn reduced(weights: &[u32]) -> Vec<u64> {
     let divisor = divisor(weights.iter().copied());
     let weights: Vec<u64> = weights.iter().map(|&w| u64::from(w) / divisor).collect();
@@ -162,11 +162,11 @@ mod tests {
         let mut weights = vec![1; 10_000];
         weights[7] = 5;
         assert_eq!(Schedule::new(&weights).len(), 10_001);
-        // For each turn these are compared, not the endpoints.
+        // Each turn compares these groups, not the endpoints.
         assert_eq!(groups(&reduced(&weights)).len(), 2);
     }
 
-    /// The same with a look at every endpoint for every turn, as nginx has it.
+    /// Reference implementation, as in nginx: every turn compares every endpoint.
     fn smooth(weights: &[u64]) -> Vec<u16> {
         let total: u64 = weights.iter().sum();
         let mut current = vec![0i128; weights.len()];

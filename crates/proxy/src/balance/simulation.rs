@@ -1,8 +1,8 @@
-//! A seeded simulation of three unequal providers behind one queue, as in the experiment that the limits are
-//! for: each serves so many requests at once, and no more.
+//! A seeded simulation of three unequal providers behind one queue, as in the experiment for which the request limits
+//! were made: each provider serves a limited number of requests at the same time.
 //!
-//! Events are in the order of a virtual clock. After each of them it is checked that no provider has more than
-//! it takes, and that no client waits while there is room.
+//! Events follow a virtual clock. After each event the simulation checks that no provider exceeds its limit, and that
+//! no client waits while a provider has room.
 
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -14,35 +14,35 @@ use crate::rooms::testing::rooms;
 use crate::rooms::{Joined, LinePlace, RequestPermit, Rooms, Wants, join};
 
 const LIMITS: [u32; 3] = [67, 133, 200];
-/// What a request takes at a provider, in microseconds, without what varies.
+/// Service time of a request at a provider, in microseconds, without the random part.
 const SERVICE_US: u64 = 50_000;
 
-/// What one run is asked to do.
+/// Parameters of one run.
 struct Scene {
     seed: u64,
     /// Clients, each with one request at a time.
     clients: usize,
-    /// Of a hundred requests, how many take five times as long.
+    /// Percentage of requests that take five times as long.
     slow_percent: u64,
-    /// Of a hundred waits, how many are given up.
+    /// Percentage of waits that the client gives up.
     impatient_percent: u64,
     duration_us: u64,
 }
 
-/// What came of it.
+/// Result of one run.
 #[derive(Debug, Default)]
 struct RunSummary {
     served: [u64; 3],
     most_used: [u32; 3],
     longest_wait_us: u64,
     gave_up: u64,
-    /// Work done, in microseconds of a place.
+    /// Time for which places were in use, in microseconds, summed over all places.
     worked_us: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum SimEvent {
-    /// A client asks.
+    /// A client sends a request.
     Asks,
     /// A client's request is done.
     Done,
@@ -50,7 +50,7 @@ enum SimEvent {
     Tires,
 }
 
-/// Notes which client was woken.
+/// Records which client was woken.
 struct ClientWaker {
     client: usize,
     woken: Arc<Mutex<Vec<usize>>>,
@@ -67,11 +67,11 @@ struct ClientsAndRooms {
     schedule: Schedule,
     random: Random,
     now_us: u64,
-    /// The next first: time, client, what.
+    /// Time, client and event; the earliest first.
     events: BinaryHeap<std::cmp::Reverse<(u64, usize, SimEvent)>>,
-    /// At which provider, with which permit and for how long.
+    /// The permit of each client whose request is being served.
     served: HashMap<usize, RequestPermit>,
-    /// Clients that wait, and since when.
+    /// Clients that wait, and the start of their wait.
     waiting: HashMap<usize, (LinePlace, u64)>,
     woken: Arc<Mutex<Vec<usize>>>,
     outcome: RunSummary,
@@ -138,11 +138,11 @@ impl ClientsAndRooms {
         }
     }
 
-    /// Clients that were handed a permit begin.
+    /// Starts the requests of clients that were handed a permit.
     fn begin_woken(&mut self, scene: &Scene) {
         let woken = std::mem::take(&mut *self.woken.lock().unwrap());
         for client in woken {
-            // A client that gave up at that moment was woken in vain: the permit went on to the next.
+            // A client that gave up at that moment was woken for nothing: its permit went to the next client.
             let Some((waiting, since)) = self.waiting.remove(&client) else {
                 continue;
             };
@@ -189,7 +189,7 @@ fn run(scene: &Scene) -> RunSummary {
     }
     while let Some(std::cmp::Reverse((at, client, what))) = world.events.pop() {
         if at > scene.duration_us {
-            // What is not done when time is over is not counted.
+            // Work after the end of the run is not counted.
             if what == SimEvent::Done {
                 world.outcome.worked_us -= at - scene.duration_us;
             }
@@ -206,7 +206,7 @@ fn run(scene: &Scene) -> RunSummary {
             SimEvent::Tires => {
                 if world.waiting.remove(&client).is_some() {
                     world.outcome.gave_up += 1;
-                    // It may have been handed a permit, which goes on.
+                    // The client may have been handed a permit, which now goes to the next one.
                     world.begin_woken(scene);
                     world.at(SERVICE_US, client, SimEvent::Asks);
                 }
@@ -252,7 +252,7 @@ fn unequal_providers_are_full_and_never_more() {
                     "a share of {share:.3}, not {want:.3}"
                 );
             }
-            // First come, first served: no client waits longer than it takes to serve all before.
+            // First come, first served: no client waits longer than it takes to serve all clients before it.
             let ahead = (clients as u64 - 400).div_ceil(400) + 1;
             let most = ahead * 5 * SERVICE_US * 12 / 10;
             assert!(
@@ -293,7 +293,7 @@ fn a_client_that_gives_up_leaves_no_trace() {
     }
 }
 
-/// Prints what a run comes to: `cargo test -p heddle-proxy --lib figures -- --ignored --nocapture`.
+/// Prints the results of some runs: `cargo test -p heddle-proxy --lib figures -- --ignored --nocapture`.
 #[test]
 #[ignore = "it only prints"]
 fn figures() {

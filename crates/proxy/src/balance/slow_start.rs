@@ -1,14 +1,14 @@
-//! The share of an endpoint that is new, or returns: a program that has just begun has cold caches and pools,
-//! and must not get all at once what it can take an hour later.
+//! Slow start: the share of a new or returning endpoint. A program that has just started has cold caches and pools, and
+//! must not get at once the load that it can take later.
 
 use super::FULL_SHARE;
 use crate::clock::Millis;
 
-/// The share with which it begins: a tenth, as Envoy has it.
+/// The share at the start: a tenth, as in Envoy.
 const FIRST: u32 = FULL_SHARE / 10;
 
-/// The share of an endpoint that began so long ago, in parts of [`FULL_SHARE`], where it takes so long until it
-/// has all of it. It rises in proportion to the time, from a tenth (Envoy's slow start with an aggression of 1).
+/// The share of an endpoint that started `since_ms` ago, in parts of [`FULL_SHARE`]; it is full after `window_ms`. The
+/// share rises in proportion to the time, and is at least a tenth (Envoy's slow start with an aggression of 1).
 pub(crate) fn share(since_ms: Millis, window_ms: Millis) -> u32 {
     if since_ms >= window_ms {
         return FULL_SHARE;

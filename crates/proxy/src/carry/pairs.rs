@@ -1,11 +1,11 @@
-//! Messages through all nine pairs of what carries them: HTTP/1.1, streams of links, HTTP/2.
+//! Messages through all nine pairs of node protocols: HTTP/1.1, streams of links, HTTP/2.
 //!
 //! ```text
 //!   client ─ HTTP/1.1 ─▶ calling ═ one of three ═▶ between ═ one of three ═▶ called ─ HTTP/1.1 ─▶ endpoint
 //! ```
 //!
-//! No node passes on what another one sends: `between` does so for these tests, by [`relayed`]. What the two ends have
-//! seen is compared with what the other end has said, by a reader of HTTP/1.1 that shares nothing with the proxy's.
+//! A node normally does not forward connections of another node: `between` does it for these tests, by [`relayed`]. A
+//! reader of HTTP/1.1 that shares no code with the proxy compares what each end received with what the other end sent.
 
 mod case;
 mod chain;
@@ -23,7 +23,7 @@ use super::*;
 use case::{Body, Case, Cut, Framing};
 use chain::{Chain, RELAY};
 
-/// The door of what has come to be passed on; any other as it is.
+/// Redirects the door of a connection to the relay to the endpoint; returns any other door unchanged.
 pub(super) fn relayed(door: Arc<Door>) -> Arc<Door> {
     let name = |name: &str| ServiceName::new("test", name).expect("a name");
     let is_relayed = door
@@ -39,9 +39,9 @@ pub(super) fn relayed(door: Arc<Door>) -> Arc<Door> {
     }
 }
 
-/// How many messages go through each pair.
+/// Number of random messages for each pair.
 const CASES: u32 = 48;
-/// The same for long.
+/// The same in the long test.
 const MANY_CASES: u32 = 1500;
 
 fn through(first: Protocol, second: Protocol, cases: u32) {
@@ -67,7 +67,7 @@ fn through(first: Protocol, second: Protocol, cases: u32) {
     }
 }
 
-/// Exchanges as gRPC has them, and others that have gone wrong somewhere.
+/// Exchanges as in gRPC, and others that once failed.
 fn shapes() -> Vec<Case> {
     let data = |pieces: &[usize]| {
         pieces
@@ -97,7 +97,7 @@ fn shapes() -> Vec<Case> {
     };
     let none = || Vec::new();
     vec![
-        // Unary, a server's stream, a client's stream, both, trailers alone.
+        // Unary, server streaming, client streaming, both directions, trailers only.
         grpc(chunked(&[69], none()), chunked(&[69], trailers()), false),
         grpc(
             chunked(&[69], none()),
@@ -116,7 +116,7 @@ fn shapes() -> Vec<Case> {
         ),
         grpc(chunked(&[69], none()), chunked(&[], trailers()), false),
         grpc(chunked(&[], trailers()), chunked(&[], none()), false),
-        // An answer without a body: what gRPC calls trailers only, where the status stands in the head.
+        // A response without a body, which gRPC calls trailers-only: the status is in the head.
         Case {
             response: Body::none(),
             ..grpc(chunked(&[69], none()), Body::none(), false)

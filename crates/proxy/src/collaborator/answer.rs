@@ -1,4 +1,4 @@
-//! Receiving an endpoint's answer while the request may still be on its way, and delivering it.
+//! Receives an endpoint's response, while the request may still be on its way, and delivers it.
 
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -19,15 +19,15 @@ use crate::pump::{Pump, PumpError};
 use crate::upstream::Upstream;
 use crate::worker::Scratch;
 
-/// Interim responses that one request may get. A server that is at work for long may say so every
-/// few seconds; more than this many are a flood.
+/// Limit of interim responses for one request. A server with a long task may send one every few seconds; more than this
+/// many are a flood.
 const MAX_INTERIM: u32 = 100;
-/// Interim responses passed on before other work gets its turn.
+/// Interim responses that are passed on before other work gets its turn.
 const TURN_INTERIM: u32 = 8;
 
 impl Connection {
-    /// Passes the request's body on and waits for the head of the final response, which is left
-    /// parsed in the scratch. Returns its length.
+    /// Passes the request's body on, and waits for the head of the final response, which stays parsed in the scratch.
+    /// Returns the head's length.
     pub(super) fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl Connection {
                 continue;
             }
             self.push(cx, exchange, attempt, upstream)?;
-            // A client that does not take interim responses gets no more of them to keep.
+            // If the client does not read its interim responses, no more are read from the endpoint.
             match self.client.poll_flush(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Reason::ClientGone.into())),
@@ -83,7 +83,8 @@ impl Connection {
         }
     }
 
-    /// What an error of the endpoint's connection means: another node says late that it does not believe us.
+    /// The reason for an error of the endpoint's connection. Another node may refuse our identity late, after the
+    /// handshake.
     pub(super) fn upstream_error(
         &self,
         attempt: &Attempt,
@@ -104,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Moves the request's body, or what is left of its head.
+    /// Sends the request's body, or the rest of its head.
     fn push(
         &mut self,
         cx: &mut Context<'_>,
@@ -134,7 +135,7 @@ impl Connection {
                 return Err(Failure::request(reject));
             }
             Poll::Ready(Err(PumpError::Memory)) => return Err(Reason::Memory.into()),
-            // An endpoint may answer before it has the whole body, and close its ears.
+            // An endpoint may answer before it has the whole body, and stop reading.
             Poll::Ready(Err(PumpError::Sink)) => attempt.upload_broken = true,
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
@@ -145,19 +146,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks whether the client has gone, while there is nothing to be had from it.
+    /// Checks whether the client has gone, while its request is complete and nothing is expected from it.
     ///
-    /// The end of its stream says only that it sends no more (RFC 9112 section 9.6): what it asked
-    /// for before is answered, and whether it still listens is found out by writing.
+    /// A half-close means only that it sends no more (RFC 9112 section 9.6): its earlier request is still answered.
+    /// Whether the client still reads is found out by writing.
     pub(super) fn watch_client(
         &mut self,
         cx: &mut Context<'_>,
         exchange: &Exchange,
     ) -> Result<(), Failure> {
         let pool = &self.worker.pool;
-        // A client that sends its next requests early is read up to a bound, then left waiting.
+        // Pipelined requests are read up to a limit; then the client has to wait.
         let bound = exchange.request.sent_bytes() + 2 * pool.block_size();
-        // That a stream is given up may follow its end.
+        // A stream may be reset even after its end was received.
         if !self.client.may_move() && self.client.has_failed() {
             return Err(Reason::ClientGone.into());
         }
@@ -174,7 +175,7 @@ impl Connection {
                 Ok(())
             }
             Poll::Ready(Ok(_)) => {
-                // Look again, until the socket says that there is nothing more.
+                // Poll again, until the socket has nothing more to read.
                 cx.waker().wake_by_ref();
                 Ok(())
             }
@@ -202,7 +203,7 @@ impl Connection {
         Ok(parsed)
     }
 
-    /// Passes a 1xx response on (RFC 9110 section 15.2), to a client that can understand it.
+    /// Passes a 1xx response on (RFC 9110 section 15.2), unless the client speaks HTTP/1.0.
     fn pass_interim(
         &mut self,
         cx: &mut Context<'_>,
@@ -238,7 +239,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the head of the response, and with it what has arrived of the body.
+    /// Sends the head of the response, together with the part of the body that has arrived.
     pub(super) fn begin(
         &mut self,
         cx: &mut Context<'_>,
@@ -256,8 +257,7 @@ impl Connection {
             ..
         } = &mut *worker.scratch.borrow_mut();
         let decode = exchange.request.http10 && response.framing == Framing::Chunked;
-        // A client that is still sending its body would have to be listened to before its next
-        // request: simpler to part.
+        // A client that is still sending its body would first have to be read to the end: closing is simpler.
         exchange.request.keep_alive = exchange.request.keep_alive
             && exchange.request.upload.is_done()
             && !attempt.upload_broken
@@ -272,7 +272,7 @@ impl Connection {
             response.keep_alive && (attempt.from_node || exchange.request.is_over_after(response));
         let nominated = response.nominated_trailers(buf);
         upstream.side.inbox.consume(head_bytes);
-        // As long as nothing is sent, an answer that turns out malformed can still be replaced.
+        // Until something is sent, a malformed response can still be replaced.
         exchange.response.download = Pump::new(response.framing);
         let download = &mut exchange.response.download;
         download.drops(nominated);
@@ -305,7 +305,7 @@ impl Connection {
         attempt.at_most(self.worker.after(idle))
     }
 
-    /// Moves both bodies until the response is through.
+    /// Moves both bodies until the response is complete.
     pub(super) fn poll_bodies(
         &mut self,
         cx: &mut Context<'_>,
@@ -335,7 +335,7 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// What ran out when the alarm rang, as the fault of the side that was waited for.
+    /// The reason after the alarm rang: the timeout of the side for which the exchange was waiting.
     fn late(&self, exchange: &Exchange, attempt: &Attempt, upstream: &Upstream) -> Reason {
         let ran_out = if attempt.is_late(&self.worker.clock) {
             Reason::RequestTimeout
@@ -354,8 +354,8 @@ impl Connection {
     }
 }
 
-/// Checks a 101: it has to name protocols, and none that was not offered (RFC 9110 section 7.8). Where
-/// it does not, it is not known what the connection speaks from now on.
+/// Checks a 101: it must name protocols, and only offered ones (RFC 9110 section 7.8). Otherwise the next protocol of
+/// the connection would be unknown.
 fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reason> {
     if offer.is_empty() {
         return Err(Reason::UpstreamSwitched);
@@ -375,7 +375,7 @@ fn switch(offer: &[u8], response: &ResponseHead, buf: &[u8]) -> Result<(), Reaso
     }
 }
 
-/// What an error of one side means: that side's reason, or that we have no buffer left for it.
+/// The reason for an error of one side: `theirs`, or [`Reason::Memory`] if no buffer block is left.
 fn blame(error: &SideError, theirs: Reason) -> Reason {
     match error {
         SideError::Memory => Reason::Memory,

@@ -1,4 +1,4 @@
-//! Waiting for a request and reading its head.
+//! Waits for a request, and reads its head.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -14,37 +14,36 @@ use crate::worker::Scratch;
 
 /// How a wait for a request ended.
 pub(super) enum NextRequest {
-    /// A head of this many bytes stands at the front of the inbox and has been parsed into the
-    /// scratch.
+    /// A head of this many bytes is at the front of the inbox, and has been parsed into the scratch.
     Request { head_bytes: usize },
-    /// What came is no request that can be served.
+    /// The received bytes are not a request that can be served.
     Refused(Failure),
-    /// No request is coming.
+    /// No further request will come.
     Closed,
-    /// None has come yet, and the connection is to go on elsewhere.
+    /// No request has come yet, and the connection is to move to another Worker.
     Leave(Intake),
 }
 
-/// How far the search for the end of a head has come.
+/// Progress of the search for the end of a head.
 #[derive(Default)]
 struct Search {
-    /// Bytes that have been looked at.
+    /// Bytes that were searched.
     seen: usize,
-    /// Bytes that there were when they were last parsed.
+    /// Length of the inbox at the last parse.
     parsed: usize,
-    /// How often they were parsed.
+    /// Number of parses.
     parses: u32,
 }
 
-/// Reads that are parsed without asking: heads arrive in one or two.
+/// Reads that are always parsed: most heads arrive in one or two.
 const FREE_PARSES: u32 = 16;
-/// After that, so many new bytes are worth a parse even without a blank line. What can be refused
-/// is refused early, and the work stays a small multiple of the head's length.
+/// After that, this many new bytes cause a parse even without a blank line. Heads that must be refused are refused
+/// early, and the work stays a small multiple of the head's length.
 const PARSE_AGAIN_BYTES: usize = 1024;
 
 impl Connection {
-    /// Waits for the next request's head. After [`NextRequest::Request`] it stands parsed in the
-    /// scratch until the next await.
+    /// Waits for the next request's head. After [`NextRequest::Request`] the parsed head stays in the scratch until the
+    /// next await.
     pub(super) async fn next_request(&mut self) -> NextRequest {
         let mut search = Search::default();
         let wait = match self.client.inbox.is_empty() {
@@ -56,7 +55,7 @@ impl Connection {
     }
 
     fn poll_request(&mut self, cx: &mut Context<'_>, search: &mut Search) -> Poll<NextRequest> {
-        // Another node waits for an answer before it sends anything.
+        // The calling node waits for the answer to its preface before it sends anything.
         if !self.client.outbox.is_empty() {
             match self.client.poll_flush(cx) {
                 Poll::Ready(Ok(())) => {}
@@ -75,13 +74,13 @@ impl Connection {
                 }
             }
             let idle = self.client.inbox.is_empty();
-            // A stream that waited for another request may have got one, which no other task will answer.
+            // A stream that waits for another request may already have got one, which no other task would answer.
             let called = idle && self.client.is_called();
             if idle && !called {
                 match self.worker.turn() {
                     None => {}
                     Some(Turn::End) => return Poll::Ready(NextRequest::Closed),
-                    // A stream stays with its link: another one begins elsewhere.
+                    // A stream stays with its link, so it ends; a new stream begins on another Worker.
                     Some(Turn::Leave(_)) if !self.client.may_move() => {
                         return Poll::Ready(NextRequest::Closed);
                     }
@@ -117,8 +116,8 @@ impl Connection {
         }
     }
 
-    /// Parses what has arrived. A client that sends byte by byte soon costs a look at each byte
-    /// for the end of the head, not a parse of all.
+    /// Parses the received bytes. For a client that sends byte by byte, soon only each new byte is searched for the end
+    /// of the head, without parsing everything again.
     fn try_parse(&mut self, search: &mut Search) -> Result<Option<usize>, Failure> {
         let inbox = &self.client.inbox;
         let limits = self.worker.limits_of(&self.client);
@@ -134,19 +133,18 @@ impl Connection {
         let Scratch {
             request, linear, ..
         } = &mut *self.worker.scratch.borrow_mut();
-        // One byte more than allowed, so that the codec sees a head that is too long.
+        // One byte more than allowed, so that the codec detects a head that is too long.
         let bytes = inbox.contiguous(inbox.len().min(limits.max_head_bytes + 1), linear);
         request.parse(bytes, limits).map_err(Failure::request)
     }
 
-    /// Parses once more a head that was parsed before and still stands in the inbox.
+    /// Parses a head again that is still in the inbox.
     pub(super) fn parse_again(&mut self) -> Result<(), Failure> {
         self.try_parse(&mut Search::default()).map(drop)
     }
 }
 
-/// Whether a blank line ends among the bytes from `start` on. Looks at those only, wherever the
-/// blocks are cut.
+/// Whether a blank line ends among the bytes from `start` on. Checks only those bytes, across block boundaries.
 fn ends_head(inbox: &Chain, start: usize) -> bool {
     let mut before = 0;
     let mut matched = 0;

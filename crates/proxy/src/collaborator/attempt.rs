@@ -1,28 +1,29 @@
-//! One try to have a request answered by an endpoint.
+//! One attempt to have a request answered by an endpoint.
 
 use super::exchange::Exchange;
 use crate::clock::{Clock, Due, Millis};
 use crate::upstream::Lease;
 use heddle_model::Balancer;
 
-/// What belongs to one try, and to no other.
+/// The state of one attempt.
 pub(super) struct Attempt {
     pub(super) lease: Lease,
-    /// When it must be over; never later than the request.
+    /// Deadline of the attempt; never later than that of the request.
     pub(super) due: Option<Due>,
-    /// When it began, in microseconds after the request, where latencies are measured.
+    /// Start of the attempt, in microseconds after the request's start; only for a balancer that uses latencies.
     pub(super) began_us: Option<u32>,
-    /// Whether it began with a fair part of the time that the route gives it: if not, that time ran out says nothing
+    /// Whether the attempt began with a fair part of the time that the route allows. If not, a timeout says nothing
     /// about the endpoint.
     pub(super) has_fair_time: bool,
-    /// Whether the request went out over a pooled connection, which the endpoint may have closed
-    /// while it was on its way.
+    /// Whether the request was sent over a pooled connection, which the endpoint may have closed while the request was
+    /// on its way.
     pub(super) reused: bool,
-    /// The endpoint takes no more of the request's body, though it may still answer.
+    /// The endpoint accepts no more of the request's body, but may still answer.
     pub(super) upload_broken: bool,
-    /// Whether the endpoint will take another request on this connection.
+    /// Whether the endpoint will accept another request on this connection.
     pub(super) reuse_upstream: bool,
-    /// Whether the answer came through another node, which has taken out what only nodes say.
+    /// Whether the response came from another node, which removes fields from endpoints' responses that only nodes may
+    /// send.
     pub(super) from_node: bool,
 }
 
@@ -52,19 +53,19 @@ impl Attempt {
         }
     }
 
-    /// The end of a wait that may last until `by`, or of the attempt where that is sooner.
+    /// The earlier one of `by` and the attempt's deadline.
     pub(super) fn at_most(&self, by: Millis) -> Millis {
         self.due.map_or(by, |due| by.min(due.ms()))
     }
 
-    /// Whether its time is over.
+    /// Whether the attempt's deadline has passed.
     pub(super) fn is_late(&self, clock: &Clock) -> bool {
         self.due.is_some_and(|due| clock.now_ms() >= due.ms())
     }
 }
 
-/// Whether what is left of the time is at least half of what the route gives a request, or an attempt where that is
-/// less.
+/// Whether the remaining time is at least half of the route's timeout for a request, or of that for an attempt if it is
+/// shorter.
 fn has_fair_time(exchange: &Exchange, due: Option<Due>, now: Millis) -> bool {
     let Some(due) = due else { return true };
     let decision = &exchange.decision;
@@ -73,6 +74,7 @@ fn has_fair_time(exchange: &Exchange, due: Option<Due>, now: Millis) -> bool {
         .and_then(|rule| rule.action.route.request_timeout_ms);
     let limits = [of_request.filter(|ms| *ms > 0), decision.attempt_ms];
     let given = limits.into_iter().flatten().min();
-    // What is left of a route's time that is none any more was never given to an endpoint.
+    // Without a timeout in the current route, the deadline is left from an earlier configuration, so no fair time is
+    // assumed.
     given.is_some_and(|given| due.ms().saturating_sub(now) >= given / 2)
 }

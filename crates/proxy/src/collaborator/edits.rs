@@ -1,4 +1,4 @@
-//! What is changed in the head of a response on its way through, and by routes in both.
+//! Changes in the head of a response, and the changes of routes in both directions.
 
 use heddle_model::HeaderEdits;
 use heddle_wire::http1::{Edits, Field, FieldKind, Framing, ResponseHead, Version, same_name};
@@ -7,8 +7,7 @@ use super::attempt::Attempt;
 use super::exchange::Exchange;
 use crate::io::Message;
 
-/// Writes the response that `scratch.response` describes, whose head is the first
-/// `head_bytes` of `buf`, into `out`.
+/// Writes the head of a response into `out`: `response` is the parsed head in `buf`.
 pub(super) fn encode_response(
     exchange: &Exchange,
     attempt: &Attempt,
@@ -23,23 +22,23 @@ pub(super) fn encode_response(
         edits.replace(response.version_span, b"HTTP/1.1");
     }
     if exchange.request.http10 && response.framing == Framing::Chunked {
-        // The client knows no chunks: it gets the bare bytes, ended by the connection's end.
+        // The client does not know chunked encoding: it gets the plain bytes, ended by the end of the connection.
         for field in &response.fields {
             if matches!(field.kind, FieldKind::TransferEncoding | FieldKind::Trailer) {
                 edits.cut(field.line);
             }
         }
     }
-    // Another node says it of itself, and takes it out of what endpoints say.
+    // `heddle-reason` is kept only from another node, which itself removes it from endpoints' responses.
     if !attempt.from_node {
         cut_reason(response, edits);
     }
-    // A 426 says what the server would speak instead (RFC 9110 section 15.5.22).
+    // A 426 names the protocols that the server would accept instead (RFC 9110 section 15.5.22).
     if response.status == 101 || (response.status == 426 && response.upgrades()) {
         upgrade_fields(response, buf, edits);
     }
     if response.status == 101 {
-        // Neither kept nor closed: it speaks something else.
+        // Neither keep-alive nor close: the connection changes its protocol.
     } else if !exchange.request.keep_alive {
         edits.append(b"Connection", b"close");
     } else if exchange.request.http10 {
@@ -56,13 +55,13 @@ pub(super) fn encode_response(
     write(edits, buf, out);
 }
 
-/// Writes a head with its edits.
+/// Writes a head with its edits applied.
 pub(super) fn write(edits: &Edits, buf: &[u8], out: &mut Message) {
     edits.write_to(buf, out.begin());
     out.end_head();
 }
 
-/// Takes out the field by which nodes say why they answer themselves: callers take it for ours.
+/// Removes the field `heddle-reason` of an endpoint's response: callers would take it as this proxy's.
 pub(super) fn cut_reason(response: &ResponseHead, edits: &mut Edits) {
     for field in &response.fields {
         if field.kind == FieldKind::HeddleReason {
@@ -71,7 +70,7 @@ pub(super) fn cut_reason(response: &ResponseHead, edits: &mut Edits) {
     }
 }
 
-/// Says once more, for the next connection, which protocols the endpoint names.
+/// Adds the endpoint's Upgrade protocols again, since hop-by-hop fields were removed.
 fn upgrade_fields(response: &ResponseHead, buf: &[u8], edits: &mut Edits) {
     edits.append(b"Connection", b"upgrade");
     for field in &response.fields {
@@ -81,7 +80,7 @@ fn upgrade_fields(response: &ResponseHead, buf: &[u8], edits: &mut Edits) {
     }
 }
 
-/// Makes a route's changes to a header section, those of `first` as if before those of `then`.
+/// Applies a route's header changes: the result is as if `first` were applied before `then`.
 pub(super) fn apply_both(
     first: Option<&HeaderEdits>,
     then: Option<&HeaderEdits>,
@@ -97,8 +96,7 @@ pub(super) fn apply_both(
     }
 }
 
-/// Makes changes to a header section. A line that `later` changes would only replace or remove is
-/// not added in the first place.
+/// Applies changes to a header section. A line that `later` would replace or remove is not added in the first place.
 fn apply_edits(
     changes: &HeaderEdits,
     later: Option<&HeaderEdits>,
@@ -121,7 +119,7 @@ fn apply_edits(
     }
 }
 
-/// Whether the changes replace or remove the lines of this name, in any spelling of it.
+/// Whether the changes replace or remove fields of this name, compared without regard to case.
 pub(super) fn takes_out(changes: &HeaderEdits, name: &[u8]) -> bool {
     let set = changes.set.iter().map(|(name, _)| name);
     set.chain(&changes.remove)

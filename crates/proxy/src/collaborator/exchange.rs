@@ -1,11 +1,11 @@
-//! One request and its response, from the head's last byte to the last byte of the answer.
+//! One request and its response, from the last byte of the request's head to the last byte of the response.
 //!
-//! | part | is | made |
+//! | part | content | created |
 //! |---|---|---|
-//! | [`ClientRequest`] | what the client has sent | once |
-//! | [`Decision`] | what the configuration makes of it | anew whenever the steps run |
-//! | `Attempt` | one try to have it answered by an endpoint | anew for each try |
-//! | [`ClientResponse`] | what the client is told | once |
+//! | [`ClientRequest`] | the client's request | once |
+//! | [`Decision`] | the decisions of the configuration | each time the steps run |
+//! | `Attempt` | one attempt to have it answered by an endpoint | for each attempt |
+//! | [`ClientResponse`] | the response to the client | once |
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -20,61 +20,61 @@ use crate::pump::Pump;
 use crate::upstream::Endpoint;
 use crate::worker::Worker;
 
-/// Bytes of a body that an endpoint may leave unread in its socket.
+/// Length of a body up to which an unread rest in the endpoint's socket is no problem, in bytes.
 const LONG_BODY: u64 = 16 * 1024;
 
-/// What is remembered of a request while it is under way. No part of it is a buffer.
+/// The state of a request under way. It holds no buffer.
 pub(super) struct Exchange {
     pub(super) request: ClientRequest,
     pub(super) decision: Decision,
     pub(super) response: ClientResponse,
-    /// Attempts that were begun.
+    /// Number of attempts that were begun.
     pub(super) attempts: u32,
-    /// The endpoint that was chosen last, whether or not it might be asked.
+    /// The endpoint that was chosen last, whether or not policies allowed it.
     pub(super) chosen: Option<Rc<Endpoint>>,
-    /// The endpoint of the last of them.
+    /// The endpoint of the last attempt.
     pub(super) tried: Option<Rc<Endpoint>>,
-    /// How an attempt failed that an endpoint may have carried out.
+    /// The reason of a failed attempt whose request an endpoint may have executed.
     may_be_done: Option<Reason>,
 }
 
-/// What the client has sent.
+/// The client's request.
 pub(super) struct ClientRequest {
-    /// When its first byte came, in microseconds of the Worker's clock.
+    /// When its first byte arrived, in microseconds of the Worker's clock.
     pub(super) started_us: u64,
-    /// When it must be over, as its route says.
+    /// Its deadline, by its route.
     pub(super) due: Option<Due>,
     pub(super) method: Method,
     pub(super) http10: bool,
-    /// Whether the client wants to send another request.
+    /// Whether the client allows another request on its connection.
     pub(super) keep_alive: bool,
-    /// Length of its head, which stands at the front of the client's inbox until it is taken.
+    /// Length of its head, which stays at the front of the client's inbox until [`Self::take`].
     pub(super) head_bytes: usize,
-    /// Length of its body, if all of that stands behind the head and was sent: it can be sent again.
+    /// Length of its body, if the whole body is in the inbox after the head and was sent: it can be sent again.
     pub(super) replay_bytes: usize,
-    /// Neither is there any more.
+    /// Head and body were removed from the inbox.
     is_taken: bool,
     /// The body on its way to the endpoint.
     pub(super) upload: Pump,
 }
 
-/// What the client is told.
+/// The response to the client.
 pub(super) struct ClientResponse {
     /// The status of the response that was begun.
     pub(super) status: Option<u16>,
     /// The body on its way to the client.
     pub(super) download: Pump,
-    /// Interim responses that came.
+    /// Number of interim responses received.
     pub(super) interim: u32,
-    /// Only the end of the connection tells the client that the answer is whole. Until it is,
-    /// closing resets the connection, whatever the reason.
+    /// Only the end of the connection marks the end of the response. Until the response is complete, closing resets the
+    /// connection, for any reason.
     pub(super) ends_at_close: bool,
-    /// Why another node has answered itself.
+    /// Why another node has answered in place of the endpoint.
     pub(super) refused_there: Option<Reason>,
 }
 
 impl Exchange {
-    /// A request whose first byte came at `started`.
+    /// A request whose first byte arrived at `started`.
     pub(super) fn begin(worker: &Worker, started: Instant) -> Self {
         Exchange {
             request: ClientRequest {
@@ -103,15 +103,15 @@ impl Exchange {
         }
     }
 
-    /// An attempt has failed, and there will be another.
+    /// Records that an attempt has failed and another will follow.
     pub(super) fn goes_on_after(&mut self, failure: Failure) {
         if failure.retry() == Retry::IfIdempotent {
             self.may_be_done = Some(failure.reason);
         }
     }
 
-    /// What is told when the last attempt ended with this. That one may have reached no endpoint, while one before it may
-    /// have: a node that hears that none has would send the request once more.
+    /// The failure to report after the last attempt. That attempt may have reached no endpoint while an earlier one
+    /// did: if the caller's node were told that none was reached, it would send the request again.
     pub(super) fn ends_with(&self, failure: Failure) -> Failure {
         match self.may_be_done {
             Some(reason) if failure.retry() == Retry::Safe => reason.into(),
@@ -121,23 +121,23 @@ impl Exchange {
 }
 
 impl ClientRequest {
-    /// It must be over by then. What was said before is not prolonged.
+    /// Sets a deadline, unless an earlier one is set.
     pub(super) fn limit(&mut self, due: Due) {
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
-    /// Whether its time is over.
+    /// Whether its deadline has passed.
     pub(super) fn is_late(&self, clock: &Clock) -> bool {
         self.due.is_some_and(|due| clock.now_ms() >= due.ms())
     }
 
-    /// Microseconds since its first byte.
+    /// Microseconds since its first byte arrived.
     pub(super) fn since_us(&self, clock: &Clock) -> u32 {
         let since_us = clock.now_us().saturating_sub(self.started_us);
         u32::try_from(since_us).unwrap_or(u32::MAX)
     }
 
-    /// Bytes at the front of the inbox that were sent and still stand there.
+    /// Bytes at the front of the inbox that are kept until [`Self::take`].
     pub(super) fn sent_bytes(&self) -> usize {
         match self.is_taken {
             true => 0,
@@ -145,23 +145,24 @@ impl ClientRequest {
         }
     }
 
-    /// Whether all of it that was sent still stands in the inbox.
+    /// Whether everything that was sent is still in the inbox.
     pub(super) fn is_held(&self) -> bool {
         !self.is_taken
     }
 
-    /// Drops what still stands in the inbox of what was sent: it will not be sent again.
+    /// Removes the request's kept bytes from the inbox: they will not be sent again.
     pub(super) fn take(&mut self, inbox: &mut Chain) {
         inbox.consume(self.sent_bytes());
         self.is_taken = true;
     }
 
-    /// Whether the endpoint has nothing left to read or to say once the body of this answer is there, so that another
-    /// request may follow.
+    /// Whether another request may follow on the endpoint's connection after the body of this response, because the
+    /// endpoint will then have nothing left to read or to send.
     ///
-    /// An answer that comes before the request's body was there was given without it, and perhaps one of an error
-    /// to a long one as well, which sockets hold: the endpoint closes then, or takes the body for a request. One that takes HEAD for GET sends
-    /// the body that it announces.
+    /// If the response comes before the request's body was fully sent, the endpoint did not wait for the body. An error
+    /// response to a long body may also have been given without reading it, since sockets buffer the body. In both
+    /// cases the endpoint closes the connection, or takes the body as a request. An endpoint that treats HEAD as GET
+    /// sends the body that it announces.
     pub(super) fn is_over_after(&self, response: &ResponseHead) -> bool {
         let is_unread = response.status >= 400 && self.upload.bytes() > LONG_BODY;
         let may_send_body = self.method == Method::Head && response.withholds_body();

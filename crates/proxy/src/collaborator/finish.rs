@@ -1,4 +1,4 @@
-//! Counting and logging a request, once, when it is over.
+//! Counts and logs a request once, at its end.
 
 use std::sync::Arc;
 
@@ -11,15 +11,16 @@ use crate::failure::{Failure, Reason};
 use crate::traffic::Traffic;
 use crate::worker::RequestKey;
 
-/// The destination of requests that named no Service of the mesh.
+/// The destination of requests that name no Service of the mesh.
 const UNKNOWN: &str = "unknown";
 
 impl Connection {
-    /// The request is over, well or with `failure`. Takes the exchange, so that none is counted twice.
+    /// Finishes the request, which succeeded or ended with `failure`. Takes the exchange, so that none is counted
+    /// twice.
     #[expect(clippy::needless_pass_by_value, reason = "what was finished is gone")]
     pub(super) fn finish(&mut self, exchange: Exchange, failure: Option<Failure>) {
         self.worker.stats.requests_active.dec();
-        // The clock was read when this piece of work began; what it did since then was to send.
+        // The clock was read when this piece of work began; since then, the work was only to send.
         let clock = &self.worker.clock;
         let duration_us = clock.now_us().saturating_sub(exchange.request.started_us);
         let (request_bytes, response_bytes) = (
@@ -28,7 +29,7 @@ impl Connection {
         );
         let bound = &exchange.decision.bound;
         let snapshot = &bound.snapshot;
-        // What could not be understood was meant for the Service whose listener it came to.
+        // A request that could not be parsed counts for the Service of its listener.
         let port = exchange.decision.port;
         let port = port.or_else(|| snapshot.port_of(&self.door.entry));
         let traffic = Traffic {

@@ -1,4 +1,4 @@
-//! Sending a request to an endpoint: which one, over which connection, and once more if need be.
+//! Sends a request to an endpoint: chooses the endpoint and the connection, and retries.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -26,17 +26,17 @@ use crate::parcel::Origin;
 use crate::upstream::{Asking, Endpoint, Upstream, UpstreamPermit};
 use crate::worker::Scratch;
 
-/// A message that waits to be sent.
+/// A copy of a message that waits to be sent.
 pub(super) struct KeptMessage {
     bytes: Chain,
     head_bytes: usize,
 }
 
 impl Connection {
-    /// Forwards the request that stands in `scratch.out` and delivers the answer.
+    /// Forwards the request in `scratch.out` and delivers the response.
     ///
-    /// A failure after which nothing was told to the client comes back as an error; the caller
-    /// answers. Once an answer has begun there is nothing left to say: the connection is closed.
+    /// If nothing was sent to the client yet, a failure is returned and the caller answers. Once a response has begun,
+    /// no other answer is possible: the connection is closed.
     pub(super) async fn forward(&mut self, exchange: &mut Exchange) -> Result<After, Reply> {
         self.count_request(exchange);
         let (mut attempt, mut upstream) = loop {
@@ -56,7 +56,7 @@ impl Connection {
             self.attempt_failed(exchange, &attempt, failure)
                 .map_err(|failure| exchange.ends_with(failure))?;
             exchange.goes_on_after(failure);
-            // A request that is tried again holds no permit while it looks for another endpoint.
+            // A retried request holds no permit while it waits for another endpoint.
             drop(attempt);
             self.decide_again(exchange).await?;
         };
@@ -73,14 +73,14 @@ impl Connection {
         Ok(self.settle(exchange, &attempt, upstream))
     }
 
-    /// Chooses the endpoint of an attempt, if that may be asked.
+    /// Chooses the endpoint of an attempt, and checks that policies allow it.
     ///
     /// # Errors
-    /// The answer that the client gets instead: no other attempt would find an endpoint.
+    /// The answer for the client: no other attempt would find an endpoint.
     async fn place(&mut self, exchange: &mut Exchange) -> Result<Attempt, Reply> {
         let lease = match self.choose_endpoint(exchange)? {
             Some(lease) => lease,
-            // In a box: it would take room in every connection.
+            // Boxed: it would take room in every connection.
             None => Box::pin(self.wait_for_room(exchange)).await?,
         };
         exchange.chosen = Some(Rc::clone(lease.endpoint()));
@@ -91,10 +91,10 @@ impl Connection {
         Ok(Attempt::begin(exchange, lease, &self.worker.clock))
     }
 
-    /// Waits for the head of the response, and begins to pass it on.
+    /// Waits for the head of the response, and begins to pass the response on.
     ///
     /// # Errors
-    /// Why another attempt may be needed; nothing was told to the client if one may be made.
+    /// Why the attempt failed. If another attempt is allowed, nothing was sent to the client.
     fn poll_heard(
         &mut self,
         cx: &mut Context<'_>,
@@ -125,14 +125,14 @@ impl Connection {
                 self.take_idle(exchange, &endpoint)
             }
         };
-        // One that was made for this client has just been made.
+        // A connection of this one client was just made, so it is not a reused one.
         attempt.reused = idle
             .as_ref()
             .is_some_and(|idle| !idle.side.is_one_clients() && idle.side.may_move());
         if let Some(mut upstream) = idle {
             self.alarm.rests_on(&upstream.side);
             if self.needs_link_first(exchange) {
-                // In a box: it would take room in every connection.
+                // Boxed: it would take room in every connection.
                 Box::pin(self.wait_for_link(attempt, &upstream)).await?;
                 self.is_allowed_now(exchange, endpoint.address)?;
             }
@@ -151,7 +151,7 @@ impl Connection {
             self.restore(&request);
             self.is_allowed_now(exchange, endpoint.address)?;
         }
-        // Behind what another node is told first.
+        // After the preface for another node.
         request.bytes.move_to(usize::MAX, &mut upstream.side.outbox);
         if exchange.request.upload.is_read() {
             let flushed = poll_fn(|cx| Poll::Ready(upstream.side.poll_flush(cx))).await;
@@ -169,7 +169,7 @@ impl Connection {
         Ok(upstream)
     }
 
-    /// Makes the body ready for a side that has frames, or has none.
+    /// Prepares the body for an endpoint side with or without frames of its own.
     fn prepare_body(&self, request: &mut ClientRequest, to_frames: bool) -> Result<(), Failure> {
         if request.upload.is_read() {
             return Ok(());
@@ -178,7 +178,7 @@ impl Connection {
         self.load_body(request)
     }
 
-    /// Keeps what stands in `scratch.out` while others use the scratch.
+    /// Copies the message in `scratch.out`, because other tasks use the scratch meanwhile.
     pub(super) fn keep(&self) -> Result<KeptMessage, Failure> {
         let mut bytes = Chain::new();
         let out = &self.worker.scratch.borrow().out;
@@ -188,7 +188,7 @@ impl Connection {
         Ok(KeptMessage { bytes, head_bytes })
     }
 
-    /// Puts it back.
+    /// Copies a kept message back into `scratch.out`.
     pub(super) fn restore(&self, kept: &KeptMessage) {
         let out = &mut self.worker.scratch.borrow_mut().out;
         let bytes = out.begin();
@@ -198,7 +198,7 @@ impl Connection {
         out.head_ends_at(kept.head_bytes);
     }
 
-    /// A stream to the endpoint's node, of a link or over HTTP/2, where that is how it is reached.
+    /// Opens a stream to the endpoint's node, on a link or over HTTP/2, if the node is called that way.
     fn stream(
         &self,
         exchange: &Exchange,
@@ -210,7 +210,7 @@ impl Connection {
         };
         match worker.settings.between_nodes {
             Protocol::Link => {}
-            // A stream of HTTP/2 carries one exchange and nothing else.
+            // An HTTP/2 stream carries one exchange, so it cannot be upgraded.
             Protocol::Http2 if self.offer.is_empty() => {}
             Protocol::Http2 | Protocol::Http1 => return Ok(None),
         }
@@ -232,15 +232,15 @@ impl Connection {
         Ok(Some(Upstream::of_link(side.into(), permit)))
     }
 
-    /// Whether a request is sent only when its link is there: as long as nothing of it was sent it can go elsewhere.
-    /// One that has no other way waits within the link, which keeps it for longer.
+    /// Whether a request waits for its link before it is sent: until something was sent, it can go to another endpoint.
+    /// A request without another endpoint waits within the link, which keeps it for longer.
     fn needs_link_first(&self, exchange: &Exchange) -> bool {
         !exchange.request.upload.is_read()
             && !self.door.is_fixed()
             && exchange.decision.has_choice()
     }
 
-    /// Waits until the link of a stream is there, or the alarm rings. The request is kept meanwhile.
+    /// Waits until the link of a stream is up, or the alarm rings. The request is kept meanwhile.
     async fn wait_for_link(&self, attempt: &Attempt, upstream: &Upstream) -> Result<(), Failure> {
         let by = self.worker.after(self.worker.settings.timeouts.connect);
         self.alarm.set(attempt.at_most(by));
@@ -278,7 +278,7 @@ impl Connection {
         Poll::Ready(linked.map_err(|error| why(error).into()))
     }
 
-    /// An idle connection to the endpoint, if there is one that this caller may use.
+    /// Takes an idle connection to the endpoint that this caller may use, if one exists.
     fn take_idle(&mut self, exchange: &Exchange, endpoint: &Endpoint) -> Option<Upstream> {
         if let Some(own) = self.own.take()
             && std::ptr::eq(&*own.0, endpoint)
@@ -299,14 +299,14 @@ impl Connection {
         worker.upstreams.take_idle(endpoint, &asking, &worker.clock)
     }
 
-    /// For which caller and request an idle connection is wanted.
+    /// The caller and request for which an idle connection is wanted.
     pub(super) fn asking<'a>(
         &'a self,
         guards: &'a Guards,
         endpoint: &Endpoint,
         may_repeat: bool,
     ) -> Asking<'a> {
-        // Only another node is told who calls.
+        // Only connections to other nodes depend on the caller's identity.
         let via = endpoint.place.via();
         Asking {
             key: self.key,
@@ -315,7 +315,7 @@ impl Connection {
         }
     }
 
-    /// Whether the request in `scratch.out` may go to the endpoint.
+    /// Checks that policies allow the request in `scratch.out` at the endpoint.
     fn authorize(&self, exchange: &Exchange, endpoint: SocketAddr) -> Result<(), Failure> {
         let flow = Live {
             endpoint,
@@ -332,13 +332,13 @@ impl Connection {
         guards.allow_request(&self.door, endpoint, out.head(), judged, dry_runs)
     }
 
-    /// Whether other policies are in force than those that the request was judged by.
+    /// Whether the policies have changed since the request was checked.
     fn has_other_policies(&self, exchange: &Exchange) -> bool {
         !self.worker.follows(&exchange.decision.bound.snapshot)
     }
 
-    /// Whether the policies of now allow the request in `scratch.out`, too: it may have waited for an endpoint, or for
-    /// one to be connected to, while others came.
+    /// Checks that the current policies allow the request in `scratch.out`, too: they may have changed while it waited
+    /// for an endpoint or for a connection.
     fn is_allowed_now(&self, exchange: &Exchange, endpoint: SocketAddr) -> Result<(), Failure> {
         if !self.has_other_policies(exchange) {
             return Ok(());
@@ -361,7 +361,7 @@ impl Connection {
         permit: UpstreamPermit,
     ) -> Result<Upstream, Failure> {
         let by = self.worker.after(self.worker.settings.timeouts.connect);
-        // An endpoint that did not accept in what was left to the request is not to blame for that.
+        // An endpoint is not to blame if it did not accept within the little time that was left for the request.
         let sooner = attempt.at_most(by);
         let due = (sooner, by <= sooner || attempt.has_fair_time);
         let call = Call {
@@ -378,7 +378,7 @@ impl Connection {
         })
     }
 
-    /// Sends the head in `scratch.out`, and with it what has arrived of the body.
+    /// Sends the head in `scratch.out`, together with the part of the body that has arrived.
     fn send_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -410,15 +410,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells a stream that the request is whole, unless the connection may speak something else after it.
+    /// Ends the message on a stream once the request is complete, unless an upgrade may follow.
     pub(super) fn end_upload(&self, request: &ClientRequest, upstream: &mut Upstream) {
         if request.upload.is_done() && upstream.side.outbox.is_empty() && self.offer.is_empty() {
             upstream.side.end_message();
         }
     }
 
-    /// Appends the body to the head in `scratch.out` if all of it is there and it is short: it goes out along with it,
-    /// and stands in the inbox to be sent again until an answer begins. Sending would copy it anyway.
+    /// Appends the body to the head in `scratch.out` if the whole body has arrived and is short: it is sent together
+    /// with the head, and stays in the inbox for a retry until a response begins. Sending would copy it anyway.
     fn load_body(&self, request: &mut ClientRequest) -> Result<(), Failure> {
         let inbox = &self.client.inbox;
         let out = &mut self.worker.scratch.borrow_mut().out;
@@ -430,7 +430,7 @@ impl Connection {
         Ok(())
     }
 
-    /// When to give up on what the exchange waits for now.
+    /// The deadline of the exchange's current wait.
     pub(super) fn response_due(&self, exchange: &Exchange, attempt: &Attempt) -> Millis {
         let wait = match exchange.request.upload.is_done() {
             true => Duration::from_millis(exchange.decision.response_head_ms.unwrap_or(0)),
@@ -439,7 +439,7 @@ impl Connection {
         attempt.at_most(self.worker.after(wait))
     }
 
-    /// The end of HTTP on this connection.
+    /// Ends HTTP on this connection after an upgrade.
     fn upgraded(
         &self,
         exchange: &Exchange,
@@ -463,7 +463,7 @@ impl Connection {
         })))
     }
 
-    /// The end of an exchange: both connections are kept or closed.
+    /// Ends an exchange: decides whether both connections are kept or closed.
     fn settle(&mut self, exchange: &Exchange, attempt: &Attempt, upstream: Upstream) -> After {
         self.served += 1;
         if exchange.response.ends_at_close {

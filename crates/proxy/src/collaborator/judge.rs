@@ -1,8 +1,7 @@
-//! What an answer, or its absence, says about an endpoint, and whether there may be another attempt: the one place that
-//! judges it, by what the Service and the route say.
+//! Judges endpoints by their responses and failures, and decides about retries. This is the only place that does so, by
+//! the settings of the Service and the route.
 //!
-//! Nothing is done here for a Service that says nothing about its endpoints, but that its requests are counted
-//! for the retry budget.
+//! For a Service without such settings, only its requests are counted, for the retry budget.
 
 use heddle_wire::http1::{FieldKind, REJECTS, ResponseHead};
 
@@ -16,7 +15,7 @@ use crate::upstream::{MAX_ATTEMPTS, Upstream};
 use crate::worker::Scratch;
 
 impl Connection {
-    /// A request is to be sent, for the first time.
+    /// Counts a request for the retry budget, before its first attempt.
     pub(super) fn count_request(&self, exchange: &Exchange) {
         let decision = &exchange.decision;
         if let Some(target) = decision.target {
@@ -25,11 +24,12 @@ impl Connection {
         }
     }
 
-    /// Judges a response by its head, which stands parsed in the scratch: another node may have answered itself,
-    /// since it could not connect the endpoint. That one is passed over, and the request may go to another.
+    /// Judges a response by its head, which is parsed in the scratch. Another node may have answered in place of the
+    /// endpoint, because it could not connect to it. Such an endpoint is avoided for a while, and the request may go to
+    /// another one.
     ///
     /// # Errors
-    /// The reason, if so and it may.
+    /// The node's reason, if the request may be retried.
     pub(super) fn judge(
         &self,
         exchange: &mut Exchange,
@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// An answer was begun.
+    /// Records that a response has begun.
     pub(super) fn observe(&self, exchange: &Exchange, attempt: &Attempt) {
         let by_another_node = exchange.response.refused_there.map(Failure::from);
         if by_another_node.is_none() {
@@ -80,7 +80,7 @@ impl Connection {
         let status = exchange.response.status;
         match by_another_node.map(|failure| failure.blame()) {
             Some(Blame::Upstream | Blame::Node) => self.endpoint_failed(cluster, attempt),
-            // The other node has its own reasons, which say nothing about the endpoint.
+            // The other node refused for a reason that says nothing about the endpoint.
             Some(Blame::Heddle | Blame::Downstream) => {}
             None if status.is_some_and(|status| rooms.is_failure(status)) => {
                 self.endpoint_failed(cluster, attempt);
@@ -89,11 +89,11 @@ impl Connection {
         }
     }
 
-    /// An attempt has failed. Returns when another may be made.
+    /// Records that an attempt has failed. `Ok` if another attempt is allowed.
     ///
     /// # Errors
-    /// When none may: the request would be sent to an endpoint that may have it already, has been sent often
-    /// enough, or too many others have.
+    /// The failure, if no other attempt is allowed: an endpoint may have received the request already, the limit of
+    /// attempts is reached, or the retry budget is used up.
     pub(super) fn attempt_failed(
         &self,
         exchange: &Exchange,
@@ -120,10 +120,10 @@ impl Connection {
             && exchange.response.status.is_none()
             && exchange.request.is_held()
             && match failure.retry() {
-                // There is no other endpoint than the one that the client or another node has chosen.
+                // If the client or another node has chosen the endpoint, there is no other one to try.
                 Retry::Safe => !self.door.is_fixed(),
-                // The connection was an old one, so that most likely the endpoint never saw the request; and its
-                // method promises that twice is as good as once (RFC 9110 section 9.2.2).
+                // The connection was a reused one, so most likely the endpoint never received the request; and the
+                // request's method is idempotent (RFC 9110 section 9.2.2).
                 Retry::IfIdempotent => {
                     let is_unseen = attempt.reused && exchange.response.interim == 0;
                     is_unseen && exchange.request.method.is_idempotent()
@@ -132,7 +132,7 @@ impl Connection {
             }
     }
 
-    /// What a failure says about the endpoint, if it was the endpoint's.
+    /// Counts a failure against the endpoint, if the endpoint caused it.
     pub(super) fn observe_failure(
         &self,
         exchange: &Exchange,
@@ -145,7 +145,7 @@ impl Connection {
         if !is_endpoints(failure.reason) {
             return;
         }
-        // A connection that was kept may have been closed while the request was on its way.
+        // The endpoint may have closed an idle connection while the request was on its way.
         let is_reset = matches!(failure.reason, Reason::UpstreamReset | Reason::NodeReset);
         if is_reset && attempt.reused {
             return;
@@ -161,17 +161,17 @@ impl Connection {
         let avoided_for = endpoint.avoided_for(now);
         let avoided_for = avoided_for.max(self.worker.away_for(endpoint, now));
         if avoided_for > 0 {
-            // The other Workers need not find out for themselves.
+            // Informs the other Workers, too.
             let now = rooms.ms(self.worker.clock.now());
             permit.room().shut(now.saturating_add(avoided_for));
         }
         self.endpoint_failed(cluster, attempt);
     }
 
-    /// Whether it is the endpoint for which the request's time ran out: it had a fair part of it, and at the end
-    /// the proxy did not wait for the client, neither to send nor to read.
+    /// Whether the endpoint caused the request's timeout: it had a fair part of the time, and at the end the proxy was
+    /// not waiting for the client, neither to send nor to read.
     fn is_late_itself(&self, exchange: &Exchange, attempt: &Attempt) -> bool {
-        // A head that was not sent yet, and the body behind it, wait for the connection.
+        // A request whose bytes are all still in the inbox is waiting for the connection, not for the client.
         let request = &exchange.request;
         let has_request = request.upload.is_done() || attempt.upload_broken || request.is_held();
         let waits_for_client = exchange.response.download.waits_for(&self.client);
@@ -193,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// Counts how long the attempt took, where that is what endpoints are chosen by.
+    /// Records the attempt's latency, if the balancer uses it.
     fn observe_latency(
         &self,
         exchange: &Exchange,
@@ -210,7 +210,7 @@ impl Connection {
     }
 }
 
-/// Whether a failure is one of the endpoint that the request was sent to.
+/// Whether a failure with this reason was caused by the endpoint or its node.
 fn is_endpoints(reason: Reason) -> bool {
     matches!(
         reason,
@@ -230,13 +230,13 @@ fn is_endpoints(reason: Reason) -> bool {
     )
 }
 
-/// Why another node has answered itself instead of the endpoint, as far as it says.
+/// The reason why another node has answered in place of the endpoint, if it gives one.
 fn refused_there(response: &ResponseHead, buf: &[u8]) -> Option<Reason> {
     let mut fields = response.fields.iter();
     let said = fields.find(|field| field.kind == FieldKind::HeddleReason)?;
     let code = said.value.of(buf);
     Reason::from_code(code).or_else(|| {
-        // What the codec refuses has a code of its own: of an answer it is a 502.
+        // The codec's refusals have their own codes. With status 502, the codec refused a response.
         let mut codes = REJECTS.iter().map(|reject| reject.code.as_bytes());
         codes
             .any(|known| known == code)

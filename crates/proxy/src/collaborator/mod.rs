@@ -1,4 +1,4 @@
-//! The Collaborator: the coroutine that carries a client connection's requests, one at a time.
+//! The Collaborator: the coroutine that serves the requests of a client connection, one at a time.
 //!
 //! ```text
 //!   arrive ──▶ steps ──▶ forward ──▶ answer ──▶ pump ──▶ finish ──▶ (next request, or close)
@@ -10,15 +10,15 @@
 //!
 //! | state | left when | by |
 //! |---|---|---|
-//! | arrive | a head is whole, refused or late | [`arrive`] |
-//! | steps | a backend is found or the answer is ours | [`steps`], [`wait`] |
+//! | arrive | a head is complete, refused or late | [`arrive`] |
+//! | steps | a backend is found, or Heddle answers itself | [`steps`], [`wait`] |
 //! | forward | an endpoint has room and the request is sent | [`room`], [`forward`] |
-//! | answer | the response's head is there and is passed on | [`answer`] |
-//! | pump | both bodies are through | [`crate::pump`] |
+//! | answer | the response's head has arrived and is passed on | [`answer`] |
+//! | pump | both bodies are transferred | [`crate::pump`] |
 //! | finish | counted and logged | [`finish`] |
 //!
-//! Between two awaits a Collaborator may use the Worker's [`Scratch`]; across an await it keeps
-//! only what is in [`Connection`] and [`Exchange`]. An idle connection holds no buffer.
+//! Between two awaits a Collaborator may use the Worker's [`Scratch`]; across an await it keeps only the data in
+//! [`Connection`] and [`Exchange`]. An idle connection holds no buffer.
 
 mod answer;
 mod arrive;
@@ -58,20 +58,19 @@ use exchange::Exchange;
 use reply::Reply;
 use steps::{LastCalled, LastFound};
 
-/// Bytes of heads after which others get their turn, and as how many a short head counts: 16
-/// requests, or fewer long ones.
+/// Bytes of heads after which other tasks get their turn, and the least that one head counts: 16 requests, or fewer
+/// long ones.
 const TURN_BYTES: usize = 16 * 1024;
 const REQUEST_BYTES: usize = 1024;
 
-/// How much of one turn the requests of a connection have taken.
+/// The part of the current turn that the requests of a connection have used, in bytes of heads.
 #[derive(Debug, Default)]
 struct TurnUsage {
     bytes: usize,
 }
 
 impl TurnUsage {
-    /// A request with a head of so many bytes was served, after a wait or at once. Returns whether
-    /// it is time to let others go on.
+    /// Counts a request that was served after a wait or at once. Returns whether it is time to yield to other tasks.
     fn add(&mut self, head_bytes: usize, waited: bool) -> bool {
         if waited {
             self.bytes = 0;
@@ -90,37 +89,35 @@ impl TurnUsage {
 pub(crate) struct Connection {
     worker: Rc<Worker>,
     door: Arc<Door>,
-    /// The account that it works on.
+    /// The account to which the connection's work is charged.
     key: WorkKey,
     client: Side,
     address: SocketAddr,
-    /// The client's address, without the port, as fields and logs show it.
+    /// The client's IP address, as header fields and logs show it.
     peer: Box<str>,
-    /// Whether the client's own forwarding fields are believed.
+    /// Whether the client's own forwarding fields (`X-Forwarded-…`) are trusted.
     trusted: bool,
     alarm: Alarm,
-    /// When the first byte of the request under way came, or the wait for it began.
+    /// When the first byte of the current request arrived, or the wait for it began.
     began: Instant,
-    /// Requests answered so far.
     served: u64,
     taken: TurnUsage,
-    /// The client has said that it will send no more.
+    /// The client has half-closed.
     client_ended: bool,
     shown: LoggedRequestLine,
-    /// The protocols that the client offers to speak after the answer under way, as they are offered to the
-    /// endpoint; empty for nearly every request.
+    /// The protocols to which the client offers to upgrade, as they are offered to the endpoint; empty for nearly every
+    /// request.
     offer: Vec<u8>,
     called: LastCalled,
     found: LastFound,
-    /// The endpoint that answered last.
     last: Option<Rc<Endpoint>>,
-    /// A connection to an endpoint that speaks with this client's address, for its first request: it was made
-    /// before it was known that there would be one, and is good for no other client.
+    /// A connection to an endpoint that only this client may use, because it has the client's source address. It was
+    /// made before the protocol was known, and serves the first request.
     own: Option<Box<(Rc<Endpoint>, Upstream)>>,
 }
 
-/// What the access log shows of a request's first line, kept because the head may be gone by the
-/// time the line is written. Reused; empty without an access log.
+/// The parts of a request's head that the access log shows, kept because the head may be gone when the log line is
+/// written. Reused; empty without an access log.
 #[derive(Debug, Default)]
 struct LoggedRequestLine {
     method: Vec<u8>,
@@ -143,17 +140,17 @@ impl LoggedRequestLine {
     }
 }
 
-/// What becomes of a client connection after a request.
+/// What happens to a client connection after a request.
 enum After {
-    /// The next request may come.
+    /// Wait for the next request.
     KeepAlive,
-    /// Everything was said: close.
+    /// The response is complete: close.
     Close,
-    /// Not everything was said, and the client is not to take it for everything.
+    /// The response is incomplete: close so that the client does not take it as complete.
     Cut,
-    /// The client may still be sending; closing at once would destroy the answer on its way.
+    /// The client may still be sending: closing at once would destroy the response on its way.
     Linger,
-    /// It was upgraded, and speaks something else with the endpoint from now on.
+    /// The connection was upgraded: it carries another protocol from now on.
     Upgraded(Box<Upgraded>),
 }
 
@@ -199,8 +196,8 @@ impl Connection {
         }
     }
 
-    /// A connection that has had requests answered elsewhere, the last of them by `last`, and has
-    /// waited for another since then.
+    /// A connection that moved here from another Worker. `last` is the endpoint that answered last; the wait for the
+    /// next request began at `since`.
     pub(crate) fn resumed(self, served: u64, since: Instant, last: Option<Rc<Endpoint>>) -> Self {
         Connection {
             served,
@@ -210,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// A connection for whose first request there is one to an endpoint.
+    /// A connection that already has an endpoint connection for its first request.
     pub(crate) fn with_own(self, endpoint: Rc<Endpoint>, upstream: Upstream) -> Self {
         Connection {
             own: Some(Box::new((endpoint, upstream))),
@@ -257,11 +254,11 @@ impl Connection {
         }
     }
 
-    /// Lets others have their turn when requests that wait for nothing have filled one: those that
-    /// Heddle answers itself come as fast as the client sends them. A request right behind one that an endpoint has
-    /// answered waits until it is known whether that has said more than its answer.
+    /// Yields to other tasks when requests that never had to wait have filled a turn: responses that Heddle makes
+    /// itself come as fast as the client sends requests. A request that directly follows one that an endpoint has
+    /// answered first waits until it is known whether the endpoint has sent more than its response.
     async fn give_way(&mut self, head_bytes: usize) {
-        // The clock stands still within a turn.
+        // The clock does not advance within a turn.
         let waited = self.began != self.worker.clock.now();
         if waited && !self.client.inbox.is_empty() {
             self.worker.looks.next().await;
@@ -280,7 +277,7 @@ impl Connection {
         .await;
     }
 
-    /// Takes the connection, which is between two messages, off this Worker.
+    /// Packs the connection, which is between two requests, for another Worker.
     fn leave(self: Box<Self>, intake: Intake) -> Outcome<Box<Flow>> {
         debug_assert!(self.client.inbox.is_empty() && self.client.outbox.is_empty());
         let last = self.last.as_ref();
@@ -291,7 +288,7 @@ impl Connection {
             (worker.upstreams).let_go(endpoint, &asking, &worker.clock, &self.door.owner)
         });
         let Ok(client) = self.client.pack() else {
-            // Only a runtime that has ended does not let go of a socket.
+            // Deregistering a socket fails only when the runtime has ended.
             return Outcome::Over;
         };
         let contents = Contents {
@@ -308,7 +305,7 @@ impl Connection {
     }
 
     fn into_flow(self, upgraded: Upgraded) -> Flow {
-        // No message says any more where it ends.
+        // No HTTP framing marks the end of the stream any more, so an unexpected end must be a reset.
         for side in [&self.client, &upgraded.upstream.side] {
             side.reset_on_close(true);
         }
@@ -322,8 +319,8 @@ impl Connection {
         flow.begun()
     }
 
-    /// Serves one request, whose head has so many bytes or was refused: from here to [`finish`],
-    /// which takes the exchange, there is one way.
+    /// Serves one request, whose head was parsed (its length is given) or refused. Every path from here leads to
+    /// [`finish`], which takes the exchange.
     ///
     /// [`finish`]: Self::finish
     async fn serve_request(&mut self, head_bytes: Result<usize, Failure>) -> After {
@@ -351,7 +348,7 @@ impl Connection {
     }
 }
 
-/// An address in the form of RFC 7239 without brackets, which `X-Forwarded-For` has none of.
+/// An address in text form. IPv6 addresses have no brackets (unlike in RFC 7239), since `X-Forwarded-For` has none.
 fn shown(address: IpAddr) -> Box<str> {
     address.to_string().into()
 }

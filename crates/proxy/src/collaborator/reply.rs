@@ -1,11 +1,11 @@
-//! Answers of our own, before they are written.
+//! Responses that the proxy makes itself, before they are written.
 
 use crate::failure::{Failure, Reason};
 
-/// An answer of our own.
+/// A response that the proxy makes itself.
 pub(super) enum Reply {
     Failure(Failure),
-    /// A redirect to what stands in `scratch.value`.
+    /// A redirect to the Location in `scratch.value`.
     Redirect {
         status: u16,
     },

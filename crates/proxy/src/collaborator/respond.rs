@@ -1,4 +1,4 @@
-//! Answers of our own: the one place where a failure becomes a response.
+//! Responses that the proxy makes itself: the only place where a failure becomes a response.
 
 use std::future::poll_fn;
 use std::io::Write;
@@ -14,18 +14,18 @@ use crate::failure::{Failure, Reason};
 use crate::io::Message;
 use crate::worker::Scratch;
 
-/// How long to wait for a client that does not take its answer, or does not stop sending.
+/// Timeout for a client that does not read its response, or does not stop sending.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes read and thrown away before the connection is closed all the same.
+/// Limit of bytes that are read and discarded before the connection is closed anyway.
 const LINGER_BYTES: usize = 256 * 1024;
 
 impl Connection {
-    /// Tells the client why its request failed, as far as that is still possible.
+    /// Sends the client the reason of the failure, if that is still possible.
     pub(super) async fn fail(&mut self, exchange: &mut Exchange, failure: Failure) -> After {
         let status = failure.status();
         if exchange.response.status.is_some() || status == 0 {
-            // Either the answer has begun, and only its missing end can say that it is broken, or
-            // no client is left to tell.
+            // Either the response has begun, and only a cut can show that it is incomplete, or no client is left to
+            // receive one.
             return After::Cut;
         }
         let last = matches!(failure.reason, Reason::Malformed | Reason::IdentityRevoked);
@@ -43,7 +43,7 @@ impl Connection {
         self.send_own(exchange, keep).await
     }
 
-    /// Sends the redirect whose Location stands in `scratch.value`.
+    /// Sends the redirect with the Location in `scratch.value`.
     pub(super) async fn redirect(&mut self, exchange: &mut Exchange, status: u16) -> After {
         let keep = self.may_go_on(exchange);
         exchange.response.status = Some(status);
@@ -56,8 +56,8 @@ impl Connection {
         self.send_own(exchange, keep).await
     }
 
-    /// Whether the connection can carry another request after an answer of ours: only when the
-    /// whole request has been read, since nothing takes what is left of it.
+    /// Whether the connection can carry another request after a response of the proxy: only if the whole request has
+    /// been read, since nothing reads the rest of it.
     fn may_go_on(&self, exchange: &Exchange) -> bool {
         exchange.request.keep_alive
             && exchange.request.upload.is_done()
@@ -77,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// Sends what stands in `scratch.out` on the first call, the rest of it on later ones.
+    /// Sends the response in `scratch.out` on the first call, and the rest of it on later ones.
     fn poll_own(&mut self, cx: &mut Context<'_>, first: &mut bool) -> Poll<bool> {
         if self.alarm.rang() {
             return Poll::Ready(false);
@@ -96,8 +96,7 @@ impl Connection {
         Poll::Ready(flushed.is_ok())
     }
 
-    /// Says to another node that everything was said: without a word, the end of a connection is taken for a
-    /// cut.
+    /// Half-closes towards another node, which would take an end without `close_notify` as a cut.
     pub(super) async fn part(&mut self) {
         if !self.client.is_to_node() || !self.client.outbox.is_empty() {
             return;
@@ -110,14 +109,14 @@ impl Connection {
         .await;
     }
 
-    /// Closes a connection whose client may still be sending. Closing with unread bytes would make
-    /// the kernel reset it, and the client could lose the answer (RFC 9112 section 9.6).
+    /// Closes a connection whose client may still be sending. Closing with unread bytes would make the kernel reset the
+    /// connection, and the client could lose the response (RFC 9112 section 9.6).
     pub(super) async fn linger(&mut self) {
         self.alarm.set(self.worker.after(PATIENCE));
         let mut left = LINGER_BYTES;
         let mut shut = false;
         poll_fn(|cx| {
-            // A client that takes nothing more does not hear that nothing more comes.
+            // The half-close may have to wait until the client reads.
             shut = shut || self.client.poll_shutdown(cx).is_ready();
             self.client.inbox.clear();
             loop {
@@ -134,17 +133,17 @@ impl Connection {
     }
 }
 
-/// `heddle: <detail> (<code>)` in one line, cut to the buffer.
+/// Writes the line `heddle: <detail> (<code>)`, cut to the length of the buffer.
 fn sentence<'a>(buffer: &'a mut [u8], failure: &Failure) -> &'a [u8] {
     let room = buffer.len();
     let mut rest = &mut *buffer;
-    // What the codec says of an answer would read as if it were said of the request.
+    // Without this prefix, the codec's details of a response would read as if they were about the request.
     let whose = match (failure.reason, failure.reject) {
         (Reason::UpstreamMalformed, Some(_)) => "the endpoint's answer: ",
         _ => "",
     };
     let (detail, code) = (failure.detail(), failure.code());
-    // A sentence that does not fit is cut.
+    // A line that does not fit is cut.
     let _ = writeln!(rest, "heddle: {whose}{detail} ({code})");
     let left = rest.len();
     &buffer[..room - left]
@@ -177,7 +176,7 @@ fn end(out: &mut Message, keep: bool, body: &[u8], method: Method) {
     }
 }
 
-/// The reason phrases of the statuses that we send (RFC 9110 section 15).
+/// The reason phrases of the statuses that the proxy sends (RFC 9110 section 15).
 fn phrase(status: u16) -> &'static str {
     match status {
         301 => "Moved Permanently",

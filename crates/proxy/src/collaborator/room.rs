@@ -1,4 +1,4 @@
-//! Finding an endpoint that has room for a request, and waiting for one.
+//! Finds an endpoint that has room for a request, and waits for one if necessary.
 //!
 //! ```text
 //!   choose ──▶ a permit is free ────────────────────────────────────────────▶ sent
@@ -10,7 +10,7 @@
 //!                  └── too long, too many, client gone, draining ──▶ refused
 //! ```
 //!
-//! While it waits a request is a copy of what will be sent, and what the client's inbox holds anyway.
+//! A waiting request costs a copy of the message that will be sent, and the content of the client's inbox.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -34,13 +34,13 @@ use crate::upstream::Lease;
 use crate::worker::Bound;
 use crate::worker::Scratch;
 
-/// How often one that waits looks for itself whether an endpoint is back that was left out.
+/// Interval at which a waiting request checks whether an ejected endpoint has returned.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often it looks for anything else that it is not told of.
+/// Interval at which it checks for other changes that do not wake it.
 const LOOK_SELDOM: Duration = Duration::from_secs(1);
 
 impl Connection {
-    /// An endpoint for the request that stands in the scratch. `None`: none has room at the moment.
+    /// Chooses an endpoint for the request in the scratch. `None`: no endpoint has room at the moment.
     pub(super) fn choose_endpoint(&self, exchange: &Exchange) -> Result<Option<Lease>, Failure> {
         let target = exchange.decision.target.ok_or(Reason::NoBackend)?;
         if self.door.is_fixed() {
@@ -58,7 +58,7 @@ impl Connection {
             .lease(&exchange.decision.bound, target, failed, hash)?)
     }
 
-    /// Where the request belongs, if that decides which endpoint gets it.
+    /// The request's hash, if the Service chooses endpoints by a hash.
     fn hash(&self, exchange: &Exchange, target: PortIndex) -> Option<u64> {
         let hashed = exchange
             .decision
@@ -89,14 +89,14 @@ impl Connection {
         Some(hash(field.value.of(buf)))
     }
 
-    /// Waits in line until an endpoint has room for the request.
+    /// Waits in the queue until an endpoint has room for the request.
     pub(super) async fn wait_for_room(&mut self, exchange: &mut Exchange) -> Result<Lease, Reply> {
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         let mut due = None;
         let mut waited: Option<Waited> = None;
         loop {
             let Some((rooms, wants)) = self.wants(exchange)? else {
-                // By now they take any number.
+                // The endpoints have no request limit any more.
                 let lease = self.choose_endpoint(exchange)?;
                 return Ok(lease.ok_or(Reason::QueueTimeout)?);
             };
@@ -129,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// A permit by now; `None` when there are other endpoints than those that are waited for.
+    /// Polls for a permit; `None` if the endpoints have changed, so that the request must be prepared again.
     fn poll_room(
         &mut self,
         cx: &mut Context<'_>,
@@ -147,7 +147,7 @@ impl Connection {
             };
             let reason = ran_out.unwrap_or(Reason::QueueTimeout);
             let reason = self.worker.rang_for(&self.alarm, reason);
-            // Time may be over just as there is a permit.
+            // The timeout may coincide with a permit, which is then used.
             let is_late = reason == Reason::QueueTimeout;
             if is_late && let Some(permit) = waiting.take() {
                 return Poll::Ready(Ok(Some(permit)));
@@ -172,7 +172,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Has the alarm ring when there is something to look at.
+    /// Sets the alarm to the next check or deadline.
     fn plan_look(&self, exchange: &Exchange, rooms: &Rooms, due: Millis) {
         let now = rooms.ms(self.worker.clock.now());
         let look = match rooms.is_any_shut(now) {
@@ -185,7 +185,7 @@ impl Connection {
         self.alarm.set(by);
     }
 
-    /// What the request waits for; `None` when it need not.
+    /// The endpoints for which the request waits; `None` if no wait is needed.
     fn wants(&self, exchange: &Exchange) -> Result<Option<(Arc<Rooms>, Wants)>, Failure> {
         let target = exchange.decision.target.ok_or(Reason::NoBackend)?;
         let Some(rooms) = &exchange.decision.bound.snapshot.port(target).cluster.rooms else {
@@ -206,7 +206,7 @@ impl Connection {
         Ok(Some((Arc::clone(rooms), wants)))
     }
 
-    /// The lease of an endpoint by the permit that was waited for.
+    /// The lease of the endpoint for which a permit was obtained.
     fn lease_with(&self, exchange: &mut Exchange, permit: RequestPermit) -> Result<Lease, Failure> {
         if self.client.has_failed() {
             return Err(Reason::ClientGone.into());
@@ -214,7 +214,7 @@ impl Connection {
         let target = exchange.decision.target.ok_or(Reason::NoBackend)?;
         let now = self.worker.bound();
         if Arc::ptr_eq(&now.snapshot, &exchange.decision.bound.snapshot) {
-            // Pods may be others by now.
+            // Pods may have changed meanwhile.
             exchange.decision.bound = Rc::clone(&now);
         }
         let endpoint = exchange.decision.bound.at(target, permit.address());
@@ -223,7 +223,7 @@ impl Connection {
     }
 }
 
-/// Whether by another configuration the same endpoints are waited for.
+/// Whether the same endpoints are to be waited for by the new configuration.
 fn is_still(exchange: &Exchange, now: &Bound, rooms: &Arc<Rooms>) -> bool {
     let Some(target) = exchange.decision.target else {
         return false;
@@ -234,7 +234,7 @@ fn is_still(exchange: &Exchange, now: &Bound, rooms: &Arc<Rooms>) -> bool {
     found.is_some_and(|found| Arc::ptr_eq(found, rooms))
 }
 
-/// A request's wait, as it is counted.
+/// A request's place in the queue, counted in the metrics.
 struct Waited {
     waiting: LinePlace,
     stats: Arc<WorkerStats>,

@@ -1,16 +1,17 @@
-//! What happens to a request before an endpoint is asked: a list of steps, in one place.
+//! The steps that a request passes through before it is sent to an endpoint.
 //!
-//! A step looks at the head and at what the steps before it have found out, adds what it decides to the [`Decision`],
-//! and says how to go on:
+//! A step reads the head and the results of earlier steps, adds its own results to the [`Decision`], and returns how to
+//! continue:
 //!
-//! | says | then |
+//! | result | effect |
 //! |---|---|
-//! | [`CONTINUE`] | the next step has its turn |
+//! | [`CONTINUE`] | the next step runs |
 //! | [`Stop::Respond`] | the client gets this answer, and no further step runs |
-//! | [`Stop::Wait`] | once the wait is over, all steps run again, by the configuration of then |
+//! | [`Stop::Wait`] | after the wait, all steps run again, by the configuration of that time |
 //!
-//! Steps run within one piece of work: what they leave in the Worker's [`Scratch`] stands there until the next await. A step
-//! that waits copies what it needs of the head; the head itself stays where it is, and the body unread.
+//! Steps run within one piece of work: their data in the Worker's [`Scratch`] stays valid until the next await. A step
+//! that waits copies the parts of the head that it needs; the head itself stays in the inbox, and the body stays
+//! unread.
 
 mod backend;
 mod encode;
@@ -41,13 +42,13 @@ use crate::worker::{Scratch, Worker};
 pub(super) use find::LastFound;
 pub(super) use name::LastCalled;
 
-/// What a step says.
+/// The result of a step.
 pub(super) type Step = Result<(), Stop>;
 
-/// The next step has its turn.
+/// Continues with the next step.
 pub(super) const CONTINUE: Step = Ok(());
 
-/// Why no further step has its turn.
+/// Why no further step runs now.
 pub(super) enum Stop {
     Respond(Reply),
     #[cfg_attr(not(test), expect(dead_code, reason = "no step of the list waits yet"))]
@@ -67,37 +68,37 @@ fn run(context: &mut StepContext<'_>) -> Step {
     encode::encode(context)
 }
 
-/// What steps work with.
+/// The data of the steps.
 pub(super) struct StepContext<'a> {
     worker: &'a Worker,
     door: &'a Door,
     client: StepClient<'a>,
     request: &'a mut ClientRequest,
     decision: &'a mut Decision,
-    /// The head, in the bytes that the client has sent.
+    /// The parsed head of `buf`, the client's bytes.
     head: &'a RequestHead,
     buf: &'a [u8],
-    /// The authority that the head names, in pieces of `host`.
+    /// The authority in the head, as parts of `host`.
     named: Option<Authority>,
-    /// The authority in canonical form, and how long it is without the port.
+    /// The authority in canonical form; its first `host_len` bytes are the host without the port.
     host: &'a mut Vec<u8>,
     host_len: usize,
     /// The path in canonical form.
     path: &'a mut Vec<u8>,
-    /// Where a field is put together.
+    /// Buffer in which a field value is built.
     value: &'a mut Vec<u8>,
     edits: &'a mut Edits,
-    /// The request as endpoints are to see it.
+    /// The request in the form in which it is sent to endpoints.
     out: &'a mut Message,
 }
 
-/// What a connection keeps for its requests.
+/// The connection's data that its requests use.
 struct StepClient<'a> {
-    /// The address, as fields show it.
+    /// The client's address, as header fields show it.
     peer: &'a str,
-    /// Whether the client's own forwarding fields are believed.
+    /// Whether the client's own forwarding fields are trusted.
     is_trusted: bool,
-    /// The protocols that it offers.
+    /// The protocols to which the client offers to upgrade.
     offer: &'a mut Vec<u8>,
     shown: &'a mut LoggedRequestLine,
     called: &'a mut LastCalled,
@@ -105,10 +106,10 @@ struct StepClient<'a> {
 }
 
 impl Connection {
-    /// Runs the steps of the request whose head stands parsed in the scratch.
+    /// Runs the steps of the request whose parsed head is in the scratch.
     ///
     /// # Errors
-    /// What a step has said that does not end in an endpoint being asked.
+    /// The [`Stop`] of a step after which the request is not sent to an endpoint now.
     pub(super) fn run_steps(&mut self, exchange: &mut Exchange) -> Step {
         let Scratch {
             request: head,
@@ -146,24 +147,24 @@ impl Connection {
         run(&mut context)
     }
 
-    /// Runs the steps until they decide, waiting where one of them has to.
+    /// Runs the steps until they decide, and waits if a step has to.
     ///
     /// # Errors
-    /// The answer that the client gets instead.
+    /// The response for the client, if the request is not sent.
     pub(super) async fn decide(&mut self, exchange: &mut Exchange) -> Result<(), Reply> {
         loop {
             match self.run_steps(exchange) {
                 Ok(()) => return Ok(()),
                 Err(Stop::Respond(reply)) => return Err(reply),
-                // In a box: it would take room in every connection.
+                // Boxed: it would take room in every connection.
                 Err(Stop::Wait(wait)) => Box::pin(self.wait(exchange, wait)).await?,
             }
             self.begin_anew(exchange)?;
         }
     }
 
-    /// Runs the steps of a request of which nothing was told to the client once more, as it stands in the inbox and by
-    /// the configuration of now.
+    /// Runs the steps again for a retry, with the request in the inbox and by the current configuration. Nothing was
+    /// sent to the client yet.
     ///
     /// # Errors
     /// As [`Self::decide`].
@@ -172,8 +173,8 @@ impl Connection {
         self.decide(exchange).await
     }
 
-    /// Goes on by the configuration of now. What the one before led to is nothing here: its numbers are those of
-    /// other ports, its rule's changes are not to be made.
+    /// Starts again with the current configuration. Earlier results are dropped: their indices belong to the old
+    /// configuration, and its rule's changes must not be applied.
     pub(super) fn begin_anew(&mut self, exchange: &mut Exchange) -> Result<(), Failure> {
         exchange.decision = Decision::by(self.worker.bound());
         self.parse_again()

@@ -1,5 +1,5 @@
-//! Which trailers go on: what a route sets or takes out, or a policy judges in the head, must not come back behind the
-//! body, where a server may take it for a field of the head.
+//! Decides which trailers are passed on: a field that a route sets or removes, or that a policy checks in the head,
+//! must not come back after the body, where a server may treat it like a field of the head.
 
 use std::net::SocketAddr;
 
@@ -13,10 +13,10 @@ use crate::door::Door;
 use crate::pump::Pump;
 use crate::route::Rule;
 
-/// What decides about the trailers of an exchange. Nothing is asked of it while there are none.
+/// The rules about the trailers of an exchange. Used only if there are trailers.
 pub(super) struct Trailers<'a> {
     rule: Option<&'a Rule>,
-    /// Which of the rule's backends.
+    /// Index in the rule's backends.
     backend: usize,
     guards: &'a Guards,
     door: &'a Door,
@@ -24,13 +24,13 @@ pub(super) struct Trailers<'a> {
 }
 
 impl Exchange {
-    /// The request's body on its way, and what decides about its trailers.
+    /// The pump of the request's body, and the rules about its trailers.
     pub(super) fn upload<'a>(&'a mut self, door: &'a Door) -> (&'a mut Pump, Trailers<'a>) {
         let (upload, _, trailers) = self.bodies(door);
         (upload, trailers)
     }
 
-    /// The same of the response.
+    /// The pump of the response's body, and the rules about its trailers.
     pub(super) fn download<'a>(&'a mut self, door: &'a Door) -> (&'a mut Pump, Trailers<'a>) {
         let (_, download, trailers) = self.bodies(door);
         (download, trailers)
@@ -53,7 +53,7 @@ impl Exchange {
 }
 
 impl Trailers<'_> {
-    /// Whether a trailer of the request goes on to the endpoint.
+    /// Whether a trailer of the request is passed on to the endpoint.
     pub(super) fn keep_of_request(&self, name: &[u8]) -> bool {
         may_be_trailer(name)
             && !self.is_taken_out(name, |filters| &filters.request)
@@ -62,7 +62,7 @@ impl Trailers<'_> {
                 .is_some_and(|endpoint| self.guards.look_at_header(self.door, endpoint, name))
     }
 
-    /// Whether a trailer of the response goes on to the client.
+    /// Whether a trailer of the response is passed on to the client.
     pub(super) fn keep_of_response(&self, name: &[u8]) -> bool {
         may_be_trailer(name) && !self.is_taken_out(name, |filters| &filters.response)
     }

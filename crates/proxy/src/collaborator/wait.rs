@@ -1,4 +1,4 @@
-//! A step that waits before anything of the request is sent.
+//! Waits of a step, before anything of the request is sent.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -11,15 +11,15 @@ use super::reply::Reply;
 use crate::clock::Due;
 use crate::failure::{Failure, Reason};
 
-/// How often it is looked whether the client has given up without a word that its unread body hides.
+/// Interval of checks whether the client has reset the connection, which bytes of its unread body can hide.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a step waits for. What comes of it the step knows by itself: it runs again.
+/// The future for which a step waits. It has no result: the step runs again afterwards and checks for itself.
 pub(super) struct Wait(Pin<Box<dyn Future<Output = ()>>>);
 
 impl Wait {
-    /// Waits until the future is over, at most for as long as the request may take: by its route, or as a
-    /// response's head may.
+    /// Waits for the future, at most until the request's deadline: by its route, or by the timeout for a response's
+    /// head.
     #[cfg_attr(not(test), expect(dead_code, reason = "no step of today's list waits"))]
     pub(super) fn until(future: impl Future<Output = ()> + 'static) -> Self {
         Wait(Box::pin(future))
@@ -27,10 +27,10 @@ impl Wait {
 }
 
 impl Connection {
-    /// Waits, while the client is there, its request has time left and the Worker goes on.
+    /// Waits while the client is connected, the request has time left and the Worker is not cutting its connections.
     ///
     /// # Errors
-    /// Why the wait is over before its time.
+    /// Why the wait ended early.
     pub(super) async fn wait(
         &mut self,
         exchange: &mut Exchange,

@@ -1,4 +1,4 @@
-//! A connection through the proxy of another node: mutual TLS, and a word about the endpoint that it is for.
+//! Connections through the proxy of another node: mutual TLS, and a preface that names the endpoint.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -21,11 +21,11 @@ use crate::side::Side;
 use crate::upstream::Endpoint;
 use crate::worker::Worker;
 
-/// Makes a connection of a socket that is connected to the other node, while `alarm` does not ring. A
-/// connection for requests has its preface in the outbox, so that it goes along with the first of them.
+/// Sets up a connection over a socket to the other node, until `alarm` rings. The preface of a connection for requests
+/// stays in the outbox, so that it is sent together with the first request.
 ///
 /// # Errors
-/// Why there is none.
+/// Why the setup failed.
 pub(super) async fn join(
     worker: &Worker,
     alarm: &Alarm,
@@ -59,7 +59,7 @@ pub(super) async fn join(
         caller: call.door.entry.caller().map(|caller| caller.name.as_str()),
     }
     .write_to(&mut preface);
-    // Names of the mesh are never too long.
+    // Names of the mesh are never too long for the preface.
     written.map_err(|_| Reason::ServiceGone)?;
     let kept = side.outbox.extend_from_slice(&worker.pool, &preface);
     kept.map_err(|_| Reason::Memory)?;
@@ -67,7 +67,7 @@ pub(super) async fn join(
     if call.kind == Kind::Bytes {
         hear(worker, alarm, (endpoint, call.door), &mut side).await?;
     }
-    // A node that was shut out meanwhile is sent nothing.
+    // If the node's identity was revoked meanwhile, nothing is sent to it.
     let held = worker.check(&side);
     held.map_err(|refusal| {
         refused(
@@ -80,10 +80,10 @@ pub(super) async fn join(
     Ok(side)
 }
 
-/// Makes a stream of bytes on a link to the other node, which says whether the endpoint is connected.
+/// Opens a stream for opaque bytes on a link to the other node, which answers whether it has connected the endpoint.
 ///
 /// # Errors
-/// Why there is none.
+/// Why the setup failed.
 pub(super) async fn join_stream(
     worker: &Rc<Worker>,
     alarm: &Alarm,
@@ -104,11 +104,11 @@ pub(super) async fn join_stream(
     Ok(side)
 }
 
-/// Waits until the other node has said whether it has connected the endpoint. A stream is opened by that, when there
-/// is room on its link.
+/// Waits until the other node answers whether it has connected the endpoint. On a link, this also opens the stream,
+/// once the link has room.
 ///
 /// # Errors
-/// Why it has not.
+/// Why the endpoint is not connected.
 async fn hear(
     worker: &Worker,
     alarm: &Alarm,
@@ -117,10 +117,10 @@ async fn hear(
 ) -> Result<(), Reason> {
     let status = poll_fn(|cx| match (alarm.rang(), side.waits_for_link()) {
         (false, _) => poll_status(cx, worker, (endpoint, door), side),
-        // The node was not asked: it says nothing about the endpoint.
+        // The node has not been asked yet, so this says nothing about the endpoint.
         (true, true) => Poll::Ready(Err(worker.rang_for(alarm, Reason::LinkFull))),
         (true, false) => {
-            // A node that is there has not connected the endpoint.
+            // If the link is up, the node has not connected the endpoint in time.
             let late = match side.is_linked() {
                 true => Reason::ConnectTimeout,
                 false => Reason::NodeConnectTimeout,
@@ -137,7 +137,7 @@ async fn hear(
     }
 }
 
-/// Says which endpoint the connection is for, and waits for the answer.
+/// Sends the preface, which names the endpoint, and waits for the answer.
 fn poll_status(
     cx: &mut Context<'_>,
     worker: &Worker,
@@ -160,7 +160,7 @@ fn poll_status(
     })
 }
 
-/// Counts and says why an endpoint's node is not spoken to, which the endpoint remembers for a while.
+/// Counts and logs why an endpoint's node is not used. The endpoint remembers a refusal for a while.
 pub(crate) fn refused(
     worker: &Worker,
     endpoint: &Endpoint,
@@ -177,7 +177,7 @@ pub(crate) fn refused(
     say_refused(&worker.env, &endpoint.label, broken)
 }
 
-/// A stream to an endpoint failed for want of a link.
+/// Records that a stream to an endpoint failed.
 pub(crate) fn link_failed(worker: &Worker, endpoint: &Endpoint, door: &Door, reason: Reason) {
     let now = worker.clock.now_ms();
     if reason == Reason::PeerRefused {

@@ -1,14 +1,15 @@
-//! Connections to programs of pods, made from within the pod.
+//! Connections to the programs of pods, made from within the pod's network namespace.
 //!
-//! Programs that are spoken to in bytes are to see who calls: some let an address in that others do not. So such a
-//! connection has its client's address where it can, and that of no host that the program trusts where it cannot:
+//! A program that gets opaque bytes should see who calls: some programs accept only certain addresses. So such a
+//! connection has its client's address as its source where possible, and otherwise the address of a host that the
+//! program does not trust:
 //!
-//! | the client | is seen by |
+//! | client | source address that the program sees |
 //! |---|---|
 //! | a pod of this node | its own address, of the family that it dialled, at the endpoint's address of that family. Where the endpoint has none, or nothing listens there: by its address of the other family |
 //! | outside of the mesh | its address |
 //! | the pod itself | the pod's address |
-//! | on another node, or with an address that no host may be called from | this node's address, with which it would dial the pod itself |
+//! | on another node, or with an address no other host has | this node's address towards the pod, else a dummy one |
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -26,10 +27,10 @@ use crate::entry::Entry;
 use crate::place::{Place, Way};
 use crate::worker::Worker;
 
-/// How long it takes to ask again for a socket when too many are asked for.
+/// Delay before asking again for a socket when too many are requested at the same time.
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 
-/// One way to reach a program.
+/// One combination of destination and source address by which to reach a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Visit {
     to: SocketAddr,
@@ -37,7 +38,7 @@ struct Visit {
     source: Option<SocketAddr>,
 }
 
-/// Connects from within a pod, in the first way that works.
+/// Connects from within a pod, by the first way that works.
 pub(super) async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<TcpStream> {
     let (worker, call) = (dial.worker, dial.call);
     let sockets = worker.sockets().ok_or(io::ErrorKind::NotConnected)?;
@@ -50,7 +51,7 @@ pub(super) async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<T
                 Err(error) if error.kind() == io::ErrorKind::NotFound && has_arrived(call) => {
                     match here_now(worker, call).filter(|now| *now != pod) {
                         Some(now) => pod = now,
-                        // Nothing is intercepted there any more.
+                        // The workload is not intercepted any more.
                         None => {
                             dial.shows_client.set(false);
                             return open_from_here(dial.place.address).await;
@@ -69,7 +70,7 @@ pub(super) async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<T
             Err(error) if !is_ours(&error) => error,
             opened => return opened,
         };
-        // Where nothing listens, no other source helps: only another address is worth a try.
+        // If nothing listens there, another source address does not help: only another destination is worth a try.
         if !is_taken(&failed) && !is_denied(&failed) {
             while visits.next_if(|next| next.to == visit.to).is_some() {}
         }
@@ -77,7 +78,7 @@ pub(super) async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<T
     Err(failed)
 }
 
-/// How a program is reached, the best way first.
+/// The ways to reach a program, the best one first.
 fn visits(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Vec<Visit> {
     let first = place.address;
     let is_shown = call.kind == Kind::Bytes && matches!(place.way, Way::Inside(_));
@@ -94,16 +95,17 @@ fn visits(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Vec<Vi
     };
     let bound = worker.bound();
     let addresses = &bound.snapshot.addresses;
-    // Whether the client can be seen so: a program trusts an address of its own, and those that mean its own machine.
+    // Whether this address can be the client's: not the program's own address, nor one that means the program's own
+    // machine, because a program trusts those.
     let is_client = |ip: IpAddr, to: SocketAddr| {
         let is_callers = || caller.is_some_and(|caller| addresses.is_of(ip, caller));
         ip != to.ip() && ip.is_ipv4() == to.is_ipv4() && (is_of_another_host(ip) || is_callers())
     };
     let port = call.client.port();
-    // Of a client on another node only that node knows the address.
+    // The address of a client on another node is known only to that node.
     if call.door.inbound().is_none() {
         let client = call.client.ip().to_canonical();
-        // A client that has dialled one very address is led there and nowhere else.
+        // A client that has dialled one particular address is connected to that address only.
         if client.is_ipv4() != first.is_ipv4()
             && !call.door.is_fixed()
             && let Some(other) = addresses.beside(first.ip())
@@ -118,8 +120,8 @@ fn visits(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Vec<Vi
         let of_family = caller.and_then(|caller| addresses.of(caller, first.is_ipv4()));
         let seen = [Some(client), of_family].into_iter().flatten();
         if let Some(client) = { seen }.find(|client| is_client(*client, first)) {
-            // What has arrived at this very pod has both ends that the other connection would have, in the same
-            // namespace: the kernel takes the one for the other.
+            // A connection that has arrived at this pod has the same addresses and ports as the new connection would
+            // have, in the same namespace: the kernel would confuse the two.
             if !has_arrived(call) {
                 add(first, client, port);
             }
@@ -133,16 +135,16 @@ fn visits(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Vec<Vi
     visits
 }
 
-/// As many ways as there may be.
+/// Most ways that [`visits`] returns.
 const MOST: usize = 6;
 
-/// Whether the client's connection has arrived at the pod whose program it wants. Such a one outlives that
-/// the pod is let go, and so does what it asks for next.
+/// Whether the client's connection has arrived at the pod whose program it calls. Such a connection, and its later
+/// requests, may outlive the pod's interception.
 fn has_arrived(call: &Call<'_>) -> bool {
     matches!(&call.door.entry, Entry::Direct(direct) if direct.caller.is_none())
 }
 
-/// The pod in which the called workload is by now.
+/// The pod in which the called workload runs now.
 fn here_now(worker: &Worker, call: &Call<'_>) -> Option<PodId> {
     let Entry::Direct(direct) = &call.door.entry else {
         return None;
@@ -150,8 +152,7 @@ fn here_now(worker: &Worker, call: &Call<'_>) -> Option<PodId> {
     worker.pods().of(direct.workload()?)
 }
 
-/// A socket within a pod. Its maker is waited for if many are wanted at the same time, as long as connecting may
-/// take.
+/// A socket within a pod. If many are requested at the same time, waits and asks again until the connect timeout.
 async fn socket_within(sockets: &Sockets, pod: PodId, visit: Visit) -> io::Result<OwnedFd> {
     loop {
         let family = Family::of(visit.to);
@@ -164,14 +165,14 @@ async fn socket_within(sockets: &Sockets, pod: PodId, visit: Visit) -> io::Resul
     }
 }
 
-/// Whether a source cannot be used because another connection has it.
+/// Whether a source address cannot be used because another connection uses it.
 fn is_taken(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL))
         || error.kind() == io::ErrorKind::AddrInUse
 }
 
-/// Whether a source is not to be used: the holder makes no socket that speaks with a link-local address, say.
+/// Whether a source address is not permitted: for example, the socket holder makes no socket with a link-local address.
 fn is_denied(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }

@@ -1,4 +1,4 @@
-//! Which side speaks first, and what its first bytes say.
+//! Waits for the side that speaks first, and examines the client's first bytes.
 
 use std::future::poll_fn;
 use std::mem;
@@ -13,12 +13,12 @@ use crate::failure::Reason;
 use crate::io::SideError;
 use crate::upstream::Upstream;
 
-/// How long a client that cannot be connected may take to ask in HTTP, in which it gets an answer.
+/// Timeout for an HTTP request after the endpoint could not be connected: a client that speaks HTTP gets an answer.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long a client that has begun to speak may leave it open what it speaks. A protocol whose first
-/// message is a word without an end, such as ZooKeeper's `ruok`, waits for its answer so long.
+/// Timeout for a client whose first bytes do not show its protocol. A protocol whose first message is a word without a
+/// terminator, such as ZooKeeper's `ruok`, gets its answer with this delay.
 const SUSPENSE: Duration = Duration::from_secs(1);
-/// Bytes that are looked at. What is no other protocol by then is HTTP.
+/// Bytes that are examined. If they do not show another protocol, the connection is HTTP.
 const SNIFF_BYTES: usize = 4096;
 
 impl Undecided {
@@ -37,7 +37,7 @@ impl Undecided {
         cx: &mut Context<'_>,
         upstream: Option<&mut Upstream>,
     ) -> Poll<Verdict> {
-        // The answer to another node goes out even if neither speaks.
+        // The answer to the calling node is sent even if neither side speaks.
         let _later = self.client.poll_flush(cx);
         let silent = self.client.inbox.is_empty();
         if self.alarm.rang() {
@@ -48,7 +48,7 @@ impl Undecided {
                 reason => Verdict::Failed(reason),
             });
         }
-        // Last words are waited for where they are: it does not take long.
+        // The wait for a request after a failure stays on this Worker: it is short.
         let may_leave = upstream
             .as_ref()
             .map_or(self.worker.is_draining(), |upstream| {
@@ -63,7 +63,7 @@ impl Undecided {
         }
         let pool = self.worker.pool.clone();
         let has_upstream = upstream.is_some();
-        // What came with the first words of another node is looked at before anything is read.
+        // Bytes that came together with the preface of another node are examined before anything is read.
         if !silent && let Some(verdict) = self.judge(false, has_upstream) {
             return Poll::Ready(verdict);
         }
@@ -73,7 +73,7 @@ impl Undecided {
                 Err(SideError::Memory) => {
                     return Poll::Ready(self.without_blocks());
                 }
-                // What it had begun to say is not passed on as if it were whole.
+                // An incomplete message is not passed on as if it were complete.
                 Err(_) => return Poll::Ready(Verdict::Failed(Reason::ClientReset)),
             };
             if let Some(verdict) = self.judge(ended, has_upstream) {
@@ -84,7 +84,8 @@ impl Undecided {
         if has_upstream && has_begun && !mem::replace(&mut self.in_suspense, true) {
             self.alarm.set(self.worker.after(SUSPENSE));
         }
-        // A greeting, the end of the stream or a reset: whatever it is, it is passed on.
+        // A greeting, the end of the stream or a reset of the endpoint: it makes the connection opaque and is passed
+        // on.
         match upstream {
             Some(upstream) => {
                 let spoke = upstream.side.poll_speaks(cx, &pool);
@@ -94,23 +95,22 @@ impl Undecided {
         }
     }
 
-    /// What the client's first bytes say, if they say it yet.
+    /// The verdict from the client's first bytes, if they are enough.
     fn judge(&self, ended: bool, has_upstream: bool) -> Option<Verdict> {
         let full = self.client.inbox.len() >= SNIFF_BYTES;
         match self.first_bytes() {
             Beginning::Request => Some(Verdict::Http),
             Beginning::Other => Some(Verdict::Opaque),
-            // Nothing but a long request line, or many empty ones: refusing is the parser's part.
+            // A very long request line, or many empty lines: the parser refuses them.
             Beginning::Unclear if full => Some(Verdict::Http),
-            // That the client has said everything is passed on like the rest of it.
+            // The client's half-close is passed on like its bytes.
             Beginning::Unclear if ended && has_upstream => Some(Verdict::Opaque),
             Beginning::Unclear if ended => Some(Verdict::Gone),
             Beginning::Unclear => None,
         }
     }
 
-    /// What to do with a client that speaks while no block is left to read into: one that asks in HTTP
-    /// is told so.
+    /// The verdict on a client that speaks while no buffer block is left: a client that speaks HTTP gets an answer.
     fn without_blocks(&self) -> Verdict {
         let mut first = [0; SNIFF_BYTES];
         let seen = self.client.peek(&mut first);

@@ -1,9 +1,8 @@
 //! Coarse deadlines: one sweep over a small table instead of a runtime timer for each request.
 //!
-//! Setting an alarm is a store. A sweep runs at least every [`SWEEP_MS`] while alarms exist, and
-//! earlier when the earliest deadline is nearer; deadlines fall on a grid of [`GRID_MS`], so a
-//! timeout is at most that much late. A runtime timer for each request would cost about a tenth of
-//! what the whole request does.
+//! Setting an alarm is one store. A sweep runs at least every [`SWEEP_MS`] while alarms exist, and earlier if the
+//! earliest deadline is nearer. Deadlines fall on a grid of [`GRID_MS`], so a timeout is late by at most that much. A
+//! runtime timer for each request would cost about a tenth of the whole request.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -32,11 +31,11 @@ struct Bell {
     door: Option<Arc<Door>>,
     due: Cell<Millis>,
     rang: Cell<bool>,
-    /// Why whatever the task does is no longer allowed.
+    /// Why the task's work is no longer allowed.
     revoked: Cell<Option<Reason>>,
-    /// What the task passes on, and where to.
+    /// The flow that the task carries.
     flow: Cell<Option<Live>>,
-    /// What its connections to other nodes rest on.
+    /// The proofs of the task's connections to other nodes.
     client: RefCell<Option<Arc<Proof>>>,
     upstream: RefCell<Option<Arc<Proof>>>,
     waker: RefCell<Option<Waker>>,
@@ -67,12 +66,12 @@ impl Alarms {
         })
     }
 
-    /// When the next sweep is due; `None` while there is nothing to wait for.
+    /// Time of the next sweep; `None` while no deadline is set.
     pub(crate) fn next_sweep(&self) -> Option<Millis> {
         Some(self.next_sweep.get()).filter(|&due| due != NEVER)
     }
 
-    /// Rings every alarm that is due and plans the next sweep.
+    /// Rings every due alarm, and plans the next sweep.
     pub(crate) fn sweep(&self, now: Millis) {
         let mut bells = self.bells.borrow_mut();
         if is_roomy(bells.len(), bells.capacity()) {
@@ -101,8 +100,8 @@ impl Alarms {
         self.bells.borrow().iter().for_each(|(_, bell)| bell.ring());
     }
 
-    /// Ends the flows that are not allowed any more: the registry of what is under way is here, since
-    /// an alarm is how a task is reached from outside.
+    /// Ends the flows that are not allowed any more. The alarms are the registry of flows, since an alarm is how a task
+    /// is reached from outside.
     pub(crate) fn revoke(&self, mut is_allowed: impl FnMut(&Door, Live) -> bool) {
         for (_, bell) in self.bells.borrow().iter() {
             let (Some(flow), Some(door)) = (bell.flow.get(), &bell.door) else {
@@ -115,7 +114,7 @@ impl Alarms {
         }
     }
 
-    /// Ends what rests on something that is not believed any more.
+    /// Ends the connections whose proof is no longer trusted.
     pub(crate) fn distrust(&self, is_believed: impl Fn(&Proof) -> bool) {
         for (_, bell) in self.bells.borrow().iter() {
             let doubted = |proof: &RefCell<Option<Arc<Proof>>>| {
@@ -129,17 +128,17 @@ impl Alarms {
         }
     }
 
-    /// Whether there is any task that waits, and may rest on something.
+    /// Whether any alarm exists, so that a proof may be in use.
     pub(crate) fn has_any(&self) -> bool {
         !self.bells.borrow().is_empty()
     }
 
-    /// An alarm for a task of our own.
+    /// An alarm for a task that serves no client connection.
     pub(crate) fn alarm(self: &Rc<Self>) -> Alarm {
         self.new_alarm(None)
     }
 
-    /// An alarm for the task of a client's connection that came in by a door.
+    /// An alarm for the task of a client connection that came in through a door.
     pub(crate) fn alarm_of(
         self: &Rc<Self>,
         door: &Arc<Door>,
@@ -183,12 +182,12 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Names the task to wake; once for each task, since a task keeps its waker.
+    /// Sets the task to wake. Once for each task is enough, since a task keeps its waker.
     pub(crate) fn wakes(&self, waker: &Waker) {
         *self.bell.waker.borrow_mut() = Some(waker.clone());
     }
 
-    /// A way to ring it from outside of its task.
+    /// A handle with which to ring the alarm from outside of its task.
     pub(crate) fn rope(&self) -> Rope {
         Rope(Rc::downgrade(&self.bell))
     }
@@ -202,7 +201,7 @@ impl Alarm {
         }
     }
 
-    /// Waits until then, and does nothing else meanwhile.
+    /// Waits until `due`.
     pub(crate) async fn wait_until(&self, due: Millis) {
         self.set(due);
         poll_fn(|cx| {
@@ -216,12 +215,12 @@ impl Alarm {
         .await;
     }
 
-    /// No deadline, and nothing under way.
+    /// Removes the deadline and the flow.
     pub(crate) fn clear(&self) {
         self.bell.rang.set(false);
         self.bell.flow.set(None);
         self.bell.due.set(NEVER);
-        // A client that is not believed any more is not believed in the next request either.
+        // A revoked identity of the client stays revoked for its next requests.
         if self.bell.revoked.get() == Some(Reason::PolicyRevoked) {
             self.bell.revoked.set(None);
         }
@@ -230,37 +229,37 @@ impl Alarm {
         }
     }
 
-    /// What the task does is not allowed any more.
+    /// Marks the task's work as no longer allowed.
     pub(crate) fn revoke(&self, reason: Reason) {
         self.bell.revoked.set(Some(reason));
     }
 
-    /// Says what the connection to the endpoint rests on.
+    /// Sets the proof on which the connection to the endpoint rests.
     pub(crate) fn rests_on(&self, upstream: &SideOf<impl Carrier>) {
         if let Some(proof) = upstream.proof() {
             *self.bell.upstream.borrow_mut() = Some(Arc::clone(proof));
         }
     }
 
-    /// Says what the task passes on from now on.
+    /// Sets the flow that the task carries from now on.
     pub(crate) fn carries(&self, flow: Live) {
         self.bell.flow.set(Some(flow));
     }
 
-    /// Whether the deadline has passed since it was set, or what the task does is not allowed any more.
+    /// Whether the deadline has passed since it was set, or the task's work is not allowed any more.
     pub(crate) fn rang(&self) -> bool {
         self.bell.rang.get() || self.bell.revoked.get().is_some()
     }
 
-    /// Why what the task did is not allowed any more, if so. Asked once: the task that is told gets time to tell
-    /// others.
+    /// Why the task's work is not allowed any more, if so. Cleared when it is read, so that the task still gets time to
+    /// inform others.
     pub(crate) fn take_revoked(&self) -> Option<Reason> {
         self.bell.flow.set(None);
         self.bell.revoked.take()
     }
 }
 
-/// Rings an alarm as long as there is one.
+/// Rings an alarm, if that still exists.
 #[derive(Debug)]
 pub(crate) struct Rope(Weak<Bell>);
 

@@ -1,21 +1,21 @@
-//! Where what passes through finds its blocks.
+//! The buffer blocks for bodies and opaque streams.
 
 use heddle_wire::buffer::Pool;
 
 use super::Env;
 
-/// Where bodies and opaque streams find their blocks.
+/// The buffer blocks for bodies and opaque streams.
 pub(crate) struct Blocks<'a> {
-    /// For what is short.
+    /// For short bodies.
     pub(crate) usual: &'a Pool,
-    /// For what fills a usual block: fewer and larger pieces are cheaper to move.
+    /// For bodies that fill a normal block: fewer and larger pieces are cheaper to move.
     pub(crate) wide: &'a Pool,
-    /// Bytes that one direction of one message may hold.
+    /// Limit of buffered bytes for one direction of one message.
     pub(crate) max_window: usize,
 }
 
 impl Env {
-    /// Where bodies and opaque streams find their blocks.
+    /// The buffer blocks for bodies and opaque streams.
     pub(crate) fn stream_blocks(&self) -> Blocks<'_> {
         Blocks {
             usual: &self.pool,

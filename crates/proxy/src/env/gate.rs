@@ -1,11 +1,10 @@
-//! The ready gate: what a Worker runs next is decided here, not by the runtime's queue.
+//! The ready gate decides what a Worker runs next, instead of the runtime's queue.
 //!
-//! One root future drives every task of a Worker: accept loops, the mailbox and one Collaborator
-//! for each connection. When a socket becomes ready, the runtime wakes the task's `Signal`, which
-//! files the task in the ready queue; the root then takes work from that queue in the order that
-//! the queue decides. Today the order is first in, first out. Fairness between pods and classes
-//! goes into `ReadyQueue::pop`, without touching anything else: every task already carries the
-//! [`WorkKey`] it would be judged by.
+//! One root future drives every task of a Worker: accept loops, the mailbox and one Collaborator for each connection.
+//! When a socket becomes ready, the runtime wakes the task's `Signal`, which puts the task into the ready queue. The
+//! root then takes work in the order of that queue, which is first in, first out today. Fairness between pods and
+//! classes would go into `ReadyQueue::pop` without any other change: every task already carries the [`WorkKey`] by
+//! which it would be judged.
 //!
 //! A task is boxed once, when its connection is accepted, and serves every request of that
 //! connection: nothing is spawned and nothing is allocated for a request.
@@ -36,23 +35,23 @@ use foldhash::fast::RandomState;
 use signal::{LOCAL, Local, NEXT_ID, Remote, Signal, Work};
 use slab::Slab;
 
-/// Which task of a gate: no other task ever has the same.
+/// Identifies a task of a gate, and is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct TaskId {
     slot: u32,
     generation: u64,
 }
 
-/// Longest time between two looks at the sockets, but for the piece of work that is under way.
+/// Longest time between two polls of the sockets, plus the piece of work that is under way.
 const TURN_NS: u64 = 2_000_000;
 
-/// Room for so much is kept, whether it is needed or not.
+/// Capacity of a table up to which it is never shrunk.
 const ROOMY: usize = 1_024;
 
-/// So many tasks that wait for their turn are many.
+/// Number of ready tasks from which the gate is crowded.
 const CROWD: usize = 32;
 
-/// What a task does, with its waker, so that polling neither makes one anew nor counts a reference.
+/// A task's future with its waker, so that polling neither creates a waker nor counts a reference.
 struct Job {
     future: Pin<Box<dyn Future<Output = ()>>>,
     waker: Waker,
@@ -62,9 +61,9 @@ struct Task {
     /// `None` while the task is being polled.
     job: Option<Job>,
     signal: Arc<Signal>,
-    /// The band that it is of, if it is of one.
+    /// The task's band and its part in it, if it belongs to one.
     member: Option<BandMember>,
-    /// Nanoseconds that it ran since the last look, and before, fading.
+    /// Nanoseconds of run time since the last [`Gate::fade`], and decayed run time from before.
     spent_ns: u64,
     recent_ns: u64,
 }
@@ -77,30 +76,30 @@ impl Task {
         TaskId { slot, generation }
     }
 
-    /// A waker of its own, whether it is being polled or not.
+    /// A new waker of the task, which works even while the task is being polled.
     fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.signal))
     }
 }
 
-/// The tasks of one Worker and the queue of those that are ready.
+/// The tasks of one Worker, and the queue of ready tasks.
 pub(crate) struct Gate {
     local: Rc<Local>,
     remote: Arc<Remote>,
-    /// The root's waker as other threads know it.
+    /// The root's waker that was last registered for other threads.
     registered: RefCell<Option<Waker>>,
     tasks: RefCell<Slab<Task>>,
     generation: Cell<u64>,
-    /// The task that runs.
+    /// The task that runs, or ran last.
     current: Cell<Option<TaskId>>,
     accounts: RefCell<Accounts>,
-    /// What was spent by tasks of a band that have ended, in nanoseconds, fading.
+    /// Decayed run time of ended tasks, by band, in nanoseconds.
     bands: RefCell<HashMap<Band, u64, RandomState>>,
     last_band: Cell<u64>,
 }
 
 impl Gate {
-    /// A gate for the calling thread, which must be the one that runs it.
+    /// A gate for the calling thread, which must also be the thread that runs it.
     pub(crate) fn new() -> Self {
         let local = Rc::new(Local {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -121,17 +120,17 @@ impl Gate {
         }
     }
 
-    /// The account of `owner`, opened at first sight.
+    /// The account of `owner`, opened if it does not exist yet.
     pub(crate) fn account(&self, owner: &Arc<str>) -> WorkKey {
         self.accounts.borrow_mut().open(owner)
     }
 
-    /// The caller for which an account was opened, unless it was closed.
+    /// The owner of an account, unless the account was closed.
     pub(crate) fn owner(&self, key: WorkKey) -> Option<Arc<str>> {
         self.accounts.borrow().owner(key).cloned()
     }
 
-    /// How much of this Worker's time each owner has used, in nanoseconds, in place of what `out` held.
+    /// Replaces `out` by the time of this Worker that each owner has used, in nanoseconds.
     pub(crate) fn costs(&self, out: &mut Vec<(Arc<str>, u64)>) {
         let accounts = self.accounts.borrow();
         out.clear();
@@ -139,7 +138,7 @@ impl Gate {
         out.shrink_to(2 * out.len());
     }
 
-    /// Closes accounts of callers that have not called for a while, where there are many.
+    /// Closes unused accounts, if there are many accounts.
     pub(crate) fn forget_accounts(&self) {
         let mut accounts = self.accounts.borrow_mut();
         if accounts.are_many() {
@@ -148,12 +147,12 @@ impl Gate {
         }
     }
 
-    /// Adds a task; it runs for the first time when the root next takes work.
+    /// Adds a task, which first runs when the root next takes work.
     pub(crate) fn spawn(&self, key: WorkKey, job: impl Future<Output = ()> + 'static) {
         self.spawn_as(key, None, job);
     }
 
-    /// The same, of one that may be of a band.
+    /// Adds a task that may belong to a band.
     pub(crate) fn spawn_as(
         &self,
         key: WorkKey,
@@ -188,12 +187,12 @@ impl Gate {
         });
     }
 
-    /// Runs at most `budget` pieces of ready work, and none that would begin later than [`TURN_NS`] after the first,
-    /// beginning at `started_ns`. `now_ns` reads a clock in nanoseconds; it is called once after each piece, which is
-    /// also the time at which the next one starts.
+    /// Runs at most `budget` pieces of ready work, and none that would begin later than [`TURN_NS`] after `started_ns`,
+    /// at which the first begins. `now_ns` reads a clock in nanoseconds; it is called once after each piece, which is
+    /// also the start time of the next.
     ///
-    /// Returns whether work is left, in which case the root was woken and will be called again
-    /// after the runtime has looked at its sockets.
+    /// Returns whether work is left. In that case the root was woken and will be called again after the runtime has
+    /// polled its sockets.
     pub(crate) fn run(
         &self,
         cx: &Context<'_>,
@@ -227,17 +226,17 @@ impl Gate {
         true
     }
 
-    /// Whether much work waits, so that what is for nothing is better not begun.
+    /// Whether much work waits, so that optional work should not begin.
     pub(crate) fn is_crowded(&self) -> bool {
         self.local.ready.borrow().len() >= CROWD
     }
 
-    /// Leaves the root's waker where the next signal finds it.
+    /// Stores the root's waker for the next signal.
     fn rest(&self, cx: &Context<'_>) {
         *self.local.root.borrow_mut() = Some(cx.waker().clone());
         let mut registered = self.registered.borrow_mut();
         let knows = |root: &Waker| root.will_wake(cx.waker());
-        // The lock is for other threads: it is taken when there is something new for them, not at each rest.
+        // The lock is for other threads: it is taken only if the waker has changed.
         if registered.as_ref().is_some_and(knows) {
             return;
         }
@@ -245,7 +244,7 @@ impl Gate {
         let mut remote = self.remote.root.lock().unwrap_or_else(|e| e.into_inner());
         *remote = Some(cx.waker().clone());
         drop(remote);
-        // A signal between the last look and the registration would not have woken the Worker.
+        // A signal between the last check and the registration would not have woken the Worker.
         if self.remote.pending.load(Ordering::Acquire) {
             cx.waker().wake_by_ref();
         }
@@ -258,7 +257,7 @@ impl Gate {
         remote.drain(..).for_each(|work| ready.push(work));
     }
 
-    /// Runs a task. Returns its band if it has ended with that.
+    /// Polls a task once. Returns its band if the task has ended.
     fn poll_one(&self, work: Work) -> Option<Band> {
         let mut job = {
             let mut tasks = self.tasks.borrow_mut();
@@ -281,7 +280,7 @@ impl Gate {
             if let Some(band) = band {
                 self.add_ended(band, task.recent_ns + task.spent_ns);
             }
-            // Dropped outside the borrow: a task may hold what spawns or wakes others.
+            // Dropped outside the borrow: dropping a task may spawn or wake other tasks.
             drop((task, job));
             return band;
         }
@@ -298,12 +297,11 @@ impl Gate {
         }
     }
 
-    /// The task that runs now.
     pub(crate) fn current(&self) -> Option<TaskId> {
         self.current.get()
     }
 
-    /// Lets the past fade: half of it counts no more.
+    /// Halves the weight of earlier run time, and adds the time since the last call to it.
     pub(crate) fn fade(&self) {
         for (_, task) in &mut *self.tasks.borrow_mut() {
             task.recent_ns = task.recent_ns / 2 + task.spent_ns;
@@ -315,7 +313,7 @@ impl Gate {
             .for_each(|ended| *ended /= 2);
     }
 
-    /// Gives up room for tasks of which there are far fewer by now.
+    /// Shrinks tables that have become far too large.
     pub(crate) fn tidy(&self) {
         let mut tasks = self.tasks.borrow_mut();
         if is_roomy(tasks.len(), tasks.capacity()) {
@@ -325,7 +323,7 @@ impl Gate {
         self.local.ready.borrow_mut().tidy();
     }
 
-    /// All tasks on accounts of callers that are of no band: each can go by itself.
+    /// All tasks of callers that belong to no band, so that each can move by itself.
     pub(crate) fn callers(&self) -> Vec<TaskId> {
         let tasks = self.tasks.borrow();
         let callers = tasks
@@ -334,7 +332,7 @@ impl Gate {
         callers.map(|(_, task)| task.id()).collect()
     }
 
-    /// Whether the task is still there.
+    /// Whether the task still exists.
     pub(crate) fn has(&self, id: TaskId) -> bool {
         let tasks = self.tasks.borrow();
         tasks
@@ -342,7 +340,7 @@ impl Gate {
             .is_some_and(|task| task.id() == id)
     }
 
-    /// Lets a task look at the world again.
+    /// Wakes a task, so that it checks its state again.
     pub(crate) fn wake(&self, id: TaskId) {
         let tasks = self.tasks.borrow();
         let task = tasks.get(id.slot as usize).filter(|task| task.id() == id);
@@ -353,7 +351,7 @@ impl Gate {
         }
     }
 
-    /// Lets every task look at the world again.
+    /// Wakes every task.
     pub(crate) fn wake_all(&self) {
         let wakers: Vec<Waker> = self
             .tasks
@@ -364,9 +362,9 @@ impl Gate {
         wakers.iter().for_each(Waker::wake_by_ref);
     }
 
-    /// Drops every task, closing what they hold.
+    /// Drops every task, which closes its connections.
     pub(crate) fn clear(&self) {
-        // Taken out first: a task may hold what refers to the gate.
+        // Taken out first: dropping a task may access the gate.
         let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         drop(tasks);
     }
@@ -384,7 +382,7 @@ impl Drop for Gate {
     }
 }
 
-/// Whether a table has room for far more than it holds.
+/// Whether a table's capacity is far larger than its content.
 pub(super) fn is_roomy(len: usize, capacity: usize) -> bool {
     capacity > ROOMY && len < capacity / 4
 }

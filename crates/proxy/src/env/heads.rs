@@ -1,4 +1,4 @@
-//! How much of a head is taken, and how much is sent on.
+//! Limits for the heads that are received and sent.
 
 use heddle_wire::http1::{Limits, MAX_FIELDS};
 
@@ -7,36 +7,36 @@ use crate::failure::{Failure, Reason};
 use crate::io::{Carrier, SideOf};
 use crate::settings::Bounds;
 
-/// What a node takes of another one, whatever its own bounds are: those of the other node counted, and what that has
-/// added. It is all that the parser can take.
+/// Limits for heads from other nodes, whatever this node's own limits are: the other node has applied its own, and has
+/// added fields. They are the parser's maximum.
 const OF_NODES: Limits = Limits {
     max_head_bytes: u16::MAX as usize,
     max_fields: MAX_FIELDS,
     max_target_bytes: u16::MAX as usize,
     ..Limits::DEFAULT
 };
-/// What is sent to another node is less: HTTP/2 writes heads anew, with a space behind each colon, a reason phrase of
-/// its own, and a field for a body that had none.
+/// Fields by which the limit for sending to another node is lower: HTTP/2 rewrites heads, with a space after each
+/// colon, its own reason phrase, and a field for a body that had none.
 const WRITTEN_ANEW_FIELDS: usize = 2;
-/// The same in bytes.
+/// The same, in bytes.
 const WRITTEN_ANEW_BYTES: usize = 1024;
 
 const TO_NODES_FIELDS: usize = OF_NODES.max_fields - WRITTEN_ANEW_FIELDS;
 const TO_NODES_BYTES: usize = OF_NODES.max_head_bytes - WRITTEN_ANEW_BYTES;
-/// The shortest line of a field.
+/// Length of the shortest field line.
 const FIELD_BYTES: usize = b"a:\r\n".len();
 
-/// What a node may add to a head on its way, beside what routes add: fields that say where it came from.
+/// Fields that a node may add to a head, beside those of routes: fields that say where the request came from.
 const ADDED_FIELDS: usize = 32;
-/// The same in bytes.
+/// The same, in bytes.
 const ADDED_BYTES: usize = 4 * 1024;
 
-/// Most fields in a head that [`Bounds::head_fields`] can allow.
+/// Upper limit of [`Bounds::head_fields`], the number of fields in a head.
 pub const MAX_HEAD_FIELDS: usize = MAX_FIELDS - ADDED_FIELDS;
-/// Most bytes in a head that [`Bounds::head_bytes`] can allow.
+/// Upper limit of [`Bounds::head_bytes`], the length of a head in bytes.
 pub const MAX_HEAD_BYTES: usize = OF_NODES.max_head_bytes - ADDED_BYTES;
 
-/// What is taken of clients and endpoints.
+/// Limits for heads from clients and local endpoints.
 pub(super) fn own_limits(bounds: &Bounds) -> Limits {
     Limits {
         max_head_bytes: bounds.head_bytes.min(MAX_HEAD_BYTES),
@@ -46,7 +46,7 @@ pub(super) fn own_limits(bounds: &Bounds) -> Limits {
 }
 
 impl Env {
-    /// How much of a head is taken that comes from a side.
+    /// The limits for heads that come from a side.
     pub(crate) fn limits_of(&self, side: &SideOf<impl Carrier>) -> &Limits {
         match side.is_to_node() {
             true => &OF_NODES,
@@ -55,12 +55,12 @@ impl Env {
     }
 }
 
-/// Whether another node takes a request's head that is ready to be sent.
+/// Checks that another node will accept a request's head that is ready to be sent.
 ///
 /// # Errors
-/// [`Reason::HeadGrew`].
+/// [`Reason::HeadGrew`] if it is too large.
 pub(crate) fn fits_nodes(head: &[u8]) -> Result<(), Failure> {
-    // Most heads are too short to have so many lines.
+    // Most heads are too short to exceed the number of fields, so they are not counted.
     let may_have_many = head.len() > FIELD_BYTES * TO_NODES_FIELDS;
     if head.len() > TO_NODES_BYTES || may_have_many && fields(head) > TO_NODES_FIELDS {
         return Err(Reason::HeadGrew.into());
@@ -68,7 +68,7 @@ pub(crate) fn fits_nodes(head: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many fields a head has: lines but for the first and the empty one.
+/// Number of fields of a head: its lines except the first and the empty last one.
 fn fields(head: &[u8]) -> usize {
     let lines = head.iter().filter(|&&byte| byte == b'\n').count();
     lines.saturating_sub(2)

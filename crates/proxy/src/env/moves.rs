@@ -1,8 +1,8 @@
-//! Orders to leave: which connections are to go on at another Worker.
+//! Orders to leave: connections that are to move to another Worker.
 //!
-//! An order is filed here and its task woken; the task looks when it comes to a point at which it can
-//! move (an HTTP connection between two messages, an opaque one at any time) and takes the order with
-//! it. A connection that cannot move yet keeps its order.
+//! An order is stored here and its task is woken. The task takes the order when it reaches a point at which it can
+//! move: an HTTP connection between two messages, an opaque one at any time. A connection that cannot move yet keeps
+//! its order.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,9 +14,9 @@ use crate::intake::Intake;
 
 /// What a connection is to do instead of waiting.
 pub(crate) enum Turn {
-    /// Close: the process is ending.
+    /// Close, because the process is ending.
     End,
-    /// Go on there.
+    /// Move to that Worker.
     Leave(Intake),
 }
 
@@ -24,19 +24,19 @@ pub(crate) enum Turn {
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     orders: RefCell<HashMap<TaskId, Intake, RandomState>>,
-    /// Looked at in every request: whether there are any.
+    /// Whether any order exists. Checked in every request.
     wanted: Cell<bool>,
-    /// Where all connections go while the Worker retires; empty while it does not.
+    /// The Workers that take over all connections while this Worker retires; empty otherwise.
     heirs: RefCell<Vec<Intake>>,
 }
 
 impl Moves {
-    /// Whether there is any order.
+    /// Whether any order exists.
     pub(crate) fn are_wanted(&self) -> bool {
         self.wanted.get()
     }
 
-    /// Takes the order of a task.
+    /// Takes the order of a task, if it has one.
     pub(crate) fn take(&self, task: TaskId) -> Option<Intake> {
         let mut orders = self.orders.borrow_mut();
         let order = orders.remove(&task);
@@ -44,7 +44,7 @@ impl Moves {
         order
     }
 
-    /// Orders these connections to leave, in place of whatever was ordered before and not obeyed yet.
+    /// Orders these connections to leave. Replaces all earlier orders that were not carried out yet.
     pub(crate) fn order(&self, gate: &Gate, to: &Intake, chosen: &[TaskId]) {
         let mut orders = self.orders.borrow_mut();
         orders.clear();
@@ -54,13 +54,13 @@ impl Moves {
         chosen.iter().for_each(|&task| gate.wake(task));
     }
 
-    /// Orders every connection to leave, in turn to each of `to`.
+    /// Orders every connection to leave, to each of `to` in turn.
     pub(crate) fn retire(&self, gate: &Gate, to: Vec<Intake>) {
         *self.heirs.borrow_mut() = to;
         self.remind(gate);
     }
 
-    /// Orders those that have no order: they have come since, or found no room.
+    /// Orders connections without an order to leave: they are new, or found no room before.
     pub(crate) fn remind(&self, gate: &Gate) {
         let heirs = self.heirs.borrow();
         if heirs.is_empty() {
@@ -79,26 +79,26 @@ impl Moves {
         woken.into_iter().for_each(|task| gate.wake(task));
     }
 
-    /// No connection has to leave any more.
+    /// Cancels all orders.
     pub(crate) fn cancel(&self) {
         self.heirs.borrow_mut().clear();
         self.orders.borrow_mut().clear();
         self.wanted.set(false);
     }
 
-    /// Forgets the orders of connections that are gone.
+    /// Removes the orders of connections that are gone.
     pub(crate) fn tidy(&self, gate: &Gate) {
         let mut orders = self.orders.borrow_mut();
         orders.retain(|&task, _| gate.has(task));
         self.wanted.set(!orders.is_empty());
     }
 
-    /// Whether the Worker is to end.
+    /// Whether this Worker is ending.
     pub(crate) fn is_retiring(&self) -> bool {
         !self.heirs.borrow().is_empty()
     }
 
-    /// Where what is left goes when the Worker ends.
+    /// The Workers that take over the remaining connections.
     pub(crate) fn heirs(&self) -> Vec<Intake> {
         self.heirs.borrow().clone()
     }

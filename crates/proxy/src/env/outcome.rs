@@ -1,14 +1,14 @@
-//! What becomes of a connection when it is done with one of the things that it can do.
+//! The result of a stage of a connection.
 
 use crate::intake::Intake;
 use crate::parcel::Contents;
 
-/// What comes after it.
+/// What follows a stage.
 pub(crate) enum Outcome<Next> {
-    /// Nothing: the connection is over.
+    /// The connection is over.
     Over,
-    /// It goes on elsewhere.
+    /// It moves to another Worker.
     Leave(Box<Contents>, Intake),
-    /// It goes on here, as something else.
+    /// It continues on this Worker in its next stage.
     Next(Next),
 }

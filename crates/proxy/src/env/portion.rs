@@ -1,77 +1,77 @@
-//! What of a busy Worker's work goes to another one: a decision without tasks, links or clock.
+//! Chooses the part of a busy Worker's work that moves to another one: a decision without tasks, links or clock.
 //!
-//! A connection moves as it is. A link from another node stays where it is; its caller is asked to open another, which
-//! comes to the Worker that is least loaded then, and begins what is next on that one.
+//! A connection is moved. A link from another node is not: its caller is asked to open another link, which comes to the
+//! Worker that is least loaded then, and to begin new streams on that one.
 //!
 //! ```text
 //!   share of the work ─┬─ connections and links that fit, the busiest first
 //!                      └─ less than half was found: the busiest link that does not fit is divided in two
 //! ```
 //!
-//! **No link goes back and forth.** What was asked for a moment ago counts as gone, so that it is not asked for twice; a
-//! link that has just come is left alone; one that does all the work is never moved, since it would do all the work
-//! there, but divided, if its caller keeps two. And none is worth a handshake that does hardly anything beside others.
+//! **No link goes back and forth.** A link whose caller was asked a moment ago counts as gone, so that it is not asked
+//! twice. A new link is left alone. A link that does all the work is never moved, since it would do all the work there,
+//! but it is divided, if its caller keeps two. A link that does hardly any work in comparison is not worth a handshake.
 
 use heddle_wire::link::Another;
 
-/// Most connections that move at a time.
+/// Most connections that one choice moves.
 const MAX_MOVED: usize = 64;
-/// Most links whose callers are asked at a time: each may cost a handshake.
+/// Most links whose callers one choice asks: each may cost a handshake.
 pub(crate) const MAX_ASKED: usize = 32;
-/// How much more than was asked for a link may carry, as a part of it: loads are not measured more exactly.
+/// The part by which a link may exceed the wanted amount: loads are not measured more exactly.
 const TOLERANCE: f64 = 0.1;
-/// What does less than this part of what the busiest does makes no difference.
+/// An item with less than one part in this many of the busiest item's work is ignored.
 const LEAST: u64 = 64;
-/// The half of a link goes if that is at most so much of what is left to give: the two Workers are closer
-/// afterwards.
+/// A link is divided if its half is at most this many times the amount that is left to give: the two Workers are then
+/// closer than before.
 const HALF_AT_MOST: f64 = 1.8;
-/// A share from which the two are far apart: a third more work for the one than for the other.
+/// The share from which two Workers are far apart: one has a third more work than the other.
 const FAR: f64 = 0.125;
-/// Then so much may go. It may be the other Worker that has more afterwards, and a link of its own is divided then:
-/// without that, two callers of which one does twice as much as the other would stay as they are.
+/// The limit for a half if the Workers are far apart. The other Worker may then have more work, and one of its links is
+/// divided later: without that, two callers of which one does twice as much as the other would never be balanced.
 const HALF_AT_MOST_WHEN_FAR: f64 = 4.0;
 
 /// Something that a Worker carries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item<T> {
     pub(crate) who: T,
-    /// What was spent on it lately.
+    /// Recent run time spent on it, in nanoseconds.
     pub(crate) all_ns: u64,
-    /// Of that, what would go along.
+    /// The part of that time that would move with it.
     pub(crate) goes_ns: u64,
     pub(crate) kind: Kind,
 }
 
-/// What it is.
+/// The kind of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connection,
     Link(Standing),
 }
 
-/// Whether a link's caller is asked for another one.
+/// Whether a link's caller can be asked for another link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It may be.
+    /// The caller can be asked.
     Ready {
-        /// It keeps two if it is asked to.
+        /// The caller can keep two links if it is asked to.
         keeps_two: bool,
     },
-    /// It was a moment ago.
+    /// The caller was asked a moment ago.
     Asked(Another),
-    /// The link has just come, or was asked for in vain, or ends anyway.
+    /// The link is new, its caller was asked without success, or it is ending anyway.
     Resting,
 }
 
-/// What becomes of an item that was chosen.
+/// What is done with a chosen item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Moves,
-    /// Its caller is asked.
+    /// Its caller is asked for another link.
     Asked(Another),
 }
 
-/// What makes up at most about `share` of the work.
+/// Chooses items that together make up at most about `share` of the work.
 pub(crate) fn choose<T: Copy>(items: &[Item<T>], share: f64) -> Vec<(T, Fate)> {
     let all: u64 = items.iter().map(|item| item.all_ns).sum();
     let going: u64 = items.iter().map(Item::going_ns).sum();
@@ -120,7 +120,7 @@ pub(crate) fn choose<T: Copy>(items: &[Item<T>], share: f64) -> Vec<(T, Fate)> {
 }
 
 impl<T> Item<T> {
-    /// What of it is on its way elsewhere.
+    /// The part of its work that is already moving elsewhere.
     fn going_ns(&self) -> u64 {
         match self.kind {
             Kind::Link(Standing::Asked(Another::Instead)) => self.goes_ns,

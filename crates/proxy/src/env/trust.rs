@@ -1,4 +1,4 @@
-//! What connections between nodes rest on, and whether it still holds.
+//! Whether the proofs on which connections between nodes rest are still valid.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use super::Env;
 use crate::clock::Millis;
 use crate::io::{Carrier, Proof, SideOf};
 
-/// How often it is looked whether a certificate has expired, in milliseconds.
+/// Interval of checks for expired certificates, in milliseconds.
 const LOOK_MS: Millis = 1000;
 
 impl Env {
-    /// The identities with which this node calls and is called now.
+    /// The identities with which this node currently calls and is called.
     pub(crate) fn identities(&self) -> Option<Arc<Identities>> {
         self.identities.borrow().clone()
     }
 
-    /// Whether there are any.
+    /// Whether this node has identities.
     pub(crate) fn is_identified(&self) -> bool {
         self.identities.borrow().is_some()
     }
 
-    /// Calls, and is called, as these from now on.
+    /// Replaces the identities, and ends connections whose proof does not hold with the new ones.
     pub(crate) fn identify(&self, identities: Arc<Identities>) {
         self.alarms
             .distrust(|proof| proof_holds(proof, &identities));
         drop(self.identities.replace(Some(identities)));
     }
 
-    /// Ends what rests on a certificate that has expired.
+    /// Ends connections that rest on an expired certificate.
     pub(crate) fn expire(&self, now: Millis) {
         let identities = self.identities.borrow();
         let Some(identities) = identities.as_deref() else {
@@ -43,15 +43,15 @@ impl Env {
         self.alarms.distrust(|proof| now_s <= proof.not_after);
     }
 
-    /// Whether what a connection to another node rests on still holds.
+    /// Whether the proof of a connection to another node still holds.
     pub(crate) fn believes(&self, side: &SideOf<impl Carrier>) -> bool {
         self.check(side).is_ok()
     }
 
-    /// The same.
+    /// Checks whether the proof of a connection to another node still holds.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it does not hold.
     pub(crate) fn check(&self, side: &SideOf<impl Carrier>) -> Result<(), Refusal> {
         let Some(proof) = side.proof() else {
             return Ok(());
@@ -59,10 +59,10 @@ impl Env {
         self.check_proof(proof)
     }
 
-    /// Whether what a connection rested on still holds.
+    /// Checks whether a proof still holds.
     ///
     /// # Errors
-    /// Why not.
+    /// Why it does not hold.
     pub(crate) fn check_proof(&self, proof: &Proof) -> Result<(), Refusal> {
         let identities = self.identities.borrow();
         let identities = identities.as_deref().ok_or(Refusal::UnknownAuthority)?;
@@ -70,15 +70,15 @@ impl Env {
     }
 }
 
-/// Whether what a connection rested on holds with these identities.
+/// Whether a proof holds with these identities.
 pub(crate) fn proof_holds(proof: &Proof, identities: &Identities) -> bool {
     check(proof, identities).is_ok()
 }
 
-/// Whether a peer and the root that vouches for it are believed, and neither its certificate nor ours has expired.
+/// Checks that the peer and its trust root are trusted, and that neither its certificate nor ours has expired.
 ///
 /// # Errors
-/// Why not.
+/// Why it does not hold.
 fn check(proof: &Proof, identities: &Identities) -> Result<(), Refusal> {
     identities.check(&proof.peer)?;
     if !identities.trust().trusts(proof.root) {

@@ -1,23 +1,23 @@
-//! Why streams between nodes break.
+//! Failures of streams between nodes.
 
 use super::Reason;
 
-/// Why a stream broke, and what the other node knows of it.
+/// Why a stream failed, and whether the other node may have seen it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamFailure {
     pub(crate) reason: Reason,
-    /// The other node may have heard of it.
+    /// Whether the other node may have received something of the stream.
     pub(crate) was_sent: bool,
 }
 
 impl StreamFailure {
-    /// A stream was never opened.
+    /// A failure of a stream that was never opened.
     pub(crate) fn unsent(reason: Reason) -> Self {
         let was_sent = false;
         StreamFailure { reason, was_sent }
     }
 
-    /// A stream is over.
+    /// The failure of a stream that has been reset.
     pub(crate) fn over() -> Self {
         StreamFailure {
             reason: Reason::UpstreamReset,
@@ -25,12 +25,14 @@ impl StreamFailure {
         }
     }
 
-    /// What it means for a request. Whatever the reason, of what was never sent the other end has seen nothing.
+    /// The reason for the request on the stream. If nothing was sent, the other node has not seen the request, whatever
+    /// the reason.
     pub(crate) fn of_request(self) -> Reason {
         let StreamFailure { reason, was_sent } = self;
         match (reason, was_sent) {
             (Reason::LinkLost | Reason::UpstreamReset, false) => Reason::NodeConnectFailed,
-            // A node that refuses has done nothing; but what it heard before that is not known.
+            // These reasons would allow a retry, but the node may already have processed what was sent before it
+            // refused.
             (
                 Reason::ConnectFailed
                 | Reason::ConnectTimeout

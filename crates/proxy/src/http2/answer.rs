@@ -1,4 +1,4 @@
-//! The end of a connection that is called.
+//! The called end of a connection.
 //!
 //! ```text
 //!   handshake ─▶ the client's first words ─▶ drive ─ the client goes ──────────────────────▶ over
@@ -7,8 +7,8 @@
 //!                                              └── cut, not believed any more ─▶ streams fail┘
 //! ```
 //!
-//! Each request says in the field [`head::DESTINATION`] which endpoint it is for. Whether that is here, and may be
-//! called, is found out as for a connection of its own.
+//! Each request names its endpoint in the field [`head::DESTINATION`]. Whether the endpoint is on this node and may be
+//! called is checked as for a separate connection.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -44,10 +44,10 @@ use crate::peers::PeerStatus;
 use crate::permits::Permit;
 use crate::route::Spoken;
 
-/// How long Collaborators may take to say that the caller is not believed any more, in milliseconds.
+/// Time for Collaborators to tell the caller that its identity was revoked, in milliseconds.
 const FAREWELL_MS: Millis = 500;
 
-/// A connection on which another node, which has proven who it is, speaks HTTP/2.
+/// An HTTP/2 connection from another node that has proven its identity.
 pub(crate) struct InboundHttp2 {
     pub(crate) connections: Rc<Connections>,
     pub(crate) side: WireSide,
@@ -55,32 +55,32 @@ pub(crate) struct InboundHttp2 {
     pub(crate) alarm: Alarm,
 }
 
-/// What is known of it, and shared by the Collaborators that answer.
+/// State of a called connection, shared with the Collaborators that answer its requests.
 #[derive(Debug)]
 pub(super) struct Answering {
     pub(super) shared: Shared,
     pub(super) slots: ExchangeSlots,
-    /// The identity that the other end proved; a node speaks for callers that it does not know.
+    /// The identity that the caller has proven; a node uses its own for callers that it does not know.
     caller: SpiffeId,
-    /// The service account that it asked for.
+    /// The service account that the caller asked for.
     called: ServiceAccountName,
     peer: SocketAddr,
-    /// What it rests on.
+    /// The proof on which the connection rests.
     proof: Arc<Proof>,
-    /// That is not believed any more: each Collaborator says so to the caller.
+    /// Set when the proof is not valid any more: each Collaborator then tells the caller.
     revoked: Cell<Option<Reason>>,
-    /// It has little time left.
+    /// Whether the deadline [`FAREWELL_MS`] is set.
     is_ending: Cell<bool>,
-    /// It is over then, whatever the other end does; never, mostly.
+    /// Deadline after the connection was evicted, whatever the other end does; `Millis::MAX` otherwise.
     parts_by: Cell<Millis>,
-    /// Its driver.
+    /// Wakes the driver.
     driver: RefCell<Option<Waker>>,
 }
 
 type ServerConnection = Connection<Http2Io, Bytes>;
 
 impl InboundHttp2 {
-    /// Carries the connection for as long as it lasts.
+    /// Drives the connection until it ends.
     pub(crate) async fn run(self) {
         let InboundHttp2 {
             connections,
@@ -139,7 +139,7 @@ impl Answering {
         &self.proof
     }
 
-    /// Waits for the client's first words, while the alarm does not ring.
+    /// Waits for the client's HTTP/2 preface, until the alarm rings.
     async fn begin(&self, wire: &Http2Io, alarm: &Alarm) -> Option<ServerConnection> {
         let mut builder = Builder::new();
         builder
@@ -151,10 +151,10 @@ impl Answering {
             .max_header_list_size(MAX_HEADER_LIST)
             .data_frame_budget(SMALL_FRAMES);
         let handshake: Handshake<Http2Io, Bytes> = builder.handshake(wire.clone());
-        // In a box: the driver of an idle connection has no room for it.
+        // Boxed: it would take room in the driver of every idle connection.
         let mut handshake = Box::pin(handshake);
         poll_fn(|cx| {
-            // The task keeps its waker.
+            // A task's waker never changes.
             self.driver
                 .borrow_mut()
                 .get_or_insert_with(|| cx.waker().clone());
@@ -162,7 +162,7 @@ impl Answering {
                 return Poll::Ready(None);
             }
             if self.parts() {
-                // A caller that has begun to ask is told that its request was not looked at.
+                // A caller that has already sent a request is told that it was not processed.
                 alarm.set(self.parts_by.get());
             }
             wire.begin_turn();
@@ -175,7 +175,7 @@ impl Answering {
         .await
     }
 
-    /// Ready with why whatever is open fails.
+    /// Drives the connection. Ready with the reason why the open requests fail.
     fn poll_drive(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
@@ -222,7 +222,7 @@ impl Answering {
         }
         self.rest(env, connection, wire);
         match self.revoked.get() {
-            // Until then callers that wait for an answer are told so.
+            // Until the deadline, callers that wait for a response are told the reason.
             Some(_) if self.shared.open.get() > 0 => {
                 if !self.is_ending.replace(true) {
                     alarm.set(env.clock.now_ms() + FAREWELL_MS);
@@ -237,7 +237,7 @@ impl Answering {
         Poll::Pending
     }
 
-    /// What becomes of a connection on which nothing happens, or nothing should.
+    /// Closes the connection if it is idle for too long, or if no new request should begin on it.
     fn rest(&self, env: &Env, connection: &mut ServerConnection, wire: &Http2Io) {
         let now = env.clock.now_ms();
         let idle = self.shared.idle(now);
@@ -250,12 +250,12 @@ impl Answering {
         if (leaves || is_old || self.revoked.get().is_some() || wire.is_ending(env.clock.now()))
             && self.close(connection)
         {
-            // Said in the next turn.
+            // The GOAWAY is sent in the next turn.
             env.gate.current().inspect(|&task| env.gate.wake(task));
         }
     }
 
-    /// Takes nothing new, and says so. False if that was done before.
+    /// Accepts no new requests, and sends GOAWAY. False if that was done before.
     fn close(&self, connection: &mut ServerConnection) -> bool {
         let first = !self.shared.closing.replace(true);
         if first {
@@ -265,7 +265,7 @@ impl Answering {
         first
     }
 
-    /// Gives a request to a Collaborator that waits for one like it, or to a new one.
+    /// Gives a request to a Collaborator that waits for its destination, or to a new one.
     fn take(self: &Rc<Self>, connections: &Connections, (request, mut respond): PendingRequest) {
         let mut named = request.headers().get_all(DESTINATION).iter();
         let (Some(destination), None) = (named.next().cloned(), named.next()) else {
@@ -275,7 +275,7 @@ impl Answering {
             return refuse(&mut respond, revoked);
         }
         if self.parts() {
-            // It was not looked at: it may be sent elsewhere.
+            // The request was not processed, so the caller may send it elsewhere.
             return respond.send_reset(h2::Reason::REFUSED_STREAM);
         }
         self.shared.opened();
@@ -301,10 +301,10 @@ impl Answering {
         }
     }
 
-    /// Looks what requests to a destination call, and whether one more Collaborator may answer them.
+    /// Parses a destination, and takes a permit for a new Collaborator.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the requests are refused.
     fn admit(&self, env: &Env, destination: &HeaderValue) -> Result<(Arc<Door>, Permit), Reason> {
         let bytes = unhex(destination.as_bytes()).ok_or(Reason::EndpointGone)?;
         let parsed = Preface::parse(&bytes).ok().flatten();
@@ -317,7 +317,7 @@ impl Answering {
         let door = Door::inbound_of(inbound, None);
         match env.snapshot().spoken(&door) {
             Spoken::Http => Ok((door, permit)),
-            // By what this node knows its port carries something else.
+            // By this node's configuration, the port does not carry declared HTTP.
             Spoken::Opaque | Spoken::Unknown => Err(Reason::CarriesBytes),
         }
     }
@@ -347,13 +347,13 @@ impl Evictable for Answering {
     }
 }
 
-/// Answers a request itself.
+/// Answers a request without a Collaborator.
 fn refuse(respond: &mut SendResponse<Bytes>, reason: Reason) {
     let failure = Failure::from(reason);
     let mut answer = http::Response::new(());
     *answer.status_mut() = StatusCode::from_u16(failure.status()).unwrap_or_default();
     let code = HeaderValue::from_static(failure.code());
     answer.headers_mut().insert("heddle-reason", code);
-    // A caller that is gone needs no telling.
+    // Fails only if the caller is gone.
     let _gone = respond.send_response(answer, true);
 }

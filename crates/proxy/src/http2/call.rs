@@ -1,4 +1,4 @@
-//! The end of a connection that calls.
+//! The calling end of a connection.
 //!
 //! ```text
 //!   dial ─▶ shake hands ─▶ drive ─ idle, told to go, its certificate ends ─▶ nothing new ─ last stream ─▶ over
@@ -31,8 +31,7 @@ use crate::io::WireSide;
 
 type ClientConnection = Connection<Http2Io, Bytes>;
 
-/// Begins to speak HTTP/2 before there is a socket to speak over. `None` is not expected: nothing that could
-/// fail is done yet.
+/// Begins HTTP/2 before the socket is connected. `None` is not expected: nothing that could fail is done yet.
 pub(super) fn begin() -> Option<(ClientConnection, SendRequest<Bytes>, Http2Io)> {
     let wire = Http2Io::default();
     let mut builder = Builder::new();
@@ -45,14 +44,14 @@ pub(super) fn begin() -> Option<(ClientConnection, SendRequest<Bytes>, Http2Io)>
         .data_frame_budget(SMALL_FRAMES)
         .enable_push(false);
     let begun = pin!(builder.handshake(wire.clone()));
-    // It waits for nothing but that its first words are taken.
+    // The handshake only waits until its preface is written to the buffer.
     match begun.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok((sender, connection))) => Some((connection, sender, wire)),
         _ => None,
     }
 }
 
-/// Drives a connection to another node until it is over.
+/// Drives a connection to another node until it ends.
 pub(super) async fn call(
     connections: Rc<Connections>,
     calling: Rc<Calling>,
@@ -67,7 +66,7 @@ pub(super) async fn call(
     })
     .await;
     alarm.set(env.after(env.settings.timeouts.connect));
-    // In a box: the driver of an idle connection has no room for it.
+    // Boxed: it would take room in the driver of every idle connection.
     let failed = match Box::pin(dial(env, &calling, &alarm)).await {
         Err(reason) => StreamFailure {
             reason,
@@ -102,8 +101,8 @@ async fn dial(env: &Env, calling: &Calling, alarm: &Alarm) -> Result<WireSide, R
     dial_node(shaking, Protocol::Http2).await
 }
 
-/// Why a connection is over. What the other end refuses it does so when it is too late for the handshake
-/// (RFC 8446 section 2), and without having looked at any request.
+/// The reason of a broken connection. The other end may refuse our identity after the handshake (RFC 8446 section 2),
+/// without having processed any request.
 fn lost(env: &Env, calling: &Calling, wire: &Http2Io) -> StreamFailure {
     match wire.refused().map(HandshakeError::of) {
         Some(broken @ HandshakeError::Refused(_)) => StreamFailure {
@@ -117,7 +116,7 @@ fn lost(env: &Env, calling: &Calling, wire: &Http2Io) -> StreamFailure {
     }
 }
 
-/// Ready with why whatever is open fails.
+/// Drives the connection. Ready with the reason why the open requests fail.
 fn poll_drive(
     cx: &mut Context<'_>,
     connections: &Connections,

@@ -1,4 +1,4 @@
-//! A Worker's connections to other nodes: which there are, when one is opened, when one is given up.
+//! A Worker's connections to other nodes: finds, opens and closes them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -24,32 +24,32 @@ use crate::peers::{Peer, PeerStatus};
 use crate::permits::Permit;
 use crate::place::Via;
 
-/// Callers of an endpoint whose connections are remembered.
+/// Limit of callers for which an endpoint remembers connections.
 const MAX_CALLERS: usize = 64;
 
-/// One connection, at the end that calls.
+/// The calling end of one connection.
 #[derive(Debug)]
 pub(super) struct Calling {
     pub(super) key: Key,
     pub(super) shared: Shared,
-    /// What opens streams. Without it the connection ends when the last of them has.
+    /// Opens streams. After it is dropped, the connection ends with its last stream.
     sender: RefCell<Option<SendRequest<Bytes>>>,
 }
 
 impl Calling {
-    /// What opens a stream. Each has its own: one that waits for its turn holds no other up.
+    /// A handle to open a stream. Each stream has its own, so that one that waits for its turn does not block others.
     pub(super) fn sender(&self) -> Option<SendRequest<Bytes>> {
         self.sender.borrow().clone()
     }
 
-    /// Begins nothing new.
+    /// Allows no new streams.
     pub(super) fn close(&self) {
         self.shared.closing.set(true);
         let sender = self.sender.take();
         drop(sender);
     }
 
-    /// Whether the other end takes nothing new.
+    /// Whether the other end accepts no new streams.
     pub(super) fn is_told_to_go(&self) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
         let mut sender = self.sender.borrow_mut();
@@ -58,17 +58,17 @@ impl Calling {
     }
 }
 
-/// Those of a Worker.
+/// The HTTP/2 connections of a Worker.
 pub(crate) struct Connections {
     pub(super) env: Rc<Env>,
-    /// How many others may have with it.
+    /// Limits the connections of other nodes with this one.
     pub(super) places: Rc<Places>,
     to: RefCell<HashMap<Key, Rc<Calling>, RandomState>>,
-    /// Requests of others that begin here, until [`Connections::take_arrived`].
+    /// New requests of other nodes, until [`Connections::take_arrived`].
     arrived: RefCell<VecDeque<ArrivedExchange>>,
 }
 
-/// A request of another node that no Collaborator serves yet.
+/// A request of another node without a Collaborator.
 pub(crate) struct ArrivedExchange {
     pub(crate) door: Arc<Door>,
     pub(crate) permit: Permit,
@@ -90,17 +90,16 @@ impl Connections {
         self.arrived.borrow_mut().push_back(arrived);
     }
 
-    /// Takes one of the requests that have begun here.
+    /// Takes the next new request.
     pub(crate) fn take_arrived(&self) -> Option<ArrivedExchange> {
         self.arrived.borrow_mut().pop_front()
     }
 
-    /// An exchange with an endpoint of another node that begins with a request, whose head is given. It costs no
-    /// wait: where there is no connection yet, what is sent waits for one. `None` for a request that HTTP/2
-    /// cannot say.
+    /// Begins an exchange with an endpoint of another node, with the head of its request. It never waits: if there is
+    /// no connection yet, the data waits for one. `None` if HTTP/2 cannot represent the request.
     ///
     /// # Errors
-    /// When there are as many connections as may be.
+    /// When the limit of connections is reached.
     pub(crate) fn exchange(
         self: &Rc<Self>,
         (far, reached): (Far<'_>, &Reached),
@@ -122,7 +121,7 @@ impl Connections {
         Ok(Some(Http2Exchange::calling(&calling, request)))
     }
 
-    /// The connection of a pair, or a new one.
+    /// The connection for a pair of caller and called account, or a new one.
     fn open(
         self: &Rc<Self>,
         via: &Via,
@@ -151,7 +150,7 @@ impl Connections {
         Ok(calling)
     }
 
-    /// Gives up the connection that has been idle for longest. False if none is.
+    /// Closes the connection that has been idle for longest. False if none is idle.
     fn make_room(&self) -> bool {
         let all = self.to.borrow();
         let idle = all.values().filter(|one| one.shared.open.get() == 0);
@@ -161,7 +160,7 @@ impl Connections {
         oldest.inspect(|calling| self.forget(calling)).is_some()
     }
 
-    /// Shows them.
+    /// Adds the connections to the status of their nodes.
     pub(crate) fn show(&self, shown: &mut BTreeMap<Peer, PeerStatus>) {
         for (key, calling) in &*self.to.borrow() {
             let status = shown.entry(Peer::At(key.node)).or_default();
@@ -169,7 +168,7 @@ impl Connections {
         }
     }
 
-    /// Begins nothing more on a connection.
+    /// Begins no more streams on a connection, and removes it.
     pub(super) fn forget(&self, calling: &Rc<Calling>) {
         calling.close();
         let mut all = self.to.borrow_mut();
@@ -180,16 +179,16 @@ impl Connections {
     }
 }
 
-/// What is kept of an endpoint behind another node's proxy, so that a request costs no look-up.
+/// Cache for an endpoint behind another node's proxy, so that a request needs no look-up.
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
-    /// By caller.
+    /// The encoded destination for each caller.
     destinations: RefCell<Vec<(Option<WorkloadName>, HeaderValue)>>,
     by_caller: RefCell<Vec<(Option<ServiceAccountName>, Weak<Calling>)>>,
 }
 
 impl Reached {
-    /// The value of [`head::DESTINATION`]: what begins a connection of its own, in hexadecimal digits.
+    /// The value of [`head::DESTINATION`]: the preface of a separate connection, in hexadecimal digits.
     fn destination(&self, far: Far<'_>) -> Result<HeaderValue, Reason> {
         let mut destinations = self.destinations.borrow_mut();
         let mut known = destinations.iter();
@@ -200,14 +199,14 @@ impl Reached {
         let value = HeaderValue::from_maybe_shared(Bytes::from(hex(&preface)));
         let value = value.map_err(|_| Reason::ServiceGone)?;
         if destinations.len() >= MAX_CALLERS {
-            // Of so many callers most are gone.
+            // Of this many callers, most are gone.
             destinations.clear();
         }
         destinations.push((far.caller.cloned(), value.clone()));
         Ok(value)
     }
 
-    /// The connection by which it was reached last in a caller's name, if that may be used.
+    /// The caller's last connection to the endpoint's node, if it can still be used.
     fn find(&self, caller: Option<&ServiceAccountName>) -> Option<Rc<Calling>> {
         let known = self.by_caller.borrow();
         let mut known = known.iter();
@@ -237,9 +236,9 @@ fn hex(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(digits).collect()
 }
 
-/// The bytes that hexadecimal digits stand for; `None` for anything else.
+/// Decodes hexadecimal digits; `None` for anything else.
 pub(super) fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
-    // In one spelling: two would be two destinations.
+    // Only lower case: two spellings would be two destinations.
     let value = |digit: &u8| match digit {
         b'A'..=b'F' => None,
         digit => (*digit as char).to_digit(16),

@@ -1,4 +1,4 @@
-//! A request and its answer, in place of a socket.
+//! A request and its response, used in place of a socket.
 
 use std::cell::RefCell;
 use std::mem;
@@ -18,16 +18,16 @@ use super::slot::ExchangeSlot;
 use super::{Shared, head};
 use crate::io::{Message, Proof, SideResult, keep};
 
-/// One of the exchanges of a connection: the caller's carries one request; the called end's, one after the other,
-/// those that come for the same destination.
+/// An exchange on a connection. At the calling end it carries one request. At the called end it carries the requests to
+/// one destination, one after the other.
 #[derive(Debug)]
 pub(crate) struct Http2Exchange {
     end: ExchangeEnd,
     outgoing: RefCell<Outgoing>,
     incoming: Incoming,
-    /// It counts as open.
+    /// Whether it counts as open.
     open: bool,
-    /// Its task, once everything has come that the other end had to say.
+    /// The waker of its task, once everything was received from the other end.
     waker: Option<Waker>,
 }
 
@@ -47,7 +47,7 @@ impl ExchangeEnd {
 }
 
 impl Http2Exchange {
-    /// One that begins with this request.
+    /// A calling exchange that begins with this request.
     pub(super) fn calling(
         calling: &Rc<Calling>,
         request: Translated<http::Request<()>>,
@@ -57,7 +57,7 @@ impl Http2Exchange {
         Http2Exchange::new(ExchangeEnd::Caller(Rc::clone(calling)), outgoing, true)
     }
 
-    /// One that takes the requests that come to a slot. They count as open from when they come.
+    /// A called exchange that takes the requests of a slot. A request counts as open from its arrival.
     pub(super) fn called(answering: &Rc<Answering>, slot: Rc<ExchangeSlot>) -> Box<Self> {
         let end = ExchangeEnd::Called(Rc::clone(answering), slot);
         Http2Exchange::new(end, Outgoing::Nothing, false)
@@ -73,7 +73,7 @@ impl Http2Exchange {
         })
     }
 
-    /// The caller's proof, at the called end: the Collaborator is told when that is not believed any more.
+    /// The caller's proof, at the called end: its Collaborator is informed when the proof is revoked.
     pub(crate) fn proof(&self) -> Option<&Arc<Proof>> {
         match &self.end {
             ExchangeEnd::Caller(_) => None,
@@ -81,10 +81,10 @@ impl Http2Exchange {
         }
     }
 
-    /// Moves what has come, about `want` bytes, to the end of the inbox. 0 means that nothing more comes.
+    /// Moves about `want` received bytes to the end of the inbox. 0 means the end of the stream.
     ///
     /// # Errors
-    /// [`SideError::Memory`] when the pool is at its bound, else why the stream broke, as
+    /// [`SideError::Memory`] if the pool is at its limit, otherwise why the stream failed, as
     /// [`crate::link::reason_of`] reads it.
     pub(crate) fn poll_fill(
         &mut self,
@@ -96,7 +96,7 @@ impl Http2Exchange {
         self.poll_take(cx, want, &mut |bytes| keep(inbox, pool, bytes))
     }
 
-    /// Throws away what has come. 0 means that nothing more comes.
+    /// Discards the received bytes. 0 means the end of the stream.
     ///
     /// # Errors
     /// As [`Http2Exchange::poll_fill`].
@@ -133,14 +133,15 @@ impl Http2Exchange {
             Poll::Pending => {}
         }
         if taken == 0 {
-            // It may still be given up, which a Collaborator that waits for an answer wants to know.
+            // The other end may still reset the stream, of which a Collaborator that waits for a response must be
+            // informed.
             self.waker = Some(cx.waker().clone());
             self.outgoing.get_mut().has_failed(cx);
         }
         Poll::Ready(Ok(taken))
     }
 
-    /// Whether the other end has given it up, once everything has come from there.
+    /// Whether the other end has reset the stream after everything was received from it.
     pub(crate) fn has_failed(&self) -> bool {
         let Some(waker) = &self.waker else {
             return false;
@@ -149,10 +150,10 @@ impl Http2Exchange {
         outgoing.has_failed(&mut Context::from_waker(waker))
     }
 
-    /// Sends bytes from the front of a chain, at most `limit`, as far as there is room.
+    /// Sends at most `limit` bytes from the front of a chain, as far as flow control allows.
     ///
     /// # Errors
-    /// Why the other end takes no more.
+    /// Why the other end accepts no more.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -164,11 +165,11 @@ impl Http2Exchange {
         outgoing.poll_put(cx, self.end.shared(), from.runs(), limit)
     }
 
-    /// Sends `message`, a head and perhaps more, and then the first `body` bytes of `from`. What finds no room of
-    /// `message` is kept in the outbox. Returns how many bytes of `from` went.
+    /// Sends `message`, a head and perhaps more, and then the first `body` bytes of `from`. The rest of `message` that
+    /// flow control does not allow yet is kept in the outbox. Returns how many bytes of `from` were sent.
     ///
     /// # Errors
-    /// [`SideError::Memory`] when the rest finds no block, else why the stream broke.
+    /// [`SideError::Memory`] if no buffer block is left for the rest, otherwise why the stream failed.
     pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -205,12 +206,12 @@ impl Http2Exchange {
         }
     }
 
-    /// Whether everything of a body has come and was taken, and no trailer is to be asked for.
+    /// Whether the whole body was received and consumed, and there are no trailers.
     pub(crate) fn is_whole(&self) -> bool {
         self.incoming.is_whole()
     }
 
-    /// Writes the trailers of a body that has ended, a line for each.
+    /// Writes the trailers of a body that has ended, one line for each.
     pub(crate) fn write_trailers(&mut self, out: &mut Vec<u8>) {
         let trailers = self.incoming.take_trailers();
         for (name, value) in trailers.iter().flat_map(|trailers| trailers.iter()) {
@@ -218,24 +219,24 @@ impl Http2Exchange {
         }
     }
 
-    /// Adds a trailer to the body that is sent.
+    /// Adds a trailer to the outgoing body.
     pub(crate) fn add_trailer(&mut self, name: &[u8], value: &[u8]) {
         self.outgoing.get_mut().add_trailer(name, value);
     }
 
-    /// The body that is sent is whole.
+    /// Ends the outgoing body.
     ///
     /// # Errors
-    /// When the other end takes no more.
+    /// When the other end accepts no more.
     pub(crate) fn end_body(&mut self) -> SideResult<()> {
         let outgoing = self.outgoing.get_mut();
         outgoing.end_body(self.end.shared())
     }
 
-    /// This end has said everything, and another message may follow.
+    /// Ends this end's message, after which another one may follow.
     pub(crate) fn end_message(&mut self) {
         if let ExchangeEnd::Called(answering, _) = &self.end {
-            // What was sent and received goes its way; of anything else the other end is told.
+            // If the exchange is complete, dropping its halves has no effect; otherwise the stream is reset.
             *self.outgoing.get_mut() = Outgoing::Nothing;
             self.incoming = Incoming::Nothing;
             if mem::take(&mut self.open) {
@@ -247,7 +248,7 @@ impl Http2Exchange {
 
 impl Drop for Http2Exchange {
     fn drop(&mut self) {
-        // A stream that is not over is reset when its exchange is dropped.
+        // Dropping the exchange resets its stream, if that has not ended.
         if let ExchangeEnd::Called(answering, slot) = &self.end {
             slot.leave(&answering.slots, &answering.shared);
         }

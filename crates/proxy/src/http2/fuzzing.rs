@@ -1,25 +1,27 @@
-//! Heads as they are converted. For fuzz targets only.
+//! Conversion of heads, for fuzz targets only.
 
 use heddle_wire::http1::{Framing, Method};
 use http::{HeaderValue, request, response};
 
 use super::head;
 
-/// A request's head as HTTP/2 has it, and how its body is framed.
+/// Converts a request's head from HTTP/1.1 to HTTP/2. Returns the framing of its body, too; `None` if HTTP/2 cannot
+/// represent the head.
 #[must_use]
 pub fn request(head: &[u8]) -> Option<(request::Parts, Framing)> {
     let translated = head::request(head, &HeaderValue::from_static("01"))?;
     Some((translated.head.into_parts().0, translated.framing))
 }
 
-/// The head of an answer to a request with `method` as HTTP/2 has it, and how its body is framed.
+/// Converts the head of a response to a request with `method` from HTTP/1.1 to HTTP/2, and returns the framing of its
+/// body, too; `None` if HTTP/2 cannot represent the head.
 #[must_use]
 pub fn response(head: &[u8], method: Method) -> Option<(response::Parts, Framing)> {
     let translated = head::response(head, method)?;
     Some((translated.head.into_parts().0, translated.framing))
 }
 
-/// A request's head as HTTP/1.1 has it. `ended` says that no body follows.
+/// Converts a request's head from HTTP/2 to HTTP/1.1. `ended` means that no body follows.
 #[must_use]
 pub fn write_request(head: &request::Parts, ended: bool) -> Vec<u8> {
     let mut text = Vec::new();
@@ -27,7 +29,8 @@ pub fn write_request(head: &request::Parts, ended: bool) -> Vec<u8> {
     text
 }
 
-/// The head of an answer to a request with `method` as HTTP/1.1 has it. `ended` says that no body follows.
+/// Converts the head of a response to a request with `method` from HTTP/2 to HTTP/1.1. `ended` means that no body
+/// follows.
 #[must_use]
 pub fn write_response(head: &response::Parts, method: Method, ended: bool) -> Vec<u8> {
     let mut text = Vec::new();

@@ -1,7 +1,7 @@
-//! Heads of HTTP/1.1 as those of HTTP/2, and back (RFC 9113 section 8).
+//! Translates heads from HTTP/1.1 to HTTP/2 and back (RFC 9113 section 8).
 //!
-//! Both ends see the other's heads as HTTP/1.1: what comes is written as text and parsed as strictly as any
-//! other head. A body without a length is announced as chunked, whatever carries it.
+//! Both ends see the other's heads as HTTP/1.1: a received head is written as text, and parsed as strictly as any other
+//! head. A body without a length is announced as chunked, whatever its real framing.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -15,13 +15,14 @@ use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderVa
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{StatusCode, Uri, request, response};
 
-/// The field that says which endpoint of which Service a request is for.
+/// The field that names the endpoint and Service that a request calls.
 pub(super) const DESTINATION: HeaderName = HeaderName::from_static("heddle-destination");
 
-/// Up to here the values of a head share one copy of it. A table of HPACK that keeps one of them keeps all.
+/// Up to this length, the values of a head share one copy of its bytes. An HPACK table that keeps one of the values
+/// keeps the whole copy in memory.
 const SHARED_BYTES: usize = 4 * 1024;
 
-/// What was allowed to come in may go on.
+/// The parser's largest limits: a head that was accepted must be forwarded.
 const LIMITS: Limits = Limits {
     max_head_bytes: u16::MAX as usize,
     max_fields: MAX_FIELDS,
@@ -34,24 +35,24 @@ thread_local! {
     static RESPONSE: RefCell<ResponseHead> = RefCell::default();
 }
 
-/// A head on its way out.
+/// An outgoing head in HTTP/2 form.
 #[derive(Debug)]
 pub(super) struct Translated<T> {
     pub(super) head: T,
-    /// Where the body behind it ends, as HTTP/1.1 frames it.
+    /// The framing of its body, as in HTTP/1.1.
     pub(super) framing: Framing,
-    /// The request's method.
     pub(super) method: Method,
 }
 
 impl<T> Translated<T> {
-    /// Whether nothing follows the head.
+    /// Whether the message has no body.
     pub(super) fn is_all(&self) -> bool {
         matches!(self.framing, Framing::None | Framing::Length(0))
     }
 }
 
-/// A request as HTTP/2 has it. `None` for what it cannot say, such as some bytes in a path.
+/// Translates a request's head to HTTP/2. `None` if HTTP/2 cannot represent it, for example because of some bytes in
+/// its path.
 pub(super) fn request(
     head: &[u8],
     destination: &HeaderValue,
@@ -90,7 +91,7 @@ pub(super) fn request(
     })
 }
 
-/// The answer to a request with `method` as HTTP/2 has it. `None` for what it cannot say.
+/// Translates the head of a response to a request with `method` to HTTP/2. `None` if HTTP/2 cannot represent it.
 pub(super) fn response(head: &[u8], method: Method) -> Option<Translated<http::Response<()>>> {
     RESPONSE.with_borrow_mut(|parsed| {
         let length = parsed.parse(head, &LIMITS, method).ok().flatten()?;
@@ -113,7 +114,7 @@ pub(super) fn response(head: &[u8], method: Method) -> Option<Translated<http::R
     })
 }
 
-/// The text of a head, in one copy for all or to be copied piece by piece.
+/// Creates the values of a head, which share one copy of its text, or are copied one by one.
 struct Values<'a> {
     text: &'a [u8],
     shared: Option<Bytes>,
@@ -133,12 +134,12 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Adds a field, unless it is about one connection, or about what is not passed on.
+    /// Adds a field, unless it is hop-by-hop or belongs to the node protocol.
     fn add(&self, field: &Field, fields: &mut HeaderMap) -> Option<()> {
         let stays = match field.kind {
             FieldKind::TransferEncoding => true,
             FieldKind::Te => {
-                // In the one spelling that HTTP/2 knows, and once (RFC 9113 section 8.2.2).
+                // HTTP/2 allows only the value `trailers`, in lower case and once (RFC 9113 section 8.2.2).
                 if field.value.of(self.text).eq_ignore_ascii_case(b"trailers") {
                     fields.insert(TE, HeaderValue::from_static("trailers"));
                 }
@@ -156,7 +157,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Writes a request as HTTP/1.1. `ended` says that no body follows.
+/// Writes a request's head as HTTP/1.1. `ended` means that no body follows.
 pub(super) fn write_request(head: &request::Parts, ended: bool, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(head.method.as_str().as_bytes());
@@ -173,7 +174,7 @@ pub(super) fn write_request(head: &request::Parts, ended: bool, out: &mut Vec<u8
     finish(has_end, out);
 }
 
-/// Writes the answer to a request with `method` as HTTP/1.1. `ended` says that no body follows.
+/// Writes the head of a response to a request with `method` as HTTP/1.1. `ended` means that no body follows.
 pub(super) fn write_response(
     head: &response::Parts,
     method: Method,
@@ -196,7 +197,7 @@ pub(super) fn write_response(
 fn put_fields(fields: &HeaderMap, has_host: bool, out: &mut Vec<u8>) {
     let mut cookies = fields.get_all(COOKIE).iter();
     if let Some(first) = cookies.next() {
-        // One line for all of them (RFC 9113 section 8.2.3).
+        // All cookies are joined in one line (RFC 9113 section 8.2.3).
         out.extend_from_slice(b"cookie: ");
         out.extend_from_slice(first.as_bytes());
         for more in cookies {
@@ -212,7 +213,7 @@ fn put_fields(fields: &HeaderMap, has_host: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Ends a head. Where nothing says yet where its body ends, chunks do.
+/// Ends a head. If it does not frame its body yet, the body is announced as chunked.
 fn finish(has_end: bool, out: &mut Vec<u8>) {
     if !has_end {
         field(out, "transfer-encoding", b"chunked");
@@ -220,7 +221,7 @@ fn finish(has_end: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the line of a field.
+/// Writes one field line.
 pub(super) fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");

@@ -1,4 +1,4 @@
-//! The half of an exchange that is received: heads as text, bodies as they are.
+//! The receiving half of an exchange: heads are converted to text, bodies are not changed.
 //!
 //! ```text
 //!   caller:            Answer ─ head ─┐
@@ -22,32 +22,32 @@ use super::{Shared, head};
 use crate::io::SideResult;
 
 thread_local! {
-    /// A head as text.
+    /// Buffer for the text of a head.
     static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes what has come.
+/// Consumer of received bytes.
 pub(super) type Put<'a> = &'a mut dyn FnMut(&[u8]) -> SideResult<()>;
 
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// Nothing is to come yet.
+    /// Nothing is expected yet.
     Nothing,
-    /// The answer to a request with this method.
+    /// The response to a request with this method.
     Answer(ResponseFuture, Method),
-    /// What follows a head.
+    /// The body after a head.
     Body(RecvStream),
-    /// All of a body has come, and what follows that.
+    /// The body is complete; trailers may follow.
     Trailers(RecvStream),
-    /// Everything has come. Its trailers are still to be asked for.
+    /// Everything was received. Trailers are kept here until they are taken.
     Ended(Option<Box<HeaderMap>>),
 }
 
 impl Incoming {
-    /// A request has come. Puts its head. Returns how many bytes it has.
+    /// Accepts a request, and passes its head to `put`. Returns the head's length.
     ///
     /// # Errors
-    /// When it cannot be put.
+    /// The error of `put`.
     pub(super) fn request(
         &mut self,
         request: http::Request<RecvStream>,
@@ -70,10 +70,10 @@ impl Incoming {
         };
     }
 
-    /// Puts what has come, about `want` bytes of it. 0 means that nothing more comes.
+    /// Passes about `want` received bytes to `put`. 0 means the end of the stream.
     ///
     /// # Errors
-    /// Why the stream broke, or when it cannot be put.
+    /// Why the stream failed, or the error of `put`.
     pub(super) fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -98,7 +98,7 @@ impl Incoming {
         Poll::Ready(Ok(taken))
     }
 
-    /// The next head of the answer, interim or final.
+    /// Receives the next head of the response, interim or final.
     fn poll_answer(
         &mut self,
         cx: &mut Context<'_>,
@@ -134,7 +134,7 @@ impl Incoming {
         })
     }
 
-    /// The next piece of the body.
+    /// Receives the next piece of the body.
     fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -152,7 +152,7 @@ impl Incoming {
         if let Some(data) = &data {
             put(data)?;
             moved = data.len();
-            // A stream that is over has no window.
+            // Fails only for a stream that has ended.
             let _over = stream.flow_control().release_capacity(data.len());
         }
         if stream.is_end_stream() {
@@ -165,7 +165,7 @@ impl Incoming {
         Poll::Ready(Ok(moved))
     }
 
-    /// What follows the body.
+    /// Receives the trailers.
     fn poll_trailers(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<SideResult<()>> {
         let Incoming::Trailers(stream) = self else {
             return Poll::Ready(Ok(()));
@@ -178,12 +178,12 @@ impl Incoming {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether everything was taken, and no trailer is to be asked for.
+    /// Whether everything was received, and there are no trailers left to take.
     pub(super) fn is_whole(&self) -> bool {
         matches!(self, Incoming::Ended(None))
     }
 
-    /// The trailers of a body that has ended.
+    /// Takes the trailers of a body that has ended.
     pub(super) fn take_trailers(&mut self) -> Option<Box<HeaderMap>> {
         match self {
             Incoming::Ended(trailers) => trailers.take(),

@@ -1,4 +1,4 @@
-//! HTTP/2 between nodes (RFC 9113), many requests over one connection: what links are measured by.
+//! HTTP/2 between nodes (RFC 9113): many requests over one connection. Links are compared with it.
 //!
 //! ```text
 //!   a caller's Worker                                                  a Worker of the called node
@@ -8,23 +8,23 @@
 //!   Collaborator ─ exchange ─┘                                     └─ exchange ─ Collaborator
 //! ```
 //!
-//! Each end of a connection belongs to one Worker. The crate `h2` has the protocol; its driver is the one task
-//! that has the socket. A task that writes to an [`Http2Exchange`] queues frames, which wakes the driver; it runs when
-//! all other tasks that are ready have had a turn, so that what many say at about the same time goes out together.
+//! Each end of a connection belongs to one Worker. The crate `h2` implements the protocol. The connection's driver is
+//! the only task that uses the socket. A task that writes to an [`Http2Exchange`] queues frames, which wakes the
+//! driver. The driver runs after all other ready tasks had their turn, so that frames of many tasks are sent together.
 //!
-//! Heads are text of HTTP/1.1 for Collaborators, which [`head`] translates; bodies and trailers are what they are, and
-//! [`crate::pump`] puts them into another framing where the other side has one. What is opaque, or may become so, goes
-//! over connections of its own (`heddle/1`).
+//! Collaborators use heads in HTTP/1.1 text form, which [`head`] translates. Bodies and trailers are not changed, and
+//! [`crate::pump`] reframes them if the other side uses another framing. Connections that are opaque, or may become so,
+//! use connections of their own (`heddle/1`).
 //!
-//! | module | is |
+//! | module | content |
 //! |---|---|
-//! | [`connections`] | a Worker's connections to others: found, opened, given up |
-//! | [`call`] | the driver of the end that calls |
-//! | [`answer`] | the driver of the end that is called |
+//! | [`connections`] | a Worker's connections to other nodes: finds, opens and closes them |
+//! | [`call`] | the driver of the calling end |
+//! | [`answer`] | the driver of the called end |
 //! | [`exchange`] | a request and its answer as a side of the proxy |
 //! | [`outgoing`], [`incoming`] | its two halves |
-//! | [`slot`] | where a Collaborator waits for another request of the same destination |
-//! | [`head`] | heads of HTTP/1.1 as those of HTTP/2, and back |
+//! | [`slot`] | where a Collaborator waits for the next request to the same destination |
+//! | [`head`] | translates heads from HTTP/1.1 to HTTP/2 and back |
 //! | [`wire`] | the socket as `h2` sees it |
 
 mod answer;
@@ -51,32 +51,32 @@ pub(crate) use answer::InboundHttp2;
 pub(crate) use connections::{ArrivedExchange, Connections, Reached};
 pub(crate) use exchange::Http2Exchange;
 
-/// What a stream may send before it is heard, in bytes.
+/// Flow control window of a stream, in bytes.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same of all streams of a connection together.
+/// Flow control window of a connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// Streams of a connection at a time; those beyond wait for their turn.
+/// Limit of concurrent streams of a connection; further ones wait.
 const MAX_STREAMS: u32 = 1024;
-/// Bytes of a stream that wait to be sent.
+/// Send buffer of a stream, in bytes.
 const SEND_BUFFER: usize = 64 * 1024;
-/// A head as HTTP/2 counts it: 32 bytes more for each field (RFC 9113 section 6.5.2).
+/// Limit of a head, in bytes as HTTP/2 counts them: 32 more for each field (RFC 9113 section 6.5.2).
 const MAX_HEADER_LIST: u32 = 128 * 1024;
-/// What small unread DATA frames may cost a connection, in bytes: an endpoint that streams small chunks to a slow
-/// client must not end the requests of others.
+/// Limit of the overhead of small unread DATA frames on a connection, in bytes. High enough for an endpoint that
+/// streams small chunks to a slow client, which must not end the other requests of the connection.
 const SMALL_FRAMES: usize = 8 * 1024 * 1024;
-/// How often a driver looks whether its connection is still wanted, in milliseconds.
+/// Interval at which a driver checks whether its connection is still needed, in milliseconds.
 const LOOK_MS: Millis = 5_000;
 
-/// What the exchanges of a connection share.
+/// State that the exchanges of a connection share.
 #[derive(Debug)]
 struct Shared {
-    /// Why those that are open have failed, if they have.
+    /// Why the open exchanges have failed, if they have.
     failure: Cell<Option<StreamFailure>>,
-    /// How many are open.
+    /// Number of open exchanges.
     open: Cell<usize>,
-    /// Since when none is.
+    /// When the connection became idle, or was last seen in use.
     idle_since: Cell<Millis>,
-    /// None is begun any more.
+    /// No new exchange may begin.
     closing: Cell<bool>,
 }
 
@@ -98,7 +98,7 @@ impl Shared {
         self.open.set(self.open.get().saturating_sub(1));
     }
 
-    /// How long none has been open at `now`.
+    /// How long the connection has been idle at `now`.
     fn idle(&self, now: Millis) -> Millis {
         if self.open.get() > 0 {
             self.idle_since.set(now);
@@ -106,15 +106,16 @@ impl Shared {
         now.saturating_sub(self.idle_since.get())
     }
 
-    /// Adds the connection to what is shown of its node.
+    /// Adds the connection to the status of its node.
     fn show(&self, shown: &mut PeerStatus) {
         shown.http2_connections += 1;
         shown.streams += self.open.get();
     }
 
-    /// What an error of a stream means.
+    /// Converts an error of a stream.
     fn error(&self, error: &h2::Error) -> SideError {
-        // A GOAWAY is about the streams that will not be served (RFC 9113 section 6.8); a cut is none.
+        // A GOAWAY from the peer means that these streams were not processed (RFC 9113 section 6.8); a cut connection
+        // does not.
         let refused = error.reason() == Some(h2::Reason::REFUSED_STREAM) || error.is_go_away();
         let unseen = error.is_remote() && refused;
         SideError::Stream(match self.failure.get() {

@@ -1,4 +1,4 @@
-//! The half of an exchange that is sent: heads as text, bodies as they are.
+//! The sending half of an exchange: heads are converted from text, bodies are not changed.
 //!
 //! ```text
 //!   caller:  Request ─ head ─┐
@@ -25,39 +25,40 @@ use crate::failure::Reason;
 use crate::failure::StreamFailure;
 use crate::io::{Message, SideError, SideResult};
 
-/// What room is asked for at a time that data on its way is kept in.
+/// Size in which buffers for outgoing data are allocated, in bytes.
 const ROOM_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// Where data is put together that is about to be sent.
+    /// Buffer in which outgoing data is put together.
     static ROOM: RefCell<BytesMut> = RefCell::default();
 }
 
 #[derive(Debug)]
 pub(super) enum Outgoing {
-    /// Everything was said, or nothing is to be said yet.
+    /// Everything was sent, or nothing is to be sent yet.
     Nothing,
-    /// A request to be sent.
+    /// A request that is not sent yet.
     Request(Box<Translated<http::Request<()>>>),
-    /// The answer to a request with this method.
+    /// The response to a request with this method.
     Answer(SendResponse<Bytes>, Method),
-    /// What follows a head.
+    /// The body after a head.
     Body(OutgoingBody),
 }
 
 #[derive(Debug)]
 pub(super) struct OutgoingBody {
     stream: SendStream<Bytes>,
-    /// Bytes that are to come, where that says its end.
+    /// Bytes of the body that are left to send, if the body has a length.
     left: Option<u64>,
     trailers: Option<Box<HeaderMap>>,
 }
 
 impl Outgoing {
-    /// Sends the request, whose body is open as that of `message` is. Returns the stream's other half, and the method.
+    /// Sends the request. Its body is open if that of `message` is. Returns the receiving half of the stream, and the
+    /// method.
     ///
     /// # Errors
-    /// When no stream can be opened any more: nothing was sent.
+    /// When no stream can be opened any more. Nothing was sent then.
     pub(super) fn request(
         &mut self,
         sender: Option<SendRequest<Bytes>>,
@@ -79,10 +80,10 @@ impl Outgoing {
         Ok((answer, method))
     }
 
-    /// Sends the head of an answer.
+    /// Sends the head of a response.
     ///
     /// # Errors
-    /// When it cannot be said in HTTP/2, or the caller does not hear it any more.
+    /// When HTTP/2 cannot represent it, or the caller does not receive it any more.
     pub(super) fn answer(&mut self, shared: &Shared, message: &Message) -> SideResult<()> {
         let Outgoing::Answer(respond, method) = self else {
             return Err(lost());
@@ -123,10 +124,10 @@ impl Outgoing {
         };
     }
 
-    /// Sends data that follows the head, as far as there is room for it. Returns how much.
+    /// Sends data of the body, as far as flow control allows. Returns how many bytes were sent.
     ///
     /// # Errors
-    /// When the other end takes no more.
+    /// When the other end accepts no more.
     pub(super) fn poll_put<'a>(
         &mut self,
         cx: &mut Context<'_>,
@@ -169,22 +170,22 @@ impl Outgoing {
         Poll::Ready(Ok(taken))
     }
 
-    /// Adds a trailer, unless HTTP/2 cannot say it.
+    /// Adds a trailer, unless HTTP/2 cannot represent it.
     pub(super) fn add_trailer(&mut self, name: &[u8], value: &[u8]) {
         let Outgoing::Body(OutgoingBody { trailers, .. }) = self else {
             return;
         };
         let (name, value) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value));
         if let (Ok(name), Ok(value)) = (name, value) {
-            // Its size is bounded where it comes from, far below what a map takes.
+            // The source of trailers limits their size, far below the capacity of a map.
             let _bounded = trailers.get_or_insert_default().try_append(name, value);
         }
     }
 
-    /// The body is whole.
+    /// Ends the body.
     ///
     /// # Errors
-    /// When the other end takes no more.
+    /// When the other end accepts no more.
     pub(super) fn end_body(&mut self, shared: &Shared) -> SideResult<()> {
         let Outgoing::Body(mut body) = mem::replace(self, Outgoing::Nothing) else {
             return Ok(());
@@ -196,7 +197,7 @@ impl Outgoing {
         ended.map_err(|error| shared.error(&error))
     }
 
-    /// Whether the other end has given the stream up; `cx` is woken when it does.
+    /// Whether the other end has reset the stream; `cx` is woken when it does.
     pub(super) fn has_failed(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             Outgoing::Answer(respond, _) => respond.poll_reset(cx).is_ready(),
@@ -206,7 +207,7 @@ impl Outgoing {
     }
 }
 
-/// Waits until some of `want` bytes may be sent. Returns how many.
+/// Waits until flow control allows some of `want` bytes. Returns how many.
 fn poll_room(
     cx: &mut Context<'_>,
     shared: &Shared,
@@ -225,7 +226,7 @@ fn poll_room(
             None => {
                 return Poll::Ready(Err(match stream.poll_reset(cx) {
                     Poll::Ready(Err(error)) => shared.error(&error),
-                    // The other end has given it up, and may have seen what was sent.
+                    // The other end has reset the stream, and may have processed the data sent before.
                     _ => StreamFailure::over().into(),
                 }));
             }
@@ -233,7 +234,7 @@ fn poll_room(
     }
 }
 
-/// Nothing can be sent.
+/// The error if nothing can be sent any more.
 fn lost() -> SideError {
     StreamFailure::unsent(Reason::LinkLost).into()
 }

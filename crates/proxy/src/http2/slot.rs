@@ -1,5 +1,5 @@
-//! Where Collaborators of the called end wait for another request of the same destination, so that one costs no
-//! new task.
+//! Lets a Collaborator of the called end wait for the next request to the same destination, so that the request needs
+//! no new task.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ use http::header::HeaderValue;
 
 use super::Shared;
 
-/// Collaborators that wait, for each connection.
+/// Limit of waiting Collaborators, for each connection.
 const MAX_WAITING: usize = 64;
 
-/// A request that has come, and the way to answer it.
+/// A received request, and the handle to answer it.
 pub(super) type PendingRequest = (http::Request<RecvStream>, SendResponse<Bytes>);
 
-/// Where one Collaborator gets its next request.
+/// The slot in which one Collaborator gets its next request.
 #[derive(Debug)]
 pub(super) struct ExchangeSlot {
     destination: HeaderValue,
@@ -30,7 +30,7 @@ pub(super) struct ExchangeSlot {
     dismissed: Cell<bool>,
 }
 
-/// Those of a connection.
+/// The slots of a connection's waiting Collaborators.
 #[derive(Debug, Default)]
 pub(super) struct ExchangeSlots {
     waiting: RefCell<HashMap<HeaderValue, Vec<Rc<ExchangeSlot>>, RandomState>>,
@@ -38,7 +38,7 @@ pub(super) struct ExchangeSlots {
 }
 
 impl ExchangeSlots {
-    /// Gives a request to a Collaborator that waits for one like it. It comes back when none does.
+    /// Gives a request to a Collaborator that waits for this destination. Returns the request if none waits.
     pub(super) fn give(
         &self,
         destination: &HeaderValue,
@@ -55,7 +55,7 @@ impl ExchangeSlots {
         None
     }
 
-    /// Lets all Collaborators go that wait.
+    /// Dismisses all waiting Collaborators.
     pub(super) fn dismiss(&self) {
         let waiting = self.waiting.take();
         self.count.set(0);
@@ -66,12 +66,11 @@ impl ExchangeSlots {
         }
     }
 
-    /// Whether no Collaborator waits.
     pub(super) fn is_empty(&self) -> bool {
         self.count.get() == 0
     }
 
-    /// False if there are enough.
+    /// Adds a waiting Collaborator. False if the limit is reached.
     fn add(&self, slot: &Rc<ExchangeSlot>) -> bool {
         if self.count.get() >= MAX_WAITING {
             return false;
@@ -91,7 +90,7 @@ impl ExchangeSlots {
         let before = like.len();
         like.retain(|other| !Rc::ptr_eq(other, slot));
         self.count.set(self.count.get() + like.len() - before);
-        // Of a destination that is called no more nothing is left.
+        // Remove the entry of a destination without waiting Collaborators.
         if like.is_empty() {
             waiting.remove(&slot.destination);
         }
@@ -99,7 +98,7 @@ impl ExchangeSlots {
 }
 
 impl ExchangeSlot {
-    /// One for the Collaborator of a request that has come.
+    /// A slot that already holds its first request.
     pub(super) fn of(destination: HeaderValue, arrived: PendingRequest) -> Rc<Self> {
         Rc::new(ExchangeSlot {
             destination,
@@ -110,7 +109,7 @@ impl ExchangeSlot {
         })
     }
 
-    /// Waits for a request; `None`: there will be none.
+    /// Waits for a request; `None`: no request will come.
     pub(super) fn poll_next(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
@@ -136,7 +135,8 @@ impl ExchangeSlot {
         Poll::Pending
     }
 
-    /// Its Collaborator leaves. A request that was just given to it was not looked at: it may be sent again.
+    /// Removes a slot whose Collaborator ends. A request that it was just given is reset as not processed, so that the
+    /// caller may send it again.
     pub(super) fn leave(self: &Rc<Self>, slots: &ExchangeSlots, shared: &Shared) {
         slots.remove(self);
         if let Some((_, mut respond)) = self.next.take() {

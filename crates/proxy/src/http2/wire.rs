@@ -1,7 +1,7 @@
-//! The socket of a connection as `h2` sees it: below its frames, above TLS.
+//! The socket of a connection in the form that `h2` uses: below its frames, above TLS.
 //!
-//! It is there before the connection is, and takes what is written first. Flushing is left to the driver, once
-//! for each of its turns: `h2` flushes after every frame that carries much.
+//! It exists before the TLS connection, and buffers the first output. The driver flushes it once in each of its turns,
+//! because `h2` would flush after every large frame.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -15,39 +15,39 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::io::{SideError, SideResult, WireSide};
 
-/// Reads before other work gets its turn.
+/// Limit of reads in one turn, before other work gets its turn.
 const TURN_READS: usize = 4;
-/// Bytes sealed at once, in a few records.
+/// Bytes that are sealed at once, in a few records.
 const FLIGHT_BYTES: usize = 60 * 1024;
 
 thread_local! {
-    /// Buffers of connections that have nothing in theirs.
+    /// Spare buffer for connections whose own is empty.
     static FLIGHT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static UNREAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One end, in the hands of `h2` and of its driver.
+/// One end of a connection, shared by `h2` and the driver.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Http2Io(Rc<RefCell<Plug>>);
 
 #[derive(Debug, Default)]
 struct Plug {
     side: Option<WireSide>,
-    /// What is to be sealed.
+    /// Output that is not sealed yet.
     flight: Vec<u8>,
-    /// What was decrypted; `h2` has the first `read` bytes of it.
+    /// Decrypted input; `h2` has consumed the first `read` bytes of it.
     unread: Vec<u8>,
     read: usize,
-    /// How often it may be read from until the next turn.
+    /// Number of reads left in this turn.
     reads: usize,
-    /// The other end has said something: it speaks with us.
+    /// Whether the other end has sent anything, so that it has accepted us.
     heard: bool,
-    /// What broke it, which `h2` does not keep.
+    /// The error that broke the connection, which `h2` does not keep.
     broken: Option<SideError>,
 }
 
 impl Http2Io {
-    /// Goes on over a connection that is made.
+    /// Attaches the TLS connection.
     pub(super) fn plug(&self, mut side: WireSide) {
         let plug = &mut *self.0.borrow_mut();
         let runs = side.inbox.runs();
@@ -56,27 +56,27 @@ impl Http2Io {
         plug.side = Some(side);
     }
 
-    /// The driver has its turn.
+    /// Begins a turn of the driver.
     pub(super) fn begin_turn(&self) {
         self.0.borrow_mut().reads = TURN_READS;
     }
 
-    /// Whether it rests on a certificate that expires so soon that nothing new should be begun on it.
+    /// Whether one of its certificates expires so soon that no new request should begin on it.
     pub(super) fn is_ending(&self, now: Instant) -> bool {
         let plug = self.0.borrow();
         plug.side.as_ref().is_some_and(|side| side.is_ending(now))
     }
 
-    /// What broke it before the other end had said anything, if that is what happened.
+    /// Takes the error that broke the connection, if the other end had not sent anything before.
     pub(super) fn refused(&self) -> Option<SideError> {
         let plug = &mut *self.0.borrow_mut();
         plug.broken.take().filter(|_| !plug.heard)
     }
 
-    /// Sends what was written.
+    /// Sends the buffered output.
     ///
     /// # Errors
-    /// What the socket or the session says.
+    /// The error of the socket or the session.
     pub(super) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let plug = &mut *self.0.borrow_mut();
         let sent = plug.poll_sent(cx);
@@ -143,7 +143,7 @@ impl Plug {
             let before = into.filled().len();
             let unread = &mut self.unread;
             let more = ready!(side.poll_receive(cx, &mut |bytes| {
-                // Once something waits the rest goes behind it.
+                // Once some bytes are in `unread`, the following bytes must go there, too.
                 let take = match unread.is_empty() {
                     true => bytes.len().min(into.remaining()),
                     false => 0,
@@ -217,7 +217,7 @@ impl AsyncWrite for Http2Io {
         true
     }
 
-    /// Left to the driver.
+    /// Does nothing: the driver flushes.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

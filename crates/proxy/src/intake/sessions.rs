@@ -1,4 +1,4 @@
-//! Which Worker has which link's session.
+//! Finds the Worker that has a link's session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,12 +8,12 @@ use heddle_wire::link::Token;
 
 use super::Intake;
 
-/// Which Worker of the process has which session: a link that was cut may come back to any.
+/// Maps each link session of the process to its Worker: a link that was cut may reconnect to any Worker.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sessions(Arc<Mutex<HashMap<Token, Intake, RandomState>>>);
 
 impl Sessions {
-    /// Asked when a link is made or comes back, never for a stream.
+    /// The intake of the session's Worker. Called when a link is made or reconnects, never for a stream.
     pub(crate) fn find(&self, token: Token) -> Option<Intake> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(&token).cloned()

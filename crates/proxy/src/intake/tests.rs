@@ -64,8 +64,8 @@ fn what_moves_leaves_room_for_what_is_new() {
     assert_eq!(inlet.room(), 0);
 }
 
-/// Every interleaving of two senders and the reader: nothing is lost, nothing comes twice, and a reader
-/// that went to sleep is woken for what came.
+/// Checks every interleaving of two senders and the reader: no item is lost or duplicated, and a sleeping reader is
+/// woken for new items.
 #[cfg(feature = "loom")]
 #[test]
 fn nothing_is_lost_between_threads() {

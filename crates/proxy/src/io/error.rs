@@ -1,4 +1,4 @@
-//! Why a side takes or gives nothing more.
+//! Errors of a side.
 
 use std::fmt;
 use std::io;
@@ -7,24 +7,24 @@ use heddle_transport::TlsError;
 
 use crate::failure::StreamFailure;
 
-/// An error of a side, whatever carries it.
+/// An error of a side, of any carrier.
 #[derive(Debug)]
 pub(crate) enum SideError {
-    /// No block is left.
+    /// No buffer block is left.
     Memory,
-    /// The stream that it is was ended, or was never opened.
+    /// The stream between nodes was ended, or was never opened.
     Stream(StreamFailure),
-    /// The session was ended, or what came is no part of it. In a box: results are small.
+    /// The TLS session failed, for example by a bad record. Boxed, so that results are small.
     Session(Box<TlsError>),
-    /// What the socket says.
+    /// The socket's error.
     Socket(io::Error),
 }
 
-/// What becomes of reading or writing.
+/// Result of reading or writing.
 pub(crate) type SideResult<T> = Result<T, SideError>;
 
 impl SideError {
-    /// Whether the socket was not ready after all.
+    /// Whether the socket was not ready (`WouldBlock`).
     pub(super) fn is_too_early(&self) -> bool {
         matches!(self, SideError::Socket(error) if error.kind() == io::ErrorKind::WouldBlock)
     }

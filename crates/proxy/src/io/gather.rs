@@ -1,4 +1,4 @@
-//! Bytes of chains, put where they are sent from.
+//! Copies or gathers the bytes of chains for sending.
 
 use std::io::IoSlice;
 
@@ -6,21 +6,21 @@ use heddle_wire::buffer::{Chain, Pool};
 
 use super::{SideError, SideResult};
 
-/// Up to here, copying into one buffer and sending once is cheaper than gathering.
+/// Up to this many bytes, copying them into one buffer is cheaper than a vectored write.
 pub(crate) const COPY_BYTES: usize = 4096;
-/// Blocks in one vectored call. Linux takes 1,024; beyond this the gain is gone.
+/// Most blocks in one vectored call. Linux accepts 1,024, but more than this brings no gain.
 pub(super) const SLICES: usize = 32;
 
-/// Puts bytes into an outbox.
+/// Appends bytes to an outbox.
 ///
 /// # Errors
-/// [`SideError::Memory`] when the pool is at its bound.
+/// [`SideError::Memory`] if the pool is at its limit.
 pub(crate) fn keep(outbox: &mut Chain, pool: &Pool, bytes: &[u8]) -> SideResult<()> {
     let kept = outbox.extend_from_slice(pool, bytes);
     kept.map_err(|_| SideError::Memory)
 }
 
-/// Adds the first `bytes` bytes of a chain.
+/// Appends the first `bytes` bytes of a chain.
 pub(super) fn append(out: &mut Vec<u8>, from: &Chain, bytes: usize) {
     let mut left = bytes;
     for run in from.runs() {

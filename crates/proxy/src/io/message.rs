@@ -1,16 +1,16 @@
-//! A message on its way out.
+//! An outgoing message.
 
-/// A head, and perhaps bytes behind it that go along with it. It is reused: sending one may use it up.
+/// A head, and perhaps bytes after it that are sent together with it. Reused; sending may change its bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
     head_bytes: usize,
-    /// What follows says where its body ends, whatever length the head says.
+    /// Whether the end of the body is marked explicitly, whatever length the head declares.
     is_open: bool,
 }
 
 impl Message {
-    /// Begins another message, whose head is to be written.
+    /// Begins a new message, whose head is to be written into the result.
     pub(crate) fn begin(&mut self) -> &mut Vec<u8> {
         self.bytes.clear();
         self.head_bytes = 0;
@@ -18,19 +18,19 @@ impl Message {
         &mut self.bytes
     }
 
-    /// The head ends here: what is written from now on is behind it.
+    /// Marks the end of the head: bytes written from now on belong to the body.
     pub(crate) fn end_head(&mut self) -> &mut Vec<u8> {
         self.head_bytes = self.bytes.len();
         &mut self.bytes
     }
 
-    /// The head are the first `head_bytes` of what was written.
+    /// Marks the first `head_bytes` bytes as the head.
     pub(crate) fn head_ends_at(&mut self, head_bytes: usize) {
         debug_assert!(head_bytes <= self.bytes.len());
         self.head_bytes = head_bytes;
     }
 
-    /// Its body does not end with its length: trailers may follow.
+    /// Marks the body as not ended by its length: trailers may follow.
     pub(crate) fn leave_open(&mut self) {
         self.is_open = true;
     }
@@ -43,7 +43,7 @@ impl Message {
         &self.bytes[..self.head_bytes]
     }
 
-    /// The head, and what is behind it.
+    /// The head, and the bytes after it.
     pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
         self.bytes.split_at(self.head_bytes)
     }

@@ -1,4 +1,4 @@
-//! A side off its runtime.
+//! A side without a runtime.
 
 use std::io;
 use std::net;
@@ -7,8 +7,8 @@ use tokio::net::TcpStream;
 
 use super::{Carrier, Secured, SideOf, Wire, WireSide};
 
-/// A side that belongs to no runtime, on its way to another Worker. Its inbox and outbox are empty, or
-/// go along by another way.
+/// A side that is registered with no runtime, on its way to another Worker. Its inbox and outbox are empty, or move
+/// separately.
 #[derive(Debug)]
 pub(crate) struct Packed {
     socket: net::TcpStream,
@@ -17,11 +17,11 @@ pub(crate) struct Packed {
 }
 
 impl<C: Carrier> SideOf<C> {
-    /// Takes it off its runtime.
+    /// Deregisters the side from its runtime.
     ///
     /// # Errors
-    /// When the runtime does not let go of the socket, which only one that has ended does not; or when it has
-    /// none of its own, being a stream of a link.
+    /// When the socket cannot be deregistered, which happens only if the runtime has ended; or when the side has no
+    /// socket of its own, being a stream of a link.
     pub(crate) fn pack(self) -> io::Result<Packed> {
         let (socket, secured) = match self.carrier.into_wire() {
             Some(Wire::Socket(socket)) => (socket, None),
@@ -37,7 +37,7 @@ impl<C: Carrier> SideOf<C> {
 }
 
 impl Packed {
-    /// A side that carries bytes as they are.
+    /// A side with a plain socket.
     pub(crate) fn plain(socket: net::TcpStream) -> Self {
         Packed {
             socket,
@@ -46,15 +46,14 @@ impl Packed {
         }
     }
 
-    /// What carries its bytes.
     pub(crate) fn socket(&self) -> &net::TcpStream {
         &self.socket
     }
 
-    /// Puts it onto the runtime of the calling thread.
+    /// Registers the side with the runtime of the calling thread.
     ///
     /// # Errors
-    /// When the socket cannot be registered with it.
+    /// When the socket cannot be registered.
     pub(crate) fn unpack(self) -> io::Result<WireSide> {
         let socket = TcpStream::from_std(self.socket)?;
         let side = match self.secured {

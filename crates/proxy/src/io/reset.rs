@@ -1,23 +1,23 @@
-//! Connections that ended while they waited.
+//! Finds connections that were reset while they waited.
 //!
-//! A client that connects and resets leaves a connection in the listener's queue, which the kernel hands over like any
-//! other. Many that come together are looked at with one system call before anything is begun for them; few are not,
-//! since what they cost is less than that call would cost all others.
+//! A client that connects and resets leaves a connection in the listener's backlog, and the kernel accepts it like any
+//! other. A large batch is checked with one system call before any work begins; a small one is not, since the resets
+//! would cost less than the call costs all others.
 
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// So many are looked at together.
+/// Smallest batch that is checked.
 const MANY: usize = 8;
-/// Without waiting.
+/// Polls without waiting.
 const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
 
-/// Drops what its client has reset, if there are many. What has no socket to look at stays. Returns how many were
-/// dropped.
+/// Drops the connections of a large batch that their clients have reset. An item without a socket stays. Returns how
+/// many were dropped.
 pub(crate) fn leave_out_reset<T>(
     batch: &mut Vec<T>,
     socket: impl Fn(&T) -> Option<BorrowedFd<'_>>,
@@ -25,13 +25,13 @@ pub(crate) fn leave_out_reset<T>(
     if batch.len() < MANY {
         return 0;
     }
-    // Of what is asked for nothing, it is said nevertheless whether it has failed or has ended both ways.
+    // `poll` reports errors and hang-ups even if no events are requested.
     let mut polled: Vec<PollFd<'_>> = batch
         .iter()
         .filter_map(&socket)
         .map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::empty()))
         .collect();
-    // What cannot be looked at is taken for alive: its end is found out when it is read from.
+    // If `poll` fails, all connections count as alive: a reset is then found by the next read.
     if !matches!(poll(&mut polled, Some(&NOW)), Ok(1..)) {
         return 0;
     }

@@ -1,9 +1,8 @@
 //! A side whose bytes go through a TLS session.
 //!
-//! Plaintext stays the truth for all other code: it counts as unwritten until the ciphertext that stands
-//! for it is gone, and only what is decrypted counts as read. Ciphertext lives in a buffer of the thread
-//! for the length of a call; between two calls a session holds what the socket did not take, and a record
-//! that has not come whole.
+//! All other code sees only plaintext. Plaintext counts as unwritten until its ciphertext is sent, and as read once it
+//! is decrypted. During a call, ciphertext is in a buffer of the thread; between calls, a session holds only the
+//! ciphertext that the socket did not accept, and an incomplete record.
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
@@ -23,23 +22,23 @@ use tokio::net::TcpStream;
 use super::socket::{once, poll_send, written};
 use super::{SideError, SideResult};
 
-/// Pieces of plaintext that are sealed at once, each into records of its own.
+/// Pieces of plaintext that are sealed in one call, each into its own records.
 const PIECES: usize = 32;
-/// Longer than any certificate lasts, in seconds: a hundred years.
+/// Longest certificate lifetime that is counted, in seconds: a hundred years.
 const MAX_LIFE_S: u64 = 100 * 366 * 86_400;
-/// Plaintext that is copied together to be sealed as one record (RFC 8446 section 5.1), in bytes.
+/// Most plaintext that is copied together to be sealed as one record (RFC 8446 section 5.1), in bytes.
 pub(super) const RECORD_BYTES: usize = 16 * 1024;
 
 thread_local! {
-    /// Ciphertext that was just read.
+    /// Buffer for ciphertext that was just read.
     static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; MAX_PLAINTEXT].into());
-    /// Ciphertext that is about to be written.
+    /// Buffer for ciphertext that is about to be written.
     static SEALED: RefCell<Box<[u8]>> = RefCell::new(vec![0; MAX_SEALED].into());
-    /// Where bytes between nodes are counted. Of the thread, since sessions move.
+    /// Counters of bytes between nodes. They belong to the thread, since sessions move between threads.
     static STATS: OnceCell<Arc<WorkerStats>> = const { OnceCell::new() };
 }
 
-/// The thread is the Worker's with these numbers, from now on: what its sessions carry is counted there.
+/// Makes this thread count the bytes of its sessions in the statistics of its Worker.
 pub(crate) fn count_in(stats: &Arc<WorkerStats>) {
     STATS.with(|cell| {
         let first = cell.set(Arc::clone(stats));
@@ -47,7 +46,7 @@ pub(crate) fn count_in(stats: &Arc<WorkerStats>) {
     });
 }
 
-/// Counts plaintext that another node has said.
+/// Counts plaintext that another node has sent.
 pub(crate) fn count_received(protocol: Option<Protocol>, bytes: usize) {
     count(bytes, |stats| stats.received(counted_as(protocol)));
 }
@@ -72,43 +71,43 @@ fn count(bytes: usize, of: impl FnOnce(&NodeBytes) -> &Counter) {
     });
 }
 
-/// Nothing new is begun on a session whose certificates expire this soon.
+/// No new request begins on a session if one of its certificates expires within this time.
 const ENDING: Duration = Duration::from_secs(30);
 
-/// What a connection between nodes rests on.
+/// The proof on which a connection between nodes rests.
 #[derive(Debug)]
 pub(crate) struct Proof {
     /// The peer at the other end.
     pub(crate) peer: Peer,
-    /// The root that vouches for it.
+    /// The root certificate that vouches for the peer.
     pub(crate) root: RootId,
-    /// When the first of both certificates expires, in seconds since 1970.
+    /// When the first of the two ends' certificates expires, in seconds since 1970.
     pub(crate) not_after: u64,
 }
 
-/// An established session, and what of it is on its way.
+/// An established TLS session, and its ciphertext that is not sent yet.
 #[derive(Debug)]
 pub(crate) struct Secured {
     session: Session,
     proof: Arc<Proof>,
-    /// In whose name it was made; `None` on the called side, and for callers that are not known.
+    /// The calling workload's account; `None` on the called side, and for unknown callers.
     caller: Option<ServiceAccountName>,
-    /// From when on nothing new is begun on it.
+    /// Time from which no new request begins on it.
     ends: Instant,
-    /// Ciphertext that the socket has not taken yet is what follows the first `sent` bytes.
+    /// Ciphertext; its first `sent` bytes have been sent, the rest was not accepted by the socket yet.
     sealed: Vec<u8>,
     sent: usize,
-    /// Bytes of plaintext that count as written when all of that is gone.
+    /// Bytes of plaintext that count as written once all of `sealed` is sent.
     stands_for: usize,
-    /// The peer has said that it will send no more.
+    /// The peer has sent `close_notify`.
     ended: bool,
-    /// We have.
+    /// We have sent `close_notify`, or queued it.
     closing: bool,
 }
 
 impl Secured {
-    /// A session that is established, and the root that vouches for its peer; `None` for one that is not. `now_s` is the time by which certificates
-    /// are judged, in seconds since 1970.
+    /// Wraps an established session, with the root that vouches for its peer; `None` if the session has no peer
+    /// identity. `now_s` is the time by which certificates are judged, in seconds since 1970.
     pub(crate) fn new(
         session: Session,
         root: RootId,
@@ -152,18 +151,17 @@ impl Secured {
         now >= self.ends
     }
 
-    /// Whether nothing waits for the socket.
+    /// Whether no ciphertext waits for the socket.
     pub(super) fn is_clear(&self) -> bool {
         self.sealed.is_empty()
     }
 
-    /// Reads and decrypts until there are bytes for the inbox, up to about `want` of them. 0 means that
-    /// the peer has said everything.
+    /// Reads and decrypts until the inbox has new bytes, up to about `want` of them. 0 means that the peer has closed
+    /// the session.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] when the stream ends without the peer's saying so (RFC 8446
-    /// section 6.1), [`SideError::Memory`] when no block is left; else what the socket or the
-    /// session says.
+    /// [`io::ErrorKind::UnexpectedEof`] if the stream ends without `close_notify` (RFC 8446 section 6.1),
+    /// [`SideError::Memory`] if no buffer block is left; otherwise the error of the socket or the session.
     pub(super) fn poll_fill(
         &mut self,
         stream: &TcpStream,
@@ -174,9 +172,9 @@ impl Secured {
     ) -> Poll<SideResult<usize>> {
         let before = inbox.len();
         while !self.ended {
-            // An idle connection must hold no block, so the socket is asked before the pool.
+            // An idle connection must hold no block, so the socket is checked before a block is reserved.
             ready!(stream.poll_read_ready(cx))?;
-            // Nothing that is decrypted may find no room.
+            // Reserve room for everything that may be decrypted, including an incomplete record.
             let held = self.session.held();
             let room = inbox.reserve(pool, held + want.max(1));
             let got = match room.checked_sub(held) {
@@ -191,8 +189,8 @@ impl Secured {
                 Err(error) if error.is_too_early() => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(()) => {
-                    // What the session answers by itself does not wait for the next message, unless we
-                    // have said that nothing more comes.
+                    // The session's own messages are sent at once, and do not wait for the next message, unless we have
+                    // sent `close_notify`.
                     if !self.closing && !self.is_clear() {
                         let _later = self.poll_drain(stream, cx)?;
                     }
@@ -205,7 +203,7 @@ impl Secured {
         Poll::Ready(Ok(0))
     }
 
-    /// Reads and throws away. 0 means that nothing more comes.
+    /// Reads and discards. 0 means that the peer has closed the session.
     pub(super) fn poll_discard(
         &mut self,
         stream: &TcpStream,
@@ -224,10 +222,10 @@ impl Secured {
         Poll::Ready(Ok(0))
     }
 
-    /// Reads once and hands out what is decrypted of it, if anything is. False means that nothing more comes.
+    /// Reads once and passes on the decrypted bytes, if any. False means that the peer has closed the session.
     ///
     /// # Errors
-    /// As [`Secured::poll_fill`], but that it takes no block.
+    /// As [`Secured::poll_fill`], except that it needs no buffer block.
     pub(super) fn poll_receive(
         &mut self,
         stream: &TcpStream,
@@ -240,7 +238,7 @@ impl Secured {
                 Err(error) if error.is_too_early() => {}
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(()) => {
-                    // What the session answers by itself does not wait for the next message.
+                    // The session's own messages are sent at once, and do not wait for the next message.
                     if !self.closing && !self.is_clear() {
                         let _later = self.poll_drain(stream, cx)?;
                     }
@@ -251,7 +249,7 @@ impl Secured {
         Poll::Ready(Ok(false))
     }
 
-    /// One system call, and what is decrypted of it.
+    /// Makes one system call, and decrypts the result.
     fn receive(
         &mut self,
         stream: &TcpStream,
@@ -279,8 +277,8 @@ impl Secured {
         })
     }
 
-    /// Writes plaintext from the front of a chain, at most `limit` bytes. Returns how many are written,
-    /// which the caller takes off the front; as long as it is pending, what was begun must stay there.
+    /// Writes at most `limit` bytes of plaintext from the front of a chain. Returns how many are written, which the
+    /// caller consumes. While it is pending, the bytes already sealed must stay at the front.
     pub(super) fn poll_write(
         &mut self,
         stream: &TcpStream,
@@ -312,8 +310,8 @@ impl Secured {
         Poll::Ready(Ok(mem::take(&mut self.stands_for)))
     }
 
-    /// Seals bytes as few records and sends them as far as the socket takes them. Returns whether it
-    /// took all; if not, they count as unwritten.
+    /// Seals bytes into as few records as possible, and sends them as far as the socket accepts them. Returns whether
+    /// it accepted all; if not, all of them count as unwritten.
     pub(super) fn send(
         &mut self,
         stream: &TcpStream,
@@ -333,11 +331,11 @@ impl Secured {
         Ok(false)
     }
 
-    /// Seals bytes and sends them as far as the socket takes them; the rest is kept, and they count as
-    /// written. Nothing may wait for the socket.
+    /// Seals bytes and sends them as far as the socket accepts them. The rest is kept, and all of them count as
+    /// written. No ciphertext may wait for the socket.
     ///
     /// # Errors
-    /// When the session or the socket is broken.
+    /// When the session or the socket fails.
     pub(super) fn put_all(
         &mut self,
         stream: &TcpStream,
@@ -352,15 +350,14 @@ impl Secured {
         })
     }
 
-    /// What is spoken.
     pub(super) fn protocol(&self) -> Option<Protocol> {
         self.session.protocol()
     }
 
-    /// Says that nothing more will be sent.
+    /// Sends `close_notify`: nothing more will be sent.
     ///
     /// # Errors
-    /// When the session or the socket is broken.
+    /// When the session or the socket fails.
     pub(super) fn poll_close(
         &mut self,
         stream: &TcpStream,
@@ -376,7 +373,7 @@ impl Secured {
         self.poll_drain(stream, cx)
     }
 
-    /// Sends ciphertext, and keeps what the socket does not take.
+    /// Sends ciphertext, and keeps what the socket does not accept.
     fn put(&mut self, stream: &TcpStream, cx: &mut Context<'_>, cipher: &[u8]) -> SideResult<()> {
         let n = written(poll_send(stream, cx, cipher))?;
         if n < cipher.len() {

@@ -1,4 +1,4 @@
-//! System calls on sockets, and what they say about readiness.
+//! System calls on sockets, and what their results tell the runtime about readiness.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::task::{Context, Poll, ready};
@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 use super::gather::{COPY_BYTES, SLICES};
 use super::{SideError, SideResult};
 
-/// Makes one system call that moves up to `room` bytes, given that the socket is ready for it.
+/// Makes one system call that moves up to `room` bytes, if the socket is ready for it.
 ///
-/// Telling the runtime that a short read emptied the socket, or that a short write filled it, saves
-/// the call that would only find that out.
+/// A short read has emptied the socket, and a short write has filled it. Telling the runtime so saves the call that
+/// would only find that out.
 ///
 /// # Errors
-/// [`io::ErrorKind::WouldBlock`] when the socket was not ready after all and nothing moved.
+/// [`io::ErrorKind::WouldBlock`] if the socket was not ready after all, and nothing moved.
 pub(crate) fn once(
     stream: &TcpStream,
     interest: Interest,
@@ -40,10 +40,10 @@ pub(crate) fn once(
     }
 }
 
-/// Reads once, up to `want` bytes, onto the end of a chain. 0 means the end of the stream.
+/// Reads once, up to `want` bytes, to the end of a chain. 0 means the end of the stream.
 ///
 /// # Errors
-/// [`SideError::Memory`] when the pool is at its bound, else what the socket says.
+/// [`SideError::Memory`] if the pool is at its limit, otherwise the socket's error.
 pub(super) fn poll_fill(
     socket: &TcpStream,
     cx: &mut Context<'_>,
@@ -52,7 +52,7 @@ pub(super) fn poll_fill(
     want: usize,
 ) -> Poll<SideResult<usize>> {
     loop {
-        // An idle connection must hold no block, so the socket is asked before the pool.
+        // An idle connection must hold no block, so the socket is checked before a block is reserved.
         ready!(socket.poll_read_ready(cx))?;
         let room = inbox.reserve(pool, want.max(1));
         let got = if room == 0 {
@@ -64,7 +64,7 @@ pub(super) fn poll_fill(
         };
         inbox.release_spare();
         match got {
-            // Readiness was stale and is cleared now: ask again, to be woken by the next.
+            // The readiness was stale and is cleared now: poll again, to be woken by the next event.
             Err(error) if error.is_too_early() => {}
             result => return Poll::Ready(result),
         }
@@ -94,10 +94,10 @@ fn fill_many(socket: &TcpStream, inbox: &mut Chain) -> io::Result<usize> {
     Ok(n)
 }
 
-/// Reads once and throws away what was read. 0 means the end of the stream.
+/// Reads once and discards the bytes. 0 means the end of the stream.
 ///
 /// # Errors
-/// What the socket says.
+/// The socket's error.
 pub(super) fn poll_discard(socket: &TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
     let mut bytes = [0; COPY_BYTES];
     loop {
@@ -112,7 +112,7 @@ pub(super) fn poll_discard(socket: &TcpStream, cx: &mut Context<'_>) -> Poll<io:
     }
 }
 
-/// Sends what the socket takes of `bytes`.
+/// Sends `bytes` as far as the socket accepts them.
 pub(crate) fn poll_send(
     stream: &TcpStream,
     cx: &mut Context<'_>,
@@ -123,7 +123,7 @@ pub(crate) fn poll_send(
     })
 }
 
-/// The same of several pieces.
+/// Sends several pieces as far as the socket accepts them.
 pub(super) fn poll_writev(
     stream: &TcpStream,
     cx: &mut Context<'_>,
@@ -155,7 +155,7 @@ fn poll_put(
     }
 }
 
-/// A write that could not go at once wrote nothing.
+/// The bytes written: 0 if the write is pending.
 pub(super) fn written(poll: Poll<io::Result<usize>>) -> io::Result<usize> {
     match poll {
         Poll::Ready(result) => result,

@@ -1,4 +1,4 @@
-//! What carries the bytes of a side.
+//! Carriers of a side's bytes.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use super::secured::RECORD_BYTES;
 use super::socket::{self, poll_send, poll_writev, written};
 use super::{Message, Proof, Secured, SideError, SideResult};
 
-/// What can carry the bytes of a side. As [`SideOf`](super::SideOf) has them, of which it does the part that depends on
-/// what it is.
+/// The part of a side that depends on what carries its bytes. Methods as in [`SideOf`](super::SideOf).
 pub(crate) trait Carrier: Sized {
     fn poll_fill(
         &mut self,
@@ -36,7 +35,7 @@ pub(crate) trait Carrier: Sized {
         limit: usize,
     ) -> Poll<SideResult<usize>>;
 
-    /// Writes what it holds itself.
+    /// Writes the output that the carrier itself holds.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<SideResult<()>>;
 
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()>;
@@ -54,28 +53,27 @@ pub(crate) trait Carrier: Sized {
 
     fn has_failed(&self) -> bool;
 
-    /// Whether there is nothing to read, not even an end.
+    /// Whether nothing can be read, not even the end of the stream.
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool;
 
-    /// The identity that the other end proved, and until when.
+    /// The identity that the peer has proven, and its expiry.
     fn proof(&self) -> Option<&Arc<Proof>>;
 
-    /// Whether another node is at the other end.
+    /// Whether the peer is another node.
     fn is_to_node(&self) -> bool;
 
-    /// Its connection, if it has one to itself.
+    /// Its connection, unless it shares one with other carriers.
     fn wire(&self) -> Option<&Wire>;
 
-    /// The same.
     fn into_wire(self) -> Option<Wire>;
 }
 
-/// A connection of a side's own.
+/// A connection that belongs to one side.
 #[derive(Debug)]
 pub(crate) enum Wire {
-    /// A socket, as they are.
+    /// A plain socket.
     Socket(TcpStream),
-    /// A socket, through a session.
+    /// A socket with a TLS session.
     Session(TcpStream, Box<Secured>),
 }
 
@@ -203,7 +201,7 @@ impl Carrier for Wire {
     }
 
     fn reset_on_close(&self, cut: bool) {
-        // What cannot be reset is closed.
+        // If this fails, the connection is closed normally.
         let wait = cut.then_some(Duration::ZERO);
         let _ = rustix::net::sockopt::set_socket_linger(self.socket(), wait);
     }

@@ -1,4 +1,4 @@
-//! The end of a link that is called.
+//! The called end of a link.
 //!
 //! ```text
 //!   handshake ─▶ HELLO ─┬─ no session, or one that is not known ─▶ a new one ─▶ carry ─┬─▶ over
@@ -31,27 +31,27 @@ use crate::intake::Intake;
 use crate::io::{Proof, WireSide};
 use crate::parcel::{Contents, Resuming, State};
 
-/// How long a caller whose certificate holds no longer may take to prove again who it is, in milliseconds.
+/// How long a caller whose certificate is no longer valid may take to reconnect with a new proof, in milliseconds.
 const PROVE_AGAIN_MS: Millis = 2_000;
-/// How long a process that ends waits for a link on which nothing is open, in milliseconds. A caller that has sent
-/// something when it was cut comes back at once.
+/// How long a draining process waits for a link without open streams to reconnect, in milliseconds. A caller that had
+/// sent something when the link was cut reconnects at once.
 const COMES_BACK_MS: Millis = 1_000;
-/// How often it is looked whether a link is still waited for, in milliseconds.
+/// Interval at which it is checked whether to keep waiting for a link, in milliseconds.
 const LOOK_MS: Millis = 500;
 
-/// A connection on which another node, which has proven who it is, wants to begin or go on with a link.
+/// A connection on which another node, with a proven identity, wants to start or resume a link.
 pub(crate) struct InboundLink {
     pub(crate) links: Rc<Links>,
     pub(crate) door: Arc<Door>,
     pub(crate) side: WireSide,
-    /// What it says first, which stands in the side's inbox as well.
+    /// The caller's first frame. Its bytes are still in the side's inbox.
     pub(crate) hello: Hello,
     pub(crate) peer: SocketAddr,
     pub(crate) alarm: Alarm,
 }
 
 impl InboundLink {
-    /// Carries the link for as long as it lasts, unless it is there already.
+    /// Carries a new link until it ends, or hands the connection to the link that it resumes.
     pub(crate) async fn run(self, band: Band) -> Outcome<Infallible> {
         let token = self.hello.token;
         if let Some(link) = self.links.called(token) {
@@ -100,7 +100,7 @@ impl InboundLink {
         env.sessions.add(token, env.intake.clone());
         env.stats.links_active.inc();
         env.stats.links_total.inc();
-        // By reference: each call that took it along would hold room for it as long as the link lasts.
+        // By reference: each future that took it by value would reserve space for it as long as the link lasts.
         let mut side = Some(side);
         let reason = drive_until_it_parts(&links, &link, &alarm, &mut side).await;
         env.stats.links_active.dec();
@@ -112,7 +112,7 @@ impl InboundLink {
         Outcome::Over
     }
 
-    /// Sends the connection to the Worker that has the link.
+    /// Hands the connection to the Worker that has the link.
     fn hand_over(self, intake: Intake) -> Outcome<Infallible> {
         let InboundLink {
             door,
@@ -128,7 +128,7 @@ impl InboundLink {
         side.inbox.clear();
         let token = hello.token;
         let Ok(client) = side.pack() else {
-            // Only a runtime that has ended does not let go of a socket.
+            // Fails only when the runtime has ended.
             return Outcome::Over;
         };
         let contents = Contents {
@@ -141,7 +141,7 @@ impl InboundLink {
     }
 }
 
-/// Hands a socket that came from another Worker to the link that it is for.
+/// Hands a connection from another Worker to the link that it resumes.
 pub(crate) fn resumed(links: &Links, mut side: WireSide, resuming: &Resuming) {
     let link = links.called(resuming.token);
     let Some(link) = link.filter(|link| link.is_between(&side)) else {
@@ -157,7 +157,7 @@ pub(crate) fn resumed(links: &Links, mut side: WireSide, resuming: &Resuming) {
 }
 
 impl Link {
-    /// Whether the same two are at the ends of a connection: only they go on with a session.
+    /// Whether a connection has the same two identities at its ends as this link: only they may resume a session.
     fn is_between(&self, side: &WireSide) -> bool {
         let Some((caller, called, _)) = self.end.called() else {
             return false;
@@ -167,7 +167,7 @@ impl Link {
         peer == Some(caller) && asked == Some(called)
     }
 
-    /// Goes on over another socket, whatever becomes of the one it has.
+    /// Continues on another socket, whatever the state of the present one.
     fn comes_back(&self, side: WireSide) {
         *self.returned.borrow_mut() = Some(Box::new(side));
         self.stirred.set(false);
@@ -175,7 +175,7 @@ impl Link {
     }
 }
 
-/// Drives a link until it is over, or had to be because it was told to part.
+/// Drives a link until it is over, or until the deadline by which it was told to part.
 async fn drive_until_it_parts(
     links: &Rc<Links>,
     link: &Rc<Link>,
@@ -191,7 +191,7 @@ async fn drive_until_it_parts(
             by if driven.is_pending() && env.clock.now_ms() >= by => {
                 return Poll::Ready(Reason::LinkLost);
             }
-            // Nothing that it waits for matters beside that.
+            // This deadline takes precedence over every other time that the driver waits for.
             by => alarm.set(by),
         }
         driven
@@ -199,7 +199,7 @@ async fn drive_until_it_parts(
     .await
 }
 
-/// Drives a link until it is over, beginning with this side. Returns why whatever is open on it fails.
+/// Drives a link until it is over, starting with this socket. Returns the reason with which its open streams fail.
 async fn drive(
     links: &Rc<Links>,
     link: &Rc<Link>,
@@ -208,7 +208,7 @@ async fn drive(
 ) -> Reason {
     let env = &links.env;
     poll_fn(|cx| {
-        // Another task has made the handshake.
+        // Another task did the handshake: register this one with the alarm.
         alarm.wakes(cx.waker());
         *link.driver.borrow_mut() = Some(cx.waker().clone());
         Poll::Ready(())
@@ -218,7 +218,7 @@ async fn drive(
         alarm.clear();
         alarm.rests_on(side);
         link.session.borrow_mut().connected(env.clock.now_ms());
-        // Since it was looked at first it has waited here, and nothing told it of a change.
+        // The connection has waited since it was checked first, and nothing notified it of changed identities.
         let ended = match env.check(side) {
             Err(Refusal::Denied) => Ended::Revoked(Reason::IdentityRevoked),
             Err(_) => Ended::Ending,
@@ -249,7 +249,7 @@ async fn drive(
             Ended::Revoked(reason) => return reason,
         };
         let proof = side.proof().cloned();
-        // What it rested on is gone with the socket.
+        // The alarm watched this socket's proof; both are released now.
         *on = None;
         alarm.clear();
         *on = returned(links, link, alarm, (proof, patience)).await;
@@ -260,8 +260,8 @@ async fn drive(
     Reason::LinkLost
 }
 
-/// Waits for the link to come back, as long as its session is kept, and so many milliseconds at most; not so long
-/// when what was proven of the other end holds no longer.
+/// Waits for the link to reconnect, as long as its session is kept, and at most `patience` milliseconds; at most
+/// [`PROVE_AGAIN_MS`] when the peer's proof is no longer valid.
 async fn returned(
     links: &Rc<Links>,
     link: &Rc<Link>,
@@ -276,8 +276,8 @@ async fn returned(
         if let Some(side) = link.returned.take() {
             return Poll::Ready(Some(*side));
         }
-        // Of what is over nothing is gone on with. One that is only idle may be: a request that was under way
-        // when it was cut must find the session, or it is not known what became of it.
+        // A finished session is never resumed. One that is only idle may be: a request that was in transit when the
+        // link was cut must find the session, or its outcome is unknown.
         let is_idle = link.session.borrow().open_streams() == 0;
         if link.closing.get() && is_idle || env.is_cutting() {
             return Poll::Ready(None);
@@ -302,14 +302,15 @@ async fn returned(
     .await
 }
 
-/// Says in the log that the other end of a link breaks the protocol.
+/// Logs that the other end of a link violates the protocol.
 fn say_broken(link: &Link, error: &LinkError) {
     let Some((caller, called, peer)) = link.end.called() else {
         return;
     };
     tracing::warn!(
         %caller, %called, %peer, %error,
-        "a link is given up, and all that was open on it; do both nodes have the same version?"
+        "a link is given up with all of its streams: the other end broke the protocol; do both nodes have the same \
+         version?"
     );
 }
 

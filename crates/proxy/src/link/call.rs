@@ -1,4 +1,4 @@
-//! The end of a link that calls: it dials, and dials again when the link is cut while streams are open.
+//! The calling end of a link: it dials, and redials when the link is cut while streams are open.
 //!
 //! ```text
 //!   dial ─▶ shake hands ─▶ carry ─ idle, told to go ─▶ over
@@ -24,15 +24,15 @@ use crate::failure::Reason;
 use crate::failure::StreamFailure;
 use crate::io::WireSide;
 
-/// How long it takes to dial again after the first try that failed, in milliseconds; twice as long after each
+/// Shortest wait before the second redial, in milliseconds; the first redial follows at once. The wait doubles for each
 /// further one.
 const AGAIN_MS: Millis = 50;
-/// Longest such wait, in milliseconds: a node that was started again is to be found before a request has waited for a
+/// Limit of the wait, in milliseconds: a node that has restarted must be found before a request has waited for a
 /// second.
 const MAX_AGAIN_MS: Millis = 400;
-/// Handshakes that may be cut before a link that never was is given up.
+/// How many handshakes may be cut before a link that was never up is given up.
 const FIRST_TRIES: u32 = 4;
-/// How long one try may take while streams wait, in milliseconds.
+/// Timeout of one redial while streams wait, in milliseconds.
 const REDIAL_MS: Millis = 2_000;
 
 /// Drives a link to another node until it is over.
@@ -54,11 +54,11 @@ pub(super) async fn call(links: Rc<Links>, link: Rc<Link>) {
     env.stats.links_active.dec();
     link.give_up(reason);
     links.forget(&link);
-    // The link refers to its task.
+    // The driver's waker refers to this task, which owns the link: breaks the cycle.
     link.driver.take();
 }
 
-/// Drives it. Returns why whatever is open on it fails.
+/// Drives the link. Returns the reason with which its open streams fail.
 async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
     let env = &links.env;
     let LinkEnd::Caller(key) = &link.end else {
@@ -80,7 +80,7 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                 if was_heard {
                     tries = 0;
                     if std::mem::take(&mut is_missed) {
-                        tracing::info!(node = %key.node, called = %key.called, "another node was there again");
+                        tracing::info!(node = %key.node, called = %key.called, "another node can be reached again");
                     }
                 }
                 match ended {
@@ -91,7 +91,8 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                         failed(Reason::LinkLost);
                         tracing::warn!(
                             node = %key.node, called = %key.called, %error,
-                            "a link is given up, and all that was open on it; do both nodes have the same version?"
+                            "a link is given up with all of its streams: the other end broke the protocol; do both \
+                             nodes have the same version?"
                         );
                         return Reason::LinkLost;
                     }
@@ -109,9 +110,10 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
                     return Reason::LinkLost;
                 }
             }
-            // Waiting does not change an identity.
+            // A retry would not change an identity.
             Err(reason @ (Reason::IdentityMissing | Reason::PeerRefused)) => return reason,
-            // A handshake that was cut is begun again a few times; a node that cannot be reached is not waited for.
+            // A handshake that was cut is retried a few times; a new link does not wait for a node that cannot be
+            // reached.
             Err(reason) if !has_been && (reason != Reason::LinkLost || tries >= FIRST_TRIES) => {
                 return match reason {
                     Reason::LinkLost => Reason::NodeConnectFailed,
@@ -120,14 +122,14 @@ async fn drive(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm) -> Reason {
             }
             Err(reason) => {
                 env.peers.went_away(key.node, env.clock.now_ms());
-                // Nothing was sent of these: they find another endpoint if there is one.
+                // Streams that wait for the link have sent nothing: they use another endpoint if there is one.
                 let mut slots = link.slots.borrow_mut();
                 slots.linked(Some(StreamFailure::unsent(Reason::NodeConnectFailed)));
                 drop(slots);
                 if !std::mem::replace(&mut is_missed, true) {
                     tracing::warn!(
                         node = %key.node, called = %key.called, reason = reason.code(),
-                        "another node cannot be reached: what is open on a link to it waits"
+                        "another node cannot be reached: open streams of a link to it wait"
                     );
                 }
             }
@@ -153,11 +155,11 @@ async fn dial(env: &Env, key: &Key, alarm: &Alarm, again: bool) -> Result<WireSi
         called: &key.called,
         node: key.node,
     };
-    // In a box: the driver of an idle link has no room for it.
+    // Boxed: the driver of an idle link should not reserve space for it.
     Box::pin(dial_node(shaking, Protocol::Link)).await
 }
 
-/// Carries the session until that has to end. Says whether the other end has said who it is.
+/// Carries the session on one socket until that ends. Also returns whether the peer's HELLO arrived.
 async fn serve(
     links: &Rc<Links>,
     link: &Rc<Link>,
@@ -169,7 +171,7 @@ async fn serve(
     alarm.rests_on(side);
     link.session.borrow_mut().connected(env.clock.now_ms());
     if side.is_ending(env.clock.now()) {
-        // It is good for the streams that wait for it.
+        // Its certificate ends soon: it carries only the streams that already wait for it.
         link.closing.set(true);
     }
     let mut is_there = false;
@@ -200,7 +202,7 @@ async fn serve(
     (ended, was_heard)
 }
 
-/// Waits before the next try. False when the session is over, or nothing is open on it any more.
+/// Waits before the next try. Returns false when the session is over, or has no open streams.
 async fn wait(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm, tries: u32) -> bool {
     let mut receiver = Receiver::new(links, link);
     let env = &links.env;
@@ -213,7 +215,7 @@ async fn wait(links: &Rc<Links>, link: &Rc<Link>, alarm: &Alarm, tries: u32) -> 
         let wait = AGAIN_MS
             .saturating_mul(1 << tries.min(16))
             .min(MAX_AGAIN_MS);
-        // Those that were cut together do not come back together.
+        // Jitter: links that were cut together do not redial together.
         let jitter = env.random.borrow_mut().next() % (wait / 2 + 1);
         alarm.wait_until(now + wait / 2 + jitter).await;
     }

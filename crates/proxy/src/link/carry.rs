@@ -1,4 +1,4 @@
-//! What both ends of a link do with a socket.
+//! How both ends of a link use a socket.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,41 +15,42 @@ use crate::failure::Reason;
 use crate::handshake::HandshakeError;
 use crate::io::{SideResult, WireSide};
 
-/// Reads before other work gets its turn.
+/// Number of reads before other tasks get their turn.
 const TURN_READS: usize = 4;
-/// Bytes sealed at once, in a few records.
+/// Bytes that are encrypted at once, in a few TLS records.
 const FLIGHT_BYTES: usize = 60 * 1024;
-/// How long a link without streams keeps Collaborators that wait for another one, in milliseconds.
+/// How long a link without streams keeps Collaborators that wait for another stream, in milliseconds.
 const DISMISS_MS: Millis = 5_000;
-/// How often a link is looked at on which nothing happens, in milliseconds.
+/// Interval at which an idle link is checked, in milliseconds.
 const LOOK_MS: Millis = 10_000;
-/// How long the other end may take to close a link that it was told to, in milliseconds.
+/// How long the other end may take to close a link after GOAWAY, in milliseconds.
 const FAREWELL_MS: Millis = 1_000;
 
 thread_local! {
-    /// Frames that are about to be sealed.
+    /// Frames to be encrypted next.
     static FLIGHT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Why a link does not go on over this socket.
+/// Why a link stops using a socket.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It broke, or is silent: the session may go on over another one.
+    /// The socket failed, or the peer is silent: the session may be resumed on another socket.
     Cut,
-    /// What it rests on ends, or is not believed any more: the same, if both prove anew who they are.
+    /// A certificate expires, or is no longer trusted: the session may be resumed if both ends prove their identity
+    /// again.
     Ending,
-    /// Nothing more is to be said.
+    /// The session is finished.
     Over,
-    /// The other end does not keep to the protocol.
+    /// The other end violates the protocol.
     Broken(LinkError),
-    /// The other end says, after the handshake, that it does not believe us.
+    /// The other end reported, after the handshake, that it does not trust this node.
     Refused(HandshakeError),
-    /// The peer is not allowed to be at the other end any more.
+    /// The peer is no longer allowed at the other end.
     Revoked(Reason),
 }
 
 impl Link {
-    /// Carries the session over a socket, as far as both allow. Pending until it has to end.
+    /// Carries the session on a socket as far as both can proceed. Pending until the socket has to be given up.
     pub(super) fn poll_carry(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
@@ -79,11 +80,11 @@ impl Link {
         Poll::Pending
     }
 
-    /// What the time has brought about.
+    /// Checks everything that depends on the time.
     fn look(self: &Rc<Self>, links: &Rc<Links>, side: &WireSide, alarm: &Alarm) -> Option<Ended> {
         let env = &links.env;
         if let Some(reason) = alarm.take_revoked() {
-            // A peer that can prove its identity anew goes on. One that is shut out cannot.
+            // A peer that can prove its identity again may resume. A peer that is denied cannot.
             return Some(match env.check(side) {
                 Err(Refusal::Denied) => Ended::Revoked(reason),
                 _ => Ended::Ending,
@@ -108,7 +109,7 @@ impl Link {
         }
     }
 
-    /// Whether the caller has a certificate by now that lasts longer than the one that was shown.
+    /// Whether the caller now has a certificate that expires later than the one it presented.
     fn has_better_proof(&self, env: &Env, side: &WireSide) -> bool {
         let LinkEnd::Caller(key) = &self.end else {
             return false;
@@ -119,7 +120,7 @@ impl Link {
         own > old
     }
 
-    /// Says what is left to say, as far as the socket takes it, and that nothing follows.
+    /// Sends the last frames, as far as the socket takes them, and closes the sending direction.
     pub(super) fn poll_farewell(
         &self,
         cx: &mut Context<'_>,
@@ -142,7 +143,7 @@ impl Link {
         let mut receiver = Receiver::new(links, self);
         let mut session = self.session.borrow_mut();
         let mut understood = Ok(());
-        // What came along with the end of the handshake.
+        // Bytes that arrived together with the end of the handshake.
         for run in side.inbox.runs() {
             understood = understood.and_then(|()| session.receive(run, now, &mut receiver));
         }
@@ -159,7 +160,8 @@ impl Link {
                 Poll::Ready(Ok(true)) if understood.is_ok() => continue,
                 Poll::Ready(Ok(true)) => {}
                 Poll::Pending => more = false,
-                // An end that says so has nothing open. What is under way to us when a link is cut is not known.
+                // A peer that closes deliberately has no open streams. With open streams this is a cut: what was in
+                // transit to this node is unknown.
                 Poll::Ready(Ok(false)) if session.open_streams() == 0 => ended = Some(Ended::Over),
                 Poll::Ready(Ok(false)) => ended = Some(Ended::Cut),
                 Poll::Ready(Err(error)) => {
@@ -173,7 +175,7 @@ impl Link {
             break;
         }
         if more && ended.is_none() {
-            // Looked at again after the others.
+            // Continues after other tasks have had their turn.
             cx.waker().wake_by_ref();
         }
         receiver.refuse(&mut session);
@@ -192,7 +194,7 @@ impl Link {
         while session.wants_transmit() {
             match side.poll_flush(cx) {
                 Poll::Ready(flushed) => flushed?,
-                // Goes on when the socket takes more.
+                // Continues when the socket takes more.
                 Poll::Pending => return Ok(()),
             }
             FLIGHT.with_borrow_mut(|flight| {
@@ -208,10 +210,10 @@ impl Link {
         Ok(())
     }
 
-    /// What becomes of a link on which nothing happens.
+    /// Decides what to do with an idle link.
     fn rest(&self, env: &Env, now: Millis) -> Option<Ended> {
         if matches!(self.end, LinkEnd::Called { .. }) && self.is_told_to_go(env, now) {
-            // The other end opens a link elsewhere.
+            // The caller then opens a link to another Worker.
             self.go_away(Code::GOING_AWAY);
         }
         if self.session.borrow().open_streams() > 0 {
@@ -239,13 +241,14 @@ impl Link {
                 let says_nothing = !self.session.borrow().wants_transmit();
                 says_nothing && self.open_queue.borrow().are_none()
             }
-            // The other end closes it, unless it does not hear.
+            // The caller closes the link, unless it no longer responds.
             LinkEnd::Called { .. } => idle >= FAREWELL_MS,
         };
         over.then_some(Ended::Over)
     }
 
-    /// How long a link may be without streams, in milliseconds: the end that calls gives it up first.
+    /// How long a link may be without streams, in milliseconds. The calling end is the one that should give it up
+    /// first.
     fn idle_limit(&self, env: &Env) -> Option<Millis> {
         let timeouts = &env.settings.timeouts;
         let limit = match &self.end {
@@ -259,7 +262,7 @@ impl Link {
         let session = self.session.borrow();
         let due = session.next_deadline().unwrap_or(Millis::MAX);
         let again = match (session.open_streams(), self.closing.get()) {
-            // Whether certificates end, or the Worker, is looked at now and then.
+            // A periodic check whether certificates expire, or the Worker ends.
             (1.., _) => LOOK_MS,
             (0, true) => FAREWELL_MS,
             (0, false) => {

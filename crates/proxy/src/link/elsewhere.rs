@@ -1,12 +1,12 @@
-//! Whose callers are asked for another link, at the end that is called: a Worker that has too much to do, or is to
-//! end, cannot hand a link over.
+//! Decides which callers are asked for another link, at the called end: a Worker that has too much to do, or is to end,
+//! cannot hand a link over to another Worker.
 //!
 //! ```text
 //!   fresh ──1 s──▶ ready ── too much to do ─▶ asked ──2 s──▶ resting ──▶ ready
 //!                    └─ the Worker retires ─▶ asked ──2 s──▶ told to go: what comes from then on is refused
 //! ```
 //!
-//! A caller that has done as it was asked closes the link when nothing is open on it any more. Flows that last keep it.
+//! A caller that has complied closes the link once no stream is open on it. Long-lived flows keep it open.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,16 +20,17 @@ use super::{Link, Links};
 use crate::clock::Millis;
 use crate::env::{Band, BandMember, Env, Part, Standing};
 
-/// A link that has come is left alone for so long: what it does is not known yet. In milliseconds, as all here.
+/// A new link is left alone for this long, because its load is not known yet. In milliseconds, like all times here.
 const FRESH_MS: Millis = 1_000;
-/// What a caller was asked for should have come to be by then.
+/// Time for the caller to comply.
 const ANSWERED_MS: Millis = 2_000;
-/// A caller that has a link instead, and keeps this one for what lasts, is not asked for one more.
+/// A caller that was asked for a link instead, and keeps this one for long-lived flows, is not asked again for this
+/// long.
 const INSTEAD_AGAIN_MS: Millis = 30_000;
-/// One that was asked for a link beside may have given that up since.
+/// A caller that was asked for an additional link may have closed that one after this time, and may be asked again.
 const BESIDE_AGAIN_MS: Millis = 5_000;
 
-/// Whether the caller of a link was asked, and for what.
+/// Whether the caller of a link was asked for another one, and for which kind.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere {
     /// The tasks of the link.
@@ -47,7 +48,7 @@ impl Elsewhere {
         }
     }
 
-    /// What a task is that serves a stream.
+    /// The kind of work of a task that serves a stream, for the band's accounts.
     pub(super) fn member(&self, kind: Kind) -> Option<BandMember> {
         let part = match kind {
             Kind::Http => Part::Exchanges,
@@ -56,7 +57,7 @@ impl Elsewhere {
         self.band.map(|band| BandMember { band, part })
     }
 
-    /// Whether, and until when, a Worker that retires waits for the caller to go by itself.
+    /// If the caller was asked for a link instead: until when a retiring Worker waits for it to leave by itself.
     pub(super) fn waits_until(&self) -> Option<Millis> {
         match self.asked.get() {
             Some((Another::Instead, at)) => Some(at.saturating_add(ANSWERED_MS)),
@@ -84,7 +85,7 @@ impl Elsewhere {
 }
 
 impl Link {
-    /// Whether its caller may be asked for another.
+    /// Whether the caller of this link may be asked for another one.
     pub(crate) fn standing(&self, now: Millis) -> Standing {
         let session = self.session.borrow();
         if self.closing.get() || !session.is_up() {
@@ -93,7 +94,7 @@ impl Link {
         self.elsewhere.standing(now, session.may_ask_for_two())
     }
 
-    /// Asks its caller for another.
+    /// Asks the caller for another link.
     pub(crate) fn ask_for(&self, env: &Env, what: Another) {
         let now = env.clock.now_ms();
         self.elsewhere.asked.set(Some((what, now)));
@@ -102,7 +103,7 @@ impl Link {
         self.stir();
     }
 
-    /// Whether nothing more is taken, since the Worker ends and the caller had its time.
+    /// Whether new streams are refused, because the Worker ends and the caller has had its time.
     pub(super) fn is_told_to_go(&self, env: &Env, now: Millis) -> bool {
         let had_its_time = || {
             self.elsewhere
@@ -114,7 +115,7 @@ impl Link {
 }
 
 impl Links {
-    /// Those by which others call, by their tasks.
+    /// The links that other nodes have opened, by their bands.
     pub(crate) fn by_band(&self) -> HashMap<Band, Rc<Link>, RandomState> {
         let from = self.from.borrow();
         let links = from.values().filter_map(Weak::upgrade);
@@ -123,7 +124,7 @@ impl Links {
             .collect()
     }
 
-    /// Asks callers for other links instead of theirs: so many at most that were not asked yet, or all of them.
+    /// Asks callers to replace their links: at most `most` that were not asked yet, or all of them if `None`.
     pub(crate) fn ask_callers(&self, most: Option<usize>) {
         let is_new = |link: &Rc<Link>| {
             let asked = most.is_some() && link.elsewhere.waits_until().is_some();
@@ -135,7 +136,7 @@ impl Links {
             let is_up = link.session.borrow().is_up();
             match is_up {
                 true => link.ask_for(&self.env, Another::Instead),
-                // It is told when it comes back, if it does.
+                // The caller gets the GOAWAY when the link is resumed, if it ever is.
                 false => link.go_away(Code::GOING_AWAY),
             }
         }

@@ -1,10 +1,10 @@
-//! Codes on the wire, and the reasons that they stand for.
+//! Translates the codes of the link protocol to reasons and back.
 
 use heddle_wire::link::{Code, NoStream};
 
 use crate::failure::{Reason, StreamFailure};
 
-/// Why a stream broke, as the other end has said.
+/// The failure of a stream that the other end has reset.
 pub(super) fn said(code: Code) -> StreamFailure {
     StreamFailure {
         reason: reason(code),
@@ -12,21 +12,19 @@ pub(super) fn said(code: Code) -> StreamFailure {
     }
 }
 
-/// What a code of the other end means here.
 fn reason(code: Code) -> Reason {
     let known = CODES.iter().find(|(known, _)| *known == code);
     known.map_or(Reason::UpstreamReset, |(_, reason)| *reason)
 }
 
-/// What the other end is told about a reason.
+/// The code that is sent to the other end for a reason.
 pub(super) fn code_of(reason: Reason) -> Code {
     let known = CODES.iter().find(|(_, known)| *known == reason);
     known.map_or(Code::CANCELLED, |(code, _)| *code)
 }
 
-/// Codes of the protocol and the reasons that they stand for.
 const CODES: &[(Code, Reason)] = &[
-    // Of these two nothing was done: the next try finds another link.
+    // The request was not processed in these two cases: the retry uses another link.
     (Code::REFUSED, Reason::NodeConnectFailed),
     (Code::GOING_AWAY, Reason::NodeConnectFailed),
     (Code::OVERLOAD, Reason::UpstreamOverflow),
@@ -37,7 +35,7 @@ const CODES: &[(Code, Reason)] = &[
     (Code::INTERNAL, Reason::UpstreamReset),
 ];
 
-/// Why no stream can be opened.
+/// The reason for a stream that cannot be opened.
 pub(super) fn cannot_open(why: NoStream) -> Reason {
     match why {
         NoStream::TooMany | NoStream::Full => Reason::UpstreamOverflow,

@@ -1,14 +1,14 @@
-//! What has come for the streams of links and was not taken: whose it is, and how much of it there may be.
+//! Limits the receive buffers of the streams of links, per caller.
 //!
-//! A socket that is not read is full when the kernel says so. What comes by a link is taken off its one socket at
-//! once, and stands in blocks of the Worker's pool until its stream is read: as much as the stream's window allows.
-//! All windows together allow more than there are blocks, so that readers that stop at the same time could take
-//! them from all others. Two things stand against it:
+//! A socket that is not read fills the kernel's buffer, and the kernel stops the sender. A link has one socket for many
+//! streams: its bytes are read at once, and stay in blocks of the Worker's pool until their stream is read, up to the
+//! stream's window. The windows of all streams together exceed the pool, so readers that stop at the same time could
+//! take the blocks from all others. Two rules prevent that:
 //!
-//! - A caller holds at most as many blocks as are free besides, as a pod does of connections ([`crate::permits`]).
-//!   Beyond that streams of its own break, and no other caller's.
-//! - Windows grow while there is room: those that may have grown could fill half of the pool, and none does once
-//!   half of it is in use. What is read then is taken a block at a time.
+//! - A caller may hold at most as many blocks as are still free, like a pod's share of connections
+//!   ([`crate::permits`]). Beyond that, its own streams break, and no other caller's.
+//! - Windows grow while there is room: all windows that may have grown could fill half of the pool, and no more windows
+//!   grow once half of the pool is in use. From then on, streams are read one block at a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,37 +21,37 @@ use heddle_wire::link::LinkLimits;
 
 use super::LinkEnd;
 
-/// To what a stream's window grows, in bytes.
+/// Size of a fully grown stream window, in bytes.
 const GROWN: usize = LinkLimits::INITIAL.grown_window as usize;
 
-/// Whose streams they are.
+/// The caller to which streams belong.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Caller {
-    /// One of this node, or those that are not known.
+    /// A caller on this node, or all of its unknown callers.
     Own(Option<ServiceAccountName>),
-    /// One of another node.
+    /// A caller on another node.
     Other(SpiffeId),
 }
 
-/// What all links of a Worker hold.
+/// The receive buffers of all links of a Worker.
 #[derive(Debug)]
 pub(super) struct Holds {
     by_caller: RefCell<HashMap<Caller, Weak<Hold>, RandomState>>,
-    /// Streams whose windows may grow.
+    /// Number of streams whose windows may grow.
     growing: Rc<Cell<usize>>,
 }
 
-/// What one caller's links hold.
+/// The blocks that one caller's links hold.
 #[derive(Debug)]
 pub(super) struct Hold {
     pool: Pool,
     blocks: Cell<usize>,
-    /// Its streams whose windows may grow, and those of all callers.
+    /// Number of this caller's streams whose windows may grow; `all_growing` is that of all callers.
     growing: Cell<usize>,
     all_growing: Rc<Cell<usize>>,
 }
 
-/// What one stream holds of it.
+/// The blocks that one stream holds.
 #[derive(Debug)]
 pub(super) struct Held {
     of: Rc<Hold>,
@@ -67,7 +67,7 @@ impl Holds {
         }
     }
 
-    /// What the caller of a link holds, with all of its other links.
+    /// The account of a link's caller, shared by all links of that caller.
     pub(super) fn of(&self, end: &LinkEnd, pool: &Pool) -> Rc<Hold> {
         let caller = match end {
             LinkEnd::Caller(key) => Caller::Own(key.caller.clone()),
@@ -94,7 +94,7 @@ impl Hold {
         }
     }
 
-    /// The part of one more stream, which holds nothing yet.
+    /// The account of a new stream.
     pub(super) fn share(self: &Rc<Self>) -> Held {
         Held {
             of: Rc::clone(self),
@@ -103,7 +103,7 @@ impl Hold {
         }
     }
 
-    /// Whether one more block leaves as many free as it has.
+    /// Whether one more block leaves at least as many blocks free as the caller holds.
     fn may_take(&self) -> bool {
         self.blocks.get() < self.pool.headroom()
     }
@@ -123,19 +123,19 @@ impl Hold {
 }
 
 impl Held {
-    /// Whether the stream may have another block.
+    /// Whether the stream may take another block.
     pub(super) fn may_take(&self) -> bool {
         self.of.may_take()
     }
 
-    /// It holds so many blocks now.
+    /// Updates the number of blocks that the stream holds.
     pub(super) fn set(&mut self, blocks: usize) {
         let all = self.of.blocks.get() - self.blocks + blocks;
         self.of.blocks.set(all);
         self.blocks = blocks;
     }
 
-    /// How much of what has come is taken at once, in bytes.
+    /// How many bytes are read from the stream at once.
     pub(super) fn at_once(&self, want: usize) -> usize {
         match self.of.is_short() {
             true => want.min(self.of.pool.block_size()),
@@ -143,7 +143,7 @@ impl Held {
         }
     }
 
-    /// Whether the stream's window may grow, from now on until it ends.
+    /// Whether the stream's window may grow. Once true, it stays true until the stream ends.
     pub(super) fn may_grow(&mut self) -> bool {
         if !self.grows && self.of.may_grow() {
             self.grows = true;
@@ -153,7 +153,7 @@ impl Held {
         self.grows
     }
 
-    /// The stream has ended.
+    /// Releases the permission to grow, when the stream has ended.
     pub(super) fn grows_no_more(&mut self) {
         if std::mem::take(&mut self.grows) {
             self.of.growing.set(self.of.growing.get() - 1);
@@ -185,7 +185,7 @@ mod tests {
         })
     }
 
-    /// Takes blocks of the pool as long as it may.
+    /// Takes blocks from the pool as long as it may.
     fn flood(held: &mut Held, chain: &mut heddle_wire::buffer::Chain, pool: &Pool) {
         while held.may_take() {
             chain

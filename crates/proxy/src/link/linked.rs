@@ -1,4 +1,4 @@
-//! What is kept of an endpoint behind another node's proxy, so that a stream to it costs no look-up.
+//! State kept for an endpoint behind another node's proxy, so that a stream to it needs no lookup.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use super::Link;
 use crate::failure::Reason;
 use crate::place::Via;
 
-/// Callers of an endpoint whose links, and whose names for it, are remembered.
+/// Limit of the callers of an endpoint whose links and destinations are kept.
 const MAX_CALLERS: usize = 64;
 
-/// The destination's name on links, for each caller and kind, and the links by which it was reached last.
+/// The destination's name on links, for each caller and kind, and the last link that each caller used.
 #[derive(Debug, Default)]
 pub(crate) struct Linked {
     destinations: RefCell<Vec<Named>>,
     by_caller: RefCell<Vec<(Option<ServiceAccountName>, Weak<Link>)>>,
 }
 
-/// What a stream of a caller to the endpoint begins with.
+/// The encoded destination of a caller's streams to the endpoint.
 #[derive(Debug)]
 struct Named {
     caller: Option<WorkloadName>,
@@ -35,16 +35,16 @@ struct Named {
 pub(crate) struct Far<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) via: &'a Arc<Via>,
-    /// The workload that calls it, which the other node is told.
+    /// The calling workload, which is named to the other node.
     pub(crate) caller: Option<&'a WorkloadName>,
     pub(crate) linked: &'a Linked,
 }
 
 impl Far<'_> {
-    /// What a stream to it begins with.
+    /// The encoded destination of a stream to it.
     ///
     /// # Errors
-    /// When its Service has a name that cannot be said, which no Service of a mesh has.
+    /// When its Service's name cannot be encoded, which does not occur for Services of a mesh.
     pub(crate) fn destination(&self, kind: Kind) -> Result<Rc<[u8]>, Reason> {
         let Far {
             address,
@@ -71,7 +71,7 @@ impl Far<'_> {
         written.map_err(|_| Reason::ServiceGone)?;
         let destination: Rc<[u8]> = bytes.into();
         if kept.len() >= MAX_CALLERS {
-            // Of so many callers most are gone.
+            // Most of that many callers no longer exist.
             kept.clear();
         }
         kept.push(Named {
@@ -84,7 +84,7 @@ impl Far<'_> {
 }
 
 impl Linked {
-    /// The link by which it was reached last in a caller's name.
+    /// The link that this caller used last.
     pub(super) fn link_of(&self, caller: Option<&ServiceAccountName>) -> Option<Rc<Link>> {
         let known = self.by_caller.borrow();
         let mut known = known.iter();
@@ -92,7 +92,6 @@ impl Linked {
         link.upgrade()
     }
 
-    /// Remembers it.
     pub(super) fn keep_link(&self, caller: Option<&ServiceAccountName>, link: &Rc<Link>) {
         let mut known = self.by_caller.borrow_mut();
         known.retain(|(other, link)| other.as_ref() != caller && link.strong_count() > 0);

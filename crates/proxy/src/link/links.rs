@@ -1,4 +1,4 @@
-//! A Worker's links to other nodes: which there are, which of them carries a new stream, when one is given up.
+//! A Worker's links to other nodes: finds the link for a new stream, and opens and evicts links.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -24,39 +24,40 @@ use crate::peers::{Peer, PeerStatus};
 use crate::permits::Permit;
 use crate::place::Via;
 
-/// Streams on a link from which on another is opened for the same pair: it lands on another Worker there.
+/// From this many streams on a link, another one is opened for the same pair: the called node accepts it on another
+/// Worker.
 const BUSY_STREAMS: usize = 128;
-/// Links of one pair on one Worker.
+/// Limit of links of one pair on one Worker.
 pub(super) const MAX_FOR_A_PAIR: usize = 2;
 
-/// How long a link that was cut may take to come back, in milliseconds. Requests wait as long for a node that is
-/// away, which is longer than most breaks last.
+/// How long the session of a cut link is kept, in milliseconds. Requests wait as long for a node that is away; most
+/// interruptions are shorter.
 const RETENTION_MS: u32 = 15_000;
 
-/// The ends of a link.
+/// The pair at the ends of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// In whose name it is made; `None`: in the node's own, for callers that are not known.
+    /// The identity that the link uses; `None`: the node's own, for callers that are not known.
     pub(crate) caller: Option<ServiceAccountName>,
-    /// The service account that the other node is asked for.
+    /// The service account that the other node must prove.
     pub(crate) called: ServiceAccountName,
-    /// Where that takes connections.
+    /// The address at which the other node accepts connections.
     pub(crate) node: SocketAddr,
 }
 
-/// All links of a Worker.
+/// The links of a Worker.
 pub(crate) struct Links {
     pub(super) env: Rc<Env>,
-    /// How many others may have with this Worker.
+    /// Limits the links that other nodes may have with this Worker.
     pub(crate) places: Rc<Places>,
-    /// Those that it calls others by.
+    /// Links that this Worker has opened.
     pub(super) to: RefCell<HashMap<Key, Rc<Pair>, RandomState>>,
-    /// Those by which others call it, for as long as their sessions last.
+    /// Links that other nodes have opened, for as long as their sessions last.
     pub(super) from: RefCell<HashMap<Token, Weak<Link>, RandomState>>,
     count: Cell<usize>,
-    /// What has come for their streams and was not taken.
+    /// Receive buffers of their streams.
     pub(super) holds: Holds,
-    /// Streams of others that begin here, until [`Links::take_arrived`].
+    /// Streams that other nodes have opened, until [`Links::take_arrived`].
     arrived: RefCell<VecDeque<ArrivedStream>>,
 }
 
@@ -86,17 +87,17 @@ impl Links {
         self.arrived.borrow_mut().push_back(arrived);
     }
 
-    /// Takes one of the streams that have begun here.
+    /// Takes the next stream that another node has opened.
     pub(crate) fn take_arrived(&self) -> Option<ArrivedStream> {
         self.arrived.borrow_mut().pop_front()
     }
 
-    /// A stream to an endpoint of another node, for a caller whose templates have the number `scope`. It costs no
-    /// wait: it is opened with its first head, one of bytes when it is first read from, and where there is no link
-    /// yet, what is sent waits for one.
+    /// A stream to an endpoint of another node; `scope` is the number of the caller's header templates. This never
+    /// waits: the stream is opened with its first head (an opaque stream when it is first read from), and if there is
+    /// no link yet, what it sends waits for one.
     ///
     /// # Errors
-    /// When there are as many links as may be.
+    /// When the limit of links is reached.
     pub(crate) fn stream(
         self: &Rc<Self>,
         far: Far<'_>,
@@ -136,18 +137,19 @@ impl Links {
         }
     }
 
-    /// One more of a pair.
+    /// Opens a new link for a pair.
     ///
     /// # Errors
-    /// When there are as many links as may be.
+    /// When the limit of links is reached.
     fn open(self: &Rc<Self>, pair: &Rc<Pair>, key: Key) -> Result<Rc<Link>, Reason> {
         if !pair.has_place() || !self.have_room() && !self.make_room() {
             let mut said = self.env.said_of_links.borrow_mut();
             if said.may_name("most", self.env.clock.now()) {
                 tracing::warn!(
                     node = %key.node, called = %key.called, most = self.env.settings.bounds.links,
-                    "a request fails for want of a link: this thread has as many to other nodes as it may, or the \
-                     node goes away again and again; raise proxy.bounds.links, or see which callers keep flows open"
+                    "a request fails because no link can be opened: this worker has reached its limit of links, or the \
+                     node closes them again and again; raise proxy.bounds.links, or find out which callers keep flows \
+                     open"
                 );
             }
             return Err(Reason::UpstreamOverflow);
@@ -155,12 +157,12 @@ impl Links {
         Ok(self.add(pair, key))
     }
 
-    /// Whether there may be one more.
+    /// Whether the limit allows another link.
     pub(super) fn have_room(&self) -> bool {
         self.count.get() < self.env.settings.bounds.links
     }
 
-    /// One more of a pair, whatever others there are.
+    /// Opens a new link for a pair without checking limits.
     pub(super) fn add(self: &Rc<Self>, pair: &Rc<Pair>, key: Key) -> Rc<Link> {
         let session = Session::client(LIMITS).keeping_two();
         let link = Link::calling(key, pair, session, self);
@@ -171,7 +173,7 @@ impl Links {
         link
     }
 
-    /// Gives up the link that has been idle for longest. False if none is.
+    /// Closes the link that has been idle longest. False if none is idle.
     fn make_room(&self) -> bool {
         let mut oldest: Option<Rc<Link>> = None;
         for pair in self.to.borrow().values() {
@@ -188,7 +190,7 @@ impl Links {
         oldest.inspect(|link| link.go_away(Code::IDLE)).is_some()
     }
 
-    /// A link by which this Worker called another node is over.
+    /// Removes a link that this Worker had opened.
     pub(super) fn forget(&self, link: &Rc<Link>) {
         let LinkEnd::Caller(key) = &link.end else {
             return;
@@ -203,7 +205,7 @@ impl Links {
         }
     }
 
-    /// Shows those to other nodes.
+    /// Adds the links that this Worker has opened to `shown`.
     pub(crate) fn show(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
         for (key, pair) in &*self.to.borrow() {
             let status = shown.entry(Peer::At(key.node)).or_default();
@@ -211,12 +213,12 @@ impl Links {
         }
     }
 
-    /// The link of a session by which another node calls.
+    /// The link with this session that another node has opened.
     pub(super) fn called(&self, token: Token) -> Option<Rc<Link>> {
         self.from.borrow().get(&token)?.upgrade()
     }
 
-    /// How many there are by which others call this Worker.
+    /// Number of links that other nodes have opened to this Worker.
     pub(crate) fn called_count(&self) -> usize {
         self.from.borrow().len()
     }
@@ -241,7 +243,8 @@ impl Link {
     }
 }
 
-/// What this node takes on a link. Heads may be as long as the parser takes, whatever this node's own bounds are.
+/// The limits that this node announces on a link. Heads may be as long as the parser accepts, whatever this node's own
+/// bounds are.
 pub(super) const LIMITS: LinkLimits = LinkLimits {
     retention_ms: RETENTION_MS,
     ..LinkLimits::INITIAL

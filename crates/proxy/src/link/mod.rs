@@ -1,4 +1,4 @@
-//! Links: connections between nodes that many streams share, and that outlive the sockets that carry them.
+//! Links: connections between nodes that many streams share, and that survive the sockets that carry them.
 //!
 //! ```text
 //!   a caller's Worker                                                     a Worker of the called node
@@ -8,27 +8,27 @@
 //!   Flow ───────── Stream ─┘  (session, slots)                (session, slots)  └─ Stream ─ Flow
 //! ```
 //!
-//! A link belongs to one Worker at either end. Its [`Session`] is the protocol without I/O; its [`Slots`] are
-//! where streams find what has come for them; its driver is the one task that has the socket. A task that writes
-//! to a stream puts frames into the session and stirs the driver, which runs when all other tasks that are ready have
-//! had a turn: what many streams say at about the same time goes out in one record and one system call.
+//! A link belongs to one Worker at either end. Its [`Session`] is the protocol without I/O; its [`Slots`] hold what has
+//! arrived for each stream; its driver is the only task that uses the socket. A task that writes to a stream puts
+//! frames into the session and stirs the driver, which runs after all other ready tasks have had a turn: frames of many
+//! streams go out together in one TLS record and one system call.
 //!
 //! | module | is |
 //! |---|---|
-//! | [`links`] | a Worker's links to others: found, opened, given up |
-//! | [`pair`] | those of one pair: which carries a new stream, which makes way for another |
-//! | [`elsewhere`] | whose callers are asked for another link, which comes to a Worker that has less to do |
-//! | [`call`] | the driver of the end that calls: dials, and dials again when it is cut |
-//! | [`answer`] | the driver of the end that is called: whose link is it, is it a new one? |
-//! | [`places`] | how many links others may have with a Worker, and which of them makes room |
-//! | [`resets`] | how often a caller may reset what it has opened |
-//! | [`carry`] | what both do with a socket |
-//! | [`receiver`] | what a session says of its streams, told to the tasks that have them |
-//! | [`slots`] | what has come for each stream |
-//! | [`hold`] | how much of the pool that may take |
+//! | [`links`] | a Worker's links to other nodes: finds, opens and evicts them |
+//! | [`pair`] | the links of one pair: which of them carries a new stream, which is replaced by another |
+//! | [`elsewhere`] | decides which callers are asked for another link, to a Worker with less to do |
+//! | [`call`] | the driver of the calling end: dials, and redials when the link is cut |
+//! | [`answer`] | the driver of the called end: starts a link or resumes one |
+//! | [`places`] | limits the links that other nodes may have with a Worker, and chooses which is evicted |
+//! | [`resets`] | limits how often a caller may reset streams that it has opened |
+//! | [`carry`] | how both ends use a socket |
+//! | [`receiver`] | passes the events of a session to the tasks of its streams |
+//! | [`slots`] | the receive state of each stream |
+//! | [`hold`] | limits the receive buffers |
 //! | [`stream`] | a stream as a side of the proxy |
 //! | [`open_queue`] | streams that wait to be opened |
-//! | [`failure`] | codes on the wire, and the reasons that they stand for |
+//! | [`failure`] | translates the protocol's codes to reasons and back |
 
 mod answer;
 mod call;
@@ -80,45 +80,44 @@ pub(crate) struct Link {
     pub(crate) end: LinkEnd,
     session: RefCell<Session>,
     slots: RefCell<Slots>,
-    /// Its driver, and whether that knows already that there is something to do.
+    /// The driver's waker, and whether it was woken already.
     driver: RefCell<Option<Waker>>,
     stirred: Cell<bool>,
-    /// Nothing new is begun on it, whatever the session says.
+    /// No new stream is opened on it, whatever the session allows.
     closing: Cell<bool>,
-    /// Since when there has been no stream.
+    /// Since when no stream has been open.
     idle_since: Cell<Millis>,
-    /// Streams that wait until the other end has acknowledged enough for another.
+    /// Streams that wait to be opened until the other end has acknowledged enough.
     open_queue: RefCell<OpenQueue>,
-    /// Another socket to go on over, at the end that is called. In a box: there is one for a moment only.
+    /// The next socket to continue on, at the called end. Boxed, since it is there only for a moment.
     returned: RefCell<Option<Box<WireSide>>>,
-    /// It is over then, whatever the other end does; never, mostly.
+    /// Deadline at which the link ends, whatever the other end does; usually none.
     parts_by: Cell<Millis>,
-    /// Streams that the other end has reset before they were answered.
+    /// Counts the streams that the other end has reset before they were answered.
     resets: Resets,
-    /// At the end that calls, how it stands to the others of its pair.
+    /// At the calling end: its relation to the other links of its pair.
     of_pair: OfPair,
-    /// At the end that is called, whether the caller was asked for another one.
+    /// At the called end: whether the caller was asked for another link.
     elsewhere: Elsewhere,
 }
 
-/// Which end of a link it is.
 #[derive(Debug)]
 pub(crate) enum LinkEnd {
-    /// The one that opens streams.
+    /// The end that opens streams.
     Caller(Key),
-    /// The one that answers.
+    /// The end that answers.
     Called {
-        /// The identity that the other end proved; a node speaks for callers that it does not know.
+        /// The identity that the other end proved; for callers that a node does not know, the node's own.
         caller: SpiffeId,
-        /// The service account that it asked for.
+        /// The service account that the other end asked for.
         called: ServiceAccountName,
-        /// From where it came first.
+        /// The address from which the first connection came.
         peer: SocketAddr,
     },
 }
 
 impl LinkEnd {
-    /// The caller, what it calls, and from where, if this is the end that answers.
+    /// The caller, the called identity, and the caller's address, if this is the called end.
     fn called(&self) -> Option<(&SpiffeId, &ServiceAccountName, SocketAddr)> {
         match self {
             LinkEnd::Caller(_) => None,
@@ -132,7 +131,7 @@ impl LinkEnd {
 }
 
 impl Link {
-    /// The end that calls, one of a pair.
+    /// The calling end, one link of a pair.
     fn calling(key: Key, pair: &Rc<Pair>, session: Session, links: &Links) -> Rc<Self> {
         Rc::new(Link {
             of_pair: OfPair::new(pair),
@@ -140,7 +139,7 @@ impl Link {
         })
     }
 
-    /// The end that is called, whose tasks are a band.
+    /// The called end; `band` groups its tasks.
     fn called(end: LinkEnd, band: Band, session: Session, links: &Links) -> Rc<Self> {
         Rc::new(Link {
             elsewhere: Elsewhere::new(band, links.env.clock.now_ms()),
@@ -171,7 +170,7 @@ impl Link {
         }
     }
 
-    /// Tells the driver that there is something to send.
+    /// Wakes the driver, because there is something to send.
     fn stir(&self) {
         if self.stirred.replace(true) {
             return;
@@ -181,14 +180,14 @@ impl Link {
         }
     }
 
-    /// Calls the first stream that waits to be opened, if one can be opened or never will be.
+    /// Wakes the first stream that waits to be opened, if a stream can be opened now or never will be.
     fn feed(&self, session: &Session) {
         if !session.is_full() {
             self.open_queue.borrow().call();
         }
     }
 
-    /// Ends every stream for a reason, and begins no other.
+    /// Fails every stream with a reason, and opens no other.
     fn give_up(&self, reason: Reason) {
         self.closing.set(true);
         let mut slots = self.slots.borrow_mut();
@@ -200,7 +199,7 @@ impl Link {
         self.open_queue.borrow_mut().dismiss();
     }
 
-    /// Ends every stream for a reason that the other end is told, too.
+    /// Fails every stream with a reason, and resets it towards the other end.
     fn revoke(&self, reason: Reason) {
         self.closing.set(true);
         let failed = StreamFailure {
@@ -215,7 +214,7 @@ impl Link {
         session.go_away(Code::EXPIRED);
     }
 
-    /// Begins nothing new, and says so to the other end.
+    /// Sends GOAWAY and opens no new stream.
     fn go_away(&self, code: Code) {
         if !self.closing.replace(true) {
             self.session.borrow_mut().go_away(code);

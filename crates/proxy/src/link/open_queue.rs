@@ -1,40 +1,37 @@
-//! Streams that wait to be opened until the other end of a link has acknowledged enough, in the order in which they
-//! came.
+//! Streams that wait to be opened until the other end of a link has acknowledged enough, first come first served.
 //!
 //! ```text
 //!   no room, or others wait ──▶ waiting ──▶ the first, and there is room ──▶ opened ──┐
 //!                                  └── gone, or nothing is opened any more ──────────┴──▶ the next is called
 //! ```
 //!
-//! Only the first is called, and calls the next when it has had its turn: none is overtaken, and of a thousand that
-//! wait one looks at room for one.
+//! Only the first stream is woken, and wakes the next one after its turn: no stream is overtaken, and if a thousand
+//! wait, only one of them checks for room.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-/// Those that wait.
 #[derive(Debug, Default)]
 pub(super) struct OpenQueue(VecDeque<WaitingStream>);
 
 #[derive(Debug)]
 struct WaitingStream {
-    /// What its stream will have.
+    /// The slot that its stream will use.
     slot: usize,
     waker: Waker,
 }
 
 impl OpenQueue {
-    /// Whether it is another stream's turn.
+    /// Whether another stream is first.
     pub(super) fn has_before(&self, slot: usize) -> bool {
         self.0.front().is_some_and(|first| first.slot != slot)
     }
 
-    /// Whether no stream waits.
     pub(super) fn are_none(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Goes to the end, or goes on waiting where it is.
+    /// Joins the end of the queue, or keeps its place in it.
     pub(super) fn wait(&mut self, slot: usize, waker: &Waker) {
         match self.0.iter_mut().find(|waiter| waiter.slot == slot) {
             Some(known) => known.waker.clone_from(waker),
@@ -45,7 +42,7 @@ impl OpenQueue {
         }
     }
 
-    /// Does not wait any more. Returns whether that makes it another stream's turn.
+    /// Leaves the queue. Returns whether another stream is first because of that.
     pub(super) fn leave(&mut self, slot: usize) -> bool {
         let Some(at) = self.0.iter().position(|waiter| waiter.slot == slot) else {
             return false;
@@ -54,14 +51,14 @@ impl OpenQueue {
         at == 0 && !self.0.is_empty()
     }
 
-    /// Has the first one look whether there is room.
+    /// Wakes the first stream to check for room.
     pub(super) fn call(&self) {
         if let Some(first) = self.0.front() {
             first.waker.wake_by_ref();
         }
     }
 
-    /// Lets all streams go: nothing is opened any more.
+    /// Wakes all streams, because none can be opened any more.
     pub(super) fn dismiss(&mut self) {
         self.0.drain(..).for_each(|waiter| waiter.waker.wake());
     }
@@ -94,12 +91,12 @@ mod tests {
         for (slot, waker) in [7, 3, 5].into_iter().zip(&wakers) {
             line.wait(slot, waker);
         }
-        // A stream that looks in vain keeps its place.
+        // A stream that checks in vain keeps its place.
         line.wait(7, &wakers[0]);
         assert!(!line.has_before(7) && line.has_before(3) && line.has_before(9));
         line.call();
         assert_eq!(rung(), [1, 0, 0]);
-        // One in the middle that goes changes nothing for the others; the first does.
+        // If one in the middle leaves, nothing changes for the others; if the first leaves, the next one is first.
         assert!(!line.leave(3) && !line.leave(3));
         assert!(line.leave(7));
         line.call();

@@ -1,4 +1,4 @@
-//! The links of one pair on one Worker, at the end that calls.
+//! The links of one pair on one Worker, at the calling end.
 //!
 //! ```text
 //!   one link ─┬─ it has many streams, or its other end asks for one beside it ─▶ two, the one with less takes the next
@@ -6,8 +6,8 @@
 //!                                                           then begins nothing more, and is over with its streams
 //! ```
 //!
-//! Nothing is given up for a link that may not come to be: where the other end has no place for it, or this one, what
-//! there is goes on.
+//! A link is not closed for another one that may never come up: if either end has no room for it, the existing one
+//! continues.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -19,34 +19,33 @@ use super::links::MAX_FOR_A_PAIR;
 use super::{Key, Link, LinkEnd, Links};
 use crate::clock::Millis;
 
-/// Links of a pair that are kept, however few of them stay: a node that goes away again and again and ends no stream gets
-/// no more of them.
+/// Limit of all links of a pair, including those that are closing: a node that sends GOAWAY again and again but ends no
+/// stream gets no more of them.
 const MAX_KEPT: usize = 16;
 
-/// A link that had no stream for so long makes way at once, in milliseconds: nothing is lost by waiting for the next.
+/// A link that has had no stream for this long is replaced at once, in milliseconds: the next stream opens a new one.
 const UNUSED_MS: Millis = 1_000;
 
-/// Between two links that are opened because the other end asks for them so much time passes, in milliseconds: a node
-/// that asks all the time does not keep this one busy with handshakes.
+/// Minimum time between two links that are opened at the other end's request, in milliseconds: a node that asks all the
+/// time cannot keep this one busy with handshakes.
 const BETWEEN_MS: Millis = 100;
 
-/// All of a pair.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
     links: RefCell<Vec<Rc<Link>>>,
-    /// When one was opened last because the other end had asked for it.
+    /// When a link was last opened at the other end's request.
     obeyed: Cell<Option<Millis>>,
 }
 
-/// How a link stands to the others.
+/// A link's relation to the other links of its pair.
 #[derive(Debug, Default)]
 pub(super) struct OfPair {
     pair: Weak<Pair>,
-    /// There are others.
+    /// The pair has other links.
     shares: Cell<bool>,
-    /// The other end has asked for another instead.
+    /// The other end has asked for another link instead of this one.
     leaves: Cell<bool>,
-    /// What was asked for, until it is seen to.
+    /// What the other end has asked for, until that is handled.
     asked: Cell<Option<Another>>,
 }
 
@@ -56,7 +55,7 @@ impl Pair {
         self.settle();
     }
 
-    /// Forgets one. Returns whether it was there.
+    /// Removes a link. Returns whether it was there.
     pub(super) fn remove(&self, link: &Rc<Link>) -> bool {
         let mut links = self.links.borrow_mut();
         let before = links.len();
@@ -75,8 +74,8 @@ impl Pair {
         self.links.borrow().iter().for_each(look);
     }
 
-    /// The link by which a new stream goes: one that is there rather than one that is being made, and of several the one
-    /// that has the fewest such streams. `None`: another is to be opened.
+    /// The link for a new stream: links that are up come before those that are connecting; among these, the one with
+    /// the fewest streams of this kind. `None`: another link is to be opened.
     pub(super) fn choose(&self, kind: Kind) -> Option<Rc<Link>> {
         let links = self.links.borrow();
         let open = links.iter().filter(|link| !link.closing.get());
@@ -86,24 +85,24 @@ impl Pair {
         enough.then(|| Rc::clone(least))
     }
 
-    /// Links that begin streams, and go on to.
+    /// Number of links that open new streams and will not be replaced.
     fn staying(&self) -> usize {
         let links = self.links.borrow();
         let stay = |link: &&Rc<Link>| !link.closing.get() && !link.of_pair.leaves.get();
         links.iter().filter(stay).count()
     }
 
-    /// Whether there are no more than those that stay, and as many that are about to go.
+    /// Whether the pair has fewer links than the limit of those that stay, plus as many that are being replaced.
     fn keeps_few(&self) -> bool {
         self.links.borrow().len() < 2 * MAX_FOR_A_PAIR
     }
 
-    /// Whether there may be one more, to begin streams on.
+    /// Whether the pair may have one more link to open streams on.
     pub(super) fn has_place(&self) -> bool {
         self.links.borrow().len() < MAX_KEPT
     }
 
-    /// Whether another is opened for being asked for. Counts as one if so.
+    /// Whether another link may be opened at the other end's request now. If so, this call counts as one.
     fn may_obey(&self, now: Millis) -> bool {
         let last = self.obeyed.get();
         let may = last.is_none_or(|last| now.saturating_sub(last) >= BETWEEN_MS);
@@ -113,7 +112,7 @@ impl Pair {
         may
     }
 
-    /// Lets those go whose place another has taken, and says of the others whether they are several.
+    /// Closes links that another one has replaced, and tells the others whether there are several.
     fn settle(&self) {
         let links = self.links.borrow();
         let open = || links.iter().filter(|link| !link.closing.get());
@@ -140,32 +139,32 @@ impl OfPair {
         self.pair.upgrade()
     }
 
-    /// Looks at all of the pair, since the link is there, or is not any more.
+    /// Settles the whole pair, because the link is up now, or is down.
     pub(super) fn settle(&self) {
         if let Some(pair) = self.pair() {
             pair.settle();
         }
     }
 
-    /// The other end asks for something.
+    /// Records the other end's request.
     pub(super) fn asked(&self, what: Another) {
         self.asked.set(Some(what));
     }
 }
 
 impl Link {
-    /// Whether it carries the next stream, whatever other links there are.
+    /// Whether it can carry the next stream without a look at other links.
     pub(super) fn suffices(&self) -> bool {
         !self.closing.get() && !self.of_pair.shares.get() && !self.is_busy()
     }
 
-    /// Whether the other end is heard.
+    /// Whether the other end responds.
     fn is_there(&self) -> bool {
         self.session.borrow().is_up()
     }
 
-    /// The least goes first: with streams of the same kind, since a flow that is silent for an hour says nothing about
-    /// how long a request takes.
+    /// Sort key: the lowest link is used first. Only streams of the same kind are compared, since a flow that is silent
+    /// for an hour says nothing about how long a request takes.
     fn rank(&self, kind: Kind) -> (bool, bool, usize) {
         let session = self.session.borrow();
         let flows = session.open_flows();
@@ -176,7 +175,7 @@ impl Link {
         (!session.is_up(), self.of_pair.leaves.get(), streams)
     }
 
-    /// Does what the other end has asked for.
+    /// Complies with the other end's request.
     pub(super) fn do_as_asked(self: &Rc<Self>, links: &Rc<Links>) {
         let (Some(what), Some(pair)) = (self.of_pair.asked.take(), self.of_pair.pair()) else {
             return;
@@ -195,18 +194,18 @@ impl Link {
             }
             Another::Beside => !self.closing.get() && pair.staying() < MAX_FOR_A_PAIR,
         };
-        // No other link makes way for it; and a node that asks and ends no stream gets no more.
+        // No other link is evicted for it; and a node that asks again and again but ends no stream gets no more links.
         let wanted = wanted && pair.keeps_few() && links.have_room();
         match wanted && pair.may_obey(links.env.clock.now_ms()) {
             true => drop(links.add(&pair, key.clone())),
-            // Too soon after another: it is looked at again when something comes.
+            // Too soon after another one: the request is checked again when something arrives.
             false if wanted => self.of_pair.asked(what),
             false => {}
         }
         pair.settle();
     }
 
-    /// Whether nothing is open on it, nor was lately.
+    /// Whether no stream is open on it, or was lately.
     fn is_unused(&self, now: Millis) -> bool {
         self.streams() == 0
             && self.open_queue.borrow().are_none()
@@ -215,7 +214,7 @@ impl Link {
 }
 
 impl Links {
-    /// The link by which an endpoint was reached last, if that carries the next stream, or another of its pair.
+    /// The link by which an endpoint was last reached, if it can carry the next stream; else another link of its pair.
     pub(super) fn known(&self, known: Option<Rc<Link>>, kind: Kind) -> Option<Rc<Link>> {
         let known = known?;
         if known.suffices() {
@@ -224,7 +223,7 @@ impl Links {
         known.of_pair.pair()?.choose(kind)
     }
 
-    /// The links of a pair, of which there may be none yet.
+    /// The links of a pair; possibly none yet.
     pub(super) fn pair(&self, key: &Key) -> Rc<Pair> {
         let mut to = self.to.borrow_mut();
         if let Some(pair) = to.get(key) {
@@ -271,7 +270,7 @@ mod tests {
             kept += 1;
         }
         assert_eq!(kept, 2 * MAX_FOR_A_PAIR);
-        // Nor does one that goes away again and again.
+        // Nor does a node that sends GOAWAY again and again.
         while pair.has_place() {
             pair.for_each(|link| link.closing.set(true));
             assert!(pair.choose(Kind::Http).is_none());

@@ -1,4 +1,5 @@
-//! How many connections that carry many streams other nodes may have with a Worker: links, and those of HTTP/2.
+//! Limits how many connections that carry many streams other nodes may have with a Worker: links, and HTTP/2
+//! connections.
 //!
 //! ```text
 //!   a new one ─┬─ as many as may be of its pair, of its caller, or of all?
@@ -7,14 +8,14 @@
 //!              └─ all of them serve ──────────────────────────────▶ the new one parts
 //! ```
 //!
-//! A caller is the identity that the other end proved, from whatever address. It has its share of a Worker's places
-//! as a pod has of the node's connections ([`may_take`]); and all of them together have one of the connections
-//! ([`ShareOwner::Links`]). What serves nothing may have streams that are open nevertheless: those that were reset here
-//! and whose client does not end them.
+//! A caller is the identity that the other end proved, whatever its address. It has its share of a Worker's places,
+//! like a pod of the node's connections ([`may_take`]); all callers together have one share of the connections
+//! ([`ShareOwner::Links`]). A connection that serves nothing may still have open streams: those that were reset here
+//! and that the client does not end.
 //!
-//! The caller of one that parts is told so (GOAWAY) and has a second for it: what it sends until then is refused, so
-//! that it is safe to send it elsewhere. A link that was cut, and may come back, has its place all the same; with
-//! nothing open on it, it is one that serves nothing, and there is no caller to tell.
+//! The caller of a connection that parts gets GOAWAY and has a second to leave: requests that it sends in that time are
+//! refused, so they can safely be sent elsewhere. A link that was cut and may be resumed keeps its place. Without open
+//! streams it counts as one that serves nothing, and there is no connection on which to tell its caller.
 //!
 //! [`ShareOwner::Links`]: crate::permits::ShareOwner::Links
 
@@ -34,38 +35,39 @@ use crate::env::Env;
 use crate::peers::{Peer, PeerStatus};
 use crate::permits::{SharePermit, may_take};
 
-/// Links of one caller with one identity that is called, from one address, on one Worker. A node opens two for each
-/// Worker of its own, wherever they come to here.
+/// Limit of links of one pair from one address, on one Worker. A node opens two for each Worker of its own, and all of
+/// them may arrive at the same Worker here.
 const MAX_OF_A_PAIR: usize = 64;
-/// Places for each link to other nodes that a Worker may have: more nodes may call this one than it calls.
+/// Places per link that a Worker may have to other nodes: more nodes may call this one than it calls.
 const FOR_EACH_LINK: usize = 2;
-/// Links that part at a time, beside those that have a place, are one in so many of the node's connections …
+/// Links that part at the same time, beyond those that have a place, are at most one in this many of the node's
+/// connections …
 const PARTING: usize = 16;
-/// … and so many at most. Others are closed at once.
+/// … and at most this many. Others are closed at once.
 const MAX_PARTING: usize = 64;
-/// How long one that parts may take, in milliseconds.
+/// How long a link that parts may take, in milliseconds.
 const PART_MS: Millis = 1_000;
 
-/// The caller that has a place, and what it calls.
+/// The caller that has a place, and the identity that it calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LinkParties {
     /// The identity that the other end proved.
     pub(crate) caller: SpiffeId,
     /// The service account that it asked for.
     pub(crate) called: ServiceAccountName,
-    /// From where.
+    /// The caller's address.
     pub(crate) address: IpAddr,
 }
 
-/// What has a place, and gives it up when it serves nothing.
+/// A connection that has a place, and loses it when it serves nothing.
 pub(crate) trait Evictable {
-    /// Whether nothing is open on it, and since when it has served nothing; `None` while it serves.
+    /// Whether no stream is open on it, and since when it has served nothing; `None` while it serves something.
     fn idle(&self) -> Option<(bool, Millis)>;
-    /// Begins nothing more, says so, and is over then, whatever the other end does.
+    /// Sends GOAWAY, accepts nothing new, and ends at `by`, whatever the other end does.
     fn part(&self, by: Millis);
-    /// Whether it was told to.
+    /// Whether it was told to part.
     fn parts(&self) -> bool;
-    /// Adds itself to what is shown of its node.
+    /// Adds itself to the shown state of its node.
     fn show(&self, clock: &Clock, shown: &mut PeerStatus);
 }
 
@@ -80,23 +82,23 @@ pub(crate) struct Places {
 struct TakenPlace {
     parties: LinkParties,
     connection: Weak<dyn Evictable>,
-    /// What it counts to among the connections of the node; none when it was given to another.
+    /// Counts it to the node's connections; `None` once its permit was given to another connection.
     share_permit: Option<SharePermit>,
 }
 
-/// One of them, given back when it is dropped.
+/// One of the places, freed on drop.
 pub(crate) struct LinkPlace {
     places: Rc<Places>,
     key: usize,
 }
 
-/// One that parts.
+/// A link that parts without a place, counted until it is dropped.
 pub(super) struct Parting(Rc<Places>);
 
-/// Whether there is a place for one more.
+/// The decision about one more connection.
 enum Admission {
     Free,
-    /// In the place of this one.
+    /// It replaces the connection with this key.
     InPlaceOf(usize),
     Refused,
 }
@@ -110,7 +112,7 @@ impl Places {
         }
     }
 
-    /// A place for one more. `None` is counted and said.
+    /// Finds a place for one more connection. A refusal is counted and logged.
     pub(crate) fn place(
         self: &Rc<Self>,
         parties: LinkParties,
@@ -159,7 +161,7 @@ impl Places {
         Some(LinkPlace { places, key })
     }
 
-    /// Has a link part that found no place. `None` if too many do already.
+    /// Makes a link that found no place part. `None` if too many links part already.
     pub(super) fn see_off(self: &Rc<Self>, link: &Link) -> Option<Parting> {
         let refused = &self.refused;
         link.part(Code::OVERLOAD, self.parts_by()?);
@@ -167,7 +169,7 @@ impl Places {
         Some(Parting(Rc::clone(self)))
     }
 
-    /// How long one more may take to part. `None` if too many do already.
+    /// The deadline for one more connection to part. `None` if too many part already.
     fn parts_by(&self) -> Option<Millis> {
         let most = (self.env.settings.bounds.connections / PARTING).clamp(1, MAX_PARTING);
         (self.parting() < most).then(|| self.env.clock.now_ms() + PART_MS)
@@ -183,8 +185,8 @@ impl Places {
         if self.env.said_of_links.borrow_mut().may_name("places", now) {
             tracing::warn!(
                 %caller, %called, %address, most,
-                "links from other nodes are refused: their caller, or all of them, have as many as may be, and each \
-                 serves something; look what that node does, or raise proxy.bounds.links"
+                "links from other nodes are refused: their caller, or all callers together, have reached the limit, \
+                 and no link is idle; find out what that node does, or raise proxy.bounds.links"
             );
         }
     }
@@ -204,7 +206,8 @@ impl Places {
         }
     }
 
-    /// The place of another where there is none left: one of the same caller, or of one that has more.
+    /// Finds an idle connection to evict if there is no free place: one of the same caller, or of a caller that has
+    /// more.
     fn instead(&self, parties: &LinkParties) -> Admission {
         let taken = self.taken.borrow();
         let of_all = || taken.iter().filter(|(_, taken)| !taken.parts());
@@ -219,7 +222,7 @@ impl Places {
         idle.map_or(Admission::Refused, Admission::InPlaceOf)
     }
 
-    /// Has the connection that has a place part. Returns what it counted to.
+    /// Makes the connection with this place part. Returns its permit.
     fn give_up(&self, key: usize, by: Millis) -> Option<SharePermit> {
         let mut taken = self.taken.borrow_mut();
         let place = taken.get_mut(key)?;
@@ -229,7 +232,7 @@ impl Places {
         place.share_permit.take()
     }
 
-    /// Shows the connections.
+    /// Adds all connections to `shown`.
     pub(crate) fn show(&self, clock: &Clock, shown: &mut BTreeMap<Peer, PeerStatus>) {
         for (_, taken) in &*self.taken.borrow() {
             if let Some(connection) = taken.connection.upgrade() {
@@ -239,7 +242,7 @@ impl Places {
         }
     }
 
-    /// How many part.
+    /// Number of connections that part at the moment.
     fn parting(&self) -> usize {
         let taken = self.taken.borrow();
         let given_up = taken.iter().filter(|(_, taken)| taken.parts());
@@ -247,7 +250,7 @@ impl Places {
     }
 }
 
-/// Of those that serve nothing, one that keeps streams open nevertheless, or else the one that has had none for
+/// Among the connections that serve nothing: one that still has open streams, or else the one that has had none for
 /// longest.
 fn longest_idle<'a>(all: impl Iterator<Item = (usize, &'a TakenPlace)>) -> Option<usize> {
     let idle = all.filter_map(|(key, taken)| Some((key, taken.connection.upgrade()?.idle()?)));
@@ -256,7 +259,7 @@ fn longest_idle<'a>(all: impl Iterator<Item = (usize, &'a TakenPlace)>) -> Optio
 }
 
 impl TakenPlace {
-    /// Whether it gives its place up by itself.
+    /// Whether its connection parts, and so frees its place by itself.
     fn parts(&self) -> bool {
         let connection = self.connection.upgrade();
         connection.is_some_and(|connection| connection.parts())
@@ -303,7 +306,7 @@ impl Evictable for Link {
 }
 
 impl Link {
-    /// The same for a reason.
+    /// Parts with this code.
     fn part(&self, code: Code, by: Millis) {
         self.closing.set(true);
         self.parts_by.set(by);

@@ -1,4 +1,4 @@
-//! What a session says of its streams, told to the tasks that have them: at both ends of a link.
+//! Passes the events of a session to the tasks of its streams, at both ends of a link.
 
 use std::rc::Rc;
 
@@ -13,11 +13,11 @@ use crate::entry::Inbound;
 use crate::failure::Reason;
 use crate::failure::StreamFailure;
 
-/// Takes what a session says of its streams, for the tasks that have them.
 pub(super) struct Receiver<'a> {
     links: &'a Links,
     link: &'a Rc<Link>,
-    /// Streams that are not taken, or broke here, and why: the session cannot be told while it speaks.
+    /// Streams that are refused, or broke here, with their codes: the session cannot be told while it calls this
+    /// receiver.
     refused: Vec<(Serial, Code)>,
 }
 
@@ -30,17 +30,17 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Tells the session what was refused.
+    /// Resets the refused streams in the session.
     pub(super) fn refuse(self, session: &mut Session) {
         for (serial, code) in self.refused {
             session.reset(serial, code);
         }
     }
 
-    /// Begins to serve a stream that the other end has opened.
+    /// Starts to serve a stream that the other end has opened.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for which it is refused.
     fn begin(&self, slot: usize, destination: &[u8], kind: Kind) -> Result<(), Reason> {
         let (links, link) = (self.links, self.link);
         let Some((caller, called, peer)) = link.end.called() else {
@@ -65,7 +65,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Counts a stream that the caller has reset, and gives the link up when those are too many.
+    /// Counts a stream that the caller has reset, and gives the link up when there are too many.
     fn counts_reset(&self) {
         let (env, link) = (&self.links.env, self.link);
         let Some((caller, called, peer)) = link.end.called() else {
@@ -79,8 +79,8 @@ impl<'a> Receiver<'a> {
         if said.may_name("resets", env.clock.now()) {
             tracing::warn!(
                 %caller, %called, %peer,
-                "a link is given up, and all that was open on it: too many of its streams are reset by the caller \
-                 before they are answered; look what opens and cancels so many"
+                "a link is given up with all of its streams: too many of its streams are reset by the caller before \
+                 they are answered; find out what opens and cancels so many"
             );
         }
     }
@@ -110,13 +110,13 @@ impl Streams for Receiver<'_> {
         let (kind, id) = match what {
             Opened::Exchange { wants_answer: true } => (Kind::Http, destination_id),
             Opened::Flow => (Kind::Bytes, None),
-            // What needs no answer has no form in HTTP.
+            // An exchange that wants no answer does not exist in HTTP.
             Opened::Exchange {
                 wants_answer: false,
             } => return self.refused.push((serial, Code::MALFORMED)),
         };
         let slot = self.link.slots.borrow_mut().welcome(serial, id);
-        // One that has served the same destination goes on with this.
+        // `None`: a task that has served the same destination continues with this stream.
         let Some(slot) = slot else { return };
         if let Err(reason) = self.begin(slot, destination, kind) {
             self.link.slots.borrow_mut().remove(slot);

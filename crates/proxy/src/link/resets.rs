@@ -1,25 +1,26 @@
-//! How often a caller may change its mind: streams that it resets before they are answered. Each has cost a head, a
-//! permit and a task, and an endpoint's connection, for about twenty bytes ("rapid reset", CVE-2023-44487).
+//! Limits how often a caller may reset streams before they are answered. Each of them has cost a head, a permit and a
+//! task, and an endpoint's connection, for about twenty bytes ("rapid reset", CVE-2023-44487).
 
 use std::cell::Cell;
 
 use crate::clock::Millis;
 
-/// For each second.
+/// Resets per second.
 const RATE_PER_S: u64 = 1_000;
-/// At once: a caller that has as many streams open as may be, and loses all of its clients, has as many again.
+/// Burst: a caller that has opened as many streams as allowed, and loses all of its clients, may open and reset as many
+/// again.
 const AT_ONCE: u64 = 2_048;
 
-/// A bucket of resets, which begins full.
+/// A token bucket of resets, which starts full.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
-    /// Thousandths of a reset that are missing.
+    /// Missing tokens, in thousandths of a reset.
     missing: Cell<u64>,
     looked: Cell<Millis>,
 }
 
 impl Resets {
-    /// Counts one. False when it is too many.
+    /// Counts a reset. False when there are too many.
     pub(super) fn count(&self, now: Millis) -> bool {
         let passed = now.saturating_sub(self.looked.replace(now));
         let refilled = passed.saturating_mul(RATE_PER_S);

@@ -1,12 +1,14 @@
-//! Streams of both ends of a link, by chance: every way to end one, and what the next one of its slot meets.
+//! Random streams over both ends of a link: every way to end a stream, and its effect on the next stream of the same
+//! slot.
 //!
 //! ```text
 //!   Caller ─ Stream ─ Link ══ up ═══▶ Link ─ Stream ─ Server, which takes one request after the other
 //!                          ◀═ down ══
 //! ```
 //!
-//! The sessions and the streams are the real ones; callers and servers send, read, end and let go as Collaborators
-//! do. A request is served once and whole, or its caller is told; an answer belongs to the request that it answers.
+//! The sessions and streams are the real ones; callers and servers send, read, end and let go like Collaborators. Each
+//! request is served once and completely, or its caller learns of the failure; an answer always belongs to its own
+//! request.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -23,9 +25,9 @@ use super::{Key, Link, LinkEnd, Slots};
 use crate::failure::Reason;
 use crate::io::{Message, SideError, SideResult};
 
-/// Bytes of a body, at most: more than a window.
+/// Limit of the bytes of a body: more than a window.
 const LONGEST: usize = 100_000;
-/// Steps in which everything has to come to its end when nothing is begun any more.
+/// Limit of steps in which everything has to end once nothing new is started.
 const PATIENCE: usize = 200_000;
 
 fn link(end: LinkEnd, session: Session, pool: &Pool) -> Rc<Link> {
@@ -33,7 +35,7 @@ fn link(end: LinkEnd, session: Session, pool: &Pool) -> Rc<Link> {
     Rc::new(Link::new(end, session, Slots::new(hold), 0))
 }
 
-/// What an end's session says, as [`super::receiver`] passes it on.
+/// Passes the events of an end's session on, like [`super::receiver`].
 struct Teller<'a> {
     link: &'a Rc<Link>,
     pool: &'a Pool,
@@ -73,7 +75,7 @@ impl Streams for Teller<'_> {
     fn lost(&mut self, _: Serial, _: bool) {}
 }
 
-/// A message with a head that says whose it is, and a body of as many bytes.
+/// A message with a head that names its id, and a body of `length` bytes.
 fn message(begin: &str, id: usize, length: usize) -> Vec<u8> {
     let mut message = format!("{begin}\r\nX-Id: {id} {length}\r\n\r\n").into_bytes();
     message.resize(message.len() + length, id as u8);
@@ -84,7 +86,7 @@ fn answer(id: usize, length: usize) -> Vec<u8> {
     message("HTTP/1.1 200 OK", id, length)
 }
 
-/// The id and the body's length that a whole head names, and how long that is.
+/// The id and the body's length that a complete head names, and the head's own length.
 fn parse(heard: &[u8]) -> Option<(usize, usize, usize)> {
     let end = heard.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&heard[..end]).expect("a head is text");
@@ -95,12 +97,12 @@ fn parse(heard: &[u8]) -> Option<(usize, usize, usize)> {
     Some((id.parse().ok()?, length.parse().ok()?, end))
 }
 
-/// What is read of a stream, and what is still to be written.
+/// The received bytes of a stream, and the bytes that are still to be written.
 struct EndOfStream {
     stream: Stream,
     heard: Vec<u8>,
     outbox: Chain,
-    /// The other end takes no more.
+    /// The other end receives nothing more.
     is_deaf: bool,
 }
 
@@ -114,7 +116,7 @@ impl EndOfStream {
         }
     }
 
-    /// Sends a message, or as much of it as there is room for; the rest is kept.
+    /// Sends a message as far as there is room, and keeps the rest.
     fn say(&mut self, pool: &Pool, message: &[u8]) {
         let cx = &mut Context::from_waker(Waker::noop());
         let kept = (pool, &mut self.outbox);
@@ -125,7 +127,7 @@ impl EndOfStream {
         self.outbox.extend_from_slice(pool, body).expect("a block");
     }
 
-    /// Whether everything was sent, or can never be.
+    /// Whether everything was sent, or can no longer be sent.
     fn flushed(&mut self) -> bool {
         let cx = &mut Context::from_waker(Waker::noop());
         while !self.is_deaf && !self.outbox.is_empty() {
@@ -138,7 +140,7 @@ impl EndOfStream {
         true
     }
 
-    /// Reads: how the stream ended, if it did.
+    /// Reads. Returns how the stream ended, if it did.
     fn read(&mut self) -> Option<SideResult<()>> {
         let cx = &mut Context::from_waker(Waker::noop());
         let mut inbox = Chain::new();
@@ -160,22 +162,22 @@ struct SimClient {
     ended: bool,
 }
 
-/// What a server does with a request.
+/// How a server handles a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerPlan {
-    /// Answers when everything has come, and takes the next.
+    /// Answers once the whole request has arrived, and takes the next one.
     Serve,
-    /// Answers at once, and reads on until the other end has ended.
+    /// Answers at once, and reads until the other end has ended.
     Early,
-    /// Answers when the other end has ended, as a protocol does that the connection was changed to.
+    /// Answers after the other end has ended, like a protocol after an upgrade.
     Switch,
-    /// Lets go of it.
+    /// Drops the stream.
     Drop,
-    /// The same, as of one that was cut.
+    /// Drops the stream with the code for a cut.
     Cut,
 }
 
-/// One that takes requests, one after the other.
+/// A server that takes one request after the other.
 struct Server {
     half: EndOfStream,
     request: Option<(usize, usize, ServerPlan)>,
@@ -198,15 +200,15 @@ struct BothEnds {
     chance: Choices<'static>,
     pool: Pool,
     ends: [Rc<Link>; 2],
-    /// Bytes on their way up and down.
+    /// Bytes in transit, up and down.
     ways: [Vec<u8>; 2],
     now_ms: u64,
     callers: Vec<SimClient>,
     servers: Vec<Server>,
-    /// What was done with the requests that a server has looked at: whether they were answered whole.
+    /// The requests that a server has read, and whether each was answered completely.
     fates: HashMap<usize, bool>,
     begun: usize,
-    /// Requests that one server took after another, and that were answered whole.
+    /// Requests that a server took after an earlier one and answered completely.
     reused: usize,
     whole: usize,
 }
@@ -275,7 +277,7 @@ impl BothEnds {
         });
     }
 
-    /// Goes on with a request; gives it up by chance, if it may.
+    /// Continues a request; gives it up at random, if `may_leave`.
     fn call(&mut self, index: usize, may_leave: bool) {
         let caller = &mut self.callers[index];
         let half = &mut caller.half;
@@ -314,7 +316,7 @@ impl BothEnds {
         self.callers.swap_remove(index);
     }
 
-    /// Goes on with what a server has in hand.
+    /// Continues the present request of a server.
     fn serve(&mut self, index: usize, may_leave: bool) {
         let stays = self.serves(index, may_leave);
         if !stays {
@@ -328,7 +330,7 @@ impl BothEnds {
         let over = half.read();
         let Some((id, length, plan)) = server.request else {
             let Some((id, length, end)) = parse(&half.heard) else {
-                // Between two requests it may leave, whatever is on its way.
+                // Between two requests the server may leave, whatever is in transit.
                 return over.is_none() && !(may_leave && self.chance.one_in(200));
             };
             half.heard.drain(..end);
@@ -380,16 +382,16 @@ impl BothEnds {
             }
             half.stream.end();
         }
-        // The other end's is waited for, or not.
+        // The server may or may not wait for the other end's end.
         match over {
             None => !(server.ended && may_leave && self.chance.one_in(20)),
-            // It is looked at once more, as one does whose other side has not ended yet.
+            // It is read once more, as a task does whose other side has not ended yet.
             Some(Ok(())) => !server.ended || !self.chance.one_in(4),
             Some(Err(_)) => false,
         }
     }
 
-    /// Brings bytes from an end to the other.
+    /// Carries bytes from one end to the other.
     fn carry(&mut self, from: usize, most: usize) {
         let (sender, receiver) = (&self.ends[from], &self.ends[1 - from]);
         let way = &mut self.ways[from];
@@ -440,7 +442,7 @@ impl BothEnds {
             assert!(left > 0, "{} requests never end", self.callers.len());
             self.step(false);
         }
-        // Those that wait for another request are all that is left.
+        // Only servers that wait for another request are left.
         assert!(!self.ends[0].slots.borrow().serve());
         self.servers.clear();
         for end in &self.ends {
@@ -459,7 +461,7 @@ fn however_a_stream_ends_the_next_of_its_slot_is_served() {
         whole += ran.0;
         reused += ran.1;
     }
-    // Chance reaches what it is about.
+    // The random choices have covered the interesting cases.
     assert!(
         whole > 1_000 && reused > 500,
         "{whole} whole, {reused} reused"

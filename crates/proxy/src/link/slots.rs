@@ -1,4 +1,4 @@
-//! What has come for the streams of a link, and the tasks that wait for it.
+//! The receive state of a link's streams, and the tasks that wait for it.
 
 use std::collections::HashMap;
 use std::mem;
@@ -22,39 +22,39 @@ mod slot;
 use failing::Failing;
 use slot::Slot;
 
-/// Collaborators that wait for another stream of the same destination, at most so many for each link.
+/// Limit of Collaborators per link that wait for another stream of the same destination.
 const MAX_WAITING: usize = 64;
-/// Chains that are kept.
+/// Limit of empty chains that are kept for reuse.
 const MAX_SPARE: usize = 64;
 
 /// All streams of one end of a link.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// What they hold together, with those of the caller's other links.
+    /// The account of the buffers of these streams and of the caller's other links.
     hold: Rc<Hold>,
     all: Slab<Slot>,
     by_serial: HashMap<Serial, usize, RandomState>,
-    /// Those that wait for another stream, by its destination.
+    /// Slots that wait for another stream, by their destination.
     waiting: HashMap<u32, Vec<usize>, RandomState>,
     waiting_count: usize,
-    /// Empty chains that have room for blocks: a stream for each request allocates nothing.
+    /// Empty chains with capacity for blocks, so that a stream for each request allocates nothing.
     spare: Vec<Chain>,
 }
 
-/// What was taken.
+/// The result of reading a stream.
 pub(super) struct TakenBytes {
     pub(super) bytes: usize,
-    /// Of them, those that count against the stream's window.
+    /// Those of `bytes` that count against the stream's window.
     pub(super) data: usize,
     pub(super) serial: Option<Serial>,
 }
 
-/// A stream that was let go of before it was over.
+/// A stream whose slot was given up before the stream was over.
 pub(super) struct Left {
     pub(super) serial: Serial,
     /// The other end has sent everything.
     pub(super) has_come: bool,
-    /// Nothing of it was looked at.
+    /// Nothing of it was read.
     pub(super) is_fresh: bool,
 }
 
@@ -70,13 +70,13 @@ impl Slots {
         }
     }
 
-    /// A slot for a stream that will be opened.
+    /// Allocates a slot for a stream that will be opened.
     pub(super) fn vacant(&mut self) -> usize {
         let inbox = self.spare.pop().unwrap_or_default();
         self.all.insert(Slot::new(inbox, self.hold.share()))
     }
 
-    /// Keeps a chain for another stream.
+    /// Keeps an empty chain for reuse.
     pub(super) fn recycle(&mut self, mut chain: Chain) {
         if self.spare.len() < MAX_SPARE {
             chain.clear();
@@ -84,14 +84,14 @@ impl Slots {
         }
     }
 
-    /// Lets go of what is kept for streams to come.
+    /// Releases memory that is kept for future streams.
     pub(super) fn trim(&mut self) {
         if self.all.is_empty() {
             *self = Slots::new(Rc::clone(&self.hold));
         }
     }
 
-    /// A slot for a stream that the other end has opened. `None`: one that waited for it has it now.
+    /// Assigns a slot to a stream that the other end has opened. `None`: a slot that waited for it took it.
     pub(super) fn welcome(&mut self, serial: Serial, destination: Option<u32>) -> Option<usize> {
         let waiting = destination.and_then(|id| self.waiting.get_mut(&id)?.pop());
         let slot = waiting.unwrap_or_else(|| self.vacant());
@@ -108,7 +108,7 @@ impl Slots {
         waiting.is_none().then_some(slot)
     }
 
-    /// The slot's stream is open.
+    /// Records that the slot's stream is open.
     pub(super) fn opened(&mut self, slot: usize, serial: Serial) {
         let entry = &mut self.all[slot];
         entry.serial = Some(serial);
@@ -118,8 +118,8 @@ impl Slots {
         self.by_serial.insert(serial, slot);
     }
 
-    /// Whether anything is to be done for one of the streams that are open. Of one that was answered only its end is
-    /// waited for.
+    /// Whether one of the open streams still needs service. A stream that was answered completely only waits for its
+    /// end.
     pub(super) fn serve(&self) -> bool {
         let open = self.by_serial.values();
         let mut open = open.filter_map(|&slot| self.all.get(slot));
@@ -140,7 +140,7 @@ impl Slots {
         self.all[slot].serial
     }
 
-    /// Why nothing can be written.
+    /// Why the slot cannot be written to.
     pub(super) fn failure(&self, slot: usize) -> Option<StreamFailure> {
         self.all[slot].failure.or(self.all[slot].deaf)
     }
@@ -154,7 +154,7 @@ impl Slots {
         self.all[slot].answered = true;
     }
 
-    /// The same of a stream; of one of bytes it is not known.
+    /// The same, for a stream. It is not known of an opaque stream: false.
     pub(super) fn was_answered(&self, serial: Serial) -> bool {
         let slot = self.by_serial.get(&serial);
         slot.is_some_and(|&slot| self.all[slot].answered)
@@ -165,7 +165,7 @@ impl Slots {
         slot.serial.is_none() && slot.goes_on
     }
 
-    /// Whether a request has come of which nothing was taken yet.
+    /// Whether a request has arrived of which nothing was read yet.
     pub(super) fn is_fresh(&self, slot: usize) -> bool {
         self.all[slot].is_fresh
     }
@@ -175,7 +175,7 @@ impl Slots {
         slot.inbox.is_empty() && !slot.has_come && slot.failure.is_none()
     }
 
-    /// Has the task woken when something comes for the slot, or goes again.
+    /// Has the task woken when something arrives for the slot, or when it can send again.
     pub(super) fn wakes(&mut self, slot: usize, cx: &Context<'_>) {
         let waker = &mut self.all[slot].waker;
         match waker {
@@ -184,7 +184,7 @@ impl Slots {
         }
     }
 
-    /// Moves what has come to the end of `inbox`, at most about `want` bytes: blocks stay whole.
+    /// Moves received bytes to the end of `inbox`, at most about `want`: blocks stay whole.
     pub(super) fn take(
         &mut self,
         index: usize,
@@ -218,7 +218,7 @@ impl Slots {
             (None, true) => !self.wait(index),
             _ => slot.has_come,
         };
-        // Even after its end a stream can be given up.
+        // A stream can still be reset after its end.
         self.wakes(index, cx);
         if no_more {
             return Poll::Ready(Ok(TakenBytes {
@@ -230,7 +230,7 @@ impl Slots {
         Poll::Pending
     }
 
-    /// Files a slot among those that wait for another stream. False if there are enough.
+    /// Registers a slot as waiting for another stream. False if enough slots wait.
     fn wait(&mut self, index: usize) -> bool {
         let slot = &mut self.all[index];
         let Some(destination) = slot.destination else {
@@ -248,7 +248,7 @@ impl Slots {
         true
     }
 
-    /// A head has come.
+    /// Receives a head.
     ///
     /// # Errors
     /// When no block is left for it.
@@ -256,8 +256,8 @@ impl Slots {
         let Some(slot) = self.of(serial) else {
             return Ok(());
         };
-        // No window counts heads, and nothing can be served without the first; further ones that nothing takes are
-        // held like bodies.
+        // Heads do not count against a window. The first one is always accepted, because nothing can be served without
+        // it; further ones that are not read are limited like bodies.
         if slot.heads > 0 && !slot.has_room(head) {
             return Err(SideError::Memory);
         }
@@ -265,10 +265,10 @@ impl Slots {
         slot.put(pool, head)
     }
 
-    /// Bytes have come.
+    /// Receives bytes of a body or of an opaque stream.
     ///
     /// # Errors
-    /// The same.
+    /// When no block is left, or the caller holds its share of them.
     pub(super) fn data(&mut self, serial: Serial, pool: &Pool, bytes: &[u8]) -> SideResult<()> {
         match self.of(serial) {
             Some(slot) if slot.has_room(bytes) => slot.put(pool, bytes),
@@ -277,7 +277,7 @@ impl Slots {
         }
     }
 
-    /// The other end has sent everything.
+    /// Records that the other end has sent everything.
     pub(super) fn ended(&mut self, serial: Serial) {
         let Some(&index) = self.by_serial.get(&serial) else {
             return;
@@ -288,21 +288,21 @@ impl Slots {
         self.settle(index);
     }
 
-    /// There is room for more.
+    /// Wakes the task: the stream has room to send more.
     pub(super) fn writable(&mut self, serial: Serial) {
         if let Some(slot) = self.of(serial) {
             slot.wake();
         }
     }
 
-    /// The slot takes another stream of the same destination when this one is over. One that does not say so, since
-    /// it gives up what is left of a request or carries something else by now, is told only that its own has ended.
+    /// The slot takes another stream of the same destination when this one is over. A slot without this, because its
+    /// task gives up the rest of a request or carries another protocol by now, only sees the end of its stream.
     pub(super) fn goes_on(&mut self, index: usize) {
         let slot = &mut self.all[index];
         slot.goes_on = slot.destination.is_some();
     }
 
-    /// This end has sent everything. Returns which stream that is to be said of.
+    /// Records that this end has sent everything. Returns the stream whose end is to be sent.
     pub(super) fn end(&mut self, index: usize) -> Option<Serial> {
         let slot = &mut self.all[index];
         let serial = slot.serial?;
@@ -313,7 +313,7 @@ impl Slots {
         Some(serial)
     }
 
-    /// Lets go of a stream when both ends have ended, and makes its slot free for another if it goes on.
+    /// Releases a stream once both ends have ended, and frees its slot for the next stream if the slot goes on.
     fn settle(&mut self, index: usize) {
         let slot = &mut self.all[index];
         if !(slot.has_come && slot.was_sent) {
@@ -333,7 +333,8 @@ impl Slots {
         }
     }
 
-    /// Lets go of a slot whose stream this end has ended.
+    /// Detaches the task from a slot whose stream this end has ended; the slot stays until the other end has ended,
+    /// too.
     pub(super) fn detach(&mut self, index: usize) {
         let slot = &mut self.all[index];
         if slot.was_sent && !slot.has_come && slot.serial.is_some() {
@@ -343,7 +344,7 @@ impl Slots {
         }
     }
 
-    /// Gives a slot up, unless it is detached. Returns its stream if that is not over.
+    /// Removes a slot, unless it is detached. Returns its stream if that is not over.
     pub(super) fn remove(&mut self, index: usize) -> Option<Left> {
         let slot = self.all.get(index)?;
         if slot.detached {
@@ -356,7 +357,7 @@ impl Slots {
             waiting.retain(|&other| other != index);
             self.waiting_count -= 1;
         }
-        // The last one of a destination that comes no more takes its place along.
+        // The last slot of a destination also removes the destination's entry, once none waits.
         if let Some(id) = slot.destination
             && self.waiting.get(&id).is_some_and(Vec::is_empty)
         {
@@ -371,7 +372,7 @@ impl Slots {
         })
     }
 
-    /// Lets those go that wait for another stream: they find that nothing comes.
+    /// Releases all slots that wait for another stream: they see the end.
     pub(super) fn dismiss(&mut self) {
         for index in mem::take(&mut self.waiting).into_values().flatten() {
             let slot = &mut self.all[index];
@@ -389,7 +390,7 @@ impl Slots {
         self.waiting_count > 0
     }
 
-    /// Fails whatever stream it is told of for a reason, or because it was lost.
+    /// Receives the streams that fail together with their link: with `reason`, or with the code of their reset.
     pub(super) fn failing(&mut self, reason: Reason) -> Failing<'_> {
         Failing {
             slots: self,

@@ -1,4 +1,4 @@
-//! A stream of a link, in place of a socket.
+//! A stream of a link, used like a socket.
 //!
 //! ```text
 //!   caller:   made ─ head, or of bytes a wait for an answer ────▶ open ─ both ends ended ─▶ over
@@ -27,26 +27,26 @@ use crate::io::{Message, SideResult, keep};
 pub(crate) struct Stream {
     link: Rc<Link>,
     slot: usize,
-    /// How it is opened, until it is.
+    /// How it is opened; `None` once it is open.
     target: Option<StreamTarget>,
-    /// It carries messages with heads; else bytes.
+    /// It carries messages with heads; otherwise opaque bytes.
     has_heads: bool,
-    /// The lengths of heads that stand in the side's outbox, for want of room.
+    /// Lengths of the heads that wait in the side's outbox for room.
     heads_waiting: Vec<u32>,
-    /// Whether dropping it says that it was cut.
+    /// Whether dropping it sends the code for a cut.
     cut: Cell<bool>,
 }
 
-/// What a stream is opened with.
+/// The parameters with which a stream is opened.
 #[derive(Debug)]
 pub(super) struct StreamTarget {
     pub(super) destination: Rc<[u8]>,
-    /// The workload that calls.
+    /// The number of the calling workload's header templates.
     pub(super) scope: u32,
 }
 
 impl Stream {
-    /// A stream that its first head opens; one of bytes is opened by the task that waits for an answer.
+    /// A stream that its first head opens; an opaque stream is opened by the task that reads from it.
     pub(super) fn unopened(link: &Rc<Link>, target: StreamTarget, has_heads: bool) -> Self {
         let slot = link.slots.borrow_mut().vacant();
         let mut stream = Stream::at(link, slot, has_heads);
@@ -54,7 +54,7 @@ impl Stream {
         stream
     }
 
-    /// A stream whose slot is there already.
+    /// A stream whose slot already exists.
     pub(super) fn at(link: &Rc<Link>, slot: usize, has_heads: bool) -> Self {
         Stream {
             link: Rc::clone(link),
@@ -66,10 +66,10 @@ impl Stream {
         }
     }
 
-    /// Moves what has come, at most about `want` bytes, to the end of the inbox. 0 means that nothing more comes.
+    /// Moves received bytes, at most about `want`, to the end of the inbox. 0 means the end of the stream.
     ///
     /// # Errors
-    /// Why the stream broke, as [`super::reason_of`] reads it.
+    /// Why the stream broke.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -92,7 +92,7 @@ impl Stream {
         })
     }
 
-    /// Throws away what has come. 0 means that nothing more comes.
+    /// Discards received bytes. 0 means the end of the stream.
     ///
     /// # Errors
     /// As [`Stream::poll_fill`].
@@ -100,7 +100,7 @@ impl Stream {
         self.poll_fill(cx, &mut Chain::new(), usize::MAX)
     }
 
-    /// Gives the other end leave to send as many bytes more.
+    /// Returns flow-control credit for these bytes to the other end.
     fn credit(&self, serial: Option<Serial>, bytes: usize) {
         if let (Some(serial), 1..) = (serial, bytes) {
             let mut session = self.link.session.borrow_mut();
@@ -117,27 +117,27 @@ impl Stream {
         self.link.slots.borrow().is_silent(self.slot)
     }
 
-    /// Whether a request has come that was not looked at yet.
+    /// Whether a request has arrived of which nothing was read yet.
     pub(crate) fn is_called(&self) -> bool {
         self.link.slots.borrow().is_fresh(self.slot)
     }
 
-    /// Why it broke, if that says more than that one end has given it up.
+    /// Why it broke, unless one end has simply reset it.
     pub(crate) fn why_broken(&self) -> Option<Reason> {
         let failed = self.link.slots.borrow().failure(self.slot)?;
         Some(failed.reason).filter(|reason| *reason != Reason::UpstreamReset)
     }
 
-    /// Whether it waits for room on its link, or for its turn.
+    /// Whether it still waits to be opened, for room on its link or for its turn.
     pub(crate) fn is_to_be_opened(&self) -> bool {
         self.target.is_some()
     }
 
-    /// Waits until the other end of the link is heard. A message that cannot be repeated is not given to a link before:
-    /// as long as nothing was sent, it can go elsewhere.
+    /// Waits until the link is up. A message that cannot be repeated is given to a link only then: as long as nothing
+    /// was sent, it can be sent elsewhere.
     ///
     /// # Errors
-    /// Why there is no link, as [`super::reason_of`] reads it.
+    /// Why there is no link.
     pub(crate) fn poll_linked(&self, cx: &Context<'_>) -> Poll<SideResult<()>> {
         let mut slots = self.link.slots.borrow_mut();
         if let Some(failure) = slots.failure(self.slot) {
@@ -152,17 +152,17 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Whether the other end of the link is heard.
+    /// Whether the other end of the link responds.
     pub(crate) fn is_linked(&self) -> bool {
         self.link.session.borrow().is_up()
     }
 
-    /// Whether it broke.
+    /// Whether the stream broke.
     pub(crate) fn has_failed(&self) -> bool {
         self.link.slots.borrow().failure(self.slot).is_some()
     }
 
-    /// Puts bytes from the front of a chain where they are sent from, at most `limit`, as far as there is room.
+    /// Sends bytes from the front of a chain, at most `limit`, as far as there is room.
     ///
     /// # Errors
     /// Why the stream broke.
@@ -173,7 +173,7 @@ impl Stream {
         limit: usize,
     ) -> Poll<SideResult<usize>> {
         if let Some(&length) = self.heads_waiting.first() {
-            // Heads stand there whole, one behind the other, and nothing else goes before them.
+            // Heads are in the outbox whole, one after the other, with nothing before them.
             let mut linear = Vec::new();
             let head = from.contiguous(length as usize, &mut linear);
             return match self.send_head(cx, head)? {
@@ -188,7 +188,7 @@ impl Stream {
             return Poll::Ready(Err(StreamFailure::over().into()));
         };
         if self.owes_head() {
-            // A request is answered with something other than a head.
+            // The request is being answered with something other than a head.
             return Poll::Ready(Err(StreamFailure::over().into()));
         }
         let sent = self.put(serial, from.runs(), limit);
@@ -199,17 +199,17 @@ impl Stream {
         Poll::Ready(Ok(sent))
     }
 
-    /// Whether a request was not answered yet, not even by an interim answer.
+    /// Whether a request was not answered yet, not even by an interim response.
     fn owes_head(&self) -> bool {
         let is_called = matches!(self.link.end, LinkEnd::Called { .. });
         is_called && self.has_heads && !self.link.slots.borrow().is_answered(self.slot)
     }
 
-    /// Sends `message`, a head and perhaps more, and then the first `body` bytes of `from`. What finds no room of
-    /// the message is kept in the outbox. Returns how many bytes of `from` went.
+    /// Sends `message`, a head and perhaps more, and then the first `body` bytes of `from`. Bytes of the message that
+    /// find no room are kept in the outbox. Returns how many bytes of `from` were sent.
     ///
     /// # Errors
-    /// [`SideError::Memory`] when the rest finds no block, else why the stream broke.
+    /// [`SideError::Memory`] when the outbox gets no block for the rest, else why the stream broke.
     pub(crate) fn send(
         &mut self,
         cx: &mut Context<'_>,
@@ -229,7 +229,7 @@ impl Stream {
         let Some(serial) = serial else {
             keep(outbox, pool, &message.bytes)?;
             if self.has_heads {
-                // A head is shorter than four thousand million bytes.
+                // A head is shorter than 2^32 bytes.
                 self.heads_waiting.push(head.len() as u32);
             }
             return Ok(0);
@@ -272,15 +272,15 @@ impl Stream {
         }
     }
 
-    /// Opens the stream, with its head if it has heads. `None`: it has to wait for room, or for those that have waited
-    /// for longer.
+    /// Opens the stream, with its head if it has heads. `None`: it has to wait for room, or for streams that have
+    /// waited longer.
     fn open(&mut self, cx: &Context<'_>, head: &[u8]) -> SideResult<Option<Serial>> {
         let Some(StreamTarget { destination, scope }) = &self.target else {
             return Ok(Some(self.serial()?.ok_or_else(StreamFailure::over)?));
         };
         let mut open_queue = self.link.open_queue.borrow_mut();
         let mut session = self.link.session.borrow_mut();
-        // Where nothing is opened any more no stream waits for a turn.
+        // If nothing can be opened any more, no stream waits for its turn.
         let opens = session.may_open() || session.is_full();
         let opened = match self.has_heads {
             _ if opens && open_queue.has_before(self.slot) => Err(NoStream::Full),
@@ -306,7 +306,7 @@ impl Stream {
             }
             Err(why) => {
                 let reason = cannot_open(why);
-                // A task that reads learns of it, too.
+                // The task that reads learns of it as well.
                 let failure = StreamFailure::unsent(reason);
                 slots.refuse(self.slot, failure);
                 Err(failure.into())
@@ -332,7 +332,7 @@ impl Stream {
         limit - left
     }
 
-    /// Which it is, if it is open.
+    /// The stream's serial, if it is open.
     fn serial(&self) -> SideResult<Option<Serial>> {
         let slots = self.link.slots.borrow();
         match slots.failure(self.slot) {
@@ -341,14 +341,13 @@ impl Stream {
         }
     }
 
-    /// Says that this end has sent everything of a message, and takes another stream of the same destination when
-    /// this one is over.
+    /// Sends the end of a message, and takes another stream of the same destination when this one is over.
     pub(crate) fn end_message(&mut self) {
         self.link.slots.borrow_mut().goes_on(self.slot);
         self.end();
     }
 
-    /// Says that this end has sent everything.
+    /// Sends the end of this direction.
     pub(crate) fn end(&mut self) {
         let mut slots = self.link.slots.borrow_mut();
         if let Some(serial) = slots.end(self.slot) {
@@ -358,14 +357,14 @@ impl Stream {
         }
     }
 
-    /// Lets go of it when everything was sent, and everything that matters has come.
+    /// Releases the stream early, when everything was sent and everything that matters was received.
     pub(crate) fn detach(&mut self, inbox: Chain) {
         let mut slots = self.link.slots.borrow_mut();
         slots.detach(self.slot);
         slots.recycle(inbox);
     }
 
-    /// Makes dropping it say that it was cut, or again that it ended.
+    /// Sets whether dropping it sends the code for a cut or, as usual, its end.
     pub(crate) fn reset_on_close(&self, cut: bool) {
         self.cut.set(cut);
     }
@@ -374,15 +373,15 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.is_to_be_opened() && self.link.open_queue.borrow_mut().leave(self.slot) {
-            // There may be room that only it was told of.
+            // It may have been the only one that was told of new room.
             self.link.feed(&self.link.session.borrow());
         }
         let left = self.link.slots.borrow_mut().remove(self.slot);
         let Some(left) = left else { return };
         let mut session = self.link.session.borrow_mut();
-        // An end that goes on is not listened to any more.
+        // Whatever the other end still sends is ignored.
         let _over = match left {
-            // It was not looked at: it is as if it had not come.
+            // Nothing of it was read, so it counts as never received.
             Left { is_fresh: true, .. } => session.reset(left.serial, Code::REFUSED),
             Left { has_come: true, .. } if !self.cut.get() => session.end(left.serial),
             _ if self.cut.get() => session.reset(left.serial, Code::CUT),

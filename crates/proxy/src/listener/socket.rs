@@ -1,4 +1,4 @@
-//! A listening socket, and what is taken from its queue.
+//! A listening socket, and accepting from its backlog.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,17 +12,16 @@ use tokio::io::unix::AsyncFd;
 
 use crate::io::leave_out_reset;
 
-/// Connections accepted before other work gets its turn.
+/// Connections accepted before other tasks get their turn.
 pub(crate) const BATCH: usize = 32;
 
 /// A client's connection and its address.
 type Accepted = (TcpStream, SocketAddr);
 
-/// A listening socket, registered with the runtime of the thread that accepts from it. What it accepts
-/// is registered with none, so that it may go to any thread.
+/// A listening socket, registered with the runtime of the thread that accepts from it. The connections that it accepts
+/// are registered with no runtime, so that they may go to any thread.
 ///
-/// Threads share its one descriptor: that another one accepts from now on must not depend on whether
-/// there is a descriptor left.
+/// Threads share its single descriptor: another thread can take over accepting even if no descriptor is left.
 #[derive(Debug)]
 pub(crate) struct Socket(AsyncFd<SharedListener>);
 
@@ -44,16 +43,16 @@ impl Socket {
             unsafe_code,
             reason = "the runtime asks for a promise about the descriptor"
         )]
-        // SAFETY: the descriptor is open, and stays the same open one for as long as the
-        // registration lives: a `TcpListener` closes it only when it is dropped, which the reference
-        // prevents that nothing takes out of the `AsyncFd` before.
+        // SAFETY: the descriptor is open, and stays the same open descriptor for as long as the registration lives: a
+        // `TcpListener` closes it only when it is dropped, which the `Arc` prevents, and nothing takes that `Arc` out
+        // of the `AsyncFd` before.
         let socket = unsafe { AsyncFd::register(SharedListener(socket)) }?;
         Ok(Socket(socket))
     }
 
-    /// Takes what waits in the socket's queue, [`BATCH`] at most before other work gets its turn, and admits what is
-    /// not reset already; that is counted. Ready only with what the kernel says when it has no descriptor or memory
-    /// for another connection.
+    /// Accepts the connections in the backlog, at most [`BATCH`] before other tasks get their turn. Counts in
+    /// `abandoned` those that are already reset, and admits the others. Ready only with the kernel's error when it has
+    /// no descriptor or memory for another connection.
     pub(crate) fn poll_batch(
         &self,
         cx: &mut Context<'_>,
@@ -82,11 +81,11 @@ impl Socket {
         Poll::Pending
     }
 
-    /// Takes what waits in the socket's queue, [`BATCH`] at most, whatever the runtime knows of it. Returns how many
-    /// that were.
+    /// Accepts the connections in the backlog, at most [`BATCH`], without regard to the runtime's readiness. Returns
+    /// how many were accepted.
     ///
     /// # Errors
-    /// What the kernel says when it has no descriptor or memory for another connection.
+    /// The kernel's error when it has no descriptor or memory for another connection.
     pub(crate) fn accept_batch(
         &self,
         abandoned: &mut u64,
@@ -114,7 +113,7 @@ impl Socket {
                 }
                 Ok(())
             }
-            // A connection that was gone before it was accepted says nothing about the listener.
+            // The error concerns a connection that was gone before it was accepted, and not the listener.
             Err(
                 Errno::CONNABORTED | Errno::CONNRESET | Errno::INTR | Errno::PERM | Errno::PROTO,
             ) => Ok(()),
@@ -123,7 +122,7 @@ impl Socket {
     }
 }
 
-/// Admits what has not been reset while it waited, and counts the rest.
+/// Admits the connections that were not reset while they waited, and counts the others.
 fn hand_over(
     mut batch: Vec<Accepted>,
     abandoned: &mut u64,

@@ -1,4 +1,4 @@
-//! The Workers as the Manager knows them: those that take connections, and those that retire.
+//! The Manager's list of Workers: those that take connections, and those that retire.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -25,13 +25,13 @@ use crate::route::Snapshot;
 use crate::settings::Settings;
 use crate::worker::{self, Command, Shown, WorkerHandle};
 
-/// A Worker as others may see it.
+/// A Worker's state as the status shows it.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) shown: Arc<Mutex<Shown>>,
     pub(crate) retiring: bool,
-    /// The part of the time in which it had work, smoothed, from 0 to 1.
+    /// Busy ratio, smoothed, from 0 to 1.
     pub(crate) busy: f64,
 }
 
@@ -45,29 +45,29 @@ pub(super) struct Crew {
     registry: Arc<Registry>,
     log: Option<AccessLog>,
     seed: u64,
-    /// Which Worker has which session with another node.
+    /// The Worker that has each session with another node.
     sessions: Sessions,
-    /// What the links by which other nodes call count to, whichever Worker has them.
+    /// The connection share that counts the links of calling nodes, of all Workers together.
     called_links: Arc<Share>,
     snapshot: Option<Arc<Snapshot>>,
     identities: Option<Arc<Identities>>,
     pods: Arc<Pods>,
     sockets: Option<Sockets>,
     active: Vec<CrewMember>,
-    /// Of the active ones, in their order: at the last look, and smoothed.
+    /// Busy ratios of the active Workers at the last tick, not smoothed, in their order.
     busy: Vec<f64>,
     loads: Loads,
-    /// They hand over what they have, and end.
+    /// Workers that hand over their connections, and then end.
     retiring: Vec<CrewMember>,
-    /// Numbers of Workers that have ended, for those that come.
+    /// Statistics of Workers that have ended, for new Workers to continue.
     spare: Vec<Arc<WorkerStats>>,
     stats: Arc<ManagerStats>,
-    /// For client connections, whichever Worker carries them.
+    /// Permits of client connections, for all Workers.
     permits: Permits,
     roster: Arc<Mutex<Vec<View>>>,
-    /// What was said of connections that could not be accepted.
+    /// Limits how often accept errors are logged.
     pub(super) cannot_accept: Seldom,
-    /// Whether it was said that there are as many clients as may be.
+    /// Limits how often it is logged that the connection limit is reached.
     full: Seldom<()>,
 }
 
@@ -120,10 +120,10 @@ impl Crew {
         }
     }
 
-    /// Adds a Worker: one that was about to retire, else a new one. Returns its number.
+    /// Adds a Worker: takes back one that was retiring, else starts a new one. Returns its number.
     ///
     /// # Errors
-    /// When its thread or runtime cannot be made.
+    /// When its thread or runtime cannot be created.
     pub(super) fn grow(&mut self) -> io::Result<usize> {
         let member = match self.retiring.pop() {
             Some(member) => {
@@ -187,7 +187,7 @@ impl Crew {
         })
     }
 
-    /// Lets a Worker hand over what it has, and end. Returns its number, or none when it has to stay.
+    /// Makes a Worker hand over its connections and end. Returns its number; `None` if it has to stay.
     pub(super) fn retire(&mut self, index: usize) -> Option<usize> {
         if self.active.len() < 2 || index >= self.active.len() {
             return None;
@@ -205,7 +205,7 @@ impl Crew {
         Some(id)
     }
 
-    /// Lets one Worker take connections of another.
+    /// Makes one Worker give connections to another.
     pub(super) fn take(&mut self, taking: Taking) {
         let (Some(from), Some(to)) = (self.active.get(taking.from), self.active.get(taking.to))
         else {
@@ -218,7 +218,7 @@ impl Crew {
         self.stats.takings.inc();
     }
 
-    /// Lets every Worker hand its connections to the next one.
+    /// Makes every Worker hand its connections to the next one.
     pub(super) fn rotate(&self) {
         let next = self.active.iter().cycle().skip(1);
         for (member, next) in self.active.iter().zip(next) {
@@ -227,7 +227,7 @@ impl Crew {
         }
     }
 
-    /// Lets every Worker panic.
+    /// Makes every Worker panic.
     #[cfg(test)]
     pub(super) fn fault(&self) {
         for member in &self.active {
@@ -235,7 +235,7 @@ impl Crew {
         }
     }
 
-    /// Sees to Workers that have ended, or should have.
+    /// Removes retired Workers that have ended, and replaces active ones that have.
     pub(super) fn tidy(&mut self) {
         if !self.retiring.is_empty() {
             self.see_off();
@@ -247,8 +247,8 @@ impl Crew {
         }
     }
 
-    /// Forgets retired Workers that have ended. The others are told once more: connections that found
-    /// no room, or have come since, do not know yet.
+    /// Forgets retired Workers that have ended. Sends the order to retire again to the others: it reaches connections
+    /// that found no room before, or have come since.
     fn see_off(&mut self) {
         let heirs = self.intakes();
         let (gone, left) = std::mem::take(&mut self.retiring)
@@ -270,8 +270,8 @@ impl Crew {
         }
     }
 
-    /// Puts a new Worker in the place of one that has ended: by a fault, or because it was told to remain
-    /// when it had handed over everything already.
+    /// Starts a new Worker in place of one that has ended: because of a panic, or because it was told to remain after
+    /// it had handed over everything.
     fn replace(&mut self, index: usize) {
         match self.start() {
             Ok(fresh) => {
@@ -285,7 +285,7 @@ impl Crew {
         }
     }
 
-    /// Waits for the thread, which has ended, and keeps the numbers for the next one.
+    /// Joins the thread, which has ended, and keeps the statistics for the next Worker.
     ///
     /// # Errors
     /// When it ended by a panic.
@@ -299,15 +299,15 @@ impl Crew {
         ended
     }
 
-    /// Keeps the numbers of a Worker that has ended, or has not begun, for the next one.
+    /// Keeps the statistics of a Worker that has ended, or could not start, for the next one.
     fn keep(&mut self, stats: Arc<WorkerStats>) {
         stats.end();
         self.spare.push(stats);
-        // The lowest number first.
+        // `pop` returns the lowest number first.
         self.spare.sort_by_key(|stats| std::cmp::Reverse(stats.id));
     }
 
-    /// Looks how busy each Worker was in the time that has passed.
+    /// Measures how busy each Worker was during the elapsed time.
     pub(super) fn observe(&mut self, elapsed: Duration) {
         let elapsed_ns = elapsed.as_nanos().max(1) as f64;
         let mut connections = 0;
@@ -325,7 +325,7 @@ impl Crew {
         }
     }
 
-    /// How many connections of clients there are, and bytes of the blocks that are in use.
+    /// The number of client connections, and the bytes of the buffer blocks that are in use.
     pub(super) fn held(&self) -> (usize, usize) {
         let members = self.active.iter().chain(&self.retiring);
         let level = |gauge: &Gauge| usize::try_from(gauge.get()).unwrap_or(0);
@@ -342,18 +342,18 @@ impl Crew {
         )
     }
 
-    /// The part of the time in which each Worker had work, from 0 to 1, as of the last look.
+    /// Each Worker's busy ratio at the last tick, from 0 to 1.
     pub(super) fn busy(&self) -> &[f64] {
         &self.busy
     }
 
-    /// Their mean, over a few looks.
+    /// Their mean, smoothed over a few ticks.
     pub(super) fn mean_busy(&self) -> f64 {
         let smooth = self.loads.smooth();
         smooth.iter().sum::<f64>() / smooth.len().max(1) as f64
     }
 
-    /// Workers that take connections.
+    /// The number of Workers that take connections.
     pub(super) fn count(&self) -> usize {
         self.active.len()
     }
@@ -389,18 +389,17 @@ impl Crew {
         self.sockets = Some(sockets);
     }
 
-    /// Where connections get their permits.
     pub(super) fn permits(&self) -> &Permits {
         &self.permits
     }
 
-    /// Whether some Worker takes all of a batch that may be accepted.
+    /// Whether some Worker has room for a whole batch of accepted connections.
     pub(super) fn has_room(&self) -> bool {
         let mut active = self.active.iter();
         active.any(|member| member.handle.intake.room() >= BATCH)
     }
 
-    /// Takes in a connection that was accepted, or turns it away. Returns the Worker to wake.
+    /// Places an accepted connection with a Worker, or refuses it. Returns the Worker to wake.
     pub(super) fn accepted(
         &mut self,
         door: &Arc<Door>,
@@ -423,8 +422,8 @@ impl Crew {
         }
     }
 
-    /// Gives a connection to the Worker that is expected to be least loaded; if that one has no room,
-    /// to the next; if none has, which it was looked for before, the connection is closed. Returns the Worker to wake.
+    /// Gives a connection to the Worker that is expected to be least loaded, or to the next one if that has no room. If
+    /// none has room, although `has_room` was checked before, the connection is closed. Returns the Worker to wake.
     fn place(&mut self, parcel: Parcel) -> Option<Intake> {
         let mut full: Vec<usize> = Vec::new();
         let mut arrival = Arrival::Client(parcel);
@@ -445,7 +444,8 @@ impl Crew {
         }
     }
 
-    /// Tells every Worker to finish; what is returned resolves when they have.
+    /// Makes every Worker drain. Each returned receiver resolves when its Worker has ended, with the number of
+    /// connections that it cut.
     pub(super) fn drain(&mut self, until: Instant) -> Vec<oneshot::Receiver<usize>> {
         let members = self.active.iter_mut().chain(&mut self.retiring);
         members
@@ -457,7 +457,7 @@ impl Crew {
             .collect()
     }
 
-    /// Waits for the threads of Workers that have ended.
+    /// Joins the threads of Workers that have ended.
     pub(super) fn join(&mut self) {
         for member in self.active.drain(..).chain(self.retiring.drain(..)) {
             if member.handle.thread.join().is_err() {
@@ -472,7 +472,7 @@ impl Crew {
         active.map(|member| member.handle.intake.clone()).collect()
     }
 
-    /// Workers have come or gone: each gets its share of what is bounded, and the roster is rewritten.
+    /// The set of Workers has changed: sends each its new share of the limits, and rewrites the roster.
     fn changed(&mut self) {
         let workers = self.active.len();
         self.stats

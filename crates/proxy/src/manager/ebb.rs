@@ -1,39 +1,39 @@
-//! When what connections held is no longer needed, it is given back to the machine.
+//! Returns freed heap memory to the machine when connections no longer need it.
 //!
-//! All of it was freed when they ended; but what a heap has freed in its middle it keeps for its next use, up to all that
-//! there ever was. [`Ebb`] says when so much is kept that it is worth asking for, which makes threads that allocate at
-//! that moment wait for some milliseconds.
+//! Ended connections free all of their memory, but the heap keeps what is freed in its middle for reuse, up to its
+//! highest use ever. [`Ebb`] decides when so much is kept that returning it is worthwhile: threads that allocate at
+//! that moment wait some milliseconds.
 //!
-//! It compares what the process has grown by with what explains it. The first includes floods that came and went between
-//! two looks; the second says that one has gone whose memory was there at the last look as well.
+//! Two differences are compared: the growth of the process since the base reading, and the growth that connections
+//! explain. The first shows floods of connections that came and went between two readings; the second shows that
+//! connections have ended whose memory was already there at the base reading.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// What a connection takes, about, in bytes.
+/// Approximate size of a connection, in bytes.
 const CONNECTION_BYTES: usize = 4 * 1024;
-/// So much has to be kept, in bytes …
+/// Memory is returned when at least this many unexplained bytes are kept …
 const ENOUGH: usize = 4 * 1024 * 1024;
-/// … for so long, after which Workers have let go of what they keep for a while.
+/// … for this long. By then, Workers have released what they keep for a while.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// Watches the memory of the process from one look to the next. It has no clock.
+/// Watches the memory of the process from one reading to the next. It has no clock.
 #[derive(Debug, Default)]
 pub(super) struct Ebb {
-    /// What was resident, and what connections held, when there was the least of the one beside the other since memory
-    /// was given back.
+    /// The reading with the least resident memory relative to the needed memory, since memory was last returned.
     base: Option<MemoryUse>,
-    /// For how long too much has been kept.
+    /// How long too much has been kept.
     over: Duration,
 }
 
-/// What there is, in bytes.
+/// One reading of the memory of the process, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemoryUse {
-    /// Memory of the process that is no file's.
+    /// Resident anonymous memory of the process.
     pub(super) resident: usize,
-    /// What connections hold, about.
+    /// Approximate memory that connections hold.
     pub(super) needed: usize,
 }
 
@@ -48,13 +48,13 @@ impl MemoryUse {
 }
 
 impl Ebb {
-    /// Takes in a look. Whether memory is to be given back now.
+    /// Takes in a reading. Returns whether memory is to be returned now.
     pub(super) fn observe(&mut self, elapsed: Duration, now: MemoryUse) -> bool {
         let Some(base) = self.base else {
             self.base = Some(now);
             return false;
         };
-        // Both sides have what the other would take away.
+        // Each side of the difference is increased by what the other would subtract.
         let grown = now.resident.saturating_add(base.needed);
         let explained = base.resident.saturating_add(now.needed);
         if grown < explained {
@@ -68,13 +68,13 @@ impl Ebb {
         if self.over < SETTLED {
             return false;
         }
-        // What is resident when it has been given back is seen at the next look.
+        // The next reading shows what is resident after memory was returned.
         *self = Ebb::default();
         true
     }
 }
 
-/// Reads how much of the process's memory is resident and no file's.
+/// Reads the resident anonymous memory of the process.
 #[derive(Debug)]
 pub(super) struct Resident(Option<File>);
 
@@ -83,13 +83,13 @@ impl Resident {
         Resident(File::open("/proc/self/status").ok())
     }
 
-    /// In bytes, without pages of files; `None` where it is not known.
+    /// In bytes; `None` if it is not known.
     pub(super) fn read(&self) -> Option<usize> {
         let mut text = [0; 4096];
         let read = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
         let text = std::str::from_utf8(&text[..read]).ok()?;
-        // In KiB (proc_pid_status(5)). The size of a page, which shorter files count in, is not asked for: that reads
-        // the program's own headers, which an instrumented program does not survive.
+        // In KiB (proc_pid_status(5)). The shorter files count in pages, but asking for the page size reads the
+        // program's own headers, which crashes an instrumented program.
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -98,12 +98,13 @@ impl Resident {
     }
 }
 
-/// Gives what the heap has freed back to the machine.
+/// Returns memory that the heap has freed to the machine.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     {
         #[allow(unsafe_code, reason = "the C library's heap has no other way")]
-        // SAFETY: it takes no pointer, keeps nothing of ours, and locks what it works on (malloc_trim(3): MT-safe).
+        // SAFETY: `malloc_trim` takes no pointer, keeps nothing of ours, and locks the arenas that it works on
+        // (malloc_trim(3): MT-safe).
         unsafe {
             libc::malloc_trim(0);
         }

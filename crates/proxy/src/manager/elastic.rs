@@ -1,7 +1,7 @@
-//! How many Workers there should be: a controller without threads or clock.
+//! Decides how many Workers there should be: a controller without threads or clock.
 //!
-//! It is told at every tick how busy each Worker was, as the share of the time in which it had work
-//! (1 is all of it), and says whether to add a Worker or to retire one.
+//! At every tick it gets each Worker's busy ratio, the share of the time in which the Worker had work (1 is all of it),
+//! and decides whether to add a Worker or to retire one.
 //!
 //! ```text
 //!                 mean busy > grow_above, for grow_after
@@ -11,44 +11,40 @@
 //!                 one fewer would be < retire_below, for retire_after
 //! ```
 //!
-//! **No flapping.** `retire_below` is judged by what the Workers that stay would have to carry, and is
-//! smaller than `grow_above`: the load under which a Worker is retired is one that the others carry
-//! without wanting another. After a change the controller looks away for [`SETTLE`], because what it
-//! would see is half from before.
+//! **No flapping.** `retire_below` is compared with the mean that the remaining Workers would have, and is smaller than
+//! `grow_above`: when a Worker is retired, the others can carry its load without a need to grow again. After a change
+//! the controller ignores the ratios for [`SETTLE`], because they are measured partly before the change.
 //!
-//! **No hesitation.** Evidence is kept in a leaky sum: a tick that says otherwise takes back as much as
-//! it was long, instead of all. A load that wavers around the threshold is judged by its mean.
+//! **No hesitation.** Evidence is kept in a leaky sum: a tick on the other side of the threshold subtracts its own
+//! length, and does not reset the sum. A load that wavers around the threshold is judged by its mean.
 
 use std::time::Duration;
 
 use crate::settings::Elasticity;
 
-/// After a change, so much time passes before what is seen counts.
+/// After a change, ratios are ignored for this long.
 pub(crate) const SETTLE: Duration = Duration::from_millis(200);
 
-/// What the controller wants.
+/// The controller's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CrewChange {
     Stay,
-    /// Add a Worker.
     Grow,
-    /// Retire the Worker at this index of what was told.
+    /// Retire the Worker at this index of the busy ratios.
     Retire(usize),
 }
 
-/// The controller's memory.
 #[derive(Debug)]
 pub(crate) struct Controller {
     wanted: Elasticity,
-    /// Time for which another Worker was wanted, less the time for which it was not.
+    /// Leaky sum of the time for which another Worker was wanted.
     over: Duration,
-    /// Time for which one fewer would have done, likewise.
+    /// Leaky sum of the time for which one Worker fewer would have been enough.
     under: Duration,
-    /// Time since the last change.
     settled: Duration,
-    /// The last change, until the evidence for it and against it is gone.
+    /// The last change, until both leaky sums are zero.
     last: CrewChange,
-    /// Another Worker is wanted, and there are as many as there may be.
+    /// Another Worker is wanted, but the limit is reached.
     short: bool,
 }
 
@@ -59,7 +55,7 @@ impl Controller {
             wanted: Elasticity {
                 min,
                 max: wanted.most(),
-                // Without a gap between the two, a load could want both.
+                // Without a gap between the two, one load could want both changes.
                 retire_below: wanted.retire_below.min(wanted.grow_above * 0.9),
                 ..wanted
             },
@@ -71,12 +67,12 @@ impl Controller {
         }
     }
 
-    /// Whether another Worker was wanted at the last tick and there may be no more.
+    /// Whether at the last tick another Worker was wanted but the limit was reached.
     pub(crate) fn is_short(&self) -> bool {
         self.short
     }
 
-    /// Judges the tick that has just ended: how long it was, and each Worker's busy ratio in it.
+    /// Judges the tick that has just ended, from its length and each Worker's busy ratio in it.
     pub(crate) fn observe(&mut self, tick: Duration, busy: &[f64]) -> CrewChange {
         let wanted = self.wanted;
         self.settled = self.settled.saturating_add(tick);
@@ -99,8 +95,8 @@ impl Controller {
         self.over = leak(self.over, tick, over).min(wanted.grow_after);
         self.under = leak(self.under, tick, under).min(wanted.retire_after);
 
-        // After a change for the same reason, the reason is known to last: what counts is whether it
-        // still does now that the change has settled.
+        // After a change for the same reason, the full time need not pass again: it is enough that the reason still
+        // holds once the change has settled.
         let enough = |after: Duration, again: bool| if again { SETTLE.min(after) } else { after };
         let grew = self.last == CrewChange::Grow;
         let retired = matches!(self.last, CrewChange::Retire(_));
@@ -128,23 +124,22 @@ impl Controller {
     }
 }
 
-/// How long Workers must be short before it is said.
+/// How long Workers must be short before it is logged.
 const SHORT_FOR: Duration = Duration::from_secs(5);
-/// How long nothing more is said of it.
+/// Minimum time between two log messages about it.
 const SHORT_AGAIN: Duration = Duration::from_secs(60);
 
-/// Decides when it is worth a line in the log that there are as many Workers as there may be and all
-/// are busy.
+/// Decides when to log that the limit of Workers is reached and all of them are busy.
 #[derive(Debug, Default)]
 pub(crate) struct Shortage {
-    /// Time for which Workers were short, less the time for which they were not.
+    /// Leaky sum of the time for which Workers were short.
     lasted: Duration,
-    /// Time since it was said.
+    /// Time since it was logged last.
     said: Option<Duration>,
 }
 
 impl Shortage {
-    /// Judges the tick that has just ended; true when it is to be said.
+    /// Judges the tick that has just ended; true when the shortage is to be logged.
     pub(crate) fn observe(&mut self, tick: Duration, short: bool) -> bool {
         self.lasted = leak(self.lasted, tick, short).min(SHORT_FOR);
         self.said = self.said.map(|said| said.saturating_add(tick));
@@ -156,7 +151,7 @@ impl Shortage {
     }
 }
 
-/// A ratio as it can be; what cannot be is taken for idle.
+/// Clamps a ratio to its range; an invalid one counts as idle.
 fn sane(ratio: f64) -> f64 {
     if ratio.is_finite() {
         ratio.clamp(0.0, 1.0)
@@ -172,7 +167,7 @@ fn leak(sum: Duration, tick: Duration, holds: bool) -> Duration {
     }
 }
 
-/// The index of the least busy Worker; of the youngest of those that are equal.
+/// The index of the least busy Worker; among equals, of the last one in the list.
 fn least(busy: &[f64]) -> usize {
     let all = busy.iter().enumerate();
     all.min_by(|(a, x), (b, y)| sane(**x).total_cmp(&sane(**y)).then(b.cmp(a)))

@@ -1,4 +1,4 @@
-//! The listeners: with one Worker it accepts from them itself, with more the Manager does.
+//! The listeners. With one Worker, that Worker accepts from them itself; with more, the Manager does.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,26 +19,25 @@ use crate::listener::{BACK_OFF_MS, Socket};
 use crate::mailbox::Mailbox;
 use crate::worker::Command;
 
-/// Batches in which the rest of a listener's queue is taken: more than any queue holds.
+/// Limit of the batches in which the rest of a listener's backlog is accepted: more than any backlog holds.
 const MOST_BATCHES: usize = 4_096;
-/// How often a socket is registered that another task has not let go of.
+/// Limit of the attempts to register a socket that another task has not released yet.
 const MOST_TRIES: u32 = 1_000;
-/// How often it is looked whether a socket is let go of, or whether a Worker has room again.
+/// Interval at which it is checked whether a socket is released, or whether a Worker has room again.
 const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) struct Entrance {
     crew: Rc<RefCell<Crew>>,
     doors: HashMap<u64, (Arc<TcpListener>, Arc<Door>)>,
     acceptor: Acceptor,
-    /// Listeners that are served to their end.
+    /// Tasks of listeners that are being drained.
     closing: Vec<AbortHandle>,
 }
 
-/// The thread that accepts.
+/// The thread that accepts connections.
 enum Acceptor {
-    /// The only Worker.
     Worker(Mailbox<Command>),
-    /// The Manager, with a task for each listener.
+    /// With a task for each listener.
     Manager(HashMap<u64, AbortHandle>),
 }
 
@@ -52,13 +51,13 @@ impl Entrance {
         }
     }
 
-    /// Keeps in step with the number of Workers. Whichever thread accepts, nothing is lost in between: the
-    /// kernel's queue belongs to the socket, which stays open here.
+    /// Moves the listeners to the thread that has to accept for the current number of Workers. No client is lost in
+    /// between: the kernel's backlog belongs to the socket, which stays open here.
     pub(super) fn follow(&mut self) {
         let only = self.crew.borrow().only();
         match (&mut self.acceptor, only) {
             (Acceptor::Manager(tasks), None) if tasks.len() == self.doors.len() => return,
-            // One could not be registered: it is tried again.
+            // A listener could not be registered: it is tried again.
             (Acceptor::Manager(_), None) => {}
             (Acceptor::Worker(before), Some(now)) if before.is(&now) => return,
             (Acceptor::Worker(before), now) => {
@@ -81,7 +80,7 @@ impl Entrance {
         self.show();
     }
 
-    /// Shows from how many listeners the Manager accepts.
+    /// Updates the gauge of listeners that the Manager accepts from.
     fn show(&self) {
         let count = match &self.acceptor {
             Acceptor::Worker(_) => 0,
@@ -91,7 +90,7 @@ impl Entrance {
         self.crew.borrow().stats().listeners.set(count);
     }
 
-    /// Accepts from a socket. An `id` that is in use replaces its listener.
+    /// Accepts from a socket. If `id` is in use, the new listener replaces the old one.
     pub(super) fn listen(&mut self, id: u64, socket: TcpListener, door: Arc<Door>) {
         self.unlisten(id);
         let socket = Arc::new(socket);
@@ -100,7 +99,7 @@ impl Entrance {
         self.show();
     }
 
-    /// Stops accepting; connections that were accepted go on.
+    /// Stops accepting. Connections that were accepted continue.
     pub(super) fn unlisten(&mut self, id: u64) {
         self.doors.remove(&id);
         match &mut self.acceptor {
@@ -114,12 +113,12 @@ impl Entrance {
         self.show();
     }
 
-    /// Stops accepting when `grace` is over and nothing waits any more, and says so: clients that the
-    /// kernel has accepted until then are served. The Manager does that itself, whichever thread accepted before.
+    /// Stops accepting once `grace` is over and the backlog is empty, and then reports on `done`: connections that the
+    /// kernel accepts until then are served. The Manager accepts them, whichever thread did before.
     pub(super) fn unlisten_drained(&mut self, id: u64, grace: Duration, done: oneshot::Sender<()>) {
         self.closing.retain(|task| !task.is_finished());
         let Some((socket, door)) = self.doors.remove(&id) else {
-            // The caller that waits sees that it is over.
+            // `done` is dropped, which tells the waiting caller that the listener is closed.
             return;
         };
         match &mut self.acceptor {
@@ -139,21 +138,21 @@ impl Entrance {
                     let _over = tokio::time::timeout_at(until, serving).await;
                     take_rest(&crew, &listening, &door).await;
                 }
-                Err(error) => tracing::error!(%error, "a listener cannot be served to its end"),
+                Err(error) => tracing::error!(%error, "a listener cannot be drained"),
             }
-            // A Worker that accepted from it lets go of it within a turn of its own.
+            // A Worker that accepted from the socket releases it within one of its turns.
             while Arc::strong_count(&socket) > 1 {
                 tokio::time::sleep(LOOK).await;
             }
             drop(socket);
-            // The caller may have gone.
+            // The caller may be gone.
             let _ = done.send(());
         });
         self.closing.push(task.abort_handle());
         self.show();
     }
 
-    /// Accepts nothing more.
+    /// Closes all listeners.
     pub(super) fn close(&mut self) {
         self.closing.drain(..).for_each(|task| task.abort());
         self.doors.clear();
@@ -186,7 +185,7 @@ fn begin(
     }
 }
 
-/// Registers a socket from which a task accepted a moment ago, which may not have let go of it yet.
+/// Registers a socket from which another task accepted a moment ago and may not have released yet.
 async fn register(socket: &Arc<TcpListener>) -> io::Result<Socket> {
     let mut tries = 0;
     loop {
@@ -200,16 +199,16 @@ async fn register(socket: &Arc<TcpListener>) -> io::Result<Socket> {
     }
 }
 
-/// Why nothing is accepted for a moment.
+/// Why accepting pauses.
 enum Pause {
-    /// No Worker has room for what might come.
+    /// No Worker has room for another batch.
     Full,
-    /// The kernel has no descriptor or memory.
+    /// The kernel has no descriptor or no memory left.
     Failed(io::Error),
 }
 
-/// Accepts and places connections until the task is aborted. The Workers are woken once for a batch. Clients for which
-/// no Worker has room wait in the kernel's queue.
+/// Accepts and places connections until the task is aborted. Each batch wakes the Workers once. If no Worker has room,
+/// clients wait in the kernel's backlog.
 async fn accept(crew: Rc<RefCell<Crew>>, socket: &Socket, door: &Arc<Door>) {
     loop {
         let error = match poll_fn(|cx| poll_accept(cx, &crew, socket, door)).await {
@@ -219,7 +218,7 @@ async fn accept(crew: Rc<RefCell<Crew>>, socket: &Socket, door: &Arc<Door>) {
             }
             Pause::Failed(error) => error,
         };
-        // All listeners fail alike, and each of them many times a second.
+        // All listeners fail in the same way, each many times a second.
         let due = crew
             .borrow_mut()
             .cannot_accept
@@ -252,9 +251,9 @@ fn poll_accept(
     batch.map(Pause::Failed)
 }
 
-/// Accepts what waits, without waiting for more.
+/// Accepts the connections that are in the backlog, without waiting for more.
 async fn take_rest(crew: &RefCell<Crew>, socket: &Socket, door: &Arc<Door>) {
-    // The kernel's queue is bounded, and this is more than it holds.
+    // The kernel limits the backlog, and this is more than it holds.
     for _ in 0..MOST_BATCHES {
         while !crew.borrow().has_room() {
             tokio::time::sleep(LOOK).await;

@@ -1,4 +1,4 @@
-//! The Manager: how many Workers there are, and which of them carries what.
+//! The Manager: decides how many Workers there are, and which of them carries which connections.
 //!
 //! ```text
 //!                  ┌────────────────────── Manager (a thread) ───────────────────────┐
@@ -10,10 +10,9 @@
 //!                  Worker 0 ◀── moved ──── Worker 1 ──── moved ──▶ Worker 2
 //! ```
 //!
-//! While there is one Worker it accepts for itself, and the Manager only looks on, ten times a
-//! second (once, where there is never to be another). With more, the Manager accepts and hands each
-//! connection to the Worker that is expected to be least loaded. [`elastic`] decides how many there should
-//! be, [`steal`] evens out what turned out uneven.
+//! A single Worker accepts connections itself; the Manager then only observes it, ten times a second (once a second if
+//! `max` is 1). With more Workers, the Manager accepts and hands each connection to the Worker that is expected to be
+//! least loaded. [`elastic`] decides how many Workers there should be, [`steal`] evens out their loads.
 
 mod crew;
 mod ebb;
@@ -53,22 +52,22 @@ use steal::Stealing;
 
 pub(crate) use crew::View;
 
-/// How often the Manager looks at the Workers' loads.
+/// Interval at which the Manager measures the Workers' loads.
 const TICK: Duration = Duration::from_millis(100);
-/// The same where there is only ever one: nothing is decided, only shown.
+/// The same with `max` 1, where the loads are only shown and nothing is decided.
 const SLOW_TICK: Duration = Duration::from_secs(1);
 
-/// What the rest of the process can ask for. Orders come from configuration and from the operator, and
-/// are bounded by what those hold.
+/// Orders of the rest of the process. They come from the configuration and from the operator, so the configuration
+/// limits their number.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Serve new requests by this configuration.
+    /// Use this configuration for new requests.
     Apply(Arc<Snapshot>),
-    /// Call, and be called, as these from now on.
+    /// Use these identities, towards other nodes and for calls from them.
     Identify(Arc<Identities>),
-    /// Reach these workloads from within their pods.
+    /// Dial these workloads from inside their pods.
     Pods(Arc<Pods>),
-    /// Ask this holder for sockets there.
+    /// Ask this holder for sockets inside pods.
     Sockets(Sockets),
     /// Accept connections from this socket.
     Listen {
@@ -77,25 +76,25 @@ pub(crate) enum Order {
         entry: Entry,
         pod: Option<PodId>,
     },
-    /// Stop accepting from it; connections that were accepted go on.
+    /// Stop accepting from it. Connections that were accepted continue.
     Unlisten { id: u64 },
-    /// The same, once what comes within `grace` and what waits then has been accepted; `done` is told.
+    /// The same, after `grace` and once the backlog is empty; then `done` is notified.
     UnlistenDrained {
         id: u64,
         grace: Duration,
         done: oneshot::Sender<()>,
     },
-    /// Every Worker hands its connections to the next one.
+    /// Make every Worker hand its connections to the next one.
     Rotate,
     /// Accept nothing more, let each connection finish its request, and end by this time.
     Drain { until: Instant },
-    /// Every Worker panics: a fault that no input is known to cause.
+    /// Make every Worker panic: simulates a bug that no input is known to trigger.
     #[cfg(test)]
     Fault,
 }
 
 impl MailboxItem for Order {
-    /// Of configurations and of identities only the newest count.
+    /// Of several configurations, identities or pod tables, only the newest matters.
     fn replaces(&self, before: &Self) -> bool {
         matches!(
             (self, before),
@@ -106,20 +105,20 @@ impl MailboxItem for Order {
     }
 }
 
-/// A running Manager as the rest of the process sees it.
+/// The process's handle of a running Manager.
 pub(crate) struct ManagerHandle {
     pub(crate) orders: Mailbox<Order>,
     /// The Workers as they are now.
     pub(crate) roster: Arc<Mutex<Vec<View>>>,
-    /// Resolves when all Workers have ended, with the number of connections that had to be cut.
+    /// Resolves when all Workers have ended, with the number of connections that were cut.
     pub(crate) ended: oneshot::Receiver<usize>,
     pub(crate) thread: JoinHandle<()>,
 }
 
-/// Starts the Manager and as many Workers as there are to be at least.
+/// Starts the Manager and the minimum number of Workers.
 ///
 /// # Errors
-/// When a thread or a runtime cannot be made.
+/// When a thread or a runtime cannot be created.
 pub(crate) fn spawn(
     settings: Settings,
     registry: Arc<Registry>,
@@ -160,7 +159,7 @@ pub(crate) fn spawn(
                 cannot_start: Seldom::default(),
             };
             let cut = LocalSet::new().block_on(&runtime, manager.run(inbox));
-            // No task waits any more when the receiver is gone.
+            // An error means that the receiver is gone and no task waits.
             let _ = done.send(cut);
         })?;
     Ok(ManagerHandle {
@@ -179,19 +178,19 @@ struct Manager {
     stealing: Stealing,
     ebb: Ebb,
     resident: Resident,
-    /// How long ago it was looked how much is resident.
+    /// Time since resident memory was read last.
     since_resident: Duration,
-    /// When the loads were looked at last.
+    /// When the loads were measured last.
     looked: Instant,
     wanted: Elasticity,
-    /// What was said of Workers that could not be started.
+    /// Limits how often failures to start a Worker are logged.
     cannot_start: Seldom,
 }
 
 impl Manager {
-    /// Obeys until it is told to drain; returns how many connections were cut.
+    /// Carries out orders until one says to drain. Returns how many connections were cut.
     async fn run(mut self, orders: Mailbox<Order>) -> usize {
-        // What there is before the first connection.
+        // Takes the base reading, before the first connection.
         self.ebb(Duration::ZERO);
         let elastic = self.wanted.max > 1;
         let mut ticks = tokio::time::interval(if elastic { TICK } else { SLOW_TICK });
@@ -228,14 +227,14 @@ impl Manager {
         let ended = self.crew.borrow_mut().drain(until);
         let mut cut = 0;
         for ended in ended {
-            // An error means that the Worker is gone already.
+            // An error means that the Worker has ended already.
             cut += ended.await.unwrap_or(0);
         }
         self.crew.borrow_mut().join();
         cut
     }
 
-    /// Looks at the Workers, decides, and says so.
+    /// Measures the Workers, decides, and carries the decision out.
     fn tick(&mut self) {
         let now = Instant::now();
         let elapsed = now.saturating_duration_since(self.looked);
@@ -267,7 +266,7 @@ impl Manager {
                         busy_percent,
                         retire_below_percent = percent(self.wanted.retire_below),
                         workers = crew.count(),
-                        "a worker retires: the others suffice, and take over what it carries"
+                        "a worker retires: the others are enough, and take over its connections"
                     );
                 }
             }
@@ -282,7 +281,7 @@ impl Manager {
             tracing::warn!(
                 busy_percent,
                 workers = crew.count(),
-                "all workers are busy, and there may be no more: see proxy.workers.max"
+                "all workers are busy, and their limit is reached: see proxy.workers.max"
             );
         }
         drop(crew);
@@ -290,7 +289,7 @@ impl Manager {
         self.ebb(elapsed);
     }
 
-    /// Looks once a second whether there is memory to be given back.
+    /// Checks once a second whether memory is to be returned to the machine.
     fn ebb(&mut self, elapsed: Duration) {
         self.since_resident += elapsed;
         if self.since_resident < SLOW_TICK {
@@ -306,7 +305,7 @@ impl Manager {
     }
 }
 
-/// A ratio in whole percent, for people.
+/// A ratio in whole percent, for log messages.
 fn percent(ratio: f64) -> u32 {
     (ratio * 100.0).round() as u32
 }

@@ -1,12 +1,12 @@
-//! Which Worker takes connections from which: controllers without threads or clock.
+//! Decides which Worker takes connections from which: controllers without threads or clock.
 //!
-//! New connections go to the Worker that is expected to be least loaded ([`Loads::place`]). Connections
-//! that turn out busier than was expected are evened out afterwards: now and then the least loaded
-//! Worker takes some of the busiest one's ([`Stealing`]).
+//! New connections go to the Worker that is expected to be least loaded ([`Loads::place`]). If connections turn out
+//! busier than expected, the loads are evened out afterwards: from time to time the least loaded Worker takes some
+//! connections from the busiest one ([`Stealing`]).
 //!
-//! Three rules keep this from doing harm. A Worker below [`FLOOR`] is left alone: its clients would not
-//! notice. A difference below [`GAP`] is left alone: half of it may be noise. And what is taken is at
-//! most half the difference, so that the two never change places.
+//! Three rules prevent harm. Nothing is taken from a Worker below [`FLOOR`]: its clients would not notice. A difference
+//! below [`GAP`] is ignored: half of it may be noise. At most half of the difference is taken, so that the two Workers
+//! never change places.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use std::time::Duration;
 const FLOOR: f64 = 0.3;
 /// Difference of two Workers' busy ratios below which nothing is taken.
 const GAP: f64 = 0.12;
-/// Time between two takings: long enough to see what the last one did.
+/// Minimum time between two takings: long enough to see the effect of the last one.
 const EVERY: Duration = Duration::from_millis(200);
-/// How much a new tick counts beside all that came before.
+/// Weight of a new tick against all earlier ones.
 const WEIGHT: f64 = 0.4;
 
-/// Connections are to change hands.
+/// An order to move connections from one Worker to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Taking {
     /// Index of the Worker that gives.
     pub(crate) from: usize,
     /// Index of the Worker that takes.
     pub(crate) to: usize,
-    /// The part of the giver's work that should go, from 0 to ½.
+    /// The part of the giver's work to move, from 0 to ½.
     pub(crate) share: f64,
 }
 
-/// Finds which Worker is to take from which.
+/// Decides which Worker takes from which.
 #[derive(Debug, Default)]
 pub(crate) struct Stealing {
     since: Duration,
@@ -61,21 +61,21 @@ impl Stealing {
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     smooth: Vec<f64>,
-    /// What a connection is expected to add.
+    /// The load that a new connection is expected to add.
     each: f64,
-    /// Load that was promised to each Worker since the last tick.
+    /// Expected load of the connections placed with each Worker since the last tick.
     promised: Vec<f64>,
 }
 
 impl Loads {
-    /// Takes in a tick: each Worker's busy ratio, and how many connections they have in all.
+    /// Takes in a tick: each Worker's busy ratio, and the number of connections of all Workers together.
     pub(crate) fn observe(&mut self, busy: &[f64], connections: usize) {
         let known = self.smooth.len().min(busy.len());
         self.smooth.truncate(known);
         for (smooth, now) in self.smooth.iter_mut().zip(busy) {
             *smooth += WEIGHT * (now - *smooth);
         }
-        // A Worker that has just come is as loaded as it says.
+        // A new Worker has no history: its first ratio is taken as it is.
         self.smooth.extend_from_slice(&busy[known..]);
         let sum: f64 = self.smooth.iter().sum();
         self.each = (sum / connections.max(1) as f64).clamp(0.001, 1.0);
@@ -83,13 +83,13 @@ impl Loads {
         self.promised.resize(busy.len(), 0.0);
     }
 
-    /// Room for one more Worker, which has nothing to do yet.
+    /// Adds a Worker, which has no load yet.
     pub(crate) fn push(&mut self) {
         self.smooth.push(0.0);
         self.promised.push(0.0);
     }
 
-    /// Forgets a Worker; those after it move up.
+    /// Removes a Worker. The indices of those after it decrease by one.
     pub(crate) fn remove(&mut self, index: usize) {
         if index < self.smooth.len() {
             self.smooth.remove(index);
@@ -97,12 +97,12 @@ impl Loads {
         }
     }
 
-    /// How loaded each Worker is.
+    /// Each Worker's smoothed busy ratio.
     pub(crate) fn smooth(&self) -> &[f64] {
         &self.smooth
     }
 
-    /// The Worker for a new connection, passing over those that had no room.
+    /// Chooses the Worker for a new connection, among those that `passed` does not exclude.
     pub(crate) fn place(&mut self, passed: impl Fn(usize) -> bool) -> Option<usize> {
         let expected = |index: usize| self.smooth[index] + self.promised[index];
         let candidates = (0..self.smooth.len()).filter(|&index| !passed(index));

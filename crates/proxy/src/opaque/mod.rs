@@ -1,5 +1,5 @@
-//! Connections whose bytes are passed on as they are: TCP, TLS that is not ours to end, and what a
-//! connection speaks after an upgrade.
+//! Connections whose bytes are passed on unchanged: TCP, TLS that is not terminated here, and any protocol after an
+//! upgrade.
 //!
 //! ```text
 //!            ┌── up ──▶ ended ─▶ shutdown(endpoint) ──┐
@@ -9,11 +9,11 @@
 //!      └── order to leave, at any time ─▶ Moving (bytes in hand go along)
 //! ```
 //!
-//! Each direction ends by itself (RFC 9293 section 3.6): one side may have said everything and still
-//! listen. A connection that is reset on one side is reset on the other, so that no program takes a cut
-//! stream for a whole one. For the same reason both sides are set to be reset when they are closed for as long as
-//! there is a flow, or one may begin: a process that is killed closes its sockets without a word. An orderly end
-//! lifts it, since it would also throw away what a side has not been sent yet.
+//! Each direction ends by itself (RFC 9293 section 3.6): one side may have sent everything and still receive. A
+//! connection that is reset on one side is reset on the other, so that no program takes a cut stream for a complete
+//! one. For the same reason both sides are set to be reset on close as long as there is a flow, or one may begin: a
+//! process that is killed closes its sockets without notice. An orderly end switches this off, since a reset would also
+//! discard data that was not sent to a side yet.
 
 mod moving;
 
@@ -42,12 +42,12 @@ use crate::traffic::{FlowEnds, Traffic};
 use crate::upstream::{Lease, Upstream};
 use crate::worker::Worker;
 
-/// A reset is noticed by reading. A flow that does not read from one side, because the other takes
-/// nothing or because that side has said everything, looks this often whether it is still there.
+/// A reset is noticed by reading. If a flow does not read from a side, because the other side receives nothing or
+/// because this side has ended, it checks at this interval whether the side still exists.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A flow that has been open for so long has a line in the access log before it is over: one that lasts for days would
-/// not be there else.
+/// A flow that has been open for this long gets a line in the access log before it is over: otherwise a flow of several
+/// days would be missing there.
 const LONG: Duration = Duration::from_secs(5);
 
 /// A client's connection joined to an endpoint's.
@@ -59,13 +59,13 @@ pub(crate) struct Flow {
     upstream: Upstream,
     lease: Lease,
     alarm: Alarm,
-    /// When a byte moved last, wherever that was.
+    /// When a byte moved last, on any Worker.
     moved: Instant,
     up: Direction,
     down: Direction,
     origin: Origin,
     series: Arc<TcpSeries>,
-    /// Bytes from the client and from the endpoint, wherever they were carried.
+    /// Bytes from the client and from the endpoint, counted on all Workers.
     carried: (u64, u64),
 }
 
@@ -83,7 +83,7 @@ impl Origin {
         self.log(worker, FlowState::Failed(reason), ends, carried);
     }
 
-    /// Logs a connection, how it stands with it and what it has carried.
+    /// Logs a connection with its state and the bytes that it has carried.
     fn log(&self, worker: &Worker, state: FlowState, ends: FlowEnds<'_>, carried: (u64, u64)) {
         let Some(log) = &worker.log else { return };
         let clock = &worker.clock;
@@ -127,22 +127,22 @@ impl Origin {
     }
 }
 
-/// How it stands with a connection.
+/// A connection's state for the access log.
 #[derive(Debug, Clone, Copy)]
 enum FlowState {
-    /// It is open, and has been for a while.
+    /// It is still open, and has been for a while.
     Open,
     Over,
     Failed(Reason),
 }
 
-/// Bytes from one side to the other.
+/// One direction of a flow.
 #[derive(Debug)]
 struct Direction {
     pump: Pump,
-    /// Bytes that were counted.
+    /// Bytes that are already counted.
     counted: u64,
-    /// The sink was told that there is no more.
+    /// The end was passed on to the sink.
     ended: bool,
 }
 
@@ -155,7 +155,7 @@ impl Direction {
         }
     }
 
-    /// Moves what can be moved, and passes the end on.
+    /// Moves bytes as far as possible, and passes the end on.
     ///
     /// # Errors
     /// When one of the two connections is broken.
@@ -185,7 +185,7 @@ impl Direction {
         self.ended || self.pump.waits_for(sink)
     }
 
-    /// Bytes moved since this was asked last.
+    /// Bytes moved since the last call.
     fn fresh_bytes(&mut self) -> u64 {
         let bytes = self.pump.bytes();
         bytes - std::mem::replace(&mut self.counted, bytes)
@@ -194,16 +194,16 @@ impl Direction {
 
 /// How a flow ended on this Worker.
 enum FlowEnd {
-    /// Both sides have said everything.
+    /// Both sides have ended.
     Over,
-    /// Neither side said anything for too long, or one of the connections broke.
+    /// No byte moved for too long, or one of the connections broke.
     Failed(Reason),
-    /// It goes on elsewhere.
+    /// It moves to another Worker.
     Leave(Intake),
 }
 
 impl Flow {
-    /// Joins two connections, both of which are reset on close. What stands in either inbox or outbox is passed on
+    /// Joins two connections, both of which are reset on close. Bytes in their inboxes and outboxes are passed on
     /// first.
     pub(crate) fn join(
         worker: Rc<Worker>,
@@ -237,13 +237,13 @@ impl Flow {
         }
     }
 
-    /// Counts the flow as a new one, which one that has moved is not.
+    /// Counts the flow as a new one; not called for a flow that has moved.
     pub(crate) fn begun(self) -> Self {
         self.series.connections_total.inc();
         self
     }
 
-    /// Passes bytes on until there are no more, or the flow leaves.
+    /// Passes bytes on until both sides have ended, or the flow moves to another Worker.
     pub(crate) async fn run(mut self: Box<Self>) -> Outcome<Infallible> {
         poll_fn(|cx| {
             self.start(cx);
@@ -269,11 +269,11 @@ impl Flow {
         Outcome::Over
     }
 
-    /// What was read before the flow began is the beginning of it.
+    /// Bytes that were read before the flow began are its first bytes.
     fn start(&mut self, cx: &Context<'_>) {
         self.alarm.wakes(cx.waker());
         self.alarm.set(self.next_look());
-        // It may have been on its way from another Worker when policies or identities changed.
+        // The flow may have been on its way from another Worker when policies or identities changed.
         let flow = Live {
             endpoint: self.lease.endpoint().address,
             bytes: !self.origin.upgraded,
@@ -354,13 +354,13 @@ impl Flow {
             .log(&self.worker, state, self.ends(), self.carried);
     }
 
-    /// When the log is to have a line that it is open.
+    /// When the access log is due to show that the flow is open.
     fn told_due(&self) -> Option<Millis> {
         let is_wanted = self.worker.log.is_some() && !self.origin.is_told;
         is_wanted.then(|| self.worker.due(self.origin.began, LONG))
     }
 
-    /// Logs that it is open, when it has been for long.
+    /// Logs that the flow is open, if it has been for long.
     fn tell(&mut self) {
         let now = self.worker.clock.now_ms();
         if self.told_due().is_some_and(|due| now >= due) {
@@ -374,7 +374,7 @@ impl Flow {
         self.worker.due(self.moved, timeouts.tcp_idle)
     }
 
-    /// When the alarm is to ring if nothing moves until then.
+    /// When the alarm has to ring if nothing moves until then.
     fn next_look(&self) -> Millis {
         let deaf = self.up.is_deaf(&self.upstream.side) || self.down.is_deaf(&self.client);
         let due = match deaf {
@@ -384,8 +384,8 @@ impl Flow {
         self.told_due().map_or(due, |told| told.min(due))
     }
 
-    /// Why there is no going on, when the alarm rang. What a side that is gone had said before is not
-    /// waited for any longer: the other has taken nothing for a while.
+    /// The reason to give up, after the alarm rang. If a side is gone, bytes that it sent before are not waited for:
+    /// the other side has received nothing for a while.
     fn look(&self) -> Option<Reason> {
         if let Some(revoked) = self.alarm.take_revoked() {
             Some(revoked)
@@ -403,7 +403,7 @@ impl Flow {
     }
 }
 
-/// Why a direction broke, given what it means that its source or its sink did.
+/// The reason for a broken direction, given the reasons for its source and for its sink.
 fn blame(broken: &PumpError, source: Reason, sink: Reason) -> Reason {
     match broken {
         PumpError::Source | PumpError::Framing(_) => source,

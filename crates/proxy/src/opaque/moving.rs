@@ -21,7 +21,7 @@ use crate::upstream::Lease;
 use crate::worker::Worker;
 
 impl Flow {
-    /// Takes the flow off this Worker. Wherever the parcel is lost on its way, both sides are reset.
+    /// Takes the flow off this Worker. If the parcel is lost on its way, both sides are reset.
     pub(super) fn leave(mut self, intake: Intake) -> Outcome<Infallible> {
         let up = Half {
             in_hand: bytes(&self.upstream.side.outbox, &self.client.inbox),
@@ -34,7 +34,7 @@ impl Flow {
         let client = self.client.pack();
         let upstream = self.upstream.side.pack();
         let (Ok(client), Ok(upstream)) = (client, upstream) else {
-            // Only a runtime that has ended does not let go of a socket.
+            // Fails only when the runtime has ended.
             return Outcome::Over;
         };
         let moving = Moving {
@@ -58,11 +58,11 @@ impl Flow {
 }
 
 impl Moving {
-    /// Puts the flow onto a Worker. What is in hand needs no block of its pool: the other end would
-    /// have to be told that the stream was cut, for no fault of its own.
+    /// Puts the flow onto a Worker. Its bytes in hand need no block of the Worker's pool: without a block, the stream
+    /// would have to be cut for no fault of its own.
     ///
     /// # Errors
-    /// When a socket cannot be registered with its runtime. Then the flow is over, counted and logged.
+    /// When a socket cannot be registered with the Worker's runtime. The flow is then counted and logged as failed.
     pub(crate) fn settle(
         self,
         worker: &Rc<Worker>,
@@ -96,7 +96,7 @@ impl Moving {
     }
 }
 
-/// What was read in one direction and is not yet written, oldest first.
+/// The bytes that were read in one direction and not written yet, oldest first.
 fn bytes(outbox: &Chain, inbox: &Chain) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(outbox.len() + inbox.len());
     for run in outbox.runs().chain(inbox.runs()) {

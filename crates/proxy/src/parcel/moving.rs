@@ -1,4 +1,4 @@
-//! Connections on their way from one Worker to another that are more than a client's socket.
+//! Connections on their way from one Worker to another that have more state than a client's socket.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,31 +9,31 @@ use crate::io::Packed;
 use crate::place::Place;
 use crate::rooms::RequestPermit;
 
-/// Where a flow comes from: what the log says of it beside what it carried.
+/// The origin of a flow: what the log shows of it beside its byte counts.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    /// The Service's port, as metrics and log name it.
+    /// Name of the Service's port, in metrics and log.
     pub(crate) destination: Arc<str>,
-    /// When the client was accepted, or had its last answer in HTTP.
+    /// When the client was accepted; after HTTP requests, when the last one was answered.
     pub(crate) began: Instant,
-    /// Endpoints that were tried.
+    /// Number of endpoints that were tried.
     pub(crate) attempts: u32,
-    /// It began with a request, by which it was judged.
+    /// It began as a request, and policies judged that request.
     pub(crate) upgraded: bool,
     /// Path and route of the request that was upgraded, as the log shows them.
     pub(crate) path: Vec<u8>,
     pub(crate) route: Option<Arc<str>>,
-    /// The host that it named.
+    /// The host that the request named.
     pub(crate) authority: Vec<u8>,
-    /// The log has a line that it is open.
+    /// The access log already shows that it is open.
     pub(crate) is_told: bool,
 }
 
-/// An opaque connection: what goes along with the client's socket.
+/// An opaque connection: what moves with the client's socket.
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) endpoint: Place,
-    /// What it takes of the endpoint's room, wherever it is.
+    /// Its permit for the endpoint, on any Worker.
     pub(crate) permit: Option<RequestPermit>,
     pub(crate) upstream: Packed,
     pub(crate) up: Half,
@@ -44,27 +44,26 @@ pub(crate) struct Moving {
     pub(crate) carried: (u64, u64),
 }
 
-/// One direction.
+/// One direction of a flow.
 #[derive(Debug)]
 pub(crate) struct Half {
-    /// Read and not yet written: a window's worth at most, since a pump that has something to write
-    /// reads nothing.
+    /// Bytes read and not yet written: at most a window, since a pump that has something to write reads nothing.
     pub(crate) in_hand: Vec<u8>,
-    /// The source has said everything, and the sink knows.
+    /// The source has ended, and the sink was told.
     pub(crate) ended: bool,
 }
 
-/// A socket over which a link wants to go on that is another Worker's.
+/// A socket on which a link of another Worker is to be resumed.
 #[derive(Debug)]
 pub(crate) struct Resuming {
     pub(crate) token: Token,
-    /// What was read from it.
+    /// The bytes that were read from it.
     pub(crate) read: Vec<u8>,
 }
 
 #[cfg(test)]
 impl Moving {
-    /// A flow on which nothing was said.
+    /// A flow that has carried no byte.
     pub(crate) fn fresh(upstream: std::net::TcpStream) -> Self {
         let half = || Half {
             in_hand: Vec::new(),

@@ -1,11 +1,11 @@
-//! Addresses as sources, at a listener that any client may reach.
+//! Client addresses as sources, at a listener that any client may reach.
 //!
-//! An address proves nothing, and nothing is allowed by it: it only says whose connections are counted together, so that
-//! one client leaves room for others. Of IPv6 a client has a network of addresses (RFC 4291, section 2.5.4), which count
-//! as one.
+//! An address proves nothing and authorizes nothing: it only determines which connections are counted together, so that
+//! one client leaves room for others. An IPv6 client has a whole network of addresses (RFC 4291, section 2.5.4), which
+//! counts as one.
 //!
-//! Each listener counts for itself: on loopback, where all clients have the same address, one that floods a Service
-//! leaves the others' alone. There are never more addresses in the table than there are connections.
+//! Each listener counts separately: on loopback, where all clients have the same address, a client that floods one
+//! Service does not affect other Services. The table never has more addresses than there are connections.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,26 +16,26 @@ use foldhash::fast::RandomState;
 
 use super::{Permit, PermitRefusal, Refusals, Share, ShareOwner, may_take};
 
-/// What a client's address is counted as: an IPv4 address, or the network of an IPv6 one, the first 64 bits. Those that
-/// begin with 32 zeros are no client's (RFC 4291, section 2.4), so that the two do not meet.
+/// The key that a client's address is counted under: an IPv4 address, or the first 64 bits of an IPv6 address. An IPv6
+/// address that begins with 32 zero bits is never a client's (RFC 4291, section 2.4), so the two kinds do not collide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Counted(u64);
 
-/// Addresses for which there is room even if there are none.
+/// The table keeps capacity for this many addresses even when it is empty.
 const KEPT_ADDRESSES: usize = 64;
 
-/// How many connections of each address there are.
+/// Counts the connections of each address.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    /// What all of them hold together.
+    /// The share of all addresses together.
     together: Arc<Share>,
-    /// What each may hold, if that does not move.
+    /// Fixed limit for each address, in place of the moving share.
     fixed: Option<usize>,
     held: Mutex<HashMap<Counted, usize, RandomState>>,
     refusals: Refusals,
 }
 
-/// A connection's place among those of its address, given back when it is dropped.
+/// A connection's entry in the count of its address, removed on drop.
 #[derive(Debug)]
 pub(super) struct AddressPlace {
     sources: Arc<Sources>,
@@ -52,17 +52,17 @@ impl Sources {
         })
     }
 
-    /// A permit for a client with that address.
+    /// Takes a permit for a client with that address.
     ///
     /// # Errors
-    /// When all are taken, or the address has its share, or all of them together theirs.
+    /// When the connection limit is reached, or the address, or all addresses together, have used up their share.
     pub(crate) fn take(self: &Arc<Self>, client: IpAddr) -> Result<Permit, PermitRefusal> {
         let address = Counted::of(client);
         let mut permit = self.together.take()?;
         let mut all = self.held();
         let held = all.get(&address).copied().unwrap_or(0);
         let (bound, free) = self.together.room();
-        // What the connection has already is free to it.
+        // The connection's own permit counts as free for it.
         if !may_take(bound, free.saturating_add(1), held, self.fixed) {
             return Err(PermitRefusal::Address);
         }
@@ -74,12 +74,13 @@ impl Sources {
         Ok(permit)
     }
 
-    /// Says that a connection was refused since all addresses together have their share.
+    /// Logs that a connection was refused because all addresses together have used up their share.
     pub(crate) fn say_spent(&self, now: Instant) {
         self.together.say_spent(now);
     }
 
-    /// Says that a connection was refused since its address has its share, unless that was said a moment ago.
+    /// Logs that a connection was refused because its address has used up its share, unless that was logged a moment
+    /// ago.
     pub(crate) fn say_address(&self, client: IpAddr, port: u16, now: Instant) {
         let Some(refused) = self.refusals.one_more(now) else {
             return;
@@ -97,14 +98,14 @@ impl Sources {
             held,
             refused,
             of,
-            "connections from an address are refused: it holds its share of those without an identity; look what \
-             opens so many, or raise proxy.bounds.connections (and ulimit -n), or set \
+            "connections from an address are refused: it has used up its share of the connections without an identity; \
+             find out what opens so many, or raise proxy.bounds.connections (and ulimit -n), or set \
              proxy.bounds.connections_per_address"
         );
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<Counted, usize, RandomState>> {
-        // Every change of it is whole before the next begins.
+        // A panic of another thread leaves the map intact: every change is complete before the next begins.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ fn pod(permits: &Permits, name: &str) -> Arc<Share> {
     permits.share(ShareOwner::Caller(workload))
 }
 
-/// Takes as many as there are to be had.
+/// Takes as many permits as possible.
 fn flood(share: &Arc<Share>) -> Vec<Permit> {
     std::iter::from_fn(|| share.take().ok()).collect()
 }
@@ -34,7 +34,7 @@ fn a_source_that_takes_all_it_can_leaves_as_much_and_each_other_finds_a_few() {
         assert_eq!(first.take().unwrap_err(), PermitRefusal::Share);
         let mut all = vec![held];
         all.extend((1..10).map(|n| flood(&pod(&permits, &format!("p{n}")))));
-        // Ten that take what they can: still one that comes now gets what few pods need.
+        // Ten sources take what they can; a new one still gets the few that are reserved.
         let few = (bound / FEW).clamp(1, MOST_FEW);
         let late = flood(&pod(&permits, "late"));
         assert!(
@@ -107,7 +107,7 @@ fn a_caller_has_one_share_by_whichever_listener() {
     let held = flood(&first);
     assert_eq!(held.len(), 3);
     assert_eq!(second.take().unwrap_err(), PermitRefusal::Share);
-    // Without a listener it is known for as long as its connections are there.
+    // Without a listener, the share exists as long as its connections do.
     drop((first, second));
     assert!(permits.caller(&workload).take().is_err());
     drop(held);

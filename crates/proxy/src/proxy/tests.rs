@@ -1,4 +1,4 @@
-//! What is left of a data plane whose Workers panic.
+//! A data plane keeps serving when its Workers panic.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,11 +9,11 @@ use heddle_model::ServiceName;
 use super::*;
 use crate::Elasticity;
 
-/// How long clients may be without a Worker, three times over: test machines are slow.
+/// How long clients may be without a Worker, times three: test machines are slow.
 const BLINK: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A data plane that knows no Service, so that it answers for itself.
+/// A data plane that knows no Service, so that it generates every answer itself.
 fn start(workers: usize) -> (Proxy, SocketAddr, Arc<Registry>) {
     let settings = Settings {
         workers: Elasticity {
@@ -40,7 +40,7 @@ fn start(workers: usize) -> (Proxy, SocketAddr, Arc<Registry>) {
     (proxy, address, registry)
 }
 
-/// Whether a request over a connection of its own is answered.
+/// Whether a request on a new connection gets an answer.
 fn asks(address: SocketAddr) -> bool {
     let Ok(mut client) = TcpStream::connect(address) else {
         return false;
@@ -48,7 +48,7 @@ fn asks(address: SocketAddr) -> bool {
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = b"GET / HTTP/1.1\r\nHost: echo.test\r\nConnection: close\r\n\r\n";
     let mut answer = String::new();
-    // A connection that was with the Worker that panicked is reset.
+    // A connection on the Worker that panicked is reset.
     client.write_all(request).is_ok()
         && client.read_to_string(&mut answer).is_ok()
         && answer.starts_with("HTTP/1.1 ")
@@ -90,7 +90,7 @@ fn workers_that_panic_are_replaced_and_their_listeners_go_on() {
                 died(&registry) == workers * round
             });
             until("an answer", BLINK, || asks(address));
-            // One without a configuration is not shown.
+            // A Worker without a configuration is not shown.
             until("as many as before", PATIENCE, || {
                 let status = proxy.status();
                 assert!(status.workers.iter().all(|w| w.config_generation <= 1));

@@ -1,14 +1,14 @@
-//! Bodies between sides that frame them in different ways.
+//! Converts bodies between sides that frame them differently.
 //!
-//! | the body's end is said by | to chunks among the bytes (HTTP/1.1, links) | to frames beside them (HTTP/2) | to HTTP/1.0 |
+//! | the body ends with | to chunks in the bytes (HTTP/1.1, links) | to separate frames (HTTP/2) | to HTTP/1.0 |
 //! |---|---|---|---|
-//! | a length, or there is none | as it is | as it is | as it is |
-//! | chunks | as it is | data and trailers, apart | data |
-//! | the end of the connection | as it is | as it is, and its end is said | as it is |
-//! | frames | in chunks | data and trailers | data |
-//! | frames, and a length | as it is, without trailers | data and trailers | as it is |
+//! | its length, or is empty | unchanged | unchanged | unchanged |
+//! | its last chunk | unchanged | data and trailers, separated | data |
+//! | the connection | unchanged | unchanged, and the end is sent | unchanged |
+//! | its frames | in chunks | data and trailers | data |
+//! | its frames, and has a length | unchanged, without trailers | data and trailers | unchanged |
 //!
-//! Trailers are checked as those of HTTP/1.1 are, wherever they come from.
+//! Trailers from any source are checked like those of HTTP/1.1.
 
 use std::io::Write;
 
@@ -19,27 +19,27 @@ use super::{Keeps, Pump, PumpError, put};
 use crate::io::{COPY_BYTES, Message};
 use crate::side::Side;
 
-/// What ends a chunk, and a body of chunks (RFC 9112 section 7.1).
+/// Ends a chunk, and a chunked body (RFC 9112 section 7.1).
 const CRLF: &[u8] = b"\r\n";
 /// The size line of the last chunk.
 const LAST_SIZE: &[u8] = b"0\r\n";
 
-/// What becomes of a body's framing.
+/// How a body's framing is converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reframe {
-    /// It passes as it is, or has none.
+    /// Unchanged, or there is none.
     Keep,
-    /// Chunks are taken apart.
+    /// Chunks become plain data.
     Apart,
-    /// What comes in frames goes on in chunks.
+    /// Frames become chunks.
     Chunks,
-    /// What comes in frames goes on as it is, and ends with them.
+    /// Frames become plain data, whose end is the end of the frames.
     Frames,
 }
 
 impl Pump {
-    /// Settles what becomes of the framing on the way from one side to another, of which nothing has gone yet.
-    /// Each of them has frames, or says in its bytes where bodies end.
+    /// Decides the conversion between two sides, before the first byte. `from` and `to` say whether the side has
+    /// frames; otherwise its bytes say where bodies end.
     pub(crate) fn goes(&mut self, from: bool, to: bool) {
         self.reframe = match (from, to) {
             _ if self.tracker.is_done() => return,
@@ -55,7 +55,7 @@ impl Pump {
         };
     }
 
-    /// The same towards a client that knows no chunks.
+    /// The same towards a client that does not support chunks.
     pub(crate) fn goes_plain(&mut self, from: bool) {
         if self.tracker.is_chunked() {
             self.reframe = match from {
@@ -73,10 +73,10 @@ impl Pump {
         }
     }
 
-    /// Looks at what has come, unless it is put into another framing before it goes.
+    /// Parses the received bytes, unless their framing is converted before they are sent.
     ///
     /// # Errors
-    /// It is no body.
+    /// When they are not a valid body.
     pub(crate) fn look(&mut self, inbox: &Chain) -> Result<(), Reject> {
         match self.reframe {
             Reframe::Keep | Reframe::Frames => self.approve(inbox).map(drop),
@@ -84,11 +84,11 @@ impl Pump {
         }
     }
 
-    /// Takes what may go along with the head in `out`: adds it there, or returns how many bytes at the front of the
-    /// source's inbox follow it as they are.
+    /// Sends the start of the body along with the head in `out`: adds it there, or returns how many bytes at the front
+    /// of the source's inbox follow unchanged.
     ///
     /// # Errors
-    /// What stands there is no body.
+    /// When these bytes are not a valid body.
     pub(crate) fn begin(&mut self, source: &mut Side, out: &mut Message) -> Result<usize, Reject> {
         if self.owes_end {
             out.leave_open();
@@ -98,7 +98,7 @@ impl Pump {
         match self.reframe {
             Reframe::Keep | Reframe::Frames => self.approve(inbox),
             Reframe::Apart => {
-                // A look only: trailers follow the head when that is out.
+                // Only a check: trailers follow when the head was sent.
                 let mut tracker = self.tracker.clone();
                 for run in inbox.runs() {
                     tracker.advance(run)?;
@@ -115,12 +115,12 @@ impl Pump {
         }
     }
 
-    /// Copies the whole body behind the head in `out`, if it is among the first `behind` bytes after `start` of the
-    /// source's inbox and has nothing that is written anew. Returns its length there, which is to be consumed; 0 when
-    /// it is not, and nothing was done.
+    /// Copies the whole body behind the head in `out`, if it is within the first `behind` bytes after `start` of the
+    /// source's inbox and needs no rewriting. Returns its length there, which the caller has to consume; 0 if it is
+    /// not, and nothing was done.
     ///
     /// # Errors
-    /// What stands there is no body.
+    /// When these bytes are not a valid body.
     pub(crate) fn load(
         &mut self,
         source: &Side,
@@ -181,7 +181,7 @@ impl Pump {
         Ok(0)
     }
 
-    /// Copies what has come in frames, and says its end where that is known.
+    /// Copies bytes that arrived in frames, and their end if it is known.
     fn copy_frames(
         &mut self,
         inbox: &Chain,
@@ -213,7 +213,7 @@ impl Pump {
         }
     }
 
-    /// Puts what stands in the inbox into the sink's outbox in its framing. False when there was nothing.
+    /// Converts the bytes in the inbox into the sink's outbox. False if there were none.
     pub(super) fn reframes(
         &mut self,
         pool: &Pool,
@@ -241,7 +241,7 @@ impl Pump {
         }
     }
 
-    /// Takes apart what stands in the inbox.
+    /// Converts the chunks in the inbox to data and trailers.
     fn take_apart(
         &mut self,
         pool: &Pool,
@@ -267,7 +267,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Makes a chunk of what stands in the inbox: a short one whole, of a long one what stands before its data.
+    /// Makes a chunk of the bytes in the inbox: writes a short one completely, and of a long one only the size line.
     fn chunk(
         &mut self,
         pool: &Pool,
@@ -287,7 +287,7 @@ impl Pump {
         put(pool, outbox, CRLF)
     }
 
-    /// Tells the sink that the body is whole, and with which trailers.
+    /// Passes the end of the body and its trailers to the sink.
     #[cold]
     pub(super) fn finish(
         &mut self,
@@ -297,7 +297,7 @@ impl Pump {
         keeps: &Keeps<'_>,
     ) -> Result<(), PumpError> {
         self.owes_end = false;
-        // Those of chunks were added when they came.
+        // Trailers of a chunked body were added when they arrived.
         let mut section = LAST_SIZE.to_vec();
         source.write_trailers(&mut section);
         section.extend_from_slice(CRLF);
@@ -329,7 +329,7 @@ impl Pump {
     }
 }
 
-/// Gives a trailer on to a sink that has frames.
+/// Passes a trailer on to a sink with frames.
 fn add_trailer(sink: &mut Side, name: &[u8], line: &[u8], keeps: &Keeps<'_>) {
     let value = line.get(name.len() + 1..).unwrap_or_default();
     if keeps(name) {
@@ -337,17 +337,17 @@ fn add_trailer(sink: &mut Side, name: &[u8], line: &[u8], keeps: &Keeps<'_>) {
     }
 }
 
-/// The size line of a chunk.
+/// Writes the size line of a chunk.
 pub(super) fn put_size<E>(size: u64, put: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
     let mut text = [0; "ffffffffffffffff\r\n".len()];
     let mut rest = &mut text[..];
-    // It has room for the longest.
+    // The buffer has room for the longest line.
     let _ = write!(rest, "{size:x}\r\n");
     let left = rest.len();
     put(&text[..text.len() - left])
 }
 
-/// So many bytes of a chain after the first `start`.
+/// `length` bytes of a chain after the first `start`.
 fn within(chain: &Chain, start: usize, length: usize) -> impl Iterator<Item = &[u8]> {
     let (mut skip, mut left) = (start, length);
     chain.runs().filter_map(move |run| {

@@ -1,5 +1,5 @@
-//! Every interleaving of requests that leave an endpoint, wait for it and give up: none is forgotten, no permit is
-//! given twice or lost.
+//! Every interleaving of requests that leave an endpoint, wait for it and give up: no request is forgotten, and no
+//! permit is given twice or lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use loom::thread::spawn;
 use super::testing::rooms;
 use super::*;
 
-/// How often threads are stopped in the middle of something, wherever that may be.
+/// Limit of preemptions, at any point, in each interleaving.
 const PREEMPTIONS: usize = 3;
 
 fn model(test: impl Fn() + Send + Sync + 'static) {
@@ -42,7 +42,7 @@ impl Waiter {
         Waiter { bell, joined }
     }
 
-    /// The permit that it must have by now, and was told of.
+    /// The permit that it must have by now, and must have been woken for.
     fn permit(self) -> RequestPermit {
         match self.joined {
             Joined::Permitted(permit) => permit,
@@ -113,7 +113,7 @@ fn no_permit_is_taken_from_under_a_request_that_waits() {
         let rooms = rooms(&[1], 2);
         let permit = rooms.each[0].take().unwrap();
         let theirs = Arc::clone(&rooms);
-        // A request that comes looks whether others wait, and tries if not.
+        // A new request checks whether others wait, and tries to take a permit if not.
         let passes = spawn(move || {
             let free = !theirs.has_line();
             drop(free.then(|| theirs.each[0].take()));

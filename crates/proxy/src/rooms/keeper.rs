@@ -1,4 +1,4 @@
-//! Keeps rooms from one configuration to the next: what is taken stays taken, a request that waits goes on waiting.
+//! Keeps rooms from one configuration to the next: taken permits stay taken, and requests that wait continue to wait.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use heddle_model::{Service, ServiceName, ServicePort};
 
 use super::{Line, Room, Rooms, UNLIMITED};
 
-/// The rooms of a process.
+/// The rooms of the process, by Service and port.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     epoch: Instant,
@@ -20,7 +20,7 @@ pub(crate) struct Keeper {
 #[derive(Debug, Default)]
 struct Kept {
     line: Arc<Line>,
-    /// Those of the newest configuration, and others that a request is still in.
+    /// The rooms of the newest configuration, and older ones that still have a request.
     rooms: BTreeMap<SocketAddr, Arc<Room>>,
     newest: Option<Arc<Rooms>>,
 }
@@ -33,8 +33,8 @@ impl Keeper {
         }
     }
 
-    /// The rooms of a port's endpoints, of which those at `addresses` can be reached. `None` where
-    /// endpoints take any number, and nothing that they do has consequences.
+    /// The rooms of a port's endpoints; those at `addresses` can be reached. `None` if the endpoints have no limits, no
+    /// ejection and no slow start.
     pub(crate) fn rooms(
         &mut self,
         service: &Service,
@@ -64,14 +64,14 @@ impl Keeper {
         let before = kept.newest.take();
         let mut endpoints = port.endpoints.iter();
         let each = addresses.iter().map(|&address| {
-            // Of the port's first endpoints it is not known how long they have been there.
+            // It is not known how long the port's first endpoints have existed.
             let since = if is_first { 0 } else { now };
             let room = kept.rooms.entry(address);
             let room = room.or_insert_with(|| Arc::new(Room::new(address, &kept.line, since)));
             if !is_first && !before.as_deref().is_some_and(|before| before.has(room)) {
                 room.returns(now);
             }
-            // They stand in the same order.
+            // `addresses` and `port.endpoints` are in the same order.
             let endpoint = endpoints.find(|endpoint| endpoint.address == address);
             let limit = endpoint.and_then(|endpoint| endpoint.max_requests);
             room.limit(limit.unwrap_or(UNLIMITED));
@@ -81,7 +81,7 @@ impl Keeper {
         kept.rooms
             .retain(|_, room| rooms.has(room) || room.is_used());
         let rooms = match before {
-            // Requests that wait need not be told of a change that is none.
+            // The same `Arc` shows waiting requests that nothing has changed.
             Some(before) if before.is_like(&rooms) => before,
             _ => Arc::new(rooms),
         };
@@ -91,7 +91,7 @@ impl Keeper {
         Some(rooms)
     }
 
-    /// Forgets the ports of which `is_there` does not hold.
+    /// Forgets the ports for which `is_there` is false.
     pub(crate) fn forget(&mut self, is_there: impl Fn(&ServiceName, u16) -> bool) {
         self.ports
             .retain(|(service, port), _| is_there(service, *port));

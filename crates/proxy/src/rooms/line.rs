@@ -1,4 +1,4 @@
-//! The requests that wait for a permit, and their order.
+//! The requests that wait for a permit, in their order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,15 +12,16 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, fence, lock};
 /// The requests that wait for the endpoints of a Service's port.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    /// How many wait.
+    /// Number of requests that wait.
     pub(super) waiting: AtomicUsize,
-    /// How many may.
+    /// Limit of requests that wait.
     most: AtomicUsize,
-    /// How long each may, in milliseconds.
+    /// How long each request may wait, in milliseconds.
     pub(super) patience_ms: AtomicU64,
-    /// The latest time that was said.
+    /// The latest time that was passed in.
     now: AtomicU64,
-    /// From when on a request may look again. All that wait would see the same, and each would look at all of them.
+    /// Earliest time of the next check for open endpoints. All waiting requests would see the same, and each would
+    /// check all of them.
     next_look: AtomicU64,
     queue: Mutex<Queue<WaitingRequest>>,
 }
@@ -36,18 +37,18 @@ struct WaitingRequest {
 pub(crate) enum Wants {
     /// Any of these endpoints.
     Any(Arc<Rooms>),
-    /// This one: another node or the client has chosen it.
+    /// This one, which another node or the client has chosen.
     One(Arc<Room>),
 }
 
-/// Where a permit is put for a request that waits.
+/// The slot in which a waiting request receives its permit.
 #[derive(Debug)]
 struct PermitSlot {
     permit: Mutex<Option<RequestPermit>>,
     waker: Waker,
 }
 
-/// A request's place in a line; dropped, it has never been there.
+/// A request's place in a line. Dropping it leaves the line without a trace.
 #[derive(Debug)]
 pub(crate) struct LinePlace {
     line: Arc<Line>,
@@ -55,13 +56,13 @@ pub(crate) struct LinePlace {
     slot: Arc<PermitSlot>,
 }
 
-/// What comes of joining a line.
+/// The result of joining a line.
 #[derive(Debug)]
 pub(crate) enum Joined {
-    /// There is room by now.
+    /// A permit was free by now.
     Permitted(RequestPermit),
     Waiting(LinePlace),
-    /// As many wait as may.
+    /// The limit of waiting requests is reached.
     Full,
 }
 
@@ -73,7 +74,7 @@ impl Wants {
         }
     }
 
-    /// Whether this room is one of them.
+    /// Whether it waits for this room, among others.
     fn has(&self, room: &Arc<Room>) -> bool {
         match self {
             Wants::One(one) => Arc::ptr_eq(one, room),
@@ -81,7 +82,7 @@ impl Wants {
         }
     }
 
-    /// Whether a permit of this room is one.
+    /// Whether a permit of this room would be accepted now.
     fn includes(&self, room: &Arc<Room>, now: Millis) -> bool {
         let is_chosen = || match self {
             Wants::One(_) => true,
@@ -114,12 +115,12 @@ impl Line {
         self.patience_ms.store(patience_ms, Ordering::Relaxed);
     }
 
-    /// Says what time it is. Returns the latest that was said.
+    /// Passes in the current time. Returns the latest time that any caller has passed in.
     pub(super) fn is_now(&self, now: Millis) -> Millis {
         self.now.fetch_max(now, Ordering::Relaxed).max(now)
     }
 
-    /// Whether it is time to look: true for the first request that asks.
+    /// Whether it is time for a check; true only for the first request that asks.
     pub(super) fn may_look(&self, now: Millis) -> bool {
         let next = self.next_look.load(Ordering::Relaxed);
         let then = now.saturating_add(LOOK_MS);
@@ -131,7 +132,7 @@ impl Line {
         now >= next && take().is_ok()
     }
 
-    /// Gives the free permits of a room to the requests that wait for them, first come first served, and wakes them.
+    /// Gives the free permits of a room to the requests that wait for it, first come first served, and wakes them.
     pub(super) fn serve(&self, room: &Arc<Room>) {
         let now = self.now.load(Ordering::Relaxed);
         let mut permitted = Vec::new();
@@ -140,7 +141,7 @@ impl Line {
             && let Some(ticket) = queue.first(|waiter| waiter.wants.includes(room, now))
             && let Some(permit) = room.take()
         {
-            // It was found there just now, under the same lock.
+            // Always found: `first` returned it under the same lock.
             if let Some(waiter) = queue.remove(ticket) {
                 *lock(&waiter.slot.permit) = Some(permit);
                 permitted.push(waiter.slot);
@@ -152,14 +153,14 @@ impl Line {
     }
 }
 
-/// Joins the line for a room at `now`, to be woken by `waker` when there is a permit.
+/// Joins the line for a room at `now`. `waker` is woken when there is a permit.
 pub(crate) fn join(wants: Wants, waker: &Waker, now: Millis) -> Joined {
     let line = Arc::clone(wants.line());
     line.is_now(now);
     let mut queue = lock(&line.queue);
     line.waiting.store(queue.len() + 1, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    // Permits that are free while a request waits for the same are on their way to it.
+    // If another request already waits for the same endpoints, free permits are about to be given to it.
     if !queue.has(|waiter| waiter.wants.is_same(&wants))
         && let Some(permit) = wants.find(now)
     {
@@ -184,14 +185,14 @@ pub(crate) fn join(wants: Wants, waker: &Waker, now: Millis) -> Joined {
 }
 
 impl LinePlace {
-    /// The permit, once there is one.
+    /// Takes the permit, if it has arrived.
     pub(crate) fn take(&self) -> Option<RequestPermit> {
         lock(&self.slot.permit).take()
     }
 
-    /// Waits in the same place for other endpoints, since the configuration is another one. A permit of an endpoint
-    /// that is none of them, handed over at the last moment, goes to another request. `false`: that line is not
-    /// this one.
+    /// Keeps the place but waits for other endpoints, because the configuration has changed. If a permit of an endpoint
+    /// that is not among them was handed over at the last moment, it goes to another request. Returns `false` if the
+    /// new endpoints have another line.
     pub(crate) fn change(&self, wants: &Wants, now: Millis) -> bool {
         if !Arc::ptr_eq(&self.line, wants.line()) {
             return false;
@@ -214,7 +215,7 @@ impl LinePlace {
             }
         }
         drop(queue);
-        // The request that gets it is looked for under the lock.
+        // Dropping a permit takes the lock to find the next request, so it is dropped after the lock is released.
         drop(unwanted);
         match wants {
             Wants::Any(rooms) => rooms.serve_open(now),
@@ -231,7 +232,7 @@ impl Drop for LinePlace {
         self.line.waiting.store(queue.len(), Ordering::Relaxed);
         drop(queue);
         drop(gone);
-        // A permit that was not taken is given back where it is dropped, without the lock.
+        // An unused permit is returned here, after the lock is released.
         drop(self.take());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{Line, Room, Rooms};
 
-/// Rooms with these limits, before which so many may wait for a second.
+/// Rooms with these limits, for which up to `most` requests may wait, one second each.
 pub(crate) fn rooms(limits: &[u32], most: usize) -> Arc<Rooms> {
     let line = Arc::new(Line::default());
     line.bound(most, 1_000);

@@ -71,7 +71,7 @@ fn one_that_wants_another_endpoint_is_passed_over() {
     assert!(picky.take().is_none());
     let permit = easy.take().unwrap();
     assert!(Arc::ptr_eq(permit.room(), &rooms.each[0]));
-    // A request that waits for what is taken does not keep others from what is free.
+    // A request that waits for a busy endpoint does not keep others from a free one.
     drop(permit);
     assert!(matches!(any(&rooms, waker), Joined::Permitted(_)));
     drop(other);
@@ -106,14 +106,15 @@ fn one_request_that_waits_looks_for_all() {
     let waiting = waits(any(&rooms, Waker::noop()));
     drop(shut);
     rooms.look(99);
-    // A thousand others need not look at the same moment.
+    // The same check by a thousand other requests is skipped at that moment.
     rooms.look(100);
     assert!(waiting.take().is_none());
     rooms.look(99 + LOOK_MS);
     assert!(waiting.take().is_some(), "it is open again");
 }
 
-/// It has permits all the time, and no request that may choose wants one: looking would be to ask all that wait.
+/// An endpoint that is shut has free permits all the time, but no request that can choose wants one: serving it would
+/// check all waiting requests in vain.
 #[test]
 fn a_look_passes_over_what_is_shut_unless_all_are() {
     let rooms = rooms(&[1, 1], 4);
@@ -124,7 +125,7 @@ fn a_look_passes_over_what_is_shut_unless_all_are() {
     rooms.each[0].limit(2);
     rooms.look(50);
     assert!(waiting.take().is_none());
-    // A request that may not choose is told as well that it takes more.
+    // A request that cannot choose gets a permit as well when limits rise.
     rooms.serve(50);
     let permit = waiting.take().unwrap();
     drop(waiting);
@@ -135,7 +136,7 @@ fn a_look_passes_over_what_is_shut_unless_all_are() {
     assert!(waiting.take().is_some(), "one is as good as the other");
 }
 
-/// A permit was handed over just before a waiting request is told that the endpoint is gone.
+/// A permit was handed over just before the waiting request learns that the endpoint is gone.
 #[test]
 fn a_permit_at_an_endpoint_that_is_gone_is_given_back_and_the_wait_goes_on() {
     let before = rooms(&[1, 1], 4);
@@ -154,7 +155,7 @@ fn a_permit_at_an_endpoint_that_is_gone_is_given_back_and_the_wait_goes_on() {
     assert!(second.change(&wants, 1));
     assert!(first.change(&wants, 1));
     assert!(first.take().is_none() && !before.each[1].is_used());
-    // And its turn is what it was.
+    // It has also kept its place in the line.
     drop(stays);
     assert!(second.take().is_none());
     let permit = first.take().unwrap();
@@ -186,8 +187,8 @@ fn a_request_that_waits_may_be_told_of_other_endpoints_and_keeps_its_place() {
     assert!(!first.change(&Wants::Any(stranger), 1));
 }
 
-/// Threads that take, wait and leave as fast as they can: none is forgotten, and no endpoint has more than it
-/// takes.
+/// Threads that take, wait and leave as fast as they can: no request is forgotten, and no endpoint gets more requests
+/// than its limit.
 #[test]
 fn no_request_is_forgotten_between_threads() {
     const ROUNDS: u64 = 20_000;
@@ -205,7 +206,7 @@ fn no_request_is_forgotten_between_threads() {
                 let permit = quick.unwrap_or_else(|| match any(&rooms, &waker) {
                     Joined::Permitted(permit) => permit,
                     Joined::Full => panic!("there are four"),
-                    // A request that gives up may have been handed a permit at that moment.
+                    // A request that gives up may have received a permit at that moment.
                     Joined::Waiting(waiting) if round % 7 == number => {
                         drop(waiting);
                         waits_for_any(&rooms, &waker)
@@ -243,7 +244,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits as a task does; one that is forgotten is found by the time that it takes.
+/// Waits like a task. A request that is forgotten shows as a timeout.
 fn wait(waiting: &LinePlace) -> RequestPermit {
     let patience = Instant::now() + std::time::Duration::from_secs(20);
     loop {

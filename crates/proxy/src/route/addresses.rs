@@ -1,4 +1,4 @@
-//! What of the mesh is at an address: for connections that were going to one, not to a name.
+//! Finds what the mesh has at an address: for connections whose destination is an address and not a name.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,12 +14,12 @@ pub(crate) struct Addresses {
     services: HashMap<SocketAddr, PortIndex, RandomState>,
     clusters: HashSet<IpAddr, RandomState>,
     endpoints: HashMap<SocketAddr, PortIndex, RandomState>,
-    /// Of this node.
+    /// Workloads of this node.
     workloads: HashMap<IpAddr, WorkloadName, RandomState>,
     hosted: HashMap<WorkloadName, Box<[IpAddr]>, RandomState>,
-    /// Where workloads of other nodes are.
+    /// Addresses of workloads of other nodes.
     elsewhere: HashSet<IpAddr, RandomState>,
-    /// Their further addresses, and the one at which Services have them.
+    /// Their further addresses, each with the address that Services list.
     further: HashMap<IpAddr, IpAddr, RandomState>,
 }
 
@@ -28,13 +28,13 @@ pub(crate) struct Addresses {
 pub(crate) enum Found<'a> {
     /// A Service.
     Service(PortIndex),
-    /// A Service, which has no such port.
+    /// An address of a Service, at a port that it does not have.
     NoPort,
     /// One endpoint of a Service.
     Endpoint(PortIndex),
-    /// A port of a workload of this node that is no Service's.
+    /// A port of a workload of this node that belongs to no Service.
     Workload(&'a WorkloadName),
-    /// A port of a workload of another node that is no Service's.
+    /// A port of a workload of another node that belongs to no Service.
     Elsewhere,
     /// Nothing of the mesh.
     Outside,
@@ -48,7 +48,7 @@ pub(crate) struct Beside<'a> {
 }
 
 impl Addresses {
-    /// Takes Services' ports in the order of their indices.
+    /// `ports` come in the order of their indices.
     pub(super) fn new<'m>(
         mesh: &'m Mesh,
         ports: impl Iterator<Item = (PortIndex, &'m Service, &'m ServicePort)>,
@@ -60,8 +60,8 @@ impl Addresses {
                 let address = SocketAddr::new(address, port.port);
                 addresses.services.insert(address, index);
             }
-            // Of several Services that have it, one that is headless is meant by clients that dial it, and one
-            // that says what is spoken knows it; else the first by name.
+            // If several Services have this endpoint, a headless one is preferred, because clients of a headless
+            // Service dial endpoints directly; then one that declares its protocol; then the first by name.
             let is_declared = port.protocol != AppProtocol::Undeclared;
             let rank = (service.headless, is_declared);
             for endpoint in &port.endpoints {
@@ -90,7 +90,7 @@ impl Addresses {
         addresses
     }
 
-    /// What is at an address. A Service goes before its endpoints, and what is here before what is elsewhere.
+    /// Finds what is at an address. A Service takes precedence over its endpoints, and this node over other nodes.
     pub(crate) fn find(&self, address: SocketAddr) -> Found<'_> {
         let ip = address.ip();
         if let Some(index) = self.services.get(&address) {
@@ -108,8 +108,8 @@ impl Addresses {
         }
     }
 
-    /// The address at which Services have what is there: of a workload of another node that was dialled by a
-    /// further address its first one, else the same.
+    /// The address that Services list: for a further address of a workload of another node, its first address; else the
+    /// address itself.
     pub(crate) fn known_as(&self, address: SocketAddr) -> SocketAddr {
         let is_here = self.workloads.contains_key(&address.ip());
         match self.further.get(&address.ip()) {
@@ -125,12 +125,12 @@ impl Addresses {
         Some(Beside { workload, address })
     }
 
-    /// Whether it is a workload of this node.
+    /// Whether `workload` is on this node.
     pub(crate) fn has(&self, workload: &WorkloadName) -> bool {
         self.hosted.contains_key(workload)
     }
 
-    /// The address by which Services call a workload of this node.
+    /// The address that Services list for a workload of this node.
     pub(crate) fn first_of(&self, workload: &WorkloadName) -> Option<IpAddr> {
         self.hosted.get(workload)?.first().copied()
     }

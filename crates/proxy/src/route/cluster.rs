@@ -17,18 +17,18 @@ pub(crate) struct Cluster {
     pub(crate) balancer: Balancer,
     pub(crate) endpoints: Vec<Place>,
     pub(crate) schedule: Schedule,
-    /// Where requests are told apart by a hash.
+    /// The ring, with the `RingHash` balancer.
     pub(crate) hashed: Option<Box<Hashed>>,
     pub(crate) retry_budget: RetryBudget,
-    /// What all Workers know of the endpoints, where there is anything to know.
+    /// The state of the endpoints that all Workers share, if there is any.
     pub(crate) rooms: Option<Arc<Rooms>>,
-    /// Those of workloads of this node, sorted by address.
+    /// Endpoints that are workloads of this node, sorted by address.
     hosted: Vec<Hosted>,
-    /// The workload behind each endpoint, on whichever node, as metrics and logs name it.
+    /// The workload behind each endpoint, on any node, as metrics and logs name it.
     workloads: Vec<Option<Arc<str>>>,
 }
 
-/// How a hash leads to an endpoint.
+/// How a request's hash determines its endpoint.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     pub(crate) on: HashOn,
@@ -45,7 +45,7 @@ pub(super) struct Hosted {
 }
 
 impl Cluster {
-    /// The endpoints of a port that are reached, and where.
+    /// `reached` are the endpoints of the port that can be reached, with their places.
     pub(super) fn new(
         service: &Service,
         port: &ServicePort,
@@ -98,7 +98,7 @@ impl Cluster {
         self.workloads.get(index)?.as_ref()
     }
 
-    /// Where the endpoint of that address stands among the endpoints.
+    /// The index of the endpoint with that address.
     pub(crate) fn position(&self, endpoint: SocketAddr) -> Option<usize> {
         let found = self
             .endpoints
@@ -107,8 +107,8 @@ impl Cluster {
     }
 }
 
-/// The weights of endpoints. Where none was given a weight of its own, what they take at once is their weight: one
-/// that takes twice as many requests gets twice as many.
+/// The weights of endpoints. If all weights are equal and every endpoint has a request limit, the limits are the
+/// weights: an endpoint that takes twice as many requests gets twice as many.
 fn weights(endpoints: &[&Endpoint]) -> Vec<u32> {
     let weights = || endpoints.iter().map(|endpoint| endpoint.weight);
     let is_unweighted = weights().all(|weight| Some(weight) == weights().next());

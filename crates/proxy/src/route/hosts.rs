@@ -1,7 +1,7 @@
-//! Which Service a host name means, for requests that name one (the forward proxy).
+//! Finds the Service for a host name, for requests that name one (the forward proxy).
 //!
-//! The names are those of cluster DNS: `service` within the caller's own namespace, and
-//! `service.namespace`, `service.namespace.svc`, `service.namespace.svc.cluster.local` everywhere.
+//! Host names follow cluster DNS: `service` within the caller's own namespace, and `service.namespace`,
+//! `service.namespace.svc`, `service.namespace.svc.cluster.local` everywhere.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use heddle_model::{Namespace, ServiceName};
 
 const SUFFIXES: [&str; 2] = [".svc.cluster.local", ".svc"];
 
-/// Service names by the way callers write them.
+/// Service names, by the host names that callers use.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    /// `namespace/service`, so that a look-up of either form is one hash of one buffer.
+    /// Keyed by `namespace/service`, so that a lookup of any form is one hash of one buffer.
     known: HashMap<Box<str>, ServiceName, RandomState>,
 }
 

@@ -6,20 +6,20 @@ use heddle_wire::http1::authority;
 /// The port of an authority that names none (RFC 9110 section 4.2.1).
 pub(crate) const HTTP_PORT: u16 = 80;
 
-/// What a rule looks at. All of it borrows from the request's head.
+/// The parts of a request that rules match. All of them borrow from the request's head.
 pub(crate) struct Request<'a, F> {
     pub(crate) method: &'a [u8],
     /// Canonical, without the query.
     pub(crate) path: &'a [u8],
     /// Without the question mark; empty when there is none.
     pub(crate) query: &'a [u8],
-    /// Calls back with the value of each field line of a name, in order.
+    /// Calls the callback with the value of each field line of that name, in order.
     pub(crate) fields: F,
 }
 
 type Bytes = Box<[u8]>;
 
-/// A [`RouteMatch`] made ready for bytes.
+/// A [`RouteMatch`], prepared for matching bytes.
 #[derive(Debug)]
 pub(crate) struct Matcher {
     path: Path,
@@ -99,8 +99,8 @@ impl Matcher {
     }
 }
 
-/// The value that a condition on a header wants. Of `Host`, rules see the canonical form; a condition
-/// that writes it in another way means the same.
+/// The value that a header condition compares with. Requests present `Host` in canonical form, so a condition on it is
+/// canonicalised, too.
 fn header_value(name: &str, value: &str) -> Bytes {
     let mut canonical = Vec::new();
     if name.eq_ignore_ascii_case("host")

@@ -1,8 +1,8 @@
-//! The configuration as a Worker uses it: built once for each change, then only read.
+//! The configuration in the form that Workers use: built once for each change, then only read.
 //!
-//! Names become indices here. A Service's port is a [`Cluster`] and an entry at the same index, so
-//! a backend is one number. Behind the ports of Services stands an entry for each workload of this node, for
-//! those of its ports that are no Service's, and one for everything outside of the mesh.
+//! Names are replaced by indices. A Service's port is a [`Cluster`] and an entry at the same index, so a backend is one
+//! number. After the ports of Services there is an entry for each workload of this node, for its ports that belong to
+//! no Service, and one for everything outside of the mesh.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::permits::{CalledShares, Share};
 use crate::place::{Place, Via, Way};
 use crate::rooms::Keeper;
 
-/// The destination of what the mesh does not know, in metrics and logs.
+/// Name of destinations outside of the mesh, in metrics and logs.
 const OUTSIDE: &str = "external";
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -35,42 +35,42 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PortIndex(u32);
 
-/// Everything that the Workers need to know of the mesh.
+/// The parts of the mesh that Workers need.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    /// Told apart by this within the process, whatever their generation.
+    /// Unique within the process, even for equal generations.
     pub(crate) id: u64,
     pub(crate) generation: u64,
     pub(crate) hosts: Hosts,
     pub(crate) guards: Guards,
     pub(crate) addresses: Addresses,
-    /// What the workloads of this node hold of connections from other nodes, and what calls none of them.
+    /// The shares of connections from other nodes, one for each workload of this node and one for all other calls.
     pub(crate) called: CalledShares,
     ports: Vec<PortEntry>,
-    /// Those of each table one after the other.
+    /// The rules of all tables, one table after the other.
     rules: Vec<Rule>,
     by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
     by_workload: HashMap<WorkloadName, PortIndex, RandomState>,
     outside: PortIndex,
 }
 
-/// One port of one Service: its routes, and the endpoints of requests that go straight there.
+/// One port of one Service: its routes, and the endpoints for requests without a route.
 #[derive(Debug)]
 pub(crate) struct PortEntry {
-    /// The Service, or what stands in its place, in metrics and logs.
+    /// Name of the Service, or of the entry's other subject, in metrics and logs.
     pub(crate) label: Arc<str>,
-    /// The Service and the number of its port; `None` for what is no Service's.
+    /// The Service and the number of its port; `None` if the entry belongs to no Service.
     pub(crate) name: Option<(ServiceName, u16)>,
     pub(crate) protocol: AppProtocol,
     pub(crate) cluster: Cluster,
-    /// Whether a policy looks at the paths of requests that may end up here.
+    /// Whether a policy checks the paths of requests that may reach these endpoints.
     judges_paths: bool,
     routes: Option<RouteTable>,
     consumer_routes: HashMap<Namespace, RouteTable>,
 }
 
-/// Index of a rule in a snapshot, plus one: a request holds a number, since the counter of a reference would be shared by
-/// all Workers.
+/// Index of a rule in a snapshot, plus one. A request holds a number and not an `Arc`: all Workers would share its
+/// reference count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RuleIndex(NonZeroU32);
 
@@ -78,8 +78,7 @@ pub(crate) struct RuleIndex(NonZeroU32);
 #[derive(Debug)]
 pub(crate) struct RouteTable {
     rules: Range<usize>,
-    /// Whether a rule depends on the path: then a path that two programs could read in two ways is
-    /// refused.
+    /// Whether a rule depends on the path. If so, a path that two programs could interpret differently is refused.
     strict_paths: bool,
 }
 
@@ -94,7 +93,7 @@ pub(crate) struct Rule {
     matcher: Matcher,
 }
 
-/// What happens to the requests of a rule.
+/// How the requests of a rule are handled.
 #[derive(Debug)]
 pub(crate) struct Action {
     pub(crate) route: Arc<RouteAction>,
@@ -114,7 +113,7 @@ pub(crate) struct Backend {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Port(PortIndex),
-    /// The reference leads nowhere; its share is answered 500.
+    /// The reference has no target; this backend's share of requests is answered 500.
     Unresolved,
 }
 
@@ -167,8 +166,8 @@ impl Snapshot {
         }
     }
 
-    /// Gives the ports of `mesh`, which this was compiled from, the rooms of their endpoints: those that there
-    /// were before, where there were any.
+    /// Gives each port the rooms of its endpoints, keeping existing ones. `mesh` must be the one that this snapshot was
+    /// compiled from.
     pub(crate) fn furnish(&mut self, mesh: &Mesh, keeper: &mut Keeper, now: Instant) {
         let services = mesh.services.iter();
         let all = services.flat_map(|s| s.ports.iter().map(move |port| (s, port)));
@@ -181,8 +180,8 @@ impl Snapshot {
         keeper.forget(|service, port| by_name.contains_key(&(service.clone(), port)));
     }
 
-    /// Where a listener, or a connection, leads; `None` where each request says it, and where that is not
-    /// there any more.
+    /// The port that a listener or a connection leads to. `None` if each request names its own, or if the port no
+    /// longer exists.
     pub(crate) fn port_of(&self, entry: &Entry) -> Option<PortIndex> {
         match entry {
             Entry::Service { service, port, .. } => self.find(service, *port),
@@ -199,8 +198,8 @@ impl Snapshot {
         }
     }
 
-    /// What counts a connection from another node, by the endpoint that it calls: the share of a workload of
-    /// this node, else that of all that call nothing here. `None` before there is a mesh.
+    /// The share that counts a connection from another node, by the endpoint that it calls: the share of that workload
+    /// of this node, else the one of all calls that match nothing here. `None` before there is a mesh.
     pub(crate) fn called(
         &self,
         service: &ServiceName,
@@ -233,7 +232,7 @@ impl Snapshot {
     }
 }
 
-/// The index of the entry that stands there. There are fewer than four thousand million.
+/// The index of the entry at position `at`. There are fewer than 2^32 entries.
 fn index_of(at: usize) -> PortIndex {
     PortIndex(u32::try_from(at).unwrap_or(u32::MAX))
 }
@@ -249,7 +248,8 @@ impl PortIndex {
 }
 
 impl PortEntry {
-    /// Whether a workload that other nodes may call here, under this identity, has an endpoint of the port.
+    /// Whether a workload of this node has this endpoint of the port and this identity, so that other nodes may call it
+    /// here.
     pub(crate) fn hosts(&self, endpoint: SocketAddr, account: &ServiceAccountName) -> bool {
         let hosted = self.cluster.hosted(endpoint);
         hosted.is_some_and(|hosted| hosted.account == *account)
@@ -265,7 +265,6 @@ impl PortEntry {
         self.cluster.has_hosted()
     }
 
-    /// An entry without endpoints of its own.
     fn bare(label: Arc<str>, protocol: AppProtocol) -> Self {
         PortEntry {
             label,
@@ -278,13 +277,13 @@ impl PortEntry {
         }
     }
 
-    /// Whether a rule of a route for this caller, or of a policy, depends on the path: then one that two
-    /// programs could read in two ways is refused.
+    /// Whether a path that two programs could interpret differently is refused: when one of the caller's routes, or a
+    /// policy, depends on the path.
     pub(crate) fn strict_paths(&self, routes: Option<&RouteTable>) -> bool {
         self.judges_paths || routes.is_some_and(|routes| routes.strict_paths)
     }
 
-    /// The rules for a caller; `None` when requests go straight to the endpoints.
+    /// The rules for a caller; `None` when requests go directly to the port's endpoints.
     pub(crate) fn routes(&self, caller: Option<&Namespace>) -> Option<&RouteTable> {
         if self.consumer_routes.is_empty() {
             return self.routes.as_ref();
@@ -295,8 +294,8 @@ impl PortEntry {
     }
 }
 
-/// Finds the ports whose requests come to an endpoint before which a policy looks at paths: by a
-/// backend of a rule, or straight.
+/// Marks the ports whose requests can reach an endpoint with a policy that checks paths, through a rule's backend or
+/// directly.
 fn judge_paths(ports: &mut [PortEntry], rules: &[Rule], guards: &Guards) {
     let judges = |port: &PortEntry| {
         let mut endpoints = port.cluster.endpoints.iter();
@@ -316,7 +315,7 @@ fn judge_paths(ports: &mut [PortEntry], rules: &[Rule], guards: &Guards) {
 }
 
 impl RouteTable {
-    /// The first rule of its snapshot that matches.
+    /// The first rule that matches.
     pub(crate) fn find<'a, F>(
         &self,
         snapshot: &'a Snapshot,
@@ -331,7 +330,7 @@ impl RouteTable {
 }
 
 impl Action {
-    /// The backend whose share of the weights holds `draw` (below `total_weight`), and its index.
+    /// The backend whose weight range contains `draw` (below `total_weight`), and its index.
     pub(crate) fn backend(&self, mut draw: u64) -> Option<(usize, &Backend)> {
         self.backends.iter().enumerate().find(|(_, backend)| {
             let weight = u64::from(backend.weight);
@@ -371,9 +370,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// How an endpoint is reached: through its node, unless it is on this one or outside of the mesh. None
-    /// for one whose node is not known, and for one that could not prove its identity: nothing is sent to
-    /// other nodes in the clear.
+    /// How an endpoint is reached: through its node, unless it is on this node or outside of the mesh. `None` if its
+    /// node is unknown, or if it has no identity that it could prove: nothing is sent to other nodes in cleartext.
     fn place(&self, service: &ServiceName, port: u16, endpoint: &Endpoint) -> Option<Place> {
         let address = endpoint.address;
         let node = match &endpoint.node {
@@ -406,7 +404,7 @@ impl Compiler<'_> {
     }
 
     fn rule(&self, rule: &RouteRule) -> Rule {
-        // A mesh with more would not fit into memory.
+        // A mesh with more rules would not fit into memory.
         let before = u32::try_from(self.rules.len()).unwrap_or(u32::MAX);
         Rule {
             index: RuleIndex(NonZeroU32::MIN.saturating_add(before)),

@@ -1,4 +1,4 @@
-//! Which protocol a connection is to speak, as far as that is known before it has said anything.
+//! The protocol of a connection, as far as it is known before the first byte.
 
 use heddle_model::AppProtocol;
 use heddle_wire::preface::Kind;
@@ -6,7 +6,6 @@ use heddle_wire::preface::Kind;
 use super::Snapshot;
 use crate::door::Door;
 
-/// What is known of a connection's protocol before it has said anything.
 pub(crate) enum Spoken {
     Http,
     Opaque,
@@ -14,21 +13,22 @@ pub(crate) enum Spoken {
 }
 
 impl Snapshot {
-    /// The protocol of a door, in the order: what the port declares, then whether it has rules, which
-    /// only HTTP can be judged by. A forward proxy is spoken to in HTTP.
+    /// The protocol of a door: first what the port declares, then whether it has rules, which apply only to HTTP. A
+    /// forward proxy speaks HTTP.
     pub(crate) fn spoken(&self, door: &Door) -> Spoken {
         let Some(index) = self.port_of(&door.entry) else {
-            // A forward proxy; or what it leads to is gone, and a client that asks in HTTP is told so.
+            // Either a forward proxy, or the destination no longer exists: then an HTTP client gets an answer that says
+            // so.
             return Spoken::Http;
         };
         let entry = self.port(index);
-        // A request that another node sends is one, whatever routes there are here.
+        // A request from another node is HTTP, whatever routes there are here.
         let says_http = door
             .inbound()
             .is_some_and(|inbound| inbound.kind == Kind::Http);
         match entry.protocol {
             AppProtocol::Tcp | AppProtocol::Tls => Spoken::Opaque,
-            // HTTP/2 is not spoken here, but nothing keeps two programs from speaking it through us.
+            // The proxy does not parse HTTP/2 here, but passes it on as opaque bytes.
             AppProtocol::Http2Cleartext | AppProtocol::Grpc
                 if !says_http && entry.routes(door.namespace()).is_none() =>
             {

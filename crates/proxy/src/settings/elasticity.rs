@@ -1,36 +1,36 @@
-//! How many Workers there may be, and when they come and go.
+//! The limits of the number of Workers, and the thresholds at which one is added or retired.
 
 use std::time::Duration;
 
-/// When Workers come and go.
+/// Limits and thresholds of the number of Workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Elasticity {
-    /// Workers that are always there; at least 1.
+    /// Number of Workers that always run; at least 1.
     pub min: usize,
-    /// Workers that there may be; at least `min`.
+    /// Limit of the number of Workers; at least `min`.
     pub max: usize,
-    /// A Worker is added while their mean busy ratio is above this.
+    /// A Worker is added while the mean busy ratio (0 to 1) of all Workers is above this.
     pub grow_above: f64,
-    /// A Worker is retired while the others would have a mean busy ratio below this; at most nine
-    /// tenths of `grow_above`.
+    /// A Worker is retired while the remaining Workers would have a mean busy ratio below this; at most nine tenths of
+    /// `grow_above`.
     pub retire_below: f64,
-    /// For how long it must have been above.
+    /// How long the mean must have been above `grow_above`.
     pub grow_after: Duration,
-    /// For how long it must have been below.
+    /// How long the mean must have been below `retire_below`.
     pub retire_after: Duration,
-    /// Whether Workers that have little to do take connections of busier ones.
+    /// Whether Workers with little load take connections from busier ones.
     pub steal: bool,
 }
 
 impl Elasticity {
-    /// Workers that there may be, as it is in force.
+    /// The limit of the number of Workers, corrected if `max` is below `min` or both are 0.
     pub fn most(&self) -> usize {
         self.max.max(self.min).max(1)
     }
 }
 
 impl Default for Elasticity {
-    /// One Worker, always.
+    /// Exactly one Worker.
     fn default() -> Self {
         Elasticity {
             min: 1,

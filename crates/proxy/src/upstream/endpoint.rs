@@ -1,4 +1,4 @@
-//! One endpoint: what a Worker knows of it.
+//! One endpoint, as one Worker knows it.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::net::SocketAddr;
@@ -15,50 +15,48 @@ use crate::link::{Far, Linked};
 use crate::place::Place;
 use crate::place::Via;
 
-/// How long a handshake that was refused is not tried again for the same caller, in milliseconds.
+/// How long no handshake is tried for a caller after one was refused, in milliseconds.
 const REFUSED_MS: Millis = 500;
-/// For how long no connection is used again to an endpoint that has said something on an idle one, in
-/// milliseconds.
+/// How long connections to an endpoint are not reused after it has sent data on an idle one, in milliseconds.
 const DISTRUST_MS: Millis = 60_000;
-/// Callers of which that is remembered, for each endpoint.
+/// Limit of callers whose refusal is remembered, for each endpoint.
 const MAX_REFUSALS: usize = 64;
 
-/// One endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) place: Place,
-    /// Its own address, even where its node is dialled instead.
+    /// The endpoint's own address, even if its node is dialled instead.
     pub(crate) address: SocketAddr,
-    /// The address as the log of events shows it.
+    /// The address as the log shows it.
     pub(crate) label: Box<str>,
-    /// The workload behind it, in metrics and in the access log.
+    /// Name of the workload behind it, in metrics and in the access log.
     workload: RefCell<Option<Arc<str>>>,
-    /// No other endpoint of the Worker has or had the same.
+    /// Unique among all endpoints that the Worker has or had.
     pub(crate) id: u32,
-    /// Requests under way.
+    /// Requests in progress.
     pub(super) active: Cell<u32>,
-    /// How long it takes to answer, where that is measured.
+    /// Its response latency, if that is measured.
     pub(crate) latency: Cell<Ewma>,
-    /// Connections, idle ones and those in the making included.
+    /// Number of connections, including idle ones and those that are being made.
     pub(super) open: Rc<Cell<u32>>,
     pub(super) idle: RefCell<Vec<Idle>>,
     pub(super) failures: Cell<u32>,
     pub(super) avoid_until: Cell<Millis>,
-    /// Callers whose handshakes were refused, and until when it is not tried again in their names.
+    /// Callers whose handshakes were refused, and until when none is tried for them.
     refusals: RefCell<Vec<(Option<ServiceAccountName>, Millis)>>,
-    /// When it was last said in the log that it fails; 0 if never.
+    /// When its failure was last logged; 0 if never.
     pub(super) said: Cell<Millis>,
-    /// Whether that was said of the failures that last.
+    /// Whether the present series of failures was logged.
     pub(super) told: Cell<bool>,
-    /// The configuration names it. Of others, which callers name, the log does not speak.
+    /// Whether the configuration contains it. Endpoints that only callers name are not logged.
     pub(super) configured: Cell<bool>,
-    /// It has said what no request asked for: until when none of its connections is used again.
+    /// Until when its connections are not reused, because it has sent data that no request asked for.
     pub(super) distrusted_until: Cell<Millis>,
-    /// The pod that it was reached in is none any more: no connection there is kept.
+    /// Its pod does not exist any more: no connection to it is kept.
     pub(super) gone: Cell<bool>,
-    /// How it is named on links.
+    /// Its names and links, for streams of links.
     pub(crate) linked: Linked,
-    /// The same over HTTP/2.
+    /// The same for HTTP/2.
     pub(crate) reached: Reached,
 }
 
@@ -88,7 +86,7 @@ impl Endpoint {
         }
     }
 
-    /// What finds it on another node, through which it is reached for that workload.
+    /// The data with which it is reached through another node, on behalf of that workload.
     pub(crate) fn far<'a>(
         &'a self,
         via: &'a Arc<Via>,
@@ -102,7 +100,7 @@ impl Endpoint {
         }
     }
 
-    /// This workload is behind it, as the configuration of now says.
+    /// Sets the workload behind it, from the present configuration.
     pub(crate) fn stands_for(&self, workload: Option<&Arc<str>>) {
         let mut known = self.workload.borrow_mut();
         if known.as_ref() != workload {
@@ -110,23 +108,23 @@ impl Endpoint {
         }
     }
 
-    /// The workload behind it, if it is one of the mesh.
+    /// The name of the workload behind it, if it belongs to the mesh.
     pub(crate) fn workload(&self) -> Ref<'_, Option<Arc<str>>> {
         self.workload.borrow()
     }
 
-    /// For how long it is passed over from `now` on, in milliseconds, since it could not be connected to.
+    /// How much longer it is avoided after `now` because connecting to it failed, in milliseconds.
     pub(crate) fn avoided_for(&self, now: Millis) -> Millis {
         self.avoid_until.get().saturating_sub(now)
     }
 
-    /// The configuration names it.
+    /// Records that the configuration contains it.
     pub(crate) fn is_configured(&self) {
         self.configured.set(true);
     }
 
-    /// It has said something between two requests, such as a second answer. The next time that may come at the
-    /// moment when another request is on its way, whose client would take it for its own.
+    /// Records that it has sent data between two requests, such as a second response. The next time, such data could
+    /// arrive while another request is in progress, whose client would take it for its own response.
     pub(crate) fn spoke_out_of_turn(&self, now: Millis) {
         let until = now.saturating_add(DISTRUST_MS);
         let before = self.distrusted_until.replace(until);
@@ -134,25 +132,25 @@ impl Endpoint {
             tracing::warn!(
                 endpoint = %self.label,
                 seconds = DISTRUST_MS / 1000,
-                "an endpoint has sent what no request asked for: its connections are not used again for a while"
+                "an endpoint has sent data that no request asked for: its connections are not reused for a while"
             );
         }
     }
 
-    /// Whether a connection that is between two requests may carry another one.
+    /// Whether a connection between two requests may be used for another one.
     pub(super) fn may_keep(&self, now: Millis) -> bool {
         !self.gone.get() && self.distrusted_until.get() <= now
     }
 
-    /// Whether a handshake in the name of a caller was refused a moment ago. Each costs both nodes more than
-    /// many requests: a caller that is shut out must not make them as fast as it asks.
+    /// Whether a handshake for this caller was refused a moment ago. A handshake costs both nodes more than many
+    /// requests: a caller that is refused must not cause one for each of its requests.
     pub(crate) fn refuses(&self, caller: Option<&ServiceAccountName>, now: Millis) -> bool {
         let refusals = self.refusals.borrow();
         let mut refusals = refusals.iter();
         refusals.any(|(refused, until)| refused.as_ref() == caller && now < *until)
     }
 
-    /// A handshake in the name of a caller was refused.
+    /// Records that a handshake for this caller was refused.
     pub(crate) fn refused(&self, caller: Option<ServiceAccountName>, now: Millis) {
         let mut refusals = self.refusals.borrow_mut();
         refusals.retain(|(refused, until)| *refused != caller && now < *until);

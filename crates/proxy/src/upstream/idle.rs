@@ -1,9 +1,9 @@
-//! Idle connections: kept last in, first out, so that the ones used least grow old and go. They stay
-//! registered with the runtime: whether one is still alive is known from its readiness, without a
-//! system call.
+//! Idle connections. The most recently used one is reused first, so that those used least grow old and are closed. They
+//! stay registered with the runtime: their readiness shows whether they are still alive, without a system call.
 //!
-//! An endpoint that answers once too often does so on a connection that carries the next request already. So that the
-//! wrong answer is no other caller's, each caller has connections of its own, as it would with a proxy of its own.
+//! If an endpoint sends one response too many, it arrives on a connection that already carries the next request. Each
+//! caller has its own connections, as it would with a proxy of its own, so that the wrong response cannot reach another
+//! caller.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::parcel::PackedUpstream;
 use crate::place::Via;
 use crate::side::Side;
 
-/// Idle connections of a process: one for so many client connections that there may be. They take descriptors,
-/// and a caller of many endpoints must not take all of them.
+/// The process keeps at most one idle connection per this many client connections of its limit. Idle connections use
+/// descriptors, and a caller of many endpoints must not use them all.
 const CLIENTS_PER_IDLE: usize = 4;
 
-/// A request that must not be sent twice goes by no connection that has been idle for longer, in milliseconds. Servers
-/// close idle ones without a word: what is on its way then is lost, and its sender cannot know whether it was read.
-/// Hardly any do so earlier.
+/// A request that must not be sent twice uses no connection that has been idle for longer than this, in milliseconds.
+/// Servers close idle connections without notice: a request in transit is lost then, and its sender cannot know whether
+/// it was read. Hardly any server closes earlier than this.
 const WARM_MS: Millis = 1_000;
 
 #[derive(Debug)]
@@ -37,20 +37,20 @@ pub(super) struct Idle {
     caller: WorkKey,
 }
 
-/// For which caller and request an idle connection is wanted.
+/// The caller and the request for which an idle connection is wanted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asking<'a> {
-    /// The caller, as accounts of this Worker are named.
+    /// The caller's account on this Worker.
     pub(crate) key: WorkKey,
-    /// In whose name connections to other nodes are made.
+    /// The identity used for connections to other nodes.
     pub(crate) account: Option<&'a ServiceAccountName>,
-    /// The request is sent again if the connection turns out to be dead.
+    /// Whether the request is sent again if the connection turns out to be dead.
     pub(crate) may_repeat: bool,
 }
 
 impl Idle {
-    /// Whether it may carry the request. Another node is told who calls, and how long it keeps connections is known;
-    /// of an endpoint that is dialled itself neither is.
+    /// Whether it may carry the request. For another node, the identity has to match, and it is known how long nodes
+    /// keep idle connections; of an endpoint that is dialled directly neither is known.
     fn suits(&self, asking: &Asking<'_>, via: Option<&Arc<Via>>, now: Millis) -> bool {
         match via {
             None => {
@@ -61,7 +61,7 @@ impl Idle {
         }
     }
 
-    /// Whether the endpoint has said nothing since the last answer. If it has, that is remembered.
+    /// Whether the endpoint has sent nothing since the last response. If it has, that is recorded.
     fn is_silent(&mut self, endpoint: &Endpoint, now: Millis) -> bool {
         let silent = self.side.is_silent();
         if !silent && self.side.has_spoken() {
@@ -72,7 +72,7 @@ impl Idle {
 }
 
 impl Upstreams {
-    /// Takes an idle connection of an endpoint out of this Worker, one of this caller's.
+    /// Takes one of this caller's idle connections of an endpoint off this Worker.
     pub(crate) fn let_go(
         &self,
         endpoint: &Endpoint,
@@ -84,7 +84,7 @@ impl Upstreams {
         pack(endpoint, side, Arc::clone(source))
     }
 
-    /// Takes the caller's idle connection used last that is still alive.
+    /// Takes the caller's most recently used idle connection that is still alive.
     pub(crate) fn take_idle(
         &self,
         endpoint: &Endpoint,
@@ -112,7 +112,7 @@ impl Upstreams {
         }
     }
 
-    /// Takes every idle connection out of this Worker, whose accounts have these names.
+    /// Takes every idle connection off this Worker. `name` gives the names of its accounts.
     pub(crate) fn let_all_go(
         &self,
         name: impl Fn(WorkKey) -> Option<Arc<str>>,
@@ -122,7 +122,7 @@ impl Upstreams {
             let all = endpoint.idle.take();
             let packed = all.into_iter().filter_map(|idle| {
                 self.stats.upstream_connections_idle.dec();
-                // Of a caller that was forgotten meanwhile: no other is to have it.
+                // The caller's account is forgotten: no other caller may use its connection.
                 pack(endpoint, idle.side, name(idle.caller)?)
             });
             packed.collect::<Vec<_>>()
@@ -130,13 +130,13 @@ impl Upstreams {
         by_place.values().flat_map(of).collect()
     }
 
-    /// This Worker's share, at least one unless there are to be none.
+    /// This Worker's share, rounded up; 0 only if the limit is 0.
     fn idle_per_endpoint(&self) -> usize {
         self.bounds.idle_per_endpoint.div_ceil(self.workers.get())
     }
 
-    /// How many of an endpoint may be idle now: as many as there is room for besides, so that no endpoint's take
-    /// all of it.
+    /// How many connections of one endpoint may be idle now: at most as many as there is room left for, so that no
+    /// endpoint uses all of it.
     fn idle_now(&self) -> usize {
         let all = self.bounds.connections.div_ceil(CLIENTS_PER_IDLE);
         let kept = usize::try_from(self.stats.upstream_connections_idle.get()).unwrap_or(0);
@@ -144,7 +144,7 @@ impl Upstreams {
         self.idle_per_endpoint().min(room)
     }
 
-    /// Keeps a connection for the caller's next request, unless it speaks with one client's address. It must be between
+    /// Keeps a connection for the caller's next request, unless it uses one client's source address. It must be between
     /// two messages.
     pub(crate) fn give_back(
         &self,
@@ -179,8 +179,8 @@ impl Upstreams {
         idle.push(upstream);
     }
 
-    /// Closes the endpoint's idle connection that has been so for longest, so that another may be made. False when
-    /// there is none.
+    /// Closes the endpoint's connection that has been idle longest, so that another one may be made. False if none is
+    /// idle.
     pub(super) fn close_oldest(&self, endpoint: &Endpoint) -> bool {
         let mut idle = endpoint.idle.borrow_mut();
         let any = !idle.is_empty();
@@ -206,7 +206,7 @@ impl Upstreams {
         }
     }
 
-    /// Closes every idle connection, for want of descriptors. False when there was none.
+    /// Closes every idle connection, because descriptors run out. False if there was none.
     pub(crate) fn close_idle(&self) -> bool {
         let any = self.has_idle();
         for endpoint in self.by_place.borrow().values() {
@@ -215,12 +215,12 @@ impl Upstreams {
         any
     }
 
-    /// Whether no idle connection is kept, so that there is nothing to sweep.
+    /// Whether any idle connection is kept, so that there is something to sweep.
     pub(crate) fn has_idle(&self) -> bool {
         self.stats.upstream_connections_idle.get() > 0
     }
 
-    /// Closes every idle connection whose peer is not believed any more.
+    /// Closes every idle connection whose peer is no longer trusted.
     pub(crate) fn distrust(&self, is_believed: impl Fn(&Proof) -> bool) {
         for endpoint in self.by_place.borrow().values() {
             self.drop_idle(endpoint, |idle| {
@@ -229,7 +229,7 @@ impl Upstreams {
         }
     }
 
-    /// Closes every idle connection into pods that are none any more, and keeps no other.
+    /// Closes every idle connection into pods that no longer exist, and keeps no new ones.
     pub(crate) fn leave_pods(&self, is_there: impl Fn(PodId) -> bool) {
         for endpoint in self.by_place.borrow().values() {
             if endpoint.place.pod().is_some_and(|pod| !is_there(pod)) {
@@ -250,8 +250,8 @@ impl Upstreams {
     }
 }
 
-/// Which idle connection makes room for one more, where there is no room: the oldest of the others, until half of all
-/// are this caller's; then the oldest of its own. `None` where there are none.
+/// Which idle connection is evicted for one more when there is no room: the oldest of other callers, until half of all
+/// are this caller's; then the oldest of its own. `None` if there is none.
 fn gives_way(idle: &[Idle], newest: &Idle) -> Option<usize> {
     let is_own = |idle: &&Idle| idle.caller == newest.caller;
     let own = idle.iter().filter(is_own).count();
@@ -259,7 +259,7 @@ fn gives_way(idle: &[Idle], newest: &Idle) -> Option<usize> {
     idle.iter().position(|idle| is_own(&idle) == take_own)
 }
 
-/// Takes a connection that waits for a request off this Worker's runtime.
+/// Takes an idle connection off this Worker's runtime.
 fn pack(endpoint: &Endpoint, side: Side, caller: Arc<str>) -> Option<PackedUpstream> {
     Some(PackedUpstream {
         endpoint: endpoint.place.clone(),

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use super::Endpoint;
 use crate::rooms::RequestPermit;
 
-/// An endpoint that was chosen for a request: counts as its load until dropped, and holds one of its permits where it has
-/// so many.
+/// An endpoint that was chosen for a request. Counts as the endpoint's load until dropped, and holds one of its permits
+/// if it has a request limit.
 #[derive(Debug)]
 pub(crate) struct Lease {
     endpoint: Rc<Endpoint>,
@@ -31,7 +31,7 @@ impl Lease {
         self.permit.as_ref()
     }
 
-    /// Gives up its permit, or takes it elsewhere.
+    /// Takes the permit out, to drop it or to move it to another Worker.
     pub(crate) fn take_permit(&mut self) -> Option<RequestPermit> {
         self.permit.take()
     }

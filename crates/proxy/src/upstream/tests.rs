@@ -10,8 +10,8 @@ use crate::env::WorkKey;
 use crate::place::Place;
 use crate::side::Side;
 
-/// Opens and gives back as many connections as are allowed, for one of so many Workers. Returns how
-/// many could be opened, and how many were kept.
+/// Opens and gives back as many connections as are allowed, for one of `workers` Workers. Returns how many could be
+/// opened, and how many were kept.
 async fn kept(bounds: Bounds, workers: usize) -> (usize, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -56,7 +56,7 @@ async fn workers_share_what_an_endpoint_may_have() {
 #[tokio::test]
 async fn no_endpoint_takes_all_the_room_for_idle_connections() {
     let stats = Registry::new().worker(&[]);
-    // Room for four.
+    // Room for four idle connections.
     let bounds = Bounds {
         connections: 16,
         ..Bounds::default()
@@ -103,7 +103,7 @@ impl KeptSide {
         }
     }
 
-    /// Gives back a new connection that a caller has used. Returns its own port.
+    /// Gives back a new connection that a caller has used. Returns the connection's local port.
     async fn give(&self, caller: u32) -> u16 {
         self.give_at(caller, 0).await
     }
@@ -120,7 +120,7 @@ impl KeptSide {
         port
     }
 
-    /// Takes one for a caller. Returns its own port.
+    /// Takes a connection for a caller. Returns its local port.
     fn take(&self, caller: u32) -> Option<u16> {
         self.take_at(caller, 0)
     }

@@ -1,4 +1,4 @@
-//! Listeners from which a Worker accepts for itself, which it does while it is the only one.
+//! Listeners from which the only Worker accepts connections itself.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -14,7 +14,7 @@ use crate::env::WorkKey;
 use crate::listener::{BACK_OFF_MS, Refusing, Socket};
 use crate::parcel::{Arrival, Parcel};
 
-/// A listener from which a Worker accepts for itself.
+/// A listener from which a Worker accepts itself.
 #[derive(Debug)]
 pub(crate) struct Listener {
     closed: Cell<bool>,
@@ -22,7 +22,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Starts accepting.
+    /// Starts a task that accepts.
     ///
     /// # Errors
     /// When the socket cannot be used with the runtime.
@@ -84,7 +84,7 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
         let Err(error) = batches.await else {
             return;
         };
-        // All listeners fail alike, and each of them many times a second.
+        // All listeners fail in the same way, each many times a second.
         let now = worker.clock.now();
         if worker.cannot_accept.borrow_mut().is_due(&error, now) {
             tracing::warn!(%error, source = %door.source, "cannot accept; trying again");

@@ -1,5 +1,5 @@
-//! A configuration snapshot bound to one Worker: its endpoints are the Worker's own entries, and
-//! what is counted for its routes is at hand.
+//! A configuration snapshot bound to one Worker: its endpoints refer to the Worker's own entries, and the series of its
+//! routes are at hand.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::route::{PortEntry, PortIndex, Snapshot};
 use crate::upstream::{Endpoint, Upstreams};
 use crate::worker::series::RequestSeries;
 
-/// A snapshot and what one Worker keeps beside it.
+/// A snapshot and the state that one Worker keeps for it.
 pub(crate) struct Bound {
     pub(crate) snapshot: Arc<Snapshot>,
     /// By port, in the order of the snapshot.
@@ -27,13 +27,13 @@ pub(crate) struct Bound {
 
 struct BoundCluster {
     endpoints: Rc<[Rc<Endpoint>]>,
-    /// Choices made so far.
+    /// Number of endpoint choices made so far.
     turn: Cell<u64>,
-    /// Requests and retries of a moment ago; none before there was a request.
+    /// Counts of recent requests and retries; `None` before the first request.
     budget: RefCell<Option<Box<Budget>>>,
 }
 
-/// The endpoints of a port, as a Worker reaches them.
+/// The Worker's entries for the endpoints of a port.
 fn endpoints(port: &PortEntry, pods: &Pods, upstreams: &Upstreams) -> Rc<[Rc<Endpoint>]> {
     let bind = |(index, place): (usize, &Place)| {
         let workload = port.workload_at(place.address);
@@ -69,8 +69,8 @@ impl Bound {
         }
     }
 
-    /// The same snapshot where workloads are in other pods. A mesh may have many more endpoints than a node
-    /// has workloads, and pods come and go: only the ports of those are bound anew.
+    /// Binds the same snapshot again after workloads have moved to other pods. Only the ports that have workloads of
+    /// this node are bound anew: a mesh may have many more endpoints than a node has workloads, and pods come and go.
     pub(crate) fn with_pods(&self, pods: &Pods, upstreams: &Upstreams) -> Self {
         let ports = self.snapshot.ports().iter().zip(&self.clusters);
         let clusters = ports.map(|(port, cluster)| BoundCluster {
@@ -84,32 +84,33 @@ impl Bound {
         Bound {
             snapshot: Arc::clone(&self.snapshot),
             clusters: clusters.collect(),
-            // A task that goes on with the old one makes its own.
+            // A task that continues with the old `Bound` looks its series up again.
             series: self.series.take(),
         }
     }
 
-    /// Goes on with what another knew of turns, requests and retries.
+    /// Takes over the turns and the retry budgets of the previous configuration.
     pub(crate) fn remember(&self, before: &Bound) {
         for (port, cluster) in before.snapshot.ports().iter().zip(&before.clusters) {
             let Some((service, number)) = port.name.as_ref() else {
                 continue;
             };
             if cluster.turn.get() == 0 && cluster.budget.borrow().is_none() {
-                // No request has asked for it.
+                // No request has used this port.
                 continue;
             }
             let found = self.snapshot.find(service, *number);
             if let Some(now) = found.and_then(|found| self.clusters.get(found.get())) {
-                // Or the first endpoint had a turn with every change, and the last none.
+                // Without this, every configuration change would restart with the first endpoint, and the last would
+                // never have a turn.
                 now.turn.set(cluster.turn.get());
                 now.budget.replace(cluster.budget.take());
             }
         }
     }
 
-    /// Chooses among the endpoints of a port by their loads, given with their index; `hash` leads to one where
-    /// that is how they are chosen.
+    /// Chooses among the endpoints of a port by `load`, which gets an endpoint and its index. With a ring-hash
+    /// balancer, `hash` determines the endpoint.
     pub(crate) fn choose(
         &self,
         port: PortIndex,
@@ -134,7 +135,7 @@ impl Bound {
         })
     }
 
-    /// The only endpoint of a port, if there is no other.
+    /// The endpoint of a port that has exactly one.
     pub(crate) fn only(&self, port: PortIndex) -> Option<&Rc<Endpoint>> {
         match &*self.clusters.get(port.get())?.endpoints {
             [only] => Some(only),
@@ -147,14 +148,14 @@ impl Bound {
         self.clusters.get(port.get())?.endpoints.get(index)
     }
 
-    /// The room of a port's endpoint with this address, where its endpoints have rooms.
+    /// The room of the port's endpoint with this address, if its endpoints have rooms.
     pub(crate) fn room(&self, port: PortIndex, address: SocketAddr) -> Option<&Arc<Room>> {
         let cluster = &self.snapshot.port(port).cluster;
         let rooms = cluster.rooms.as_ref()?;
         rooms.at(cluster.position(address)?)
     }
 
-    /// A request for a port has come.
+    /// Counts a request for a port.
     pub(crate) fn count_request(&self, port: PortIndex, now: Millis) {
         if let Some(cluster) = self.clusters.get(port.get()) {
             let mut budget = cluster.budget.borrow_mut();
@@ -162,7 +163,7 @@ impl Bound {
         }
     }
 
-    /// Whether a request for a port may be sent once more, one of so many Workers thinks: then it counts.
+    /// Whether a request for a port may be retried, as one of `workers` Workers judges. If so, the retry is counted.
     pub(crate) fn take_retry(&self, port: PortIndex, now: Millis, workers: usize) -> bool {
         let rules = &self.snapshot.port(port).cluster.retry_budget;
         let Some(cluster) = self.clusters.get(port.get()) else {

@@ -1,4 +1,4 @@
-//! Which endpoint a request or a connection goes to, by what this Worker knows of them and what all do.
+//! Chooses the endpoint for a request or a connection, from what this Worker knows and from what all Workers share.
 
 use std::rc::Rc;
 
@@ -11,12 +11,12 @@ use crate::failure::Reason;
 use crate::route::PortIndex;
 use crate::upstream::{Endpoint, Lease};
 
-/// How often an endpoint is chosen again whose last permit another request took meanwhile.
+/// Limit of repeated choices, when another request has taken the last permit of the chosen endpoint in the meantime.
 const MAX_CHOICES: usize = 4;
 
 impl Worker {
-    /// Chooses an endpoint of a port for bytes, passing over the one that `failed` if there is another. Bytes
-    /// are no requests: they take no permit that an endpoint has for those.
+    /// Chooses an endpoint of a port for an opaque connection, avoiding the one that `failed` if there is another.
+    /// Opaque connections need no request permit of the endpoint.
     ///
     /// # Errors
     /// When the port has no endpoint.
@@ -42,8 +42,8 @@ impl Worker {
         .ok_or(Reason::NoEndpoint)
     }
 
-    /// Chooses an endpoint of a port for a request, likewise, and takes one of its permits. `None`: there are
-    /// endpoints, and none has one left, or others wait already.
+    /// Chooses an endpoint of a port for a request in the same way, and takes one of its permits. `None`: there are
+    /// endpoints, but none has a permit left, or other requests wait already.
     ///
     /// # Errors
     /// When the port has no endpoint.
@@ -81,8 +81,8 @@ impl Worker {
         Ok(None)
     }
 
-    /// A permit of the endpoint that another node or the client has chosen. `None`: it has none left, or others
-    /// wait for it.
+    /// Takes a permit of the endpoint that another node or the client has chosen. `None`: it has none left, or other
+    /// requests wait already.
     pub(crate) fn lease_at(
         &self,
         bound: &Bound,
@@ -100,13 +100,13 @@ impl Worker {
         Some(Lease::with(endpoint, Some(permit)))
     }
 
-    /// For how long an endpoint is passed over because its node takes no connections, in milliseconds.
+    /// How much longer an endpoint is avoided because its node accepts no connections, in milliseconds.
     pub(crate) fn away_for(&self, endpoint: &Endpoint, now: Millis) -> Millis {
         let via = endpoint.place.via();
         via.map_or(0, |via| self.peers.away_for(via.node, now))
     }
 
-    /// How the endpoints of a port stand at the moment.
+    /// Returns a function that gives the present load of each endpoint of a port.
     fn loads<'a>(
         &self,
         bound: &'a Bound,

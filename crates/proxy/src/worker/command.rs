@@ -1,4 +1,4 @@
-//! What a Worker can be told.
+//! Orders to a Worker.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::mailbox::MailboxItem;
 use crate::place::Pods;
 use crate::route::Snapshot;
 
-/// What a Worker can be told.
+/// An order to a Worker.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Serve new requests by this configuration.
+    /// Use this configuration for new requests.
     Apply(Arc<Snapshot>),
-    /// Call, and be called, as these from now on.
+    /// Use these identities, towards other nodes and for calls from them.
     Identify(Arc<Identities>),
-    /// Reach these workloads from within their pods.
+    /// Dial these workloads from inside their pods.
     Pods(Arc<Pods>),
-    /// Ask this holder for sockets there.
+    /// Ask this holder for sockets inside pods.
     Sockets(Sockets),
     /// Accept connections from this socket.
     Listen {
@@ -30,25 +30,25 @@ pub(crate) enum Command {
         socket: Arc<TcpListener>,
         door: Arc<Door>,
     },
-    /// Stop accepting; connections that were accepted go on.
+    /// Stop accepting. Connections that were accepted continue.
     Unlisten { id: u64 },
-    /// Hand over connections that do at most this share of the work; all of them when it is 1.
+    /// Hand over connections that do at most this share of the work; with 1, all of them.
     Give { to: Intake, share: f64 },
-    /// Hand over every connection as soon as it can move, and end when there is none.
+    /// Hand over every connection as soon as it can move, and end once there is none.
     Retire { to: Vec<Intake> },
-    /// Do not end after all.
+    /// Cancel `Retire`.
     Remain,
-    /// One of this many Workers: what is bounded for the process is shared among them.
+    /// The number of Workers has changed: use this Worker's share of the process's limits.
     Share { workers: usize },
     /// Accept nothing more, let each connection finish its request, and end by this time.
     Drain { until: Instant },
-    /// Panic, as a fault of ours would make the Worker.
+    /// Panic, as a bug would make the Worker.
     #[cfg(test)]
     Fault,
 }
 
 impl MailboxItem for Command {
-    /// Of configurations and of identities only the newest count, and of orders to retire the last.
+    /// Of several configurations, identities, pod tables or orders to retire, only the newest matters.
     fn replaces(&self, before: &Self) -> bool {
         matches!(
             (self, before),

@@ -1,21 +1,21 @@
-//! What a Worker does when it is to give some of its work away, or all.
+//! How a Worker hands over some of its work, or all of it.
 
 use super::Worker;
 use crate::env::portion::{Fate, Item, Kind, MAX_ASKED, Standing, choose};
 use crate::env::{Band, Spent, TaskId};
 use crate::intake::Intake;
 
-/// What does work on a caller's account.
+/// A unit of work that can be handed over.
 #[derive(Debug, Clone, Copy)]
 enum WorkUnit {
     Task(TaskId),
-    /// A link, with all that it carries.
+    /// A link, with all of its streams.
     Band(Band),
 }
 
 impl Worker {
-    /// Orders the busiest connections and links that together do about `share` of the work to leave; all
-    /// of them if it is 1.
+    /// Orders the busiest connections and links that together do about `share` of the work to leave; with a share of 1,
+    /// all of them.
     pub(super) fn give(&self, to: &Intake, share: f64) {
         if self.moves.is_retiring() {
             return;
@@ -64,8 +64,8 @@ impl Worker {
         }
     }
 
-    /// Hands over every connection, in turn to each of `to`, and has callers open other links, not all of them at the
-    /// same time: this is said again until everything has gone.
+    /// Hands over every connection, in turn to each of `to`, and asks callers to open other links, a limited number of
+    /// them at a time. The order is repeated until nothing is left.
     pub(super) fn retire(&self, to: Vec<Intake>) {
         self.moves.retire(&self.gate, to);
         self.links.ask_callers(Some(MAX_ASKED));

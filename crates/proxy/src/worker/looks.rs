@@ -1,4 +1,5 @@
-//! A Worker's looks at its sockets: what came before one is known, without a system call for each socket.
+//! Counts the polls of a Worker's event loop. After a poll, everything that arrived on sockets before it is known,
+//! without a system call for each socket.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -6,24 +7,24 @@ use std::task::{Context, Poll, Waker};
 
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
-    /// How many there were, which is only good for being compared.
+    /// Number of polls; it wraps, so it can only be compared for equality.
     count: Cell<u32>,
     waiting: RefCell<Vec<Waker>>,
 }
 
 impl Looks {
-    /// The sockets have been looked at: tasks that have waited for that go on.
+    /// Called after each poll of the sockets: wakes the tasks that wait for it.
     pub(super) fn begin(&self) {
         self.count.set(self.count.get().wrapping_add(1));
         self.waiting.borrow_mut().drain(..).for_each(Waker::wake);
     }
 
-    /// Whether a task waits for the next one, which must not be put off then.
+    /// Whether a task waits for the next poll, which must not be delayed then.
     pub(super) fn is_awaited(&self) -> bool {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Waits for the next one.
+    /// Waits for the next poll of the sockets.
     pub(crate) async fn next(&self) {
         let before = self.count.get();
         poll_fn(|cx| self.poll_after(before, cx)).await;

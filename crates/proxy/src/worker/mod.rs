@@ -1,5 +1,5 @@
-//! A Worker: one thread with its own runtime, connections, buffers, upstreams, configuration and
-//! numbers. Nothing of it is shared with another thread, so nothing is locked.
+//! A Worker: one thread with its own runtime, connections, buffers, upstreams, configuration and statistics. It shares
+//! none of these with another thread, so it needs no locks.
 
 mod accept;
 mod bound;
@@ -48,51 +48,51 @@ use series::{FlowKey, FlowSeries};
 pub(crate) use thread::{Plan, WorkerHandle, spawn};
 pub(crate) use unproven::Unproven;
 
-/// Clients that are looked at after one that was gone when its turn came.
+/// How many of the next clients are checked for a reset, after one was found reset when its turn came.
 const WARY: u32 = 256;
 
-/// How a Worker begins to carry what comes to it.
+/// The function with which a Worker starts to carry an arrival.
 pub(crate) type Receive = fn(&Rc<Worker>, Arrival);
 
-/// What the tasks of a Worker share among themselves.
+/// The state that all tasks of a Worker share.
 pub(crate) struct Worker {
     pub(crate) env: Rc<Env>,
-    /// The configuration that new requests are served by. A request under way keeps its own.
+    /// The configuration for new requests. A request in progress keeps its own.
     bound: RefCell<Rc<Bound>>,
     pub(crate) upstreams: Upstreams,
     /// Links to other nodes, and connections that speak HTTP/2.
     pub(crate) links: Rc<Links>,
     pub(crate) http2: Rc<Connections>,
-    /// Workloads that are reached from within their pods, and the holder that makes sockets there.
+    /// Workloads that are dialled from inside their pods, and the holder that makes sockets there.
     pods: RefCell<Arc<Pods>>,
     sockets: RefCell<Option<Sockets>>,
     receive: Receive,
     pub(crate) looks: Looks,
-    /// Connections from other nodes that have not proven who they are.
+    /// Connections from other nodes that have not proven an identity yet.
     pub(crate) unproven: Rc<Unproven>,
-    /// Reused by every request, between two awaits only.
+    /// Reused by every request; never borrowed across an await.
     pub(crate) scratch: RefCell<Scratch>,
     pub(crate) registry: Arc<Registry>,
-    /// `None` while no access log is wanted.
+    /// `None` without an access log.
     pub(crate) log: Option<RefCell<LogSink>>,
-    /// What is counted of opaque connections.
+    /// Metric series of opaque connections.
     tcp: FlowSeries,
-    /// When series that are not written any more are looked for.
+    /// When unused series are released next.
     series_due: Cell<Millis>,
-    /// A series that was not written for so long is let go.
+    /// A series that was not used for this long is released.
     series_unused: Millis,
-    /// What was said of connections that could not be accepted.
+    /// Limits how often accept errors are logged.
     pub(crate) cannot_accept: RefCell<Seldom>,
-    /// Whether it was said that there are as many clients as may be.
+    /// Limits how often it is logged that the connection limit is reached.
     pub(crate) full: RefCell<Seldom<()>>,
-    /// What was said of ports that no Service has.
+    /// Limits how often connections to ports that no Service has are logged.
     pub(crate) said_of_ports: RefCell<Seldom<Reason>>,
-    /// So many of the next clients are looked at before anything is begun for them.
+    /// How many of the next clients are checked for a reset before any work is done for them.
     wary: Cell<u32>,
     shown: Arc<Mutex<Shown>>,
 }
 
-/// Every stage of a connection has to do with the environment: it names its clock and its buffers as the Worker's.
+/// Every stage of a connection uses the environment: this makes its clock and buffers available as the Worker's own.
 impl Deref for Worker {
     type Target = Env;
 
@@ -101,27 +101,27 @@ impl Deref for Worker {
     }
 }
 
-/// What a Worker shows of itself beside its numbers, brought up to date at each sweep.
+/// What a Worker shows beside its statistics, updated at each sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
-    /// Nanoseconds of work by the caller on whose account it was.
+    /// Nanoseconds of work, by caller.
     pub(crate) costs: Vec<(Arc<str>, u64)>,
-    /// How it stands with other nodes.
+    /// The state of connections with other nodes.
     pub(crate) peers: BTreeMap<Peer, PeerStatus>,
 }
 
 impl Worker {
-    /// The configuration for a request that begins now.
+    /// The configuration for a request that starts now.
     pub(crate) fn bound(&self) -> Rc<Bound> {
         Rc::clone(&self.bound.borrow())
     }
 
-    /// Whether requests that begin now follow this one, too.
+    /// Whether requests that start now still use this snapshot.
     pub(crate) fn follows(&self, snapshot: &Arc<Snapshot>) -> bool {
         Arc::ptr_eq(&self.bound.borrow().snapshot, snapshot)
     }
 
-    /// The series of flows of that traffic to a destination.
+    /// The metric series of opaque connections of `traffic` to `destination`.
     pub(crate) fn tcp_series(
         &self,
         traffic: Traffic<'_>,
@@ -138,7 +138,7 @@ impl Worker {
         self.tcp.with(key, ask, Arc::clone)
     }
 
-    /// Lets go of series that are not written any more, when it is time. The registry forgets them after a while.
+    /// Releases series that are no longer used, when it is time. The registry forgets them after a while.
     fn forget_series(&self, now: Millis) {
         if now < self.series_due.get() {
             return;
@@ -149,16 +149,16 @@ impl Worker {
         self.bound().series.forget_unused();
     }
 
-    /// When that is to be done, if any are held.
+    /// When series are to be released next, if any are held.
     fn series_due(&self) -> Option<Millis> {
         let is_empty = self.tcp.is_empty() && self.bound.borrow().series.is_empty();
         (!is_empty).then(|| self.series_due.get())
     }
 
-    /// The endpoint that another node has chosen, or the client itself.
+    /// The endpoint that the calling node, or the client itself, has chosen.
     ///
     /// # Errors
-    /// When it is not here, or does not have the identity that was asked for.
+    /// When it is not on this node any more, or does not have the requested identity.
     pub(crate) fn chosen(
         &self,
         bound: &Bound,
@@ -177,7 +177,7 @@ impl Worker {
         chosen.map(Rc::clone).ok_or(Reason::EndpointGone)
     }
 
-    /// What is at the address that a client has chosen, and how it is reached.
+    /// The endpoint at the address that a client has dialled, and how it is reached.
     fn direct(
         &self,
         bound: &Bound,
@@ -191,13 +191,14 @@ impl Worker {
             (Some(workload), _) if !is_there(bound, direct, workload) => {
                 return Err(Reason::EndpointGone);
             }
-            // What has arrived at a pod, dialled from anywhere else, would arrive there again, and again.
+            // A connection that has arrived at a pod must be dialled inside the pod: from anywhere else it would be
+            // intercepted and arrive there again, endlessly.
             (Some(workload), _) if caller.is_none() => {
                 let pod = listener.or_else(|| pods.of(workload));
                 Way::Inside(pod.ok_or(Reason::PodGone)?)
             }
             (Some(workload), _) => pods.of(workload).map_or(Way::Here, Way::Inside),
-            // Dialled from outside of the pod it could reach what the pod cannot.
+            // Dialled from outside of the pod, it could reach destinations that the pod cannot.
             (None, What::Outside) => {
                 let pod = listener.or_else(|| pods.of(caller?));
                 Way::Outside(pod.ok_or(Reason::PodGone)?)
@@ -216,20 +217,20 @@ impl Worker {
         Arc::clone(&self.pods.borrow())
     }
 
-    /// The holder that is asked for sockets within pods.
+    /// The holder that makes sockets inside pods.
     pub(crate) fn sockets(&self) -> Option<Sockets> {
         self.sockets.borrow().clone()
     }
 
-    /// Whether a client is looked at before anything is begun for it: where others wait for their turn, and for a while
-    /// after some had reset what they had just opened.
+    /// Whether a new client is checked for a reset before any work is done for it: while other tasks wait for their
+    /// turn, and for the next few clients after some were found reset.
     pub(crate) fn is_wary(&self) -> bool {
         let wary = self.wary.get();
         self.wary.set(wary.saturating_sub(1));
         wary > 0 || self.gate.is_crowded()
     }
 
-    /// Counts clients that had reset what they had just opened.
+    /// Counts clients that had reset their connection before their turn came.
     pub(crate) fn count_abandoned(&self, clients: u64) {
         if clients > 0 {
             self.stats.connections_abandoned.add(clients);
@@ -237,21 +238,21 @@ impl Worker {
         }
     }
 
-    /// Begins to carry what has come.
+    /// Starts to carry an arrival.
     pub(crate) fn receive(self: &Rc<Self>, arrival: Arrival) {
         (self.receive)(self, arrival);
     }
 
-    /// Client connections open now, and links by which other nodes call.
+    /// Client connections that are open now, plus links that other nodes have opened.
     pub(crate) fn connections(&self) -> usize {
         let clients = usize::try_from(self.stats.connections_active.get()).unwrap_or(0);
         clients + self.links.called_count()
     }
 }
 
-/// Whether a workload of this node still has the address that a client has chosen: what goes to another
-/// address leaves its pod, in the clear. One of which the mesh knows nothing is the workload's if what was
-/// going there has arrived at it.
+/// Whether a workload of this node still has the address that a client has dialled: traffic to any other address would
+/// leave the pod in cleartext. An address that the mesh does not know belongs to the workload if the connection to it
+/// has arrived at the workload.
 fn is_there(bound: &Bound, direct: &Direct, workload: &WorkloadName) -> bool {
     let addresses = &bound.snapshot.addresses;
     let has_arrived = || {

@@ -1,27 +1,28 @@
-//! Where a Worker's tasks put together what they read and send.
+//! Buffers in which a Worker's tasks parse and assemble messages.
 
 use heddle_wire::http1::{Edits, RequestHead, ResponseHead};
 
 use crate::authorize::Judged;
 use crate::io::Message;
 
-/// What a Worker's Collaborators share between two awaits, so that a request allocates nothing.
+/// Buffers that all Collaborators of a Worker reuse, so that a request allocates nothing. Never borrowed across an
+/// await.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) request: RequestHead,
     pub(crate) response: ResponseHead,
     pub(crate) edits: Edits,
-    /// A head that was split over blocks, made contiguous.
+    /// A head that spans several blocks, made contiguous.
     pub(crate) linear: Vec<u8>,
-    /// The message on its way out.
+    /// The outgoing message.
     pub(crate) out: Message,
-    /// The request's path where it is not the one that was sent.
+    /// The path that the route rewrote, if it did.
     pub(crate) path: Vec<u8>,
     /// The request's authority in canonical form.
     pub(crate) authority: Vec<u8>,
-    /// A field value in the making.
+    /// A field value that is being assembled.
     pub(crate) value: Vec<u8>,
-    /// A request that policies look at.
+    /// The request as policies see it.
     pub(crate) judged: Judged,
 }
 

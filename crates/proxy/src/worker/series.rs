@@ -1,4 +1,4 @@
-//! The metric series that a Worker writes, found by numbers.
+//! The metric series that a Worker updates, by key.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,35 +11,34 @@ use heddle_telemetry::{HttpSeries, TcpSeries};
 use crate::route::RuleIndex;
 use crate::traffic::TrafficKey;
 
-/// Which series a request belongs to.
+/// Key of a request's series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RequestKey {
     pub(crate) traffic: TrafficKey,
-    /// The port that was called; `u32::MAX` when there is none.
+    /// Index of the called port; `u32::MAX` if there is none.
     pub(crate) port: u32,
-    /// The rule that matched.
     pub(crate) rule: Option<RuleIndex>,
 }
 
-/// Which series a flow belongs to.
+/// Key of an opaque connection's series.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct FlowKey {
     pub(crate) traffic: TrafficKey,
-    /// What was called, as metrics name it.
+    /// Name of the called destination in metrics.
     pub(crate) destination: Arc<str>,
 }
 
 pub(crate) type RequestSeries = SeriesTable<RequestKey, HttpSeries>;
 pub(crate) type FlowSeries = SeriesTable<FlowKey, TcpSeries>;
 
-/// The series that were written a while ago.
+/// The series that were used recently.
 #[derive(Debug)]
 pub(crate) struct SeriesTable<K, S>(RefCell<HashMap<K, HeldSeries<S>, RandomState>>);
 
 #[derive(Debug)]
 struct HeldSeries<S> {
     series: Arc<S>,
-    /// Whether it was asked for since the last look.
+    /// Whether it was used since the last `forget_unused`.
     used: Cell<bool>,
 }
 
@@ -50,8 +49,7 @@ impl<K, S> Default for SeriesTable<K, S> {
 }
 
 impl<K: Eq + Hash, S> SeriesTable<K, S> {
-    /// Does something with the series of a key, which is taken from the registry by `ask` when the key is met for the
-    /// first time.
+    /// Calls `use_it` with the series of a key. If the key is new, `ask` gets the series from the registry.
     pub(crate) fn with<T>(
         &self,
         key: K,
@@ -67,7 +65,7 @@ impl<K: Eq + Hash, S> SeriesTable<K, S> {
         use_it(&held.series)
     }
 
-    /// Lets go of what was not asked for since this was said last.
+    /// Releases series that were not used since the last call.
     pub(crate) fn forget_unused(&self) {
         let mut table = self.0.borrow_mut();
         table.retain(|_, held| held.used.replace(false));
@@ -76,12 +74,12 @@ impl<K: Eq + Hash, S> SeriesTable<K, S> {
         }
     }
 
-    /// Lets go of all.
+    /// Releases all series.
     pub(crate) fn clear(&self) {
         self.0.borrow_mut().clear();
     }
 
-    /// What is held goes on in another table, and this one is empty.
+    /// Moves all series to a new table; this one is empty afterwards.
     pub(crate) fn take(&self) -> Self {
         SeriesTable(RefCell::new(self.0.take()))
     }

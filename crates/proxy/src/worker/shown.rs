@@ -1,4 +1,4 @@
-//! What a Worker shows of how it stands with other nodes.
+//! How a Worker reports the state of its connections with other nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,7 @@ use super::Worker;
 use crate::peers::{Peer, PeerStatus};
 
 impl Worker {
-    /// Brings what is shown up to date, unless that was done a moment ago. Nothing is allocated where it is about the
-    /// same nodes as before.
+    /// Updates `shown`, at most once a second. Allocates nothing if the nodes are the same as before.
     pub(crate) fn show_peers(&self, shown: &mut BTreeMap<Peer, PeerStatus>) {
         let (now, peers, clock) = (self.clock.now_ms(), &self.peers, &self.clock);
         if !peers.is_time(now) {

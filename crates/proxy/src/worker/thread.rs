@@ -1,4 +1,4 @@
-//! A Worker's thread: its runtime, its root future, and the task that obeys the mailbox.
+//! A Worker's thread: its runtime, its root future, and the task that carries out orders.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
@@ -36,49 +36,49 @@ use crate::settings::Settings;
 use crate::upstream::Upstreams;
 use crate::worker::series::FlowSeries;
 
-/// Pieces of work between two looks at the sockets.
+/// Task polls between two polls of the sockets.
 const BUDGET: usize = 128;
-/// Milliseconds to the next sweep when nothing is waited for but something is left to tidy up.
+/// Milliseconds to the next sweep when no alarm is set but something is left to clean up.
 const TIDY_MS: Millis = 1000;
-/// Nothing on a Worker recurses; the default of 2 MiB would only be reserved.
+/// Nothing on a Worker recurses; the default of 2 MiB would only be reserved address space.
 const STACK_BYTES: usize = 512 * 1024;
-/// How often those that are cut may be told before they are dropped: to give up their request, to
-/// give up sending the answer that says so, and to give up waiting for the client to take it.
+/// How often connections that are cut may be woken before they are dropped: to give up their request, to give up
+/// sending the answer that says so, and to give up waiting for the client to take it.
 const CUT_ROUNDS: usize = 4;
 
-/// A running Worker as the rest of the process sees it.
+/// The process's handle of a running Worker.
 pub(crate) struct WorkerHandle {
     pub(crate) mailbox: Mailbox<Command>,
     pub(crate) intake: Intake,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) shown: Arc<Mutex<Shown>>,
-    /// Resolves when the Worker has ended, with the number of connections it had to cut.
+    /// Resolves when the Worker has ended, with the number of connections that it cut.
     pub(crate) ended: oneshot::Receiver<usize>,
     pub(crate) thread: JoinHandle<()>,
-    /// What the kernel calls the thread; 0 until it runs.
+    /// The kernel's ID of the thread; 0 until the thread runs.
     pub(crate) thread_id: Arc<AtomicI32>,
 }
 
-/// What a Worker is made from.
+/// The parts from which a Worker is built.
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) registry: Arc<Registry>,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) log: Option<AccessLog>,
-    /// Which Worker has which session with another node.
+    /// The Worker that has each session with another node.
     pub(crate) sessions: Sessions,
-    /// What the links by which other nodes call count to, those of all Workers together.
+    /// The connection share that counts the links of calling nodes, of all Workers together.
     pub(crate) called_links: Arc<Share>,
-    /// Of its random choices.
+    /// Seed of its random choices.
     pub(crate) seed: u64,
-    /// The processor to run on; `None` for any.
+    /// The CPU to run on; `None` for any.
     pub(crate) cpu: Option<usize>,
-    /// How connections are carried.
+    /// The function that carries arrivals.
     pub(crate) receive: Receive,
 }
 
-/// A runtime that may be dropped anywhere: when something else of a Worker cannot be made, it is dropped
-/// by the Manager, which itself runs within a runtime.
+/// A runtime that may be dropped inside another runtime: if a Worker cannot be created completely, the Manager drops
+/// it, which itself runs inside a runtime.
 struct Guarded(Option<Runtime>);
 
 impl Deref for Guarded {
@@ -99,7 +99,7 @@ impl Drop for Guarded {
 /// Starts a Worker.
 ///
 /// # Errors
-/// When the thread or its runtime cannot be made.
+/// When the thread or its runtime cannot be created.
 pub(crate) fn spawn(plan: Plan) -> io::Result<WorkerHandle> {
     let runtime = Guarded(Some(
         tokio::runtime::Builder::new_current_thread()
@@ -132,7 +132,7 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<WorkerHandle> {
             let until_end = run(&worker, inbox, arrivals, timer);
             let cut = runtime.block_on(tokio::task::coop::unconstrained(until_end));
             worker.gate.clear();
-            // No task waits any more when the receiver is gone.
+            // An error means that the receiver is gone and no task waits.
             let _ = done.send(cut);
         })?;
     Ok(WorkerHandle {
@@ -163,7 +163,8 @@ impl Worker {
         let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
         let upstreams = Upstreams::new(bounds, idle_ms, Arc::clone(&stats));
         let log = log.map(|log| RefCell::new(log.sink(Arc::clone(&stats))));
-        // Several looks fit into the time after which the registry forgets what it was given back.
+        // A tenth, so that several checks fit into the time after which the registry forgets a series that was
+        // released.
         let series_unused = registry.bounds().unused / 10;
         let series_unused = u64::try_from(series_unused.as_millis()).unwrap_or(u64::MAX);
         let env = Rc::new(Env::new(EnvParts {
@@ -214,17 +215,17 @@ impl Worker {
         let bound = Bound::new(snapshot, &self.pods.borrow(), &self.upstreams);
         bound.remember(&self.bound());
         self.serve_by(bound);
-        // Requests that wait for an endpoint look whether there are others now.
+        // Requests that wait for an endpoint check whether there are other endpoints now.
         if self.stats.upstream_requests_waiting.get() > 0 {
             self.gate.wake_all();
         }
-        // Series that are in use are kept by the tasks that use them. Those of an identity may have another now.
+        // Tasks keep the series that they use. An identity may have another series from now on.
         self.tcp.clear();
         self.upstreams.forget_unused();
     }
 
-    /// Reaches these workloads from within their pods from now on. Connections stay, but for idle ones into
-    /// pods that are none any more.
+    /// From now on these workloads are dialled from inside their pods. Connections stay open, except idle ones into
+    /// pods that are not in the table any more.
     fn enter_pods(&self, pods: Arc<Pods>) {
         let there: HashSet<PodId> = pods.0.values().copied().collect();
         let bound = self.bound().with_pods(&pods, &self.upstreams);
@@ -234,21 +235,21 @@ impl Worker {
         self.upstreams.forget_unused();
     }
 
-    /// Serves requests by this from now on.
+    /// Uses this configuration for new requests.
     fn serve_by(&self, bound: Bound) {
         self.env.configure(Arc::clone(&bound.snapshot));
-        // Dropped outside the borrow.
+        // Dropped after the borrow has ended.
         let old = self.bound.replace(Rc::new(bound));
         drop(old);
     }
 
-    /// Calls, and is called, as these from now on.
+    /// Uses these identities from now on, towards other nodes and for calls from them.
     fn call_as(&self, identities: Arc<Identities>) {
         (self.upstreams).distrust(|proof| proof_holds(proof, &identities));
         self.env.identify(identities);
     }
 
-    /// What is done now and then, off the path of any request.
+    /// Periodic work outside of any request.
     fn sweep(&self) {
         let now = self.clock.now_ms();
         self.alarms.sweep(now);
@@ -271,7 +272,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// One of this many Workers: what is bounded for the process is shared among them.
+    /// Sets this Worker's share of the process's limits.
     fn share(&self, workers: usize) {
         let workers = workers.max(1);
         self.upstreams.share(workers);
@@ -280,8 +281,8 @@ impl Worker {
         self.share_blocks(workers);
     }
 
-    /// Hands over what is left when the last connection has gone; false when another one has come
-    /// meanwhile.
+    /// Hands over the idle upstream connections after the last client connection has gone. Returns false if another
+    /// arrival has come in the meantime.
     fn part(self: &Rc<Self>, intake: &Intake) -> bool {
         let late = intake.close();
         if !late.is_empty() {
@@ -290,21 +291,21 @@ impl Worker {
             return self.connections() == 0 && self.part(intake);
         }
         let heirs = self.moves.heirs();
-        // Not so many that there is no room left for clients.
+        // A limited number, so that room for clients is left.
         let idle = self
             .upstreams
             .let_all_go(|key| self.gate.owner(key))
             .into_iter();
         let idle = idle.take(heirs.len() * INTAKE_BOUND / 4);
         for (idle, heir) in idle.zip(heirs.iter().cycle()) {
-            // One that finds no room is closed: it was only kept to save time.
+            // If it finds no room it is closed: it was only kept to save time.
             let _ = heir.put(Arrival::Upstream(idle));
         }
         heirs.iter().for_each(Intake::wake);
         true
     }
 
-    /// Takes in what waits to be taken, after which nothing more comes. Returns whether there was anything.
+    /// Closes the intake and carries the arrivals that are left in it. Returns whether there were any.
     fn take_last(self: &Rc<Self>, intake: &Intake) -> bool {
         let late = intake.close();
         let any = !late.is_empty();
@@ -312,11 +313,11 @@ impl Worker {
         any
     }
 
-    /// When the Worker has something to do even if nothing happens until then.
+    /// When the Worker has to run next even if no event wakes it.
     fn next_look(&self, until: Option<Instant>) -> Option<Instant> {
         let now = self.clock.now_ms();
         let alarms = self.alarms.next_sweep().map(|ms| ms.min(now + SWEEP_MS));
-        // Pooled connections, blocks and log lines are given up even when no client calls.
+        // Pooled connections, blocks and log lines are released even when no client calls.
         let left = self.upstreams.has_idle()
             || (self.is_identified() && self.alarms.has_any())
             || self.peers.is_stale()
@@ -336,8 +337,7 @@ impl Worker {
     }
 }
 
-/// Drives every task of the Worker until it is told to end. Returns how many connections were
-/// still open.
+/// Drives every task of the Worker until it has to end. Returns how many connections were still open.
 async fn run(
     worker: &Rc<Worker>,
     mailbox: Mailbox<Command>,
@@ -374,7 +374,7 @@ async fn run(
         if let Some(until) = until.get()
             && (worker.connections() == 0 || worker.clock.now() >= until)
         {
-            // What has come and was not taken yet: no other Worker sees to it.
+            // Arrivals that were not taken yet: no other Worker takes them.
             if worker.take_last(&intake) && worker.clock.now() < until {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -385,7 +385,7 @@ async fn run(
             return Poll::Ready(());
         }
         if let Some(next) = worker.next_look(until.get()) {
-            // Where there is more to do the next turn comes at once, and looks at the time by itself.
+            // With more work left, the next turn comes at once and checks the time itself.
             if more {
                 timer.note(next);
             } else {
@@ -406,13 +406,13 @@ async fn run(
     cut
 }
 
-/// Ends the requests that are not over: each is counted and logged, and its client told if that
-/// takes no waiting.
+/// Ends the requests that are not finished. Each is counted and logged, and its client gets an answer if that takes no
+/// waiting.
 fn cut_requests(worker: &Rc<Worker>, cx: &Context<'_>) {
     worker.cut();
     for _ in 0..CUT_ROUNDS {
         worker.alarms.ring_all();
-        // Each has as many turns as it needs, and none can keep us here.
+        // Each connection has as many turns as it needs, but none can block the end.
         let budget = BUDGET + 4 * worker.connections();
         worker.gate.run(cx, budget, 0, || 0);
         if worker.connections() == 0 {
@@ -421,30 +421,30 @@ fn cut_requests(worker: &Rc<Worker>, cx: &Context<'_>) {
     }
 }
 
-/// Keeps the calling thread on one processor.
+/// Pins the calling thread to one CPU.
 fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     if cpu < rustix::thread::CpuSet::MAX_CPU {
         set.set(cpu);
     }
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::warn!(cpu, %error, "a worker cannot be kept on its processor");
+        tracing::warn!(cpu, %error, "a worker cannot be pinned to its CPU");
     }
 }
 
-/// Takes in the connections that come from other threads.
+/// Takes in the connections that other threads hand over.
 async fn receive(worker: Rc<Worker>, intake: Intake) {
     let mut batch = Vec::new();
     loop {
         poll_fn(|cx| intake.poll_take(cx, &mut batch)).await;
-        // What is new may have waited for long, and been reset meanwhile.
+        // A new client may have waited for long, and may have reset its connection in the meantime.
         let abandoned = leave_out_reset(&mut batch, Arrival::new_client);
         worker.count_abandoned(abandoned);
         batch.drain(..).for_each(|arrival| worker.receive(arrival));
     }
 }
 
-/// Does what the mailbox says.
+/// Carries out the orders of the mailbox.
 async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Option<Instant>>>) {
     let mut listeners: HashMap<u64, Rc<Listener>> = HashMap::new();
     loop {

@@ -1,8 +1,7 @@
-//! The one timer of a Worker: when to sweep next.
+//! The only timer of a Worker: when to sweep next.
 //!
-//! A timer of the kernel's own (timerfd_create(2)), set a few times a second, rather than one of
-//! the runtime's: with those, every wait for events has a time-out, and the kernel sets up and
-//! takes down a timer for each of them, twice in a request.
+//! It is a kernel timer (timerfd_create(2)) that is set a few times a second. The runtime's own timers would give every
+//! wait for events a timeout, for which the kernel sets up and removes a timer each time, twice per request.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +19,7 @@ pub(super) struct Timer {
     fd: AsyncFd<OwnedFd>,
     /// The planned time.
     due: Option<Instant>,
-    /// What the kernel's timer is set to: the planned time, or a later one.
+    /// The time that the kernel's timer is set to: the planned time, or a later one.
     set: Option<Instant>,
 }
 
@@ -28,7 +27,7 @@ impl Timer {
     /// A timer that is not set.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// When the process has no file descriptor left.
     pub(super) fn new() -> io::Result<Self> {
         let fd = timerfd_create(
             TimerfdClockId::Monotonic,
@@ -38,9 +37,8 @@ impl Timer {
             unsafe_code,
             reason = "the runtime asks for a promise about the descriptor"
         )]
-        // SAFETY: the descriptor is open, and stays the same open one for as long as the
-        // registration lives: an `OwnedFd` closes it only when it is dropped, and nothing takes it
-        // out of the `AsyncFd` before.
+        // SAFETY: the descriptor is open, and stays the same open descriptor for as long as the registration lives: an
+        // `OwnedFd` closes it only when it is dropped, and nothing takes it out of the `AsyncFd` before.
         let fd = unsafe { AsyncFd::register(fd) }?;
         Ok(Timer {
             fd,
@@ -49,9 +47,9 @@ impl Timer {
         })
     }
 
-    /// Whether the planned time has come. Asked once for it, the answer is yes once.
+    /// Whether the planned time has come. Returns true only once for each planned time.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
-        // The kernel's has rung, whatever is planned by now.
+        // The kernel's timer has expired by then, whatever is planned now.
         self.set = self.set.filter(|set| *set > now);
         let due = self.due.is_some_and(|due| due <= now);
         if due {
@@ -60,20 +58,20 @@ impl Timer {
         due
     }
 
-    /// Plans `next`, unless an earlier time is planned already, for a caller that asks again whether it is due before
-    /// it waits for anything.
+    /// Plans `next`, unless an earlier time is planned already, without setting the kernel's timer. The caller has to
+    /// call `is_due` again before it waits for anything.
     pub(super) fn note(&mut self, next: Instant) {
         self.due = Some(self.due.map_or(next, |due| due.min(next)));
     }
 
-    /// Plans `next` likewise, and wakes the caller at the planned time.
+    /// Plans `next` in the same way, and has the caller woken at the planned time.
     pub(super) fn plan(&mut self, now: Instant, next: Instant, cx: &mut Context<'_>) {
         self.note(next);
         let due = self.due.unwrap_or(next);
         if self.set.is_some_and(|set| set <= due) {
             return;
         }
-        // A zero time would stop the timer.
+        // A zero time would disarm the timer.
         let wait = due
             .saturating_duration_since(now)
             .max(Duration::from_micros(1));
@@ -83,10 +81,10 @@ impl Timer {
         };
         match timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &spec) {
             Ok(_) => self.set = Some(due),
-            // The times are sound, and the descriptor is ours: it cannot fail.
+            // The times are valid, and the descriptor is ours: setting the timer cannot fail.
             Err(error) => tracing::error!(%error, "the worker's timer cannot be set"),
         }
-        // Setting it took back what it had to say; ask to be woken when it speaks again.
+        // Setting the timer cleared its pending expiry; register to be woken by the next one.
         while let Poll::Ready(Ok(mut guard)) = self.fd.poll_read_ready(cx) {
             guard.clear_ready();
         }
@@ -107,8 +105,8 @@ mod tests {
 
     use super::*;
 
-    /// A time that was noted and has come leaves the kernel's timer at a later one; what is planned behind that is waited
-    /// for all the same.
+    /// After a noted time has come, the kernel's timer may be set to a later one; a time that is planned after that one
+    /// is still waited for.
     #[test]
     fn what_is_planned_after_a_noted_time_is_kept() {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,4 +1,4 @@
-//! Connections from other nodes that have not proven who they are: how many there are, and which makes room.
+//! Connections from other nodes that have not proven an identity yet: their limit, and which of them is evicted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -6,26 +6,25 @@ use std::rc::Rc;
 
 use crate::env::{Alarm, Rope};
 
-/// Those of a Worker, the oldest first: whether they had to make room, and how they are told.
+/// Those of a Worker, the oldest first: whether each is evicted, and the rope that wakes it.
 #[derive(Debug, Default)]
 pub(crate) struct Unproven {
     all: RefCell<VecDeque<(Rc<Cell<bool>>, Rope)>>,
     limit: Cell<usize>,
 }
 
-/// The place of one of them.
+/// The place of one such connection; dropping it frees the place.
 pub(crate) struct UnprovenPlace {
     all: Rc<Unproven>,
     evicted: Rc<Cell<bool>>,
 }
 
 impl Unproven {
-    /// So many at most.
     pub(super) fn set_limit(&self, limit: usize) {
         self.limit.set(limit.max(1));
     }
 
-    /// A place for one more. Where there is none left the oldest makes room: an honest node needs milliseconds.
+    /// Takes a place. At the limit, the oldest connection is evicted: an honest node needs only milliseconds.
     pub(crate) fn place(self: &Rc<Self>, alarm: &Alarm) -> UnprovenPlace {
         let evicted = Rc::new(Cell::new(false));
         let mut all = self.all.borrow_mut();
@@ -44,7 +43,7 @@ impl Unproven {
 }
 
 impl UnprovenPlace {
-    /// Whether it has to make room for another.
+    /// Whether this connection was evicted to make room for another.
     pub(crate) fn is_evicted(&self) -> bool {
         self.evicted.get()
     }

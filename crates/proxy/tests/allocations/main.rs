@@ -1,7 +1,7 @@
-//! A request on the steady path allocates nothing.
+//! A request in steady state allocates nothing.
 //!
-//! The whole process is counted, so the client and the endpoint of this test allocate nothing
-//! either. A test of its own: other tests in the process would be counted too.
+//! Allocations of the whole process are counted: client and endpoint of this test do not allocate either, and the
+//! test is alone in its process.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ mod mesh;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Requests that are counted.
+/// Number of counted requests.
 const REQUESTS: usize = 4_000;
 
 const GET: &[u8] = b"GET /api/items?page=2 HTTP/1.1\r\nHost: echo\r\nUser-Agent: test\r\n\
@@ -30,7 +30,7 @@ const GET: &[u8] = b"GET /api/items?page=2 HTTP/1.1\r\nHost: echo\r\nUser-Agent:
 const POST: &[u8] = b"POST /api/items HTTP/1.1\r\nHost: echo\r\nContent-Length: 5\r\n\r\nhello";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok";
 
-/// Answers whatever ends with a blank line or `hello`.
+/// Answers each request, recognized by its final blank line or `hello`.
 fn endpoint() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -64,7 +64,7 @@ fn exchange(client: &mut TcpStream, request: &[u8], buffer: &mut [u8]) {
     }
 }
 
-/// How many allocations a few thousand requests take, once everything is warm.
+/// Number of allocations for [`REQUESTS`] requests, after a warm-up.
 fn allocations(proxy: &Proxy) -> u64 {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -86,7 +86,7 @@ fn allocations(proxy: &Proxy) -> u64 {
             exchange(client, POST, buffer);
         }
     };
-    // Long enough for a sweep, and for the Manager's second look, which both keep their memory, too.
+    // Long enough for a sweep and for the Manager's second check, which both allocate once and keep the memory.
     let warm = Instant::now() + Duration::from_millis(1_300);
     while Instant::now() < warm {
         rounds(50, &mut client, &mut buffer);
@@ -102,7 +102,7 @@ fn proxy(mesh: &Mesh) -> Proxy {
     proxy
 }
 
-/// Two nodes, of which the other has the workload.
+/// Two nodes; the workload is on the second.
 fn pair() -> (Proxy, Proxy) {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let mesh = mesh::on_another_node(endpoint(), socket.local_addr().unwrap());
@@ -136,7 +136,7 @@ fn a_request_on_the_steady_path_allocates_nothing() {
     drop(proxy);
 
     let (here, _there) = pair();
-    // The TLS library makes two for each message that is sealed at one end and opened at the other.
+    // The TLS library allocates twice for each record that one end seals and the other opens.
     let sealed = 4 * REQUESTS as u64;
     let allocations = allocations(&here);
     assert!(

@@ -11,8 +11,8 @@ use heddle_model::{
     WorkloadName, WorkloadPort,
 };
 
-/// The same with the workload on a node called `there`, whose proxy takes connections at `mesh`, and
-/// another node called `here`.
+/// As [`mesh`], with the workload on a node `there` whose proxy accepts connections at `address`, and a second node
+/// `here`.
 pub(crate) fn on_another_node(endpoint: SocketAddr, address: SocketAddr) -> Mesh {
     let name = |name| NodeName::parse(name).unwrap();
     let mut mesh = mesh(endpoint);
@@ -99,7 +99,7 @@ pub(crate) fn mesh(endpoint: SocketAddr) -> Mesh {
     mesh
 }
 
-/// Every caller, for requests with one of these methods below `/` and all of these headers.
+/// Applies to every caller, for requests with one of these methods and all of these headers.
 fn policy(
     name: &str,
     action: PolicyAction,

@@ -1,4 +1,4 @@
-//! Who gets a request when endpoints take only so many, and who waits.
+//! Endpoints with a limit of concurrent requests: which request is served, and which is queued.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::{Bed, Client, GET, PATIENCE, Upstream, get, mesh, refusing, 
 
 const WAITING: &str = "heddle_upstream_requests_waiting";
 
-/// A mesh whose endpoints take so many requests at once.
+/// A mesh whose endpoints have these limits of concurrent requests.
 pub(crate) fn limited(endpoints: &[(SocketAddr, u32)], line: Line) -> Mesh {
     let addresses: Vec<_> = endpoints.iter().map(|(address, _)| *address).collect();
     let mut mesh = mesh(&addresses, None);
@@ -37,14 +37,14 @@ pub(crate) fn line(max_waiting: u32, max_wait_ms: u64) -> Line {
     }
 }
 
-/// A proxy before one endpoint, which takes one request at a time.
+/// A proxy for one endpoint with a limit of one request.
 fn one_at_a_time(line: Line) -> (Upstream, Bed) {
     let upstream = Upstream::new();
     let bed = Bed::of(&limited(&[(upstream.address, 1)], line));
     (upstream, bed)
 }
 
-/// Answers the request that an endpoint has, and then the one that has waited for it.
+/// Answers the request that the endpoint has, then the queued one.
 fn one_after_the_other(server: &mut Client, [served, waits]: [&mut Client; 2]) {
     server.answer("ok");
     assert_eq!(served.response().status(), 200);
@@ -68,7 +68,7 @@ fn requests_wait_for_room_and_are_served_as_they_came() {
     for number in 0..4 {
         let mut client = bed.client();
         match number {
-            // A body waits along.
+            // A queued request keeps its body.
             2 => client.send("POST /2 HTTP/1.1\r\nHost: echo\r\nContent-Length: 4\r\n\r\nbody"),
             number => client.send(get(&format!("/{number}"))),
         }
@@ -127,7 +127,7 @@ fn a_wait_that_is_too_long_is_refused_and_leaves_no_trace() {
     waiting(&bed, 0);
     server.answer("ok");
     assert_eq!(served.response().status(), 200);
-    // The place is free, and the connection that was refused goes on.
+    // The place is free again, and the connection of the refused request stays usable.
     tired.send(GET);
     server.head();
     server.answer("ok");
@@ -155,7 +155,7 @@ fn a_client_that_leaves_waits_no_more() {
     waiting(&bed, 0);
 }
 
-/// Back-pressure: whatever the endpoints' weights, a request goes where there is room.
+/// Back-pressure: regardless of weights, a request goes to an endpoint below its limit.
 #[test]
 fn requests_go_where_there_is_room() {
     let upstreams = [Upstream::new(), Upstream::new(), Upstream::new()];
@@ -182,7 +182,7 @@ fn requests_go_where_there_is_room() {
     assert_eq!(seventh.response().status(), 200);
 }
 
-/// The limits are the node's: several Workers have them together, and no request is forgotten between them.
+/// Limits are per node: Workers share them, and no queued request is lost between Workers.
 #[test]
 fn several_workers_share_what_an_endpoint_takes() {
     const CLIENTS: usize = 16;
@@ -212,7 +212,7 @@ fn several_workers_share_what_an_endpoint_takes() {
     clients
         .into_iter()
         .for_each(|client| client.join().unwrap());
-    // What the endpoint has counted out may have been answered a moment before.
+    // The endpoint decrements `now` before its response arrives, so the maximum cannot be overestimated.
     assert!(most.load(Ordering::SeqCst) <= 3, "{most:?} at once");
     let requests = (CLIENTS * REQUESTS) as f64;
     bed.expect("heddle_http_requests_total", &["status=\"2"], requests);
@@ -229,7 +229,7 @@ fn who_waits_is_served_by_an_endpoint_that_is_new() {
     let mut busy = old.asked();
     let mut waits = bed.sending(get("/waits"));
     waiting(&bed, 1);
-    // A configuration that changes nothing for it changes nothing.
+    // A new configuration without a change for this request leaves it queued.
     let mut same = limited(&[(old.address, 1)], line(8, 10_000));
     same.generation = 2;
     bed.apply(&same);
@@ -265,7 +265,7 @@ fn an_upgraded_connection_keeps_its_place() {
     assert_eq!(waits.response().status(), 200);
 }
 
-/// An endpoint that cannot be connected to has room, and is no reason to leave one that works.
+/// An endpoint that refuses connections has room, but must not keep requests from one that works.
 #[test]
 fn a_dead_endpoint_is_not_waited_for() {
     let upstream = Upstream::new();
@@ -274,12 +274,12 @@ fn a_dead_endpoint_is_not_waited_for() {
     let mut served = bed.sending(GET);
     let mut server = upstream.asked();
     let mut waits = bed.sending(GET);
-    // It may try the dead one first.
+    // The dead endpoint may be tried first.
     waiting(&bed, 1);
     one_after_the_other(&mut server, [&mut served, &mut waits]);
 }
 
-/// On the node of the endpoint its limit holds for what comes from other nodes, too.
+/// The endpoint's own node applies the limit to requests of other nodes, too.
 #[test]
 fn the_node_of_an_endpoint_holds_its_limit_for_others() {
     let (upstream, pair) = Pair::scripted(AppProtocol::Http);
@@ -301,7 +301,7 @@ fn the_node_of_an_endpoint_holds_its_limit_for_others() {
     one_after_the_other(&mut server, [&mut served, &mut waits]);
 }
 
-/// A caller's node keeps an endpoint of another node to its limit by itself.
+/// The caller's node applies the limit to an endpoint of another node, too.
 #[test]
 fn an_endpoint_of_another_node_is_waited_for_on_the_callers_side() {
     let (upstream, mut pair) = Pair::scripted(AppProtocol::Http);
@@ -315,7 +315,7 @@ fn an_endpoint_of_another_node_is_waited_for_on_the_callers_side() {
     one_after_the_other(&mut server, [&mut served, &mut waits]);
 }
 
-/// An endpoint's limit says nothing about bytes.
+/// The limit counts requests, not TCP connections.
 #[test]
 fn bytes_take_no_place() {
     let upstream = Upstream::new();
@@ -328,7 +328,7 @@ fn bytes_take_no_place() {
     drop((clients, servers));
 }
 
-/// Who waits is not forgotten when the process ends.
+/// A drain serves queued requests, too.
 #[test]
 fn who_waits_is_served_while_the_proxy_drains() {
     let (upstream, bed) = one_at_a_time(line(8, 10_000));

@@ -1,4 +1,4 @@
-//! Whether the endpoint is blamed when a route's time runs out.
+//! Whether a request that exceeds its route's timeout counts as a failure of the endpoint.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use heddle_model::{Ejection, Failing, Filters, Mesh};
 use crate::balancing::{limited, line, waiting};
 use crate::support::{Bed, Client, GET, Upstream, get, listener, post, to_echo};
 
-/// What the route gives a request, in milliseconds; one for `/slow` has as long as it likes.
+/// The route's request timeout in milliseconds. Requests for `/slow` have none.
 const LIMIT_MS: u64 = 600;
-/// More than half of it.
+/// More than half of the timeout.
 const MOST_OF_IT: Duration = Duration::from_millis(400);
 
-/// An endpoint that takes one request at a time, and is left out after one failure.
+/// An endpoint with a limit of one request, which is ejected after one failure.
 fn timed(endpoint: SocketAddr) -> Mesh {
     let rule = |path, limit: Option<u64>| {
         let mut rule = to_echo(path, Filters::default());
@@ -58,7 +58,7 @@ fn a_client_that_withholds_its_body_has_no_endpoint_left_out() {
     let _server = upstream.asked();
     assert_eq!(client.response().verdict(), (504, "request_timeout"));
     assert_eq!(ejections(&bed), 0.0);
-    // An endpoint that has the whole request and does not answer is another matter.
+    // Given the whole request, an endpoint that does not answer in time has failed.
     assert_eq!(bed.ask(GET).verdict(), (504, "request_timeout"));
     assert_eq!(ejections(&bed), 1.0);
 }
@@ -89,7 +89,7 @@ fn a_request_that_spent_its_time_in_line_has_no_endpoint_left_out() {
     assert_eq!(ejections(&bed), 0.0);
 }
 
-/// What is left of a request's time is no measure of whether an endpoint can be connected to.
+/// A connect that had only the rest of a request's time is no measure of the endpoint.
 #[test]
 fn an_endpoint_that_had_no_time_to_accept_is_not_passed_over() {
     const FAILURES: &str = "heddle_upstream_connect_failures_total";
@@ -99,7 +99,7 @@ fn an_endpoint_that_had_no_time_to_accept_is_not_passed_over() {
     served.send(get("/slow"));
     let mut server = Client::of(listener.accept().unwrap().0);
     server.head();
-    // From now on one may connect, and no other.
+    // From now on the accept queue has room for one connection only.
     rustix::net::listen(&listener, 0).unwrap();
     let _only = TcpStream::connect(address).unwrap();
     waits.send(GET);
@@ -110,7 +110,7 @@ fn an_endpoint_that_had_no_time_to_accept_is_not_passed_over() {
     assert_eq!(waits.response().verdict(), (504, "request_timeout"));
     assert_eq!(bed.metric(FAILURES, &[]), 0.0);
     assert_eq!(ejections(&bed), 0.0);
-    // With all of a request's time it is.
+    // A connect that had all of the request's time is a failure.
     assert_eq!(waits.ask(GET).verdict(), (504, "request_timeout"));
     assert_eq!(bed.metric(FAILURES, &[]), 1.0);
     assert_eq!(ejections(&bed), 1.0);

@@ -1,4 +1,4 @@
-//! Each caller has connections to endpoints of its own: what one brings an endpoint to say is said to no other.
+//! Each caller has its own upstream connections, so a response that one caller provokes cannot reach another.
 
 use heddle_model::AppProtocol;
 
@@ -17,7 +17,7 @@ fn a_connection_that_one_caller_has_used_carries_no_request_of_another() {
         servers.push(server);
     }
     bed.bed.expect("heddle_upstream_connections_idle", &[], 2.0);
-    // Another connection of the same caller goes by the one that is there.
+    // A second client of the same caller reuses the caller's connection.
     for (caller, server) in CALLERS.iter().zip(&mut servers) {
         let mut client = bed.sending(caller, get(&format!("/{caller}")));
         let head = server.head();
@@ -39,7 +39,7 @@ fn callers_whose_connections_are_idle_make_way_where_an_endpoint_has_all_it_may_
             assert_eq!(client.ask(GET).status(), 200, "{round}");
         }
     }
-    // A request right behind another finds room, too.
+    // Pipelined requests find room, too.
     clients[0].send(GET.repeat(5));
     for _ in 0..5 {
         assert_eq!(clients[0].response().status(), 200);

@@ -1,4 +1,4 @@
-//! What goes on when the configuration changes, and what does not.
+//! Effects of a new configuration, and state that it must not change.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ fn turns_go_on_where_they_were() {
     assert_eq!(seen.len(), 3, "each had one of three requests: {seen:?}");
 }
 
-/// A request that waited is served by the configuration of the moment when it is sent, and by no other.
+/// A queued request is sent by the configuration at the time of sending, not by an older one.
 #[test]
 fn who_waits_is_not_changed_by_a_route_that_is_gone() {
     let (old, new) = (Upstream::new(), Upstream::new());
@@ -53,7 +53,7 @@ fn who_waits_is_not_changed_by_a_route_that_is_gone() {
     assert_eq!(served.response().field("x-route"), Some("old"));
 }
 
-/// A client's own connection remembers where it was answered last, which keeps that endpoint's connections.
+/// A client's connection remembers its last endpoint, and that keeps the endpoint's connections open.
 #[test]
 fn a_connection_to_an_endpoint_is_kept_as_long_as_snapshots_have_it() {
     let (upstream, other) = (Upstream::new(), Upstream::new());

@@ -1,4 +1,4 @@
-//! Which endpoint gets a request: by its answers, its latency, or what the request says.
+//! Choosing an endpoint: by its responses, by its latency, or by hashing a part of the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use crate::support::{
     unused_address,
 };
 
-/// An endpoint whose answers a test can make failures.
+/// An endpoint that a test can switch to failures.
 fn moody(fails: &Arc<AtomicBool>, asked: &Arc<AtomicUsize>) -> SocketAddr {
     let (fails, asked) = (Arc::clone(fails), Arc::clone(asked));
     each_connection(move |stream| {
@@ -52,7 +52,7 @@ fn an_endpoint_that_fails_is_left_out_and_returns() {
         *statuses.entry(status).or_default() += 1;
         status
     };
-    // In turns: every second request fails, until three have.
+    // Round robin: every second request fails, until three have failed.
     let began = Instant::now();
     for _ in 0..6 {
         ask(&mut client);
@@ -63,7 +63,7 @@ fn an_endpoint_that_fails_is_left_out_and_returns() {
         assert!(ask(&mut client) == 200 || began.elapsed() >= OUT);
     }
     fails.store(false, Ordering::SeqCst);
-    // A request that it gets again is answered, and so are all after it.
+    // After it has returned, its requests and all later ones succeed.
     while asked.load(Ordering::SeqCst) == 3 {
         assert_eq!(ask(&mut client), 200);
         assert!(began.elapsed() < PATIENCE, "it does not return");
@@ -95,7 +95,7 @@ fn what_one_user_asks_goes_to_one_endpoint() {
     assert!(used.len() >= 4, "{used:?}");
     let again: Vec<_> = (0..40).map(ask).collect();
     assert_eq!(again, before);
-    // No user of those that stay moves.
+    // Users of the remaining endpoints keep theirs.
     let mut fewer = mesh_of(&endpoints[1..]);
     fewer.generation = 2;
     bed.apply(&fewer);
@@ -104,7 +104,7 @@ fn what_one_user_asks_goes_to_one_endpoint() {
         assert!(before == b"0" || after == *before, "user {user}");
         assert_ne!(after, b"0");
     }
-    // Without the field a request goes anywhere.
+    // Without the field, requests are spread.
     let mut client = bed.client();
     let mut anywhere = BTreeSet::new();
     for _ in 0..60 {
@@ -152,7 +152,7 @@ fn a_retry_budget_is_kept() {
     for _ in 0..20 {
         assert_eq!(client.ask(GET).verdict(), (503, "upstream_connect_failed"));
     }
-    // Ten seconds' worth of one a second, however many would have been tried.
+    // The budget holds ten seconds at one retry a second; all further retries are refused.
     bed.expect("heddle_upstream_retries_total", &[], 10.0);
     bed.expect("heddle_upstream_retries_refused_total", &[], 15.0);
 }
@@ -172,7 +172,7 @@ fn who_answers_first_gets_more() {
         })
     };
     let mut endpoints = [
-        // Longer than a busy machine keeps the fast one from answering, which counts as its own.
+        // Longer than a busy machine may delay the fast endpoint, since such a delay counts as its latency.
         endpoint(&slow, Duration::from_millis(200)),
         endpoint(&fast, Duration::ZERO),
     ];
@@ -184,7 +184,7 @@ fn who_answers_first_gets_more() {
     for _ in 0..60 {
         assert_eq!(client.ask(GET).status(), 200);
     }
-    // A quarter of all choices see the slow one twice.
+    // With two random choices, a quarter of all draws pick the slow endpoint twice.
     let (slow, fast) = (slow.load(Ordering::SeqCst), fast.load(Ordering::SeqCst));
     assert!(
         slow < fast,

@@ -1,5 +1,4 @@
-//! Every request of the codec's corpus, sent through a whole proxy to an endpoint that records
-//! what reaches it.
+//! Sends every request of the codec's corpus through a whole proxy to an endpoint that records what reaches it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -12,8 +11,8 @@ use heddle_wire::http1::{BodyTracker, Limits, RequestHead};
 
 use crate::support::{Bed, field, listener, mesh, to_echo};
 
-/// An endpoint that keeps every byte, and answers once what it has is a whole request. It takes
-/// one connection after the other.
+/// An endpoint that records every byte, and answers when it has a whole request. It serves one connection after the
+/// other.
 struct Recorder {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<u8>>>,
@@ -42,8 +41,8 @@ impl Recorder {
         Recorder { address, seen }
     }
 
-    /// What has been recorded, once every connection made so far has been read to its end: a
-    /// connection of our own stands behind them in the queue.
+    /// Everything recorded, after all earlier connections were read to their end: this method's own connection comes
+    /// after them in the accept queue.
     fn take(&self) -> Vec<u8> {
         let mut last = TcpStream::connect(self.address).unwrap();
         last.shutdown(Shutdown::Write).unwrap();
@@ -53,7 +52,7 @@ impl Recorder {
     }
 }
 
-/// The length of the request at the front, if it is there with its whole body.
+/// The length of the first request, if it is there with its whole body.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let mut head = RequestHead::new();
     let head_bytes = head.parse(bytes, &Limits::DEFAULT).ok()??;
@@ -63,7 +62,7 @@ fn whole(bytes: &[u8]) -> Option<usize> {
     advance.done.then_some(head_bytes + advance.consumed)
 }
 
-/// Sends a case and says what is wrong with what became of it.
+/// Sends one case; the error says how its outcome differs from the expected one.
 fn check(bed: &Bed, recorder: &Recorder, case: &Case) -> Result<(), String> {
     let mut client = bed.client();
     let response = client.ask(&case.bytes);
@@ -87,7 +86,7 @@ fn check(bed: &Bed, recorder: &Recorder, case: &Case) -> Result<(), String> {
                 ));
             }
         }
-        // What we have not built is refused, however well formed it is.
+        // A feature that is not implemented is refused, even if the request is well formed.
         Expected::Forwarded { .. } if status == 501 => {}
         Expected::Forwarded { target, host } => {
             let seen = recorder.take();
@@ -110,7 +109,7 @@ fn check(bed: &Bed, recorder: &Recorder, case: &Case) -> Result<(), String> {
 #[test]
 fn no_ambiguous_request_reaches_an_endpoint() {
     let recorder = Recorder::start();
-    // Rules on paths, so that paths have to be unambiguous.
+    // The rules match paths, so ambiguous paths must be refused.
     let rules = ["/rule", ""].map(|path| to_echo(path, Filters::default()));
     let bed = Bed::of(&mesh(&[recorder.address], Some(rules.into())));
     let cases = requests();

@@ -1,4 +1,4 @@
-//! Clients that do not name what they call: `ab`, health checks, and what else speaks HTTP/1.0 without Host.
+//! Clients that send no Host: `ab`, health checks and other HTTP/1.0 clients.
 
 use heddle_model::{AppProtocol, PathMatch, PolicyAction};
 use heddle_proxy::{Entry, Protocol};
@@ -7,7 +7,7 @@ use crate::nodes::pair::Pair;
 use crate::policy::{Guarded, asking_for, guarded, policy, with};
 use crate::support::{Bed, Client, field, mesh, mirror, open, over, serve};
 
-/// HTTP/1.0 without a host, in each way in which it can be left out.
+/// HTTP/1.0 requests without a host, in every form.
 pub(crate) const WITHOUT_HOST: [&str; 4] = [
     "GET /a HTTP/1.0\r\n\r\n",
     "GET /a HTTP/1.0\r\nHost:\r\n\r\n",
@@ -15,7 +15,7 @@ pub(crate) const WITHOUT_HOST: [&str; 4] = [
     "OPTIONS / HTTP/1.0\r\n\r\n",
 ];
 
-/// The one Host that an endpoint which sends back what it sees has seen.
+/// The only Host that reached the endpoint, which sends back each request head.
 pub(crate) fn host_seen(mut client: Client, request: &str) -> String {
     let response = client.ask(request);
     assert_eq!(response.status(), 200, "{request:?}: {}", response.head);
@@ -33,7 +33,7 @@ fn a_request_without_host_gets_the_name_of_the_service_that_was_dialled() {
     for request in WITHOUT_HOST {
         assert_eq!(host_seen(bed.client(), request), "echo.test", "{request:?}");
     }
-    // And of its port, where that is not the usual one.
+    // The port is added if it is not 80.
     let mut mesh = mesh(&[mirror()], None);
     mesh.services[0].ports[0].port = 8080;
     let bed = Bed::of(&mesh);
@@ -93,7 +93,7 @@ fn a_forward_proxy_takes_the_host_from_the_url() {
     for host in ["", "Host:\r\n"] {
         let request = format!("GET http://Echo/x HTTP/1.0\r\n{host}\r\n");
         assert_eq!(host_seen(Client::connect(address), &request), "echo");
-        // Without one there is nothing that says where it is to go.
+        // Without an absolute URL the destination is unknown.
         let request = format!("GET /x HTTP/1.0\r\n{host}\r\n");
         let response = Client::connect(address).ask(&request);
         assert_eq!(response.verdict(), (400, "absolute_form_expected"));

@@ -1,4 +1,4 @@
-//! What counts against an endpoint by `eject-on: gateway-failure`, and what does not.
+//! Failures that `eject-on: gateway-failure` counts, and responses that it does not count.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::{Bed, Client, GET, Upstream, bounded, each_connection, mesh,
 
 const EJECTIONS: &str = "heddle_upstream_ejections_total";
 
-/// An endpoint that does this with each request instead of answering it, and how many it had.
+/// An endpoint that runs `act` for each request, and the number of its requests.
 fn endpoint(act: impl Fn(&mut Client, usize) + Send + Sync + 'static) -> (SocketAddr, Counted) {
     let counted = Counted::default();
     let asked = Arc::clone(&counted.0);
@@ -39,7 +39,7 @@ impl Counted {
     }
 }
 
-/// An endpoint that answers with these statuses in turn, without end.
+/// An endpoint that answers with these statuses in turn, repeatedly.
 fn of_statuses(statuses: &'static [u16]) -> (SocketAddr, Counted) {
     endpoint(|client, number| {
         let status = statuses[number % statuses.len()];
@@ -49,8 +49,8 @@ fn of_statuses(statuses: &'static [u16]) -> (SocketAddr, Counted) {
     })
 }
 
-/// A mesh of this endpoint and of one that is well, in turns; the first is left out for longer than a test lasts after so
-/// many gateway failures in a row.
+/// A mesh with this endpoint and a good one, in round robin; the first is ejected for longer than a test lasts after
+/// `after` gateway failures in a row.
 fn guarded_from(bad: SocketAddr, after: u32) -> Mesh {
     let mut mesh = mesh(&[bad, serve(|_| "well".into())], None);
     mesh.services[0].balancing.ejection = Some(Ejection {
@@ -62,8 +62,7 @@ fn guarded_from(bad: SocketAddr, after: u32) -> Mesh {
     mesh
 }
 
-/// So many requests, one after the other on one connection. Those that get no whole answer are followed by another
-/// connection.
+/// Sends requests one after the other on one connection, and opens a new connection after an incomplete response.
 fn ask(bed: &Bed, times: usize) {
     for _ in 0..times {
         let mut client = bed.sending(GET);
@@ -103,7 +102,7 @@ fn other_answers_are_no_gateway_failures_however_bad_they_are() {
 
 #[test]
 fn any_other_answer_ends_the_row_of_gateway_failures() {
-    // Two in a row and no more, and among the others is a 500.
+    // At most two in a row, interrupted by a 500 and a 200.
     let (bad, asked) = of_statuses(&[502, 503, 500, 504, 502, 200]);
     let bed = Bed::of(&guarded_from(bad, 3));
     ask(&bed, 24);
@@ -111,7 +110,7 @@ fn any_other_answer_ends_the_row_of_gateway_failures() {
     assert_eq!(bed.metric(EJECTIONS, &[]), 0.0);
 }
 
-/// That one request of the endpoint ends like this, and that it is left out for that.
+/// Checks that one such request of the endpoint gets this reason, and ejects it.
 fn is_a_failure(settings: Settings, reason: &str, bad: SocketAddr) {
     let bed = Bed::with(settings, &guarded_from(bad, 1));
     ask(&bed, 2);
@@ -137,7 +136,7 @@ fn no_answer_is_a_gateway_failure_too() {
     let half = says("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
     is_a_failure(default(), "upstream_truncated", half);
 
-    // The connection is reset with the request unread behind its first byte.
+    // The endpoint has read nothing, so closing resets the connection.
     let resets = each_connection(|stream| {
         let client = Client::of(stream);
         client.stream.peek(&mut [0]).unwrap();
@@ -152,7 +151,7 @@ fn no_answer_is_a_gateway_failure_too() {
 
 #[test]
 fn a_connection_that_is_refused_is_a_gateway_failure() {
-    // Nothing listens there as long as the test lasts: its port is bound.
+    // The port is bound but no process listens, so it stays refusing for the whole test.
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::STREAM,
@@ -166,16 +165,16 @@ fn a_connection_that_is_refused_is_a_gateway_failure() {
         .try_into()
         .unwrap();
     let bed = Bed::of(&guarded_from(refuses, 1));
-    // The request goes on to the other.
+    // The request is retried on the other endpoint.
     for _ in 0..2 {
         assert_eq!(bed.ask(GET).body, b"well");
     }
     bed.expect(EJECTIONS, &[], 1.0);
-    // Nor is it asked when it listens, and is not passed over for its refusal any more.
+    // The ejected endpoint gets no request even when it listens, and after its connect failure is forgotten.
     rustix::net::listen(&socket, 16).unwrap();
     let socket = TcpListener::from(socket);
     socket.set_nonblocking(true).unwrap();
-    // Half a second is how long it would be passed over.
+    // Connect failures are forgotten after half a second.
     let passed_over = std::time::Instant::now() + Duration::from_millis(1_000);
     while std::time::Instant::now() < passed_over {
         assert_eq!(bed.ask(GET).body, b"well");
@@ -183,8 +182,8 @@ fn a_connection_that_is_refused_is_a_gateway_failure() {
     assert!(socket.accept().is_err(), "it is left out");
 }
 
-/// Two nodes, of which the called one makes so many connections to the endpoint, and the calling one leaves it out after
-/// one gateway failure.
+/// Two nodes: the called one has this limit of connections to the endpoint, and the calling one ejects the endpoint
+/// after one gateway failure.
 fn two_nodes(endpoint: SocketAddr, connections_per_endpoint: usize) -> Pair {
     let mut mesh = guarded(endpoint, AppProtocol::Http);
     mesh.services[0].balancing.ejection = guarded_from(endpoint, 1).services[0].balancing.ejection;
@@ -200,7 +199,7 @@ fn what_another_node_answers_for_reasons_of_its_own_is_no_failure_of_the_endpoin
     let pair = two_nodes(upstream.address, 1);
     let mut first = pair.sending("shop", GET);
     let mut server = upstream.asked();
-    // A 503 that is the called node's.
+    // The called node itself answers with this 503.
     assert_eq!(pair.get("intruder").verdict(), (503, "upstream_overflow"));
     assert_eq!(pair.calling.metric(EJECTIONS, &[]), 0.0);
     server.answer("");

@@ -1,4 +1,4 @@
-//! Several Workers: connections that move between them, and Workers that come and go.
+//! Several Workers: connections that move between Workers, and a changing number of Workers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,11 +15,11 @@ use crate::support::{
     workers,
 };
 
-/// Workers of this process, of any proxy, that may run on this processor only.
+/// Number of this process's Workers, of any proxy, that are pinned to this CPU.
 fn kept_on(cpu: usize) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let of = |task: &std::fs::DirEntry, file| {
-        // It may be over meanwhile.
+        // The thread may have ended meanwhile.
         std::fs::read_to_string(task.path().join(file)).unwrap_or_default()
     };
     let workers = tasks.filter(|task| of(task, "comm").starts_with("worker-"));
@@ -29,7 +29,7 @@ fn kept_on(cpu: usize) -> usize {
         .count()
 }
 
-/// Each is kept on one of the processors that are named, and one more than there are on the first again.
+/// Workers are pinned to the given CPUs in turn; one Worker more than CPUs goes to the first named CPU again.
 #[test]
 fn workers_stay_on_the_processors_that_they_are_given() {
     let allowed = std::fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -94,18 +94,18 @@ fn a_connection_on_which_neither_side_has_spoken_moves_and_counts_once() {
     bed.expect("heddle_tcp_connections_total", &[], 1.0);
 }
 
-/// Waits go on where they were: a connection on which nothing is said is not kept by being moved.
+/// Timers keep their deadlines: moving does not extend the life of an idle connection.
 #[test]
 fn a_wait_that_is_too_long_ends_however_often_the_connection_moves() {
     for protocol in [AppProtocol::Http, AppProtocol::Tcp, AppProtocol::Undeclared] {
-        // A machine with much to do may leave time for few moves: then the wait is longer.
+        // A busy machine may make only few moves within a timeout; then a longer one is tried.
         let limits = [400, 2_000, 5_000].map(Duration::from_millis);
         let mut moves = limits.iter().map(|limit| moves_in_a_wait(protocol, *limit));
         assert!(moves.any(|times| times > 3.0), "{protocol:?} hardly moves");
     }
 }
 
-/// How often a connection moves while it waits in vain, for so long and then no more.
+/// How often a connection moves while it waits in vain for `limit`, until it is closed.
 fn moves_in_a_wait(protocol: AppProtocol, limit: Duration) -> f64 {
     let upstream = Upstream::new();
     let mesh = speaking(protocol, &[upstream.address]);
@@ -130,13 +130,13 @@ fn moves_in_a_wait(protocol: AppProtocol, limit: Duration) -> f64 {
     bed.metric("heddle_connections_moved_total", &[]) - before
 }
 
-/// A time that every Worker has seen: what comes to one from now on comes later by its clock, too. A Worker
-/// looks at it before each piece of work, and may be kept from working for long in between.
+/// A time that every Worker's clock has passed: later events are later by each Worker's clock, too. A Worker reads
+/// its clock before each piece of work, and may get no CPU for long in between.
 fn turned(bed: &Bed) -> Instant {
     let client = bed.client();
     let began = Instant::now();
     let moves = bed.metric("heddle_connections_moved_total", &[]);
-    // There, back, and there again.
+    // To the other Worker, back, and to the other again.
     rotated(bed, moves + 3.0);
     drop(client);
     bed.expect("heddle_connections_active", &[], 0.0);
@@ -149,7 +149,7 @@ fn requests_under_way_stay_and_their_connections_move_after_them() {
     let mut client = bed.sending(GET);
     let mut server = upstream.asked();
     bed.proxy.rotate();
-    // Another connection, which is idle, obeys at once.
+    // An idle connection moves at once.
     let idle = bed.client();
     bed.expect("heddle_connections_active", &[], 2.0);
     bed.proxy.rotate();
@@ -162,8 +162,8 @@ fn requests_under_way_stay_and_their_connections_move_after_them() {
     moved(&bed, before + 1.0);
 }
 
-/// Lets connections move until they have done so that many times: one that is just between two Workers
-/// hears of no order.
+/// Lets connections move until they have moved `times` times. The order is repeated, since a connection that is
+/// between two Workers misses it.
 fn rotated(bed: &Bed, times: f64) {
     let patience = Instant::now() + PATIENCE;
     let moved = || bed.metric("heddle_connections_moved_total", &[]);
@@ -177,7 +177,7 @@ fn rotated(bed: &Bed, times: f64) {
     }
 }
 
-/// Waits until connections have moved so many times.
+/// Waits until connections have moved this many times.
 fn moved(bed: &Bed, times: f64) {
     let patience = Instant::now() + PATIENCE;
     while bed.metric("heddle_connections_moved_total", &[]) < times {
@@ -206,7 +206,7 @@ fn stream_through_moves(size: u64, moves: u32) {
     let bed = Bed::with(workers(3, 3), &mesh);
     let client = bed.client().stream;
     let server = upstream.accept().stream;
-    // Bytes that may have been sent: as many parts of the whole as there were moves, and some ahead.
+    // Bytes that the sender may have sent: in proportion to the moves, and some ahead.
     let allowed = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -232,7 +232,7 @@ fn stream_through_moves(size: u64, moves: u32) {
     bed.expect("heddle_tcp_connections_total", &[], 1.0);
 }
 
-/// A stream in which every eight bytes say where they stand.
+/// Sends a stream in which every eight bytes hold their own position.
 fn send_numbers(mut to: &std::net::TcpStream, size: u64, allowed: &AtomicU64) {
     let mut block = Vec::with_capacity(64 << 10);
     let mut at = 0;
@@ -262,14 +262,14 @@ fn expect_numbers(mut from: &std::net::TcpStream, size: u64) {
     }
 }
 
-/// What a flow has in hand where it comes from may be more than there is room for where it goes.
+/// A moving flow may hold more than the new Worker has blocks for.
 #[test]
 fn flows_that_move_to_a_worker_without_blocks_are_whole() {
     const SIZE: u64 = 4 << 20;
     let upstream = Upstream::new();
     let mesh = speaking(AppProtocol::Tcp, &[upstream.address]);
     let mut settings = workers(2, 2);
-    // For each Worker 16 blocks of 8 KiB, and two of 64 KiB.
+    // 16 blocks of 8 KiB and two of 64 KiB for each Worker.
     settings.bounds.blocks = 32;
     let bed = Bed::with(settings, &mesh);
     bed.expect("heddle_workers_active", &[], 2.0);
@@ -284,7 +284,7 @@ fn flows_that_move_to_a_worker_without_blocks_are_whole() {
                 server.shutdown(Shutdown::Write).unwrap();
             });
         }
-        // No client reads meanwhile.
+        // The clients do not read meanwhile.
         for round in 1..=20 {
             rotated(&bed, f64::from(round * 8));
         }
@@ -295,7 +295,7 @@ fn flows_that_move_to_a_worker_without_blocks_are_whole() {
     assert_eq!(bed.metric("heddle_requests_rejected_total", &[]), 0.0);
 }
 
-/// Clients that send request after request until they are told to stop.
+/// Clients that send request after request until `stop` is set.
 fn browse(bed: &Bed, clients: usize, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<Client>> {
     (0..clients)
         .map(|_| {
@@ -324,13 +324,13 @@ fn workers_come_with_the_load_and_go_with_it_while_connections_stay() {
         stop.store(true, Ordering::Relaxed);
         let clients: Vec<Client> = clients.into_iter().map(|c| c.join().unwrap()).collect();
         bed.expect("heddle_workers_active", &[], 1.0);
-        // No client had to hang up, and all that stayed are served.
+        // No client has to disconnect, and all of them are still served.
         while bed.proxy.status().workers.len() > 1 {
             assert!(Instant::now() < patience, "cycle {cycle}: it did not end");
             thread::yield_now();
         }
         bed.expect("heddle_connections_active", &[], 16.0);
-        // Who has ended serves no configuration.
+        // An ended Worker no longer reports a configuration.
         bed.expect("heddle_worker_config_generation", &[], 1.0);
         for mut client in clients {
             assert_eq!(client.ask(GET).status(), 200);
@@ -347,8 +347,8 @@ fn the_bound_of_connections_holds_for_all_workers_together() {
     settings.bounds.connections = BOUND;
     let bed = Bed::with(settings, &mesh(&[serve(|_| "ok".into())], None));
     bed.expect("heddle_workers_active", &[], 4.0);
-    // All at once, so that some wait for a Worker while others are counted; of as many addresses, since one has only
-    // its share.
+    // All at once, so that some wait for a Worker while others are counted; from many addresses, since each has only
+    // a share.
     let clients: Vec<TcpStream> = (1..=100)
         .filter_map(|last| connect_from([127, 0, 2, last].into(), bed.address).ok())
         .collect();

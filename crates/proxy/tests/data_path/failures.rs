@@ -1,4 +1,4 @@
-//! What goes wrong, who is told, and what it costs other requests.
+//! Failures: which reason the client gets, and that other requests do not suffer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -29,7 +29,7 @@ fn an_endpoint_that_refuses_is_passed_over_for_one_that_does_not() {
     for _ in 0..4 {
         assert_eq!(client.ask(GET).body, b"here");
     }
-    // After the first failure it is not asked again for a while.
+    // After the first failure it is passed over for a while.
     bed.expect("heddle_upstream_connect_failures_total", &[], 1.0);
 }
 
@@ -39,7 +39,7 @@ fn endpoints_that_all_refuse_are_a_503() {
     assert_eq!(bed.ask(GET).verdict(), (503, "upstream_connect_failed"));
 }
 
-/// A client whose first request was answered, and the endpoint's connection, which waits in the pool.
+/// A client whose first request was answered, and the endpoint's connection, which is idle in the pool.
 fn answered_once() -> (Upstream, Bed, Client, Client) {
     let (upstream, bed) = Bed::scripted();
     let mut client = bed.sending(GET);
@@ -51,7 +51,7 @@ fn answered_once() -> (Upstream, Bed, Client, Client) {
 #[test]
 fn a_request_on_a_stale_connection_is_sent_again() {
     let (upstream, bed, mut client, mut first) = answered_once();
-    // The endpoint closes as the next request is on its way: it reads the request and hangs up.
+    // The endpoint closes while the next request is on its way: it reads the head and closes.
     client.send(GET);
     first.head();
     drop(first);
@@ -71,7 +71,7 @@ fn a_request_that_an_endpoint_had_is_not_said_to_have_reached_none() {
     assert_eq!(client.response().status(), 200);
     client.send(GET);
     server.head();
-    // The next try finds no endpoint.
+    // The retry finds no endpoint.
     drop(listener);
     drop(server);
     assert_eq!(client.response().verdict(), (502, "upstream_reset"));
@@ -80,7 +80,7 @@ fn a_request_that_an_endpoint_had_is_not_said_to_have_reached_none() {
 
 #[test]
 fn a_short_body_is_sent_again_with_its_request() {
-    // Nearly as long as it may be.
+    // Almost the longest body that is retried.
     let long = "x".repeat(3_700);
     for (framing, body) in [
         ("Content-Length: 5", "hello"),
@@ -88,7 +88,7 @@ fn a_short_body_is_sent_again_with_its_request() {
         ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"),
     ] {
         let (upstream, bed, mut client, mut first) = answered_once();
-        // The next request stands right behind: it is not taken for a part of the body.
+        // A pipelined request follows directly: it must not be taken for a part of the body.
         let put = format!("PUT /{{}} HTTP/1.1\r\nHost: echo\r\n{framing}\r\n\r\n{body}");
         client.send(put.replace("{}", "one") + &put.replace("{}", "two"));
         assert!(first.head().starts_with("PUT /one "));
@@ -108,7 +108,7 @@ fn a_short_body_is_sent_again_with_its_request() {
 
 #[test]
 fn a_long_body_is_sent_once() {
-    // With its head the shorter one has more than 4 KiB, too.
+    // The shorter body also exceeds 4 KiB together with its head.
     for length in [4_090, 5_000] {
         let (upstream, _bed, mut client, mut first) = answered_once();
         let body = "x".repeat(length);
@@ -151,7 +151,7 @@ fn an_endpoint_that_talks_out_of_turn_is_not_believed() {
     let (upstream, bed) = Bed::scripted();
     let mut client = bed.sending(GET);
     let mut first = upstream.asked();
-    // A second answer that was not asked for must not become the next request's.
+    // A second, unsolicited response must not become the response of the next request.
     first.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb");
     assert_eq!(client.response().body, b"a");
     client.send(GET);
@@ -193,7 +193,7 @@ fn what_is_no_request_was_meant_for_the_listeners_service() {
     let labels = ["test/echo", "status=\"4"];
     bed.expect("heddle_http_requests_total", &labels, 2.0);
 
-    // Even when it is not there any more.
+    // Even after the Service was removed.
     let mut client = bed.client();
     bed.apply(&Mesh {
         generation: 2,
@@ -231,8 +231,7 @@ fn a_body_that_is_malformed_from_the_start_is_a_502() {
     }
 }
 
-/// What a client sees of an answer whose end only the end of the connection shows, after `answer`
-/// and then `ending`.
+/// What a client sees of a response that only the end of the connection delimits: `answer`, then `ending`.
 fn cut(request: &str, answer: &str, ending: impl FnOnce(Client)) -> (Vec<u8>, bool) {
     let (upstream, bed) = Bed::scripted();
     let mut client = bed.sending(request);
@@ -347,13 +346,13 @@ fn http2_is_carried_as_bytes_and_refused_with_a_reason_where_there_are_rules() {
         let bed = Bed::of(&mesh);
         let response = bed.ask(GET);
         assert_eq!(response.status(), status);
-        // Bytes have no fields of ours.
+        // A forwarded byte stream gets no header of the proxy.
         let reason = (status == 501).then_some("protocol_not_supported");
         assert_eq!(response.field("heddle-reason"), reason);
     }
 }
 
-/// A client that speaks HTTP/2 is no client of HTTP/1.1: it is told by the first line that it sends.
+/// An HTTP/2 client is recognized by the first line of its preface.
 #[test]
 fn an_http2_client_reaches_the_endpoint_as_bytes_and_is_refused_where_there_are_rules() {
     let upstream = Upstream::new();

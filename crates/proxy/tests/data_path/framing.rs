@@ -1,4 +1,4 @@
-//! What says where a message ends goes on in one form, whatever form it came in.
+//! Message framing is forwarded in one canonical form, whatever form it arrived in.
 
 use heddle_model::AppProtocol;
 use heddle_proxy::Protocol;
@@ -6,7 +6,7 @@ use heddle_proxy::Protocol;
 use crate::nodes::pair::Pair;
 use crate::support::{Bed, Client, GET, Upstream, field, over};
 
-/// One request and what of it reaches the endpoint, by a client of its own.
+/// Sends one request; returns what reaches the endpoint.
 fn reaches(client: &mut Client, upstream: &Upstream, request: &str, body: &str) -> String {
     client.send(request);
     let mut server = upstream.accept();
@@ -77,7 +77,7 @@ fn look_alikes_of_framing_fields_are_refused() {
     assert!(upstream.is_quiet());
 }
 
-/// A chunked body in every form, and the one in which it goes on.
+/// A chunked body with every unusual form, and the canonical form.
 const CHUNKS: &str = "5;a=b\r\nhello\r\n0006\r\n world\r\n00000000a;x=\"y\"\r\n0123456789\r\n\
                       1\r\n!\r\n000;last\r\nX-Sum: 22\r\n\r\n";
 const PLAIN: &str =
@@ -86,7 +86,7 @@ const PLAIN: &str =
 #[test]
 fn chunk_extensions_and_zeros_go_no_further() {
     let (upstream, bed) = Bed::scripted();
-    // With the head, and after it, piece by piece.
+    // In one piece with the head, and after it in pieces.
     for piece in [CHUNKS.len(), 1, 2, 3, 7] {
         let mut client = bed.client();
         let mut head =
@@ -112,7 +112,7 @@ fn chunk_extensions_and_zeros_go_no_further() {
         }
         let seen = String::from_utf8(client.exact(PLAIN.len())).unwrap();
         assert_eq!(seen, PLAIN, "in pieces of {piece}");
-        // Both connections are still good, and nothing is left in either.
+        // Both connections are still usable, with no bytes left over.
         client.send("GET /next HTTP/1.1\r\nHost: echo\r\n\r\n");
         assert!(server.head().starts_with("GET /next "));
         server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
@@ -132,7 +132,7 @@ fn between_nodes_chunks_go_on_in_one_form() {
     }
 }
 
-/// Chunks that are nearly all framing, many more than fit into a block, and data between them that does.
+/// Chunks that are mostly framing, far more than fit into a block, mixed with data that fits.
 #[test]
 fn a_long_body_of_unusual_chunks_is_whole() {
     let (upstream, bed) = Bed::scripted();
@@ -163,7 +163,7 @@ fn a_long_body_of_unusual_chunks_is_whole() {
     assert_eq!(sender.join().unwrap(), 200);
 }
 
-/// A client that cuts its connection within a line that would have been left out.
+/// The client disconnects within a chunk extension, which is never forwarded.
 #[test]
 fn a_body_that_ends_in_the_middle_of_an_extension_is_not_whole() {
     let (upstream, bed) = Bed::scripted();

@@ -1,4 +1,4 @@
-//! One client, one proxy, one endpoint: what passes, and how.
+//! One client, one proxy, one endpoint: forwarding of requests and responses.
 
 use heddle_proxy::Settings;
 
@@ -96,7 +96,7 @@ fn chunks_and_trailers_pass_as_they_are() {
     ));
     client.head();
     assert_eq!(client.exact(body.len()), body.as_bytes());
-    // Both connections are still good.
+    // Both connections are still usable.
     client.send("GET /next HTTP/1.1\r\nHost: echo\r\n\r\n");
     assert!(server.head().starts_with("GET /next "));
 }
@@ -123,7 +123,7 @@ fn head_and_bodiless_answers_leave_the_connection_in_step() {
     let mut server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
     assert_eq!(field(&client.head(), "content-length"), Some("1000"));
     client.send(GET);
-    // The endpoint may send that body yet, on a connection that carries no other request.
+    // The endpoint may still send that body; so its connection carries no other request.
     assert_eq!(server.rest(), b"");
     let mut server = upstream.answering("ok");
     assert_eq!(client.response().body, b"ok");

@@ -1,4 +1,4 @@
-//! Connections that were steered here on their way to somewhere else.
+//! Connections that interception redirected to the proxy.
 
 mod arriving;
 mod bed;

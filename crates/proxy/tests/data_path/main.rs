@@ -1,4 +1,4 @@
-//! The data path from both ends, with scripted clients and endpoints on loopback.
+//! Tests of the data path with scripted clients and endpoints on loopback.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 

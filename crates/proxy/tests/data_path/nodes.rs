@@ -1,4 +1,4 @@
-//! Two nodes: what one of them cannot do alone.
+//! Tests that need two nodes.
 
 mod absent;
 mod by_hand;

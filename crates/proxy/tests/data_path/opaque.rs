@@ -1,4 +1,4 @@
-//! Connections whose bytes are passed on as they are, and how it is found out which those are.
+//! Connections whose bytes are forwarded unchanged, and the detection of such connections.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -13,14 +13,14 @@ use crate::support::{
 };
 use crate::waits::flood;
 
-/// A proxy before an endpoint that speaks this, and that the test scripts.
+/// A proxy for an endpoint of this protocol that the test scripts.
 fn scripted(protocol: AppProtocol) -> (Upstream, Bed) {
     let upstream = Upstream::new();
     let bed = Bed::of(&speaking(protocol, &[upstream.address]));
     (upstream, bed)
 }
 
-/// The same, with an access log.
+/// As [`scripted`], with settings and an access log.
 fn logged(settings: Settings, protocol: AppProtocol) -> (Upstream, Bed, Log) {
     let upstream = Upstream::new();
     let (bed, log) = Bed::logged(settings, &speaking(protocol, &[upstream.address]));
@@ -36,7 +36,7 @@ fn bytes_pass_both_ways_and_each_direction_ends_by_itself() {
     assert_eq!(server.exact(7), b"\x00\xffhello");
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(server.rest(), b"");
-    // The client has said everything; the server has not.
+    // The client has closed its direction; the server has not.
     server.send(b"and more");
     assert_eq!(client.exact(8), b"and more");
     drop(server);
@@ -60,7 +60,8 @@ fn what_was_said_at_the_end_arrives_after_the_flow_is_over() {
     let (mut client, mut server) = (bed.client(), upstream.accept());
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(server.rest(), b"");
-    // More than the client is sent as long as it reads nothing: the rest is with the kernel when the proxy closes.
+    // More than the proxy can write to a client that does not read: the rest stays in the kernel when the proxy
+    // closes.
     let said = vec![7; 300_000];
     server.send(&said);
     drop(server);
@@ -121,7 +122,7 @@ fn a_reset_before_it_is_known_what_a_client_speaks_is_passed_on() {
     }
 }
 
-/// The proxy does not read from the side that resets: the other one takes nothing.
+/// The proxy does not read from the side that resets, since the other side accepts no bytes.
 #[test]
 fn a_reset_is_noticed_while_the_other_side_does_not_read() {
     for (reason, from_client) in [("client_reset", true), ("upstream_reset", false)] {
@@ -153,7 +154,7 @@ fn a_reset_is_noticed_after_the_end_of_a_stream() {
         assert_eq!(other.rest(), b"");
         sender.reset();
         failed(&bed, &log, reason);
-        // Its stream has ended, so that reading does not tell.
+        // Its stream has already ended, so a read would not show the reset.
         let patience = Instant::now() + PATIENCE;
         while other.stream.take_error().unwrap().is_none() {
             assert!(Instant::now() < patience, "{reason}: no reset");
@@ -162,7 +163,7 @@ fn a_reset_is_noticed_after_the_end_of_a_stream() {
     }
 }
 
-/// Waits until one connection to the Service has failed for a reason, and looks for it in the log.
+/// Waits until one connection to the Service has failed for this reason; returns its log line.
 fn failed(bed: &Bed, log: &Log, reason: &str) -> String {
     bed.expect_rejected(reason, 1.0);
     let service = "destination_service=\"test/echo\"";
@@ -192,7 +193,7 @@ fn an_endpoint_that_refuses_resets_the_connection_and_is_named() {
         let (bed, log) = Bed::logged(Settings::default(), &speaking(protocol, &[address]));
         let mut client = bed.client();
         if protocol == AppProtocol::Undeclared {
-            // It may still turn out to be HTTP, and is waited for a moment.
+            // It may still turn out to be HTTP, so the proxy waits a moment.
             client.send(b"\x16");
             client.stream.shutdown(Shutdown::Write).unwrap();
         }
@@ -215,7 +216,7 @@ fn a_connection_that_stays_open_has_a_line_before_it_is_over() {
     let (mut client, mut server) = (bed.client(), upstream.accept());
     client.send("hello");
     assert_eq!(server.exact(5), b"hello");
-    // Nothing moves meanwhile.
+    // Nothing is sent meanwhile.
     let line = log.line();
     let open = [
         r#""reason":"open","blame":"""#,
@@ -238,14 +239,14 @@ fn what_has_no_endpoint_says_so() {
     assert!(line.contains(r#""attempts":0"#), "{line}");
 }
 
-/// SMTP, MySQL and SSH servers speak first: the client says nothing until they have.
+/// SMTP, MySQL and SSH servers speak first: the client waits for their greeting.
 #[test]
 fn a_server_that_speaks_first_does_not_wait() {
     let (upstream, bed) = scripted(AppProtocol::Undeclared);
     let (mut client, mut server) = (bed.client(), upstream.accept());
     server.send("220 mail.example ESMTP\r\n");
     assert_eq!(client.exact(24), b"220 mail.example ESMTP\r\n");
-    // What looks like HTTP now is payload.
+    // Bytes that look like HTTP are payload now.
     client.send("GET / HTTP/1.1\r\n\r\n");
     assert_eq!(server.exact(18), b"GET / HTTP/1.1\r\n\r\n");
     bed.expect("heddle_tcp_connections_active", &[], 1.0);
@@ -269,8 +270,8 @@ fn a_client_that_speaks_another_protocol_is_passed_on() {
     }
 }
 
-/// Half a request line is neither: it waits for a second, not as long as a head may take, nor as long as a connection may
-/// be idle.
+/// Half a request line could still become HTTP: the proxy waits one second for the rest, not the timeout of a request
+/// head or the idle timeout.
 #[test]
 fn a_request_line_that_does_not_go_on_is_passed_on_after_a_second() {
     let (upstream, bed) = scripted(AppProtocol::Undeclared);
@@ -281,7 +282,7 @@ fn a_request_line_that_does_not_go_on_is_passed_on_after_a_second() {
         assert_eq!(server.exact(9), b"GET / HTT");
         (began.elapsed(), client, server)
     };
-    // A busy machine is late, and never early.
+    // A busy machine may add to the wait, but never shortens it.
     let tries: Vec<_> = (0..3).map(|_| half_a_line()).collect();
     let waits = || tries.iter().map(|(wait, ..)| *wait);
     let (shortest, second) = (waits().min().unwrap(), Duration::from_secs(1));
@@ -289,7 +290,7 @@ fn a_request_line_that_does_not_go_on_is_passed_on_after_a_second() {
     assert!(shortest < second * 2, "{shortest:?}");
     let (_, mut client, mut server) = tries.into_iter().next().unwrap();
     bed.expect("heddle_tcp_connections_active", &[], 1.0);
-    // What comes now is a part of the stream, whatever it looks like.
+    // Later bytes belong to the stream, even if they look like HTTP.
     client.send("P/1.1\r\n\r\n");
     assert_eq!(server.exact(9), b"P/1.1\r\n\r\n");
     drop(server);
@@ -307,7 +308,7 @@ fn http_on_an_undeclared_port_is_http_however_it_arrives() {
     assert!(head.contains("X-Forwarded-For: 127.0.0.1"), "{head}");
     server.send("HTTP/1.1 204 No Content\r\n\r\n");
     assert_eq!(client.response().status(), 204);
-    // It is HTTP from there, over the connection that was made before it was known.
+    // From here it is HTTP, over the upstream connection that was opened before that was known.
     client.send("GET /b HTTP/1.1\r\nHost: echo\r\n\r\n");
     server.head();
     server.send("HTTP/1.1 204 No Content\r\n\r\n");
@@ -317,7 +318,7 @@ fn http_on_an_undeclared_port_is_http_however_it_arrives() {
     bed.expect("heddle_tcp_connections_total", &[], 0.0);
 }
 
-/// None of these is a way around what is known of HTTP: they are answered as it.
+/// None of these bypasses HTTP rules: each gets an HTTP response.
 #[test]
 fn what_turns_out_to_be_http_is_closed_and_not_reset() {
     let (upstream, bed) = scripted(AppProtocol::Undeclared);
@@ -352,7 +353,7 @@ fn unusual_requests_are_http_too() {
     bed.expect("heddle_tcp_connections_total", &[], 0.0);
 }
 
-/// Words that could be the beginning of a request, from clients that wait for an answer to them.
+/// Bytes that could be the beginning of a request, from clients that wait for a response to them.
 #[test]
 fn what_stays_unclear_is_passed_on() {
     let (upstream, bed) = scripted(AppProtocol::Undeclared);
@@ -365,11 +366,11 @@ fn what_stays_unclear_is_passed_on() {
     }
 }
 
-/// A client that connects before there are rules and speaks after them is judged by them.
+/// A client that connects before rules exist and sends its request afterwards is subject to the rules.
 #[test]
 fn rules_hold_for_clients_that_connected_before_them() {
     let (upstream, bed) = scripted(AppProtocol::Undeclared);
-    // The last of them is for a greeting of the server's.
+    // The last client waits for a greeting of the server.
     let requests = [
         ("GET /private HTTP/1.1\r\nHost: echo\r\n\r\n", 404),
         ("\n\nGET /private HTTP/1.1\r\nHost: echo\r\n\r\n", 400),
@@ -379,7 +380,7 @@ fn rules_hold_for_clients_that_connected_before_them() {
     let mut clients: Vec<_> = requests
         .map(|(request, status)| (bed.client(), upstream.accept(), request, status))
         .into();
-    // A rule that leads nowhere but to `/public`.
+    // The only rule is for `/public`, without backends.
     let public = plain("/public", forward(Vec::new()));
     let mut after = speaking(AppProtocol::Undeclared, &[upstream.address]);
     after.generation = 2;
@@ -410,7 +411,7 @@ fn what_is_declared_by_the_time_the_client_speaks_counts() {
 fn who_asks_in_http_is_told_that_no_endpoint_answers() {
     let bed = Bed::of(&speaking(AppProtocol::Undeclared, &[refusing()]));
     assert_eq!(bed.ask(GET).verdict(), (503, "upstream_connect_failed"));
-    // Who asks in another protocol, or waits to be greeted, finds the connection closed.
+    // A client of another protocol, or one that waits for a greeting, only sees the connection closed.
     for words in [&b"\x00\x01\x02"[..], b""] {
         assert_eq!(bed.sending(words).rest(), b"");
     }
@@ -428,7 +429,7 @@ fn who_finds_no_block_left_is_told_so_in_its_own_protocol() {
     failed(&bed, &log, "buffers_exhausted");
     let mut client = bed.sending(GET);
     assert_eq!(client.response().verdict(), (503, "buffers_exhausted"));
-    // What the proxy had no room to read is no reason to take the answer back.
+    // Unread bytes must not turn the close into a reset, which could destroy the response.
     assert!(matches!(client.stream.read(&mut [0; 1]), Ok(0)));
     drop(unfinished);
 }

@@ -1,4 +1,4 @@
-//! Policies: who gets through, who does not, and what becomes of those that were through already.
+//! Policies: allowed and refused callers, and the effect of changes on open connections.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::support::{
     Bed, Client, GET, PATIENCE, Upstream, echo_entry, get, mesh, open, quick, serve, taking_none,
 };
 
-/// Callers beside the unidentified one.
+/// Callers with an identity.
 pub(crate) const CALLERS: [&str; 2] = ["shop", "intruder"];
 
 pub(crate) fn account(name: &str) -> ServiceAccountName {
@@ -44,7 +44,7 @@ pub(crate) fn workload(name: &str, address: SocketAddr) -> Workload {
     }
 }
 
-/// The echo Service before a workload, and two callers.
+/// The echo Service with one workload, and two callers.
 pub(crate) fn guarded(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
     let mut mesh = mesh(&[endpoint], None);
     let port = &mut mesh.services[0].ports[0];
@@ -64,7 +64,7 @@ fn echo(mesh: &mut Mesh) -> &mut Workload {
     found.next().unwrap()
 }
 
-/// Puts policies before the echo workload, in place of those there are.
+/// Replaces the policies of the echo workload.
 pub(crate) fn with(mut mesh: Mesh, policies: Vec<Policy>) -> Mesh {
     mesh.generation += 1;
     echo(&mut mesh).policies = policies.iter().map(|policy| policy.name.clone()).collect();
@@ -96,7 +96,7 @@ pub(crate) fn from(caller: &str) -> PolicyRule {
     }
 }
 
-/// A rule for those requests of the shop that match this.
+/// A rule for the shop's requests that match this.
 pub(crate) fn asking(http: HttpMatch) -> PolicyRule {
     PolicyRule {
         http: Some(http),
@@ -104,7 +104,7 @@ pub(crate) fn asking(http: HttpMatch) -> PolicyRule {
     }
 }
 
-/// A rule for those requests of the shop that have this path.
+/// A rule for the shop's requests with this path.
 pub(crate) fn asking_for(path: PathMatch) -> PolicyRule {
     asking(HttpMatch {
         paths: vec![path],
@@ -116,7 +116,7 @@ pub(crate) fn allow(caller: &str) -> Vec<Policy> {
     vec![policy("callers", PolicyAction::Allow, vec![from(caller)])]
 }
 
-/// A bed with a listener for each caller.
+/// A proxy with a listener for each caller.
 pub(crate) struct Guarded {
     pub(crate) bed: Bed,
     doors: BTreeMap<&'static str, SocketAddr>,
@@ -141,12 +141,12 @@ impl Guarded {
         Client::connect(*self.doors.get(caller).unwrap_or(&self.bed.address))
     }
 
-    /// A client that has sent this.
+    /// A client that has sent these bytes.
     pub(crate) fn sending(&self, caller: &str, bytes: impl AsRef<[u8]>) -> Client {
         self.client(caller).sending(bytes)
     }
 
-    /// The status that a request of its own gets.
+    /// The status of a request on a connection of its own.
     pub(crate) fn status(&self, caller: &str, line: &str, fields: &str) -> u16 {
         let request = format!("{line} HTTP/1.1\r\nHost: echo.test\r\n{fields}\r\n");
         self.client(caller).ask(request).status()
@@ -169,7 +169,7 @@ fn only_callers_that_a_rule_names_get_through() {
     assert_eq!(bed.get("unidentified"), 403);
     let mut intruder = bed.client("intruder");
     assert_eq!(intruder.ask(GET).verdict(), (403, "policy_denied"));
-    // Who was refused may ask for something else on the same connection.
+    // A refused client may send other requests on the same connection.
     assert_eq!(intruder.ask(GET).status(), 403);
     bed.bed.expect_rejected("policy_denied", 3.0);
 }
@@ -229,7 +229,7 @@ fn a_strict_workload_takes_no_caller_without_identity_but_its_health_checks() {
     assert_eq!(bed.status("unidentified", "GET /healthz?x", ""), 403);
     let post = bed.status("unidentified", "POST /healthz", "Content-Length: 0\r\n");
     assert_eq!(post, 403);
-    // It is no way to send something: neither a body, nor what another protocol says.
+    // A health check cannot carry anything else: neither a body nor another protocol.
     for more in [
         "Content-Length: 1\r\n",
         "Transfer-Encoding: chunked\r\n",
@@ -268,7 +268,7 @@ fn a_health_check_that_only_connects_passes_no_byte_either_way() {
     }];
     let bed = Guarded::new(&mesh);
     let mut check = bed.client("unidentified");
-    // The endpoint is found to be there, and that is all.
+    // The check shows that the endpoint accepts connections, and nothing more.
     assert_eq!(upstream.accept().rest(), b"");
     assert_eq!(check.rest(), b"");
     let mut curious = bed.client("unidentified");
@@ -281,7 +281,7 @@ fn a_health_check_that_only_connects_passes_no_byte_either_way() {
 
 #[test]
 fn bytes_that_a_rule_about_requests_cannot_judge_are_refused() {
-    // An undeclared port becomes HTTP by such a rule when manifests are compiled; here it has not.
+    // The manifest compiler makes an undeclared port HTTP if it has such a rule; this mesh was not made by it.
     let rule = asking(HttpMatch {
         methods: vec!["GET".into()],
         ..HttpMatch::default()
@@ -334,7 +334,7 @@ fn a_request_that_waits_for_its_answer_is_told_that_it_is_not_allowed_any_more()
     assert_eq!(client.response().verdict(), (403, "policy_revoked"));
 }
 
-/// The caller may still ask for other things: whether for this one is asked of the next request.
+/// The caller may still send other requests; the rule is applied again to its next request.
 #[test]
 fn a_request_under_way_goes_on_when_a_new_rule_about_requests_denies_it() {
     let upstream = Upstream::new();
@@ -368,7 +368,7 @@ fn a_dry_run_changes_nothing() {
     bed.bed.expect(differences, &[], 1.0);
 }
 
-/// Rules that come while a request of the intruder for `/admin` waits, each of which denies it.
+/// Policies added while the intruder's request for `/admin` waits; each of them denies it.
 fn later_rules() -> [Vec<Policy>; 3] {
     let denying = |http: HttpMatch| {
         let http = Some(http);
@@ -406,7 +406,7 @@ fn a_request_that_is_tried_again_is_judged_by_the_policies_of_now() {
         let settings = quick(|timeouts| timeouts.connect = Duration::from_millis(1_500));
         let nodes = Guarded::with(settings, &mesh);
         let mut clients = [(); 2].map(|()| nodes.sending("intruder", get("/admin")));
-        // One of them is answered, the other waits for the endpoint that takes no connection.
+        // One of them is answered; the other waits for the endpoint that accepts no connection.
         let answered = |client: &Client| {
             let wait = Some(Duration::from_millis(300));
             client.stream.set_read_timeout(wait).unwrap();

@@ -1,4 +1,4 @@
-//! What a route does to a request, seen from both ends.
+//! Effects of routes, observed at the client and at the endpoint.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ fn requests_are_split_by_weight() {
     let ones = (0..2000)
         .filter(|_| client.ask(get("/")).body == b"one")
         .count();
-    // Ten standard deviations around 200.
+    // Ten standard deviations around the mean of 200.
     assert!((66..334).contains(&ones), "{ones} of 2000");
 }
 
@@ -117,7 +117,7 @@ fn a_redirect_is_counted_once() {
     for _ in 0..3 {
         assert_eq!(client.ask(get("/old")).status(), 302);
     }
-    // What comes after has been counted only when they have.
+    // Once a later request is counted, the earlier ones are, too.
     assert_eq!(client.ask(get("/new")).status(), 200);
     bed.expect("heddle_http_requests_total", &["status=\"2"], 1.0);
     assert_eq!(
@@ -138,7 +138,7 @@ fn a_redirect_names_the_service_to_a_client_that_names_none() {
     assert_eq!(response.field("location"), Some("http://echo.test/new"));
 }
 
-/// A rule with a condition on a field leads to one answer, everything else to another.
+/// A rule that matches a header leads to one response, all other requests to another.
 fn on_field(name: &str, value: &str, settings: Settings) -> Bed {
     let mut with = plain("", forward(vec![to("test/match", 1)]));
     with.matcher.headers = vec![(name.into(), value.into())];
@@ -156,7 +156,7 @@ fn on_field(name: &str, value: &str, settings: Settings) -> Bed {
     Bed::with(settings, &mesh)
 }
 
-/// Whether a request met the condition, and the head that its endpoint saw.
+/// Whether a request matched the rule, and the head that reached its endpoint.
 fn meets(bed: &Bed, request: &str) -> (bool, String) {
     let response = bed.ask(request);
     assert_eq!(response.status(), 200, "{request:?}: {}", response.head);
@@ -348,7 +348,7 @@ fn a_change_of_configuration_touches_no_connection() {
     let bed = Bed::new(&[one.address]);
     let mut client = bed.sending(get("/1"));
     let mut first = one.asked();
-    // While the first request is under way its endpoint leaves the configuration.
+    // The endpoint of the first request is removed while the request is pending.
     bed.proxy.apply(&Mesh {
         generation: 2,
         ..mesh(&[two.address], None)
@@ -429,7 +429,7 @@ fn a_forward_proxy_says_that_a_port_carries_bytes_and_where_to_go() {
     }
 }
 
-/// Clients that mean to speak TLS or HTTP/2 through a forward proxy begin with these.
+/// First bytes of clients that try TLS or HTTP/2 through a forward proxy.
 #[test]
 fn a_forward_proxy_opens_no_tunnel_and_speaks_no_tls_and_no_http2() {
     for (first, verdict) in [

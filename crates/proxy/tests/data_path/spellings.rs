@@ -1,4 +1,4 @@
-//! Names and values that servers take for others: what policies and routes say holds for all of them.
+//! Names and values that some servers treat as equal: policies and routes apply to all of these spellings.
 
 use heddle_model::{
     AppProtocol, Filters, HeaderEdits, HttpMatch, Policy, PolicyAction, PolicyRule,
@@ -22,7 +22,7 @@ fn about_role(action: PolicyAction) -> Vec<Policy> {
     vec![policy("roles", action, vec![rule])]
 }
 
-/// Which status requests with these fields get under a policy about a role.
+/// Checks the status of requests with these fields under a policy about a role.
 fn judges(action: PolicyAction, cases: &[(&str, u16)]) {
     let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
     let bed = Guarded::new(&with(mesh, about_role(action)));
@@ -62,13 +62,13 @@ fn what_a_policy_allows_it_allows_to_the_letter() {
         ("X-Role: Admin\r\n", 403),
         ("X-Role: admin;level=1\r\n", 403),
         ("X-Role: user, admin\r\n", 403),
-        // A server may take the second for the first.
+        // A server may read the second field as the first one.
         ("X-Role: admin\r\nX_Role: user\r\n", 403),
     ];
     judges(PolicyAction::Allow, &cases);
 }
 
-/// Sends a request with these trailers, and returns those that arrive.
+/// Sends a request with these trailers; returns those that reach the endpoint.
 fn trailers(client: &mut Client, upstream: &Upstream, announced: &str, lines: &str) -> String {
     client.send(format!(
         "POST / HTTP/1.1\r\nHost: echo.test\r\nTransfer-Encoding: chunked\r\n{announced}\r\n\
@@ -81,7 +81,7 @@ fn trailers(client: &mut Client, upstream: &Upstream, announced: &str, lines: &s
     seen
 }
 
-/// What stands between the last chunk of a body of one byte and its end.
+/// The trailers after a chunked body of one byte.
 fn trailer_section(reader: &mut Client) -> String {
     assert_eq!(reader.exact(9), b"1\r\nx\r\n0\r\n");
     let mut section = reader.exact(2);
@@ -155,7 +155,7 @@ fn trailers_of_answers_are_dropped_alike() {
 fn a_trailer_that_connection_names_goes_no_further() {
     let (upstream, bed) = Bed::scripted();
     let lines = "X-Hop: 1\r\nX-Sum: 1\r\nx_hop: 2\r\n";
-    // The names may stand in several fields, beside what else is said of the connection.
+    // Several Connection fields may name trailers, beside other options.
     for connection in [
         "Connection: X-Hop\r\n",
         "Connection: TE, keep-alive\r\nTE: trailers\r\nConnection: Other, x-hop\r\n",
@@ -168,7 +168,7 @@ fn a_trailer_that_connection_names_goes_no_further() {
         ));
         client.head();
         assert_eq!(trailer_section(&mut client), "X-Sum: 1\r\n");
-        // What the next message on the connection says is its own.
+        // The list applies to one message only: the next message on the connection has its own.
         client.send(GET);
         server.head();
         server.send(format!(
@@ -185,7 +185,7 @@ fn a_header_that_a_policy_judges_does_not_come_as_a_trailer() {
         let upstream = Upstream::new();
         let mesh = guarded(upstream.address, AppProtocol::Http);
         let bed = Guarded::new(&with(mesh, about_role(action)));
-        // With what is allowed in the head, something else comes behind it.
+        // The head has the allowed header, and the trailer another value.
         let head = match action {
             PolicyAction::Deny => "",
             PolicyAction::Allow => "X-Role: admin\r\n",
@@ -209,7 +209,7 @@ fn between_nodes_a_header_that_a_policy_judges_does_not_come_as_a_trailer() {
     }
 }
 
-/// A route that removes one header and sets another, of requests and of answers.
+/// A route that removes one header and sets another, in requests and responses.
 fn editing() -> Filters {
     let edits = HeaderEdits {
         set: vec![("x-user".into(), "known".into())],

@@ -1,5 +1,5 @@
-//! PUT with a body on a connection that its endpoint closes: it is sent again where that is documented, and an
-//! application never has it twice.
+//! A PUT with a body on a connection that its endpoint closes: it is retried where that is documented, and an
+//! application never gets it twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use heddle_model::AppProtocol;
 use crate::nodes::pair::Pair;
 use crate::support::{Bed, Client, GET, Upstream, each_connection, field};
 
-/// As long as may be sent again, and longer.
+/// Lengths of a body that can be retried, and of one that is too long.
 const SHORT: usize = 100;
 const LONG: usize = 100_000;
 
@@ -20,7 +20,7 @@ fn put(body: &str) -> String {
     format!("PUT /thing HTTP/1.1\r\nHost: echo\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-/// A client whose first request was answered, and the endpoint's connection, which waits in the pool.
+/// A client whose first request was answered, and the endpoint's connection, which is idle in the pool.
 fn answered_once() -> (Upstream, Bed, Client, Client) {
     let (upstream, bed) = Bed::scripted();
     let mut client = bed.sending(GET);
@@ -34,7 +34,7 @@ fn answered_once() -> (Upstream, Bed, Client, Client) {
 fn a_put_whose_connection_is_closed_with_nothing_of_it_read_is_sent_once() {
     for body in ["x".repeat(SHORT), "x".repeat(LONG)] {
         let (upstream, bed, mut client, first) = answered_once();
-        // The request is in the endpoint's socket, of which its program reads nothing any more.
+        // The request is in the endpoint's receive buffer, but its program reads nothing more.
         let sent = client.send_aside(put(&body).into_bytes());
         first.stream.peek(&mut [0]).unwrap();
         first.reset();
@@ -63,7 +63,7 @@ fn a_put_whose_body_comes_behind_its_head_is_sent_once() {
     let whole = put(&"x".repeat(SHORT));
     let (head, body) = whole.split_at(whole.len() - SHORT);
     client.send(head);
-    // The head has gone on without its body.
+    // The head was forwarded without the body.
     assert!(first.head().starts_with("PUT /thing "));
     client.send(body);
     assert_eq!(first.exact(SHORT), body.as_bytes());
@@ -79,7 +79,7 @@ fn a_put_that_was_answered_in_part_is_not_sent_again() {
     client.send(put(&"x".repeat(SHORT)));
     first.head();
     first.exact(SHORT);
-    // The application has it: it has said so.
+    // The application has the request, as its interim response shows.
     first.send("HTTP/1.1 102 Processing\r\n\r\n");
     assert!(client.head().starts_with("HTTP/1.1 102 "));
     drop(first);
@@ -100,7 +100,7 @@ fn a_put_on_a_new_connection_is_sent_once_however_short_it_is() {
     assert!(upstream.is_quiet());
 }
 
-/// Waits for more than a second, which is what counts as long for a connection that is idle.
+/// Waits for more than a second, after which a connection counts as long idle.
 fn long() {
     let over = Instant::now() + Duration::from_millis(1_500);
     while let Some(left) = over.checked_duration_since(Instant::now()) {
@@ -120,7 +120,8 @@ fn a_short_put_goes_by_a_connection_however_long_it_was_idle() {
     assert!(upstream.is_quiet());
 }
 
-/// Servers close idle connections unasked: what cannot be sent again is not risked on one that may just be closing.
+/// Servers close idle connections at any time, so a request that cannot be retried avoids a connection that was long
+/// idle.
 #[test]
 fn a_long_put_goes_by_no_connection_that_has_long_been_idle() {
     let (upstream, _bed, mut client, _first) = answered_once();
@@ -135,7 +136,7 @@ fn a_long_put_goes_by_no_connection_that_has_long_been_idle() {
     assert_eq!(client.response().body, b"had it");
 }
 
-/// An endpoint that answers `GET`, and closes as soon as it has read a whole PUT; and how many it has read.
+/// An endpoint that answers GET, and closes after it has read a whole PUT; also returns the number of PUTs.
 fn closing() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
     let had = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&had);
@@ -160,7 +161,7 @@ fn between_two_nodes_a_long_put_reaches_the_application_once() {
     let (endpoint, had) = closing();
     let pair = Pair::new(endpoint, AppProtocol::Http);
     for times in 1..=3 {
-        // The called node has a connection in its pool from this.
+        // This leaves an idle connection in the called node's pool.
         assert_eq!(pair.get("shop").status(), 200);
         let body = "x".repeat(LONG);
         let mut client = pair.client("shop");

@@ -1,4 +1,4 @@
-//! The time that a route gives one try (`timeouts.backendRequest`), beside that of the whole request (`timeouts.request`).
+//! The timeout of one try (`timeouts.backendRequest`), beside that of the whole request (`timeouts.request`).
 
 use std::sync::Arc;
 use std::thread;
@@ -8,23 +8,23 @@ use heddle_model::Filters;
 
 use crate::support::{Bed, Client, GET, Upstream, mesh, post, quick, to_echo};
 
-/// More than half of a try's time, and far less than all of it: two such waits are more than one try may take.
+/// More than half of a try's timeout, and much less than all of it: two such waits exceed one try's timeout.
 const WAIT: Duration = Duration::from_millis(1_800);
 const TRY_MS: u64 = 3_000;
 
-/// A proxy before an endpoint that the test scripts, with these times in milliseconds, of a request and of a try.
+/// A proxy for a scripted endpoint, with these timeouts of a request and of a try, in milliseconds.
 fn bed(request_ms: Option<u64>, try_ms: Option<u64>) -> (Upstream, Bed) {
     let upstream = Upstream::new();
     let mut rule = to_echo("", Filters::default());
     let action = Arc::get_mut(&mut rule.action).unwrap();
     (action.request_timeout_ms, action.backend_timeout_ms) = (request_ms, try_ms);
-    // The proxy's own time, which is for routes that say nothing.
+    // The proxy's own timeout, which applies only to routes without timeouts.
     let settings = quick(|timeouts| timeouts.response_head = Duration::from_millis(1));
     let bed = Bed::with(settings, &mesh(&[upstream.address], Some(vec![rule])));
     (upstream, bed)
 }
 
-/// Lets this much time pass: it is what the test is about.
+/// Waits for this time, which is what the test checks.
 fn pass(time: Duration) {
     let until = Instant::now() + time;
     while let Some(left) = until.checked_duration_since(Instant::now()) {
@@ -41,7 +41,7 @@ fn a_try_that_takes_too_long_is_a_504_and_is_not_made_again() {
         let mut server = upstream.asked();
         assert_eq!(client.response().verdict(), (504, "request_timeout"));
         assert!(began.elapsed() >= Duration::from_millis(200));
-        // What the endpoint says later is for nothing: the connection is closed, and the client's goes on.
+        // A late response is dropped: the upstream connection is closed, and the client's continues.
         assert_eq!(server.rest(), b"");
         client.send(GET);
         let _second = upstream.answering("in time");
@@ -67,7 +67,7 @@ fn the_shorter_of_both_times_counts() {
     for (request_ms, try_ms) in [
         (Some(200), Some(3_600_000)),
         (Some(3_600_000), Some(200)),
-        // None at all is no time of zero.
+        // A zero means no timeout.
         (Some(0), Some(200)),
         (Some(200), Some(0)),
     ] {
@@ -77,13 +77,13 @@ fn the_shorter_of_both_times_counts() {
         let _server = upstream.asked();
         assert_eq!(client.response().verdict(), (504, "request_timeout"));
         let took = began.elapsed();
-        // Deadlines are in whole milliseconds, of a clock that is rounded down.
+        // Deadlines are in whole milliseconds of a clock that is rounded down.
         assert!(took >= Duration::from_millis(199), "after {took:?}");
     }
 }
 
-/// A request that goes to an endpoint which closes after [`WAIT`], on a connection that was used before, so that the
-/// request is made once more; and what its client gets, [`WAIT`] later.
+/// Sends a request on a reused connection whose endpoint closes after [`WAIT`], so the request is retried; the second
+/// endpoint connection answers [`WAIT`] later. Returns the client's status and reason.
 fn two_tries(request_ms: Option<u64>, try_ms: Option<u64>) -> (u16, String, Bed) {
     let (upstream, bed) = bed(request_ms, try_ms);
     let mut client = bed.sending(GET);
@@ -95,7 +95,7 @@ fn two_tries(request_ms: Option<u64>, try_ms: Option<u64>) -> (u16, String, Bed)
     drop(first);
     let mut second = upstream.asked();
     pass(WAIT);
-    // It may have been given up.
+    // The proxy may have given the request up.
     let _gone = std::io::Write::write_all(
         &mut second.stream,
         b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -107,11 +107,11 @@ fn two_tries(request_ms: Option<u64>, try_ms: Option<u64>) -> (u16, String, Bed)
 
 #[test]
 fn each_try_has_its_own_time_and_all_of_them_that_of_the_request() {
-    // Two tries of six tenths each.
+    // Two tries that take six tenths of their timeout each.
     let (status, reason, bed) = two_tries(None, Some(TRY_MS));
     assert_eq!((status, reason.as_str()), (200, ""));
     bed.expect("heddle_upstream_retries_total", &[], 1.0);
-    // The same time for the request is over in the middle of the second.
+    // The same timeout for the request ends during the second try.
     let (status, reason, bed) = two_tries(Some(TRY_MS), Some(TRY_MS));
     assert_eq!((status, reason.as_str()), (504, "request_timeout"));
     bed.expect("heddle_upstream_retries_total", &[], 1.0);

@@ -1,4 +1,4 @@
-//! Endpoints that say more than they were asked, or what is not theirs to say.
+//! Endpoints that send unsolicited bytes, or headers that only a proxy may set.
 
 use crate::support::{Bed, Client, GET, Upstream, post};
 
@@ -22,7 +22,7 @@ fn an_endpoint_of_the_same_node_cannot_speak_for_the_node() {
     assert!(!response.head.contains("draining"), "{}", response.head);
 }
 
-/// A request and its answer, on the endpoint's connection.
+/// A request and its response, on this upstream connection.
 fn exchange(client: &mut Client, server: &mut Client) {
     client.send(GET);
     server.head();
@@ -30,7 +30,7 @@ fn exchange(client: &mut Client, server: &mut Client) {
     assert_eq!(client.response().body, b"ok");
 }
 
-/// A request and its answer, on a connection to the endpoint that is new.
+/// A request and its response, on a new upstream connection.
 fn exchange_anew(client: &mut Client, upstream: &Upstream) -> Client {
     client.send(GET);
     let server = upstream.answering("ok");
@@ -38,7 +38,7 @@ fn exchange_anew(client: &mut Client, upstream: &Upstream) -> Client {
     server
 }
 
-/// Waits until the proxy has so many idle connections: none any more when what an endpoint has said on one was found.
+/// Waits until the pool has this number of idle connections: 0 once unsolicited bytes were found on one.
 fn idle(bed: &Bed, connections: f64) {
     bed.expect("heddle_upstream_connections_idle", &[], connections);
 }
@@ -53,7 +53,7 @@ fn an_endpoint_that_sends_a_second_answer_gets_each_request_on_a_new_connection(
     idle(&bed, 0.0);
     for _ in 0..3 {
         let mut next = exchange_anew(&mut client, &upstream);
-        // It is closed, not kept: no client gets what it says later.
+        // The connection is closed instead of pooled: no client gets what the endpoint sends later.
         assert_eq!(next.rest(), b"");
     }
 }
@@ -82,7 +82,7 @@ fn an_endpoint_that_only_closes_an_idle_connection_keeps_others() {
     }
 }
 
-/// What an endpoint may not have read, or say too much, is not left to the next request.
+/// The next request must not meet unread bytes of this one's body, or surplus bytes of its response.
 #[test]
 fn an_answer_that_may_leave_something_behind_is_the_last_on_its_connection() {
     let long = "x".repeat(100_000);
@@ -123,7 +123,7 @@ fn an_answer_that_may_leave_something_behind_is_the_last_on_its_connection() {
         if !is_read {
             client.send(&long);
         }
-        // It is closed: the next request goes by another.
+        // The connection is closed: the next request uses another.
         first.rest();
         let mut client = bed.sending(post(0));
         let _second = upstream.answering("ok");
@@ -132,13 +132,13 @@ fn an_answer_that_may_leave_something_behind_is_the_last_on_its_connection() {
     }
 }
 
-/// Servers close connections that are idle for too long while a request is on its way, which is then lost.
+/// A server may close an idle connection while a request is on its way, and that request is lost.
 #[test]
 fn a_request_that_is_not_sent_twice_goes_by_no_connection_that_has_long_been_idle() {
     let (upstream, bed) = Bed::scripted();
     let mut client = bed.client();
     let _first = exchange_anew(&mut client, &upstream);
-    // The time is what the test is about: more than a second is long.
+    // The duration is what this test checks: a connection counts as long idle after one second.
     std::thread::park_timeout(std::time::Duration::from_millis(1_500));
     client.send(post(1) + "x");
     let mut second = upstream.accept();
@@ -147,7 +147,7 @@ fn a_request_that_is_not_sent_twice_goes_by_no_connection_that_has_long_been_idl
     second.answer("ok");
     assert_eq!(client.response().body, b"ok");
     std::thread::park_timeout(std::time::Duration::from_millis(1_500));
-    // One that may be sent again takes what is there.
+    // A request that can be retried uses an idle connection.
     exchange(&mut client, &mut second);
     assert!(upstream.is_quiet());
 }

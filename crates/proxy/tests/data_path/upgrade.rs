@@ -1,4 +1,4 @@
-//! Connections that begin as HTTP and go on as something else (RFC 9110 section 7.8).
+//! Connections that begin as HTTP and switch to another protocol (RFC 9110 section 7.8).
 
 use heddle_proxy::Settings;
 
@@ -11,7 +11,7 @@ const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: echo\r\nConnection: keep-al
 fn a_websocket_is_passed_through() {
     let (upstream, bed, log) = Bed::scripted_logged(Settings::default());
     let mut client = bed.client();
-    // A frame that is sent before the answer is not lost.
+    // A frame sent before the response is not lost.
     client.send(format!("{HANDSHAKE}early"));
     let mut server = upstream.accept();
     let head = server.head().to_ascii_lowercase();
@@ -121,7 +121,7 @@ fn offers_that_may_be_ignored_are() {
     }
 }
 
-/// HTTP in another form would reach the endpoint past every rule.
+/// HTTP in another form would reach the endpoint without being checked by any rule.
 #[test]
 fn only_what_carries_no_requests_is_offered_on() {
     let (upstream, bed) = Bed::scripted();
@@ -175,7 +175,7 @@ fn an_endpoint_switches_to_what_it_was_offered_or_not_at_all() {
         assert_eq!(client.response().verdict(), (502, reason), "{fields}");
     }
     bed.expect("heddle_tcp_connections_total", &[], 0.0);
-    // Names of protocols have no case.
+    // Protocol names are case-insensitive.
     let mut client = bed.sending(HANDSHAKE);
     let _server = upstream.replying(
         "HTTP/1.1 101 X\r\nConnection: keep-alive, upgrade\r\nUpgrade: WebSocket\r\n\r\n",

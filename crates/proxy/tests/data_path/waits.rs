@@ -1,5 +1,4 @@
-//! What takes too long, what there is too much of, and clients that go: who is told, and who is to
-//! blame.
+//! Timeouts, exceeded limits, and clients that disconnect: which response they cause, and which side the log blames.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -71,7 +70,7 @@ fn an_answer_that_stops_arriving_is_cut() {
     bed.expect_rejected("stream_idle_timeout", 1.0);
 }
 
-/// Sends until nothing has been taken for a while.
+/// Sends until the peer has accepted nothing for a while.
 pub(crate) fn flood(stream: &mut std::net::TcpStream) {
     stream.set_nonblocking(true).unwrap();
     let block = vec![0u8; 65536];
@@ -83,7 +82,7 @@ pub(crate) fn flood(stream: &mut std::net::TcpStream) {
                 stuck += 1;
                 std::thread::park_timeout(Duration::from_millis(1));
             }
-            // It was cut already.
+            // The connection was already reset.
             Err(_) => return,
         }
     }
@@ -122,15 +121,15 @@ fn a_client_that_stops_sending_is_to_blame_for_the_requests_end() {
     assert_eq!(client.response().verdict(), (408, "request_body_timeout"));
 }
 
-/// A proxy with two blocks, one of them held by a client whose head does not end; a client with an
-/// answered request behind it; and the endpoint's connection, which waits in the pool.
+/// A proxy with two blocks, one of them held by a client with an incomplete request head; a client with an answered
+/// request; and the endpoint's connection, which is idle in the pool.
 fn one_block_left(upstream: &Upstream) -> (Bed, Client, Client, Client) {
     let settings = bounded(|bounds| bounds.blocks = 2);
     let bed = Bed::with(settings, &mesh(&[upstream.address], None));
     let mut client = bed.sending(GET);
     let server = upstream.answering("");
     client.response();
-    // What the first request held is given back, and then it is the holder's block that is seen.
+    // Waits until the first request's block is free, so that the next block counted is the holder's.
     bed.expect("heddle_buffer_blocks_active", &[], 0.0);
     let holder = bed.sending("GET / HTTP/1.1\r\n");
     bed.expect("heddle_buffer_blocks_active", &[], 1.0);
@@ -203,7 +202,7 @@ fn a_client_that_has_gone_is_noticed_by_writing_to_it() {
     let mut server = upstream.asked();
     drop(client);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
-    // More than fits into all buffers on the way: it ends because the client is not there.
+    // More than fits into all buffers on the way: the write fails because the client is gone.
     let block = vec![0u8; 65536];
     while server.stream.write_all(&block).is_ok() {}
     bed.expect_rejected("client_gone", 1.0);
@@ -254,7 +253,7 @@ fn a_slow_reader_stops_the_sender_and_memory_stays_bounded() {
     let mut client = bed.sending(GET);
     let mut server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
     client.head();
-    // The client does not read: the sender must come to a stop long before a gigabyte.
+    // The client does not read, so the sender must be blocked long before it has sent a gigabyte.
     server.stream.set_nonblocking(true).unwrap();
     let (mut sent, mut stuck) = (0usize, 0);
     let block = vec![0u8; 65536];
@@ -301,7 +300,7 @@ async fn draining_finishes_what_has_begun_and_ends() {
 #[tokio::test]
 async fn draining_cuts_what_does_not_end_and_says_so() {
     let (upstream, bed, log) = Bed::scripted_logged(Settings::default());
-    // One has not sent all of its head, one has no answer yet, and one has half of it.
+    // One has sent half a request head, one waits for its response, and one has half of its response.
     let _partial = bed.sending("GET / HTTP/1.1\r\n");
     bed.expect("heddle_buffer_blocks_active", &[], 1.0);
     let mut waiting = bed.sending(GET);

@@ -1,4 +1,4 @@
-//! WebSockets of a library that is not ours, at both ends: messages of every size, fragments, pings, and every way to
+//! WebSockets with a third-party library at both ends: messages of every size, fragments, pings, and every way to
 //! close, on one node and between two.
 
 use std::net::{SocketAddr, TcpStream};
@@ -13,14 +13,14 @@ use tungstenite::{Error, Message, WebSocket};
 use crate::nodes::pair::Pair;
 use crate::support::{Bed, Client, PATIENCE, each_connection, over};
 
-/// Connects that follow each other, each opened, used and closed.
+/// Number of WebSockets that are opened, used and closed one after the other.
 const IN_A_ROW: usize = 1_000;
 
-/// An endpoint that sends every message back. One that says `close CODE` is closed by the endpoint.
+/// An endpoint that sends every message back. After `close CODE` it closes with that code.
 fn endpoint() -> SocketAddr {
     each_connection(|stream| {
         stream.set_nodelay(true).unwrap();
-        // A client may go at any time.
+        // A client may disconnect at any time.
         let Ok(mut socket) = tungstenite::accept(stream) else {
             return;
         };
@@ -52,7 +52,7 @@ fn connect(client: Client) -> WebSocket<TcpStream> {
     socket
 }
 
-/// What comes next that is a message.
+/// The next message, without control frames.
 fn next(socket: &mut WebSocket<TcpStream>) -> Message {
     loop {
         match socket.read().unwrap() {
@@ -62,7 +62,7 @@ fn next(socket: &mut WebSocket<TcpStream>) -> Message {
     }
 }
 
-/// Waits until a connection is closed as it should be, and says why.
+/// Waits until a connection is closed in order; returns the close code.
 fn closed(mut socket: WebSocket<TcpStream>) -> Option<u16> {
     let mut why = None;
     loop {
@@ -127,7 +127,7 @@ fn close_codes(client: &dyn Fn() -> Client) {
         let mut socket = connect(client());
         socket.send(format!("close {code}").into()).unwrap();
         assert_eq!(closed(socket), Some(code), "by the endpoint");
-        // One that goes without a word.
+        // A client that disconnects without a close frame.
         drop(connect(client()));
     }
 }

@@ -1,4 +1,4 @@
-//! One client that connects and resets as fast as it can, beside others that ask.
+//! One client connects and resets as fast as it can, while others send requests.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use heddle_proxy::Bounds;
 use crate::support::PATIENCE;
 use crate::{FLOODER, OTHER, alone, bed, connect_from, queue, reset, serve};
 
-/// Threads by which others ask: so many that a request that takes long delays no other.
+/// Threads of the other clients: enough that a slow request does not delay the next one.
 const ASKERS: u32 = 40;
-/// Threads by which one floods: what finds a queue full waits a second.
+/// Threads of the flooder: a connect to a full accept queue takes a second.
 const FLOODERS: u32 = 4;
-/// What the scheduler of a busy machine may do to a request that is waited for, whatever floods.
+/// Latency that the scheduler of a busy machine may cause even without a flood.
 const SOON: Duration = Duration::from_millis(2);
 
-/// What became of the requests of others.
+/// Outcome of the other clients' requests.
 #[derive(Debug, Default)]
 struct Asked {
     took: Vec<Duration>,
@@ -35,7 +35,7 @@ impl Asked {
     }
 }
 
-/// Connects and resets, so many times a second, until it is told to stop. Says how often it did.
+/// Connects and resets `rate` times a second until `stop` is set; returns how often.
 fn flood(to: SocketAddr, rate: u32, stop: &AtomicBool) -> u64 {
     let began = Instant::now();
     let mut done = 0;
@@ -52,8 +52,8 @@ fn flood(to: SocketAddr, rate: u32, stop: &AtomicBool) -> u64 {
     done
 }
 
-/// Asks over a connection of its own each time, so many times a second, as one of several that take turns. A request
-/// that comes late since the one before took long counts from when it was due.
+/// Sends `rate` requests a second, each over its own connection, as one of several clients that start one after the
+/// other. The latency of a request counts from its planned time, even if the one before delayed it.
 fn ask(to: SocketAddr, rate: u32, turn: u32, lasts: Duration) -> Asked {
     let began = Instant::now() + Duration::from_secs(1) * turn / (rate * ASKERS);
     let mut asked = Asked::default();
@@ -85,7 +85,7 @@ fn one(to: SocketAddr) -> std::io::Result<()> {
     }
 }
 
-/// How it goes for others that ask `to` beside a flood of `flooded`, and how often a second that was.
+/// Requests of others to `to` during a flood of `flooded`; also returns the flood's actual rate per second.
 fn beside(flooded: SocketAddr, to: SocketAddr, rate: u32, lasts: Duration) -> (Asked, f64) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -108,14 +108,14 @@ fn beside(flooded: SocketAddr, to: SocketAddr, rate: u32, lasts: Duration) -> (A
     })
 }
 
-/// A listener that closes what it accepts.
+/// A listener that accepts and closes at once.
 fn bare() -> SocketAddr {
     let (socket, address) = queue();
     thread::spawn(move || while socket.accept().is_ok() {});
     address
 }
 
-/// How often a listener's queue was full, on the whole machine.
+/// Number of accept queue overflows on the whole machine.
 fn overflows() -> u64 {
     let text = std::fs::read_to_string("/proc/net/netstat").unwrap();
     let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
@@ -125,7 +125,8 @@ fn overflows() -> u64 {
     found.unwrap().1.parse().unwrap()
 }
 
-/// Floods the proxy and a bare listener in turns, so long each in all, and compares how it goes for others.
+/// Floods the proxy and a bare listener in turns, for the same time in total, and compares the latency of other
+/// clients.
 fn compare(workers: usize, protocol: AppProtocol, rate: u32, lasts: Duration) {
     const ROUNDS: u32 = 6;
     let bed = bed(workers, protocol, Bounds::default());

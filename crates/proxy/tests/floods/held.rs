@@ -1,4 +1,4 @@
-//! What waits in a queue, and what one client may hold.
+//! Connections that wait in the accept queue, and the share of connections that one client may hold.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -9,10 +9,10 @@ use heddle_proxy::Bounds;
 use crate::support::{PATIENCE, allow_descriptors};
 use crate::{FLOODER, OTHER, alone, bed, connect_from, queue, reset, serve};
 
-/// More than wait for two Workers.
+/// More connections than two Workers accept at once.
 const CROWD: usize = 1_500;
 
-/// Whether a request on a connection is answered.
+/// Whether a request on a connection gets a response.
 fn is_answered(mut stream: &TcpStream) -> bool {
     let asked = stream.write_all(b"GET / HTTP/1.1\r\nHost: echo.test\r\n\r\n");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -26,7 +26,7 @@ fn what_was_reset_in_the_queue_costs_no_work() {
     for workers in [1, 2] {
         let bed = bed(workers, AppProtocol::Undeclared, Bounds::default());
         let (queue, address) = queue();
-        // Given a queue with many that are gone, and one that is not …
+        // Given an accept queue with many reset connections and one live connection …
         for _ in 0..CROWD / 2 {
             reset(connect_from(FLOODER, address).unwrap());
         }
@@ -34,7 +34,7 @@ fn what_was_reset_in_the_queue_costs_no_work() {
         for _ in 0..CROWD / 2 {
             reset(connect_from(FLOODER, address).unwrap());
         }
-        // … that one is answered, and hardly anything was begun for the others.
+        // … then the live one is served, and almost no upstream connections were opened for the others.
         serve(&bed, queue, None);
         assert!(is_answered(&patient));
         assert!(is_answered(&connect_from(OTHER, address).unwrap()));
@@ -68,7 +68,7 @@ fn a_crowd_for_which_workers_have_no_room_waits_and_is_served() {
     assert_eq!(bed.metric("heddle_connections_unplaced_total", &[]), 0.0);
 }
 
-/// How many of so many a client gets: what it does not get is reset, or closed.
+/// Tries to hold `count` connections; returns those that are served. The others are reset or closed.
 fn hold(source: IpAddr, to: SocketAddr, count: usize) -> Vec<TcpStream> {
     let held = (0..count).filter_map(|_| connect_from(source, to).ok());
     held.filter(is_answered).collect()
@@ -88,10 +88,10 @@ fn one_client_without_a_pod_leaves_connections_to_others() {
         let bed = bed(1, AppProtocol::Http, bounds);
         let (queue, address) = queue();
         serve(&bed, queue, caller);
-        // Given a client that takes all it can get, and holds it …
+        // Given a client that opens and holds as many connections as it can …
         let held = hold(FLOODER, address, BOUND + 50);
         assert_eq!(held.len(), SHARE, "{caller:?}");
-        // … others find some: by an address of their own, or by a listener of their own.
+        // … then others still get connections: from another address, or on another listener.
         let (to, few) = match caller {
             None => (address, 100),
             Some(_) => (bed.address, 100),
@@ -100,7 +100,7 @@ fn one_client_without_a_pod_leaves_connections_to_others() {
         assert_eq!(others.len(), few, "{caller:?}");
         let over = bed.metric("heddle_connections_over_share_total", &[]);
         assert_eq!(over, (BOUND + 50 - SHARE) as f64);
-        // All of it comes back.
+        // All connections become available again.
         drop((held, others));
         bed.expect("heddle_connections_active", &[], 0.0);
         assert_eq!(hold(OTHER, address, SHARE).len(), SHARE);

@@ -1,7 +1,7 @@
-//! Floods: many connections at once, or one after the other, that come to nothing.
+//! Floods: many connections, at once or one after the other, that never carry a complete request.
 //!
-//! What they cost others, and the memory of the whole process, is looked at: a test program of its own, whose tests run
-//! one at a time.
+//! These tests measure the latency of other clients and the memory of the whole process. So they are a test program
+//! of their own, and run one at a time.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 mod beside;
@@ -30,17 +30,17 @@ use support::{Bed, mesh};
 
 pub(crate) use support::connect_from;
 
-/// Where the client that floods calls from, and where the others do.
+/// Source addresses of the flooding client and of the others.
 pub(crate) const FLOODER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 66));
 pub(crate) const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// Held by the test that runs.
+/// Held while a test runs, so that tests run one at a time.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An endpoint that answers on every connection that asks, with as long a queue.
+/// An endpoint that serves every connection, with a backlog as long as that of the product's listeners.
 fn endpoint() -> SocketAddr {
     let (socket, address) = queue();
     thread::spawn(move || {
@@ -59,7 +59,7 @@ fn endpoint() -> SocketAddr {
     address
 }
 
-/// A proxy before one Service.
+/// A proxy for one Service.
 pub(crate) fn bed(workers: usize, protocol: AppProtocol, bounds: Bounds) -> Bed {
     let endpoint = endpoint();
     let mut mesh = mesh(&[endpoint], None);
@@ -73,7 +73,7 @@ pub(crate) fn bed(workers: usize, protocol: AppProtocol, bounds: Bounds) -> Bed 
         workers,
         bounds,
         timeouts: Timeouts {
-            // Half a head is waited for as long as a test takes.
+            // Longer than a test, so that an incomplete request head never times out.
             request_head: Duration::from_secs(600),
             ..Timeouts::default()
         },
@@ -82,7 +82,7 @@ pub(crate) fn bed(workers: usize, protocol: AppProtocol, bounds: Bounds) -> Bed 
     Bed::with(settings, &mesh)
 }
 
-/// A listener with as long a queue as those of the product, from which nothing is taken yet.
+/// A listener with the same backlog as the product's, from which nothing is accepted yet.
 pub(crate) fn queue() -> (TcpListener, SocketAddr) {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     listen(&socket, 4096).unwrap();
@@ -90,7 +90,7 @@ pub(crate) fn queue() -> (TcpListener, SocketAddr) {
     (socket, address)
 }
 
-/// Serves what waits in a queue, and what comes.
+/// Makes the proxy serve the connections in the queue and later ones.
 pub(crate) fn serve(bed: &Bed, queue: TcpListener, caller: Option<&str>) {
     let entry = Entry::Service {
         caller: caller.map(|name| WorkloadName::new("test", name).unwrap()),

@@ -1,4 +1,4 @@
-//! What is left of the memory that many connections took, when they have gone.
+//! Memory after a flood of connections has gone.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -13,12 +13,12 @@ use crate::support::allow_descriptors;
 use crate::{alone, bed, connect_from, queue, serve};
 
 const MIB: u64 = 1024 * 1024;
-/// Connections of each address, far fewer than its share.
+/// Connections from each source address, far fewer than its share.
 const EACH: usize = 250;
-/// How long it may take until what a flood took is given back.
+/// Timeout until the memory of a flood is freed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A client that has sent half a head, for which a block is held.
+/// A client that has sent half a request head, so that the proxy holds a block for it.
 fn client(number: usize, to: SocketAddr) -> TcpStream {
     let last = u8::try_from(1 + number / EACH).unwrap();
     let mut stream = connect_from(IpAddr::from([127, 0, 1, last]), to).unwrap();
@@ -34,8 +34,7 @@ fn expect(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Opens so many connections, closes all but one in a hundred, and expects that all but so much of what they took is
-/// given back.
+/// Opens `count` connections, closes 99 of 100, and expects that at most `left` bytes of their memory stay allocated.
 fn flood(workers: usize, count: usize, left: u64) {
     allow_descriptors();
     let bounds = Bounds {
@@ -45,7 +44,7 @@ fn flood(workers: usize, count: usize, left: u64) {
     let bed = bed(workers, AppProtocol::Http, bounds);
     let (queue, address) = queue();
     serve(&bed, queue, None);
-    // Whatever is made once is there before.
+    // The first connection allocates everything that is allocated only once.
     let mut first = client(0, address);
     first
         .write_all(b"o.test\r\nConnection: close\r\n\r\n")

@@ -1,6 +1,6 @@
-//! What many listeners cost, of which a node has two for each pod, and what opening a connection costs.
+//! Memory of many listeners, of which a node has two for each pod, and allocations for opening a connection.
 //!
-//! The whole process is counted: a test of its own.
+//! All heap of the process is counted, so this test has a process of its own.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the message")]
 
 use std::collections::BTreeMap;
@@ -21,11 +21,11 @@ use heddle_telemetry::Registry;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Two for each of two hundred pods.
+/// Two for each of 200 pods.
 const LISTENERS: u64 = 400;
-/// Bytes of the heap that a listener may take while nothing comes.
+/// Limit of heap bytes for an idle listener.
 const LISTENER_BYTES: i64 = 4096;
-/// Connections that are opened and counted.
+/// Number of counted connections.
 const CONNECTIONS: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -50,7 +50,7 @@ fn expect(registry: &Registry, name: &str, value: u64) {
     }
 }
 
-/// Bytes of the heap that each of many listeners takes.
+/// Heap bytes of one listener, averaged over many.
 fn listener_bytes(workers: usize) -> i64 {
     let settings = Settings {
         workers: Elasticity {
@@ -85,10 +85,10 @@ fn listener_bytes(workers: usize) -> i64 {
     taken / LISTENERS as i64
 }
 
-/// The Service that connections are going to.
+/// The original destination of every connection.
 const SERVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 80);
 
-/// A Service for bytes before an endpoint that takes connections and closes them, and a caller.
+/// A caller and a TCP Service, whose endpoint accepts connections and closes them.
 fn mesh() -> Mesh {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = Endpoint {
@@ -152,13 +152,13 @@ fn connection_allocations(entry: Entry, mesh: &Mesh) -> f64 {
     let address = socket.local_addr().unwrap();
     proxy.listen(1, socket, entry);
     let connect = || {
-        // The endpoint closes it, or the proxy resets it: at times before `connect` has returned.
+        // The endpoint closes it or the proxy resets it, sometimes before `connect` returns.
         match TcpStream::connect(address) {
             Ok(mut stream) => drop(stream.read(&mut [0])),
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         }
     };
-    // Long enough for a sweep, and for the Manager's second look, which both keep their memory.
+    // Long enough for a sweep and for the Manager's second check, which both allocate once and keep the memory.
     let warm = Instant::now() + Duration::from_millis(1_300);
     while Instant::now() < warm {
         connect();
@@ -189,7 +189,7 @@ fn listeners_and_connections_cost_little() {
     let addressed = connection_allocations(addressed, &mesh);
     let intercepted = connection_allocations(Entry::Outbound { caller }, &mesh);
     println!("allocations for a connection: {addressed} addressed, {intercepted} intercepted");
-    // The door that leads where it was going.
+    // One allocation more, for the door to the original destination.
     let most = addressed + 1.5;
     assert!(intercepted <= most, "{intercepted}, and {addressed}");
     let caller = workload(1);

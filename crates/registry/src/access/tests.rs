@@ -96,7 +96,7 @@ fn a_status_says_whose_trouble_it_is() {
     }
     let denied = Status::new(Code::PermissionDenied, "etcdserver: permission denied");
     assert!(matches!(of_status(&denied), Trouble::Ours(_)));
-    // A token ends: another connection gets another.
+    // A login token expires; the next connection gets a new one.
     let token = Status::new(Code::Unauthenticated, "etcdserver: invalid auth token");
     assert!(matches!(of_status(&token), Trouble::Away(_)));
     let full = Status::new(Code::ResourceExhausted, "etcdserver: too many requests");

@@ -1,7 +1,7 @@
-//! How much is held, and for which namespace.
+//! Limits on what is held, in total and for each namespace.
 //!
-//! A namespace has a share of the room and no more, so that a client that writes into one leaves the others theirs.
-//! Keys that are no provider's have a small share of their own: they are held to be shown, and for nothing else.
+//! A namespace has a limited share, so that a client that floods one namespace does not use the room of the others.
+//! Stray keys, which name no provider, have a small share of their own: they are held only to be reported.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use heddle_model::Namespace;
 
 use heddle_compile::registered::Layout;
 
-/// So many keys, and bytes of keys and right values.
+/// A count of keys, and of the bytes of keys and valid values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     pub(super) keys: usize,
@@ -17,32 +17,32 @@ pub(super) struct Amount {
 }
 
 impl Amount {
-    /// Whether there may be one more key, with so many bytes.
+    /// Whether one more key, of this many bytes, fits within these limits.
     fn has_room_beside(self, taken: Amount, bytes: usize) -> bool {
         taken.keys < self.keys && taken.bytes + bytes <= self.bytes
     }
 }
 
-/// What is held of all namespaces together.
+/// The limit for all namespaces together.
 pub(super) const MOST: Amount = Amount {
     keys: 10_000,
     bytes: 32 << 20,
 };
-/// What is held of one namespace.
+/// The limit for one namespace.
 pub(super) const MOST_OF_NAMESPACE: Amount = Amount {
     keys: 2_000,
     bytes: 4 << 20,
 };
-/// What is held of keys that are no provider's, beside the others.
+/// The limit for stray keys, beside the others.
 pub(super) const MOST_OF_STRAY: Amount = Amount {
     keys: 100,
     bytes: 1 << 20,
 };
 
-/// Whose room a key takes.
+/// The share against which a key counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Share {
-    /// That of keys that are no provider's.
+    /// Keys that name no provider.
     Stray,
     Namespace(Namespace),
 }
@@ -61,23 +61,23 @@ impl Share {
     }
 }
 
-/// Where there is no room.
+/// Where room is lacking.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Full {
-    /// In a share, though there may be some in others.
+    /// In one share, though others may have room.
     Share(Share),
     All,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Room {
-    /// What all namespaces have taken.
+    /// The total of all namespaces, without stray keys.
     all: Amount,
     shares: BTreeMap<Share, Amount>,
 }
 
 impl Room {
-    /// Where there is no room for one more key with so many bytes.
+    /// Where room is lacking for one more key of this many bytes.
     pub(super) fn lacking(&self, share: &Share, bytes: usize) -> Option<Full> {
         let taken = self.shares.get(share).copied().unwrap_or_default();
         if !share.most().has_room_beside(taken, bytes) {
@@ -87,7 +87,7 @@ impl Room {
         (!has_room).then_some(Full::All)
     }
 
-    /// Takes the room of one key.
+    /// Counts one key.
     pub(super) fn take(&mut self, share: Share, bytes: usize) {
         if share != Share::Stray {
             self.all.keys += 1;
@@ -98,7 +98,7 @@ impl Room {
         taken.bytes += bytes;
     }
 
-    /// Gives back what a key has taken.
+    /// Uncounts one key.
     pub(super) fn give_back(&mut self, share: &Share, bytes: usize) {
         if *share != Share::Stray {
             self.all.keys -= 1;
@@ -113,12 +113,12 @@ impl Room {
         }
     }
 
-    /// Whether nothing of a share is taken.
+    /// Whether a share holds no key.
     pub(super) fn is_free(&self, share: &Share) -> bool {
         !self.shares.contains_key(share)
     }
 
-    /// What holds whatever happens.
+    /// Checks what must be true after every step.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn check_invariants(&self) {
         let within = |taken: Amount, most: Amount| {

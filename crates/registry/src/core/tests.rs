@@ -1,4 +1,4 @@
-//! Given what etcd says, then what is known of the registry is this, and what it says never empties it by chance.
+//! The known content of the registry after given answers of etcd, which never empties by accident.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ mod simulated;
 
 const CLUSTER: u64 = 7;
 
-/// A value that is right for itself, told from others by its port.
+/// A valid value, distinguished from others by its port.
 fn value(port: u16) -> Vec<u8> {
     format!(
         r#"{{"apiVersion":"heddle.dev/v1alpha1","kind":"LocalWorkload","spec":{{"address":"10.0.0.1","ports":[{{"port":{port}}}]}}}}"#
@@ -60,7 +60,7 @@ fn listed(kvs: Vec<Kv>) -> Core {
     core
 }
 
-/// The names of the providers that there are now; none when nothing has changed.
+/// The names of the current providers; `None` when nothing has changed.
 fn names(core: &mut Core) -> Option<Vec<String>> {
     core.check_invariants();
     let providers = core.providers()?;
@@ -84,9 +84,9 @@ fn a_list_is_read_page_by_page_at_one_revision() {
     let mut from = key("b");
     from.push(0);
     assert_eq!(core.page(now, page), Next::List { from, revision: 10 });
-    // Nothing is passed on before all is known.
+    // Nothing is passed on before the list is complete.
     assert_eq!(names(&mut core), None);
-    // The store has gone on meanwhile; the list is that of its first page.
+    // The store has moved to a later revision; the list stays at that of its first page.
     let next = core.page(now, list(15, vec![good("c", 5)]));
     assert_eq!(next, Next::Watch { revision: 11 });
     assert_eq!(names(&mut core), all(&["a", "b", "c"]));
@@ -98,7 +98,7 @@ fn a_list_is_read_page_by_page_at_one_revision() {
 fn an_empty_registry_is_known_to_be_empty() {
     let mut core = listed(Vec::new());
     assert_eq!(names(&mut core), all(&[]));
-    // A page without keys that has more after it is the last one all the same.
+    // A page without keys is the last one, even with `more` set.
     let mut page = list(10, Vec::new());
     page.more = true;
     core.begin();
@@ -115,14 +115,14 @@ fn changes_take_effect_in_their_order() {
     let next = core.changed(12, vec![Change::Put(good("b", 11)), gone("a", 12)]);
     assert_eq!(next, None);
     assert_eq!(names(&mut core), all(&["b"]));
-    // What is older than what is known changes nothing.
+    // A change older than the known value is ignored.
     core.changed(
         13,
         vec![Change::Put(kv("b", value(81), 1, 9)), gone("b", 10)],
     );
     assert_eq!(names(&mut core), None);
     assert_eq!(core.revision(), 13);
-    // Nor does the same value once more, as a registrar writes it that was restarted.
+    // The same value once more, as a restarted registrar writes it, is no change either.
     core.changed(
         14,
         vec![Change::Put(Kv {
@@ -145,7 +145,7 @@ fn silence_removes_nothing_and_the_next_list_does() {
         None
     );
     assert_eq!(names(&mut core), None);
-    // A change that comes late belongs to a watch that is over.
+    // A late change belongs to a watch that has ended.
     assert_eq!(core.changed(20, vec![gone("a", 20)]), None);
     assert_eq!(names(&mut core), None);
     core.begin();
@@ -185,13 +185,13 @@ fn a_store_that_lost_everything_is_given_time() {
         core.page(now, empty.clone());
         assert_eq!(names(&mut core), None, "nothing is gone yet");
         assert_eq!(core.expire(now), Some(now + GRACE));
-        // One of them lives and registers anew, with revisions that are smaller than before.
+        // One provider lives and registers again, with a smaller revision than before.
         core.changed(
             revision + 1,
             vec![Change::Put(kv("a", value(81), 9, revision + 1))],
         );
         assert_eq!(names(&mut core), all(&["a", "b"]));
-        // Listing once more does not cut the time short.
+        // Another list does not shorten the grace.
         core.begin();
         let again = Page {
             revision: revision + 1,
@@ -210,7 +210,7 @@ fn a_list_counts_whatever_its_revisions_say() {
     let mut core = listed(vec![good("a", 9), good("b", 10)]);
     names(&mut core);
     core.begin();
-    // Another store, which has come as far: the same key with other words, and an older one that was made anew.
+    // Another store with the same revision: one key has another value, and one has an older revision.
     let other = kv("a", value(81), 1, 9);
     core.page(
         Instant::now(),
@@ -267,7 +267,7 @@ fn the_last_good_value_goes_on_while_its_lease_does() {
         problem.starts_with("etcd:/heddle/v1/providers/shop/web/a: warning: "),
         "{problem}"
     );
-    // Mended, the problem is gone.
+    // A valid value removes the problem.
     core.changed(
         12,
         vec![Change::Put(Kv {
@@ -277,11 +277,11 @@ fn the_last_good_value_goes_on_while_its_lease_does() {
     );
     let providers = core.providers().expect("that it is gone, too");
     assert_eq!((providers.count(), providers.problems().len()), (1, 0));
-    // Under another lease it says nothing of the first one.
+    // A wrong value under another lease does not keep the earlier valid one.
     core.changed(13, vec![Change::Put(bad(2, 13))]);
     let providers = core.providers().expect("a change");
     assert_eq!((providers.count(), providers.problems().len()), (0, 1));
-    // The key goes with its lease, and the problem with it.
+    // The end of the lease removes the key and its problem.
     core.changed(14, vec![gone("a", 14)]);
     let providers = core.providers().expect("a change");
     assert_eq!((providers.count(), providers.problems().len()), (0, 0));
@@ -293,7 +293,7 @@ fn a_key_that_came_anew_has_no_last_good_value() {
     names(&mut core);
     core.lost();
     core.begin();
-    // Meanwhile it was gone and came again, with the same lease.
+    // The key was deleted and created again meanwhile, with the same lease.
     core.page(
         Instant::now(),
         list(20, vec![kv("a", b"{}".to_vec(), 1, 15)]),
@@ -335,7 +335,7 @@ fn many_problems_are_counted() {
     assert!(last.contains("50 more values are wrong"), "{last}");
 }
 
-/// Right for itself, in a namespace of its own.
+/// A valid value in another namespace.
 fn other(namespace: &str, name: &str) -> Kv {
     let key = format!("/heddle/v1/providers/{namespace}/web/{name}");
     Kv {
@@ -344,7 +344,7 @@ fn other(namespace: &str, name: &str) -> Kv {
     }
 }
 
-/// What is said of there being too much.
+/// The problems that report a full registry or share.
 fn too_much(providers: &Providers) -> Vec<String> {
     let problems = providers.problems().iter();
     let too_much = problems.filter(|problem| problem.reason.contains("more than"));
@@ -353,7 +353,7 @@ fn too_much(providers: &Providers) -> Vec<String> {
 
 #[test]
 fn a_namespace_that_is_too_full_leaves_the_others_their_room() {
-    // Wrong values count as well, and are quick to judge.
+    // Invalid values count as well, and are quick to validate.
     let wrong = |n: usize| kv(&format!("a{n:05}"), Vec::new(), 1, 3);
     let most = MOST_OF_NAMESPACE.keys;
     let full = || (0..MOST.keys).map(wrong);
@@ -367,7 +367,7 @@ fn a_namespace_that_is_too_full_leaves_the_others_their_room() {
     };
     let expected = "etcd:/heddle/v1/providers/shop/: warning: one namespace has more than 2000";
     assert!(said.starts_with(expected), "{said}");
-    // What goes elsewhere makes no room there; and elsewhere there is some.
+    // A deletion in another namespace makes no room in this one; the other namespace has room.
     let gone_elsewhere = Change::Delete {
         key: other("zoo", "a").key,
         modified: 11,
@@ -397,7 +397,7 @@ fn one_namespace_has_no_more_than_its_share_of_the_bytes() {
     assert_eq!(last.key.namespace.as_str(), "zoo");
 }
 
-/// Right for itself, and nearly as large as may be.
+/// A valid value, close to the size limit.
 fn large_value() -> Vec<u8> {
     let mut value = value(80);
     value.resize(MAX_VALUE_BYTES - 1, b' ');
@@ -421,7 +421,7 @@ fn all_namespaces_together_are_bounded() {
         panic!("{said:#?}");
     };
     assert!(said.contains("more than 10000 providers"), "{said}");
-    // A key that goes makes room for all others.
+    // A deletion makes room for every namespace.
     let gone = Change::Delete {
         key: wrong(0).key,
         modified: 11,
@@ -451,7 +451,7 @@ fn keys_that_are_no_providers_take_no_providers_room() {
         panic!("{said:#?}");
     };
     assert!(said.contains("more than 100 keys"), "{said}");
-    // Only when all that are held are gone it is looked whether there are more.
+    // Only when every held stray key is gone is the registry listed again.
     let gone = |n: usize| Change::Delete {
         key: stray(n).key,
         modified: 11,
@@ -475,7 +475,7 @@ fn a_namespace_that_is_other_providers_now_has_room_for_them() {
     core.lost();
     core.begin();
     let now = Instant::now();
-    // Those that went while the store was away are still held when those that came are listed.
+    // Providers that ended while the store was away are still held when the new ones are listed.
     let came: Vec<Kv> = all_of("b", 12).collect();
     let next = core.page(now, list(20, came.clone()));
     assert!(matches!(next, Next::List { revision: 0, .. }), "{next:?}");

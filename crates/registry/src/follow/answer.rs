@@ -1,4 +1,4 @@
-//! What etcd's answers say, in the words of [`core`](super::super::core).
+//! Converts etcd's answers into the types of [`core`](super::super::core).
 
 use etcd_client::{GetResponse, KeyValue, WatchResponse};
 
@@ -8,7 +8,7 @@ use super::super::core::{Change, Kv, Page};
 /// A page of a list.
 ///
 /// # Errors
-/// When it does not say of which revision it is.
+/// When the answer has no header, and so no revision.
 pub(super) fn page(mut answer: GetResponse) -> Result<Page, Trouble> {
     let header = answer.take_header();
     let header = header.ok_or_else(|| Trouble::Away("an answer without a header".to_owned()))?;
@@ -32,8 +32,8 @@ fn kv(kv: KeyValue) -> Kv {
     }
 }
 
-/// What an event says. The one of a deletion has a key without a version; its type is not asked for, since the
-/// library does not survive one that it does not know.
+/// Converts an event. A deletion is recognised by a version of 0, not by the event's type: the library panics on a type
+/// that it does not know.
 pub(super) fn change(event: &etcd_client::Event) -> Option<Change> {
     let found = event.kv()?;
     Some(match found.version() {
@@ -45,7 +45,7 @@ pub(super) fn change(event: &etcd_client::Event) -> Option<Change> {
     })
 }
 
-/// Why etcd ended a watch. That it is too far behind is no trouble: everything is listed again.
+/// Why etcd ended a watch. A compacted revision is not a failure: everything is listed again.
 pub(super) fn cancelled(answer: &WatchResponse) -> Result<(), Trouble> {
     let why = answer.cancel_reason();
     if answer.compact_revision() > 0 || why.contains("compacted") {

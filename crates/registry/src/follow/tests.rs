@@ -1,4 +1,4 @@
-//! Given a follower that fails, then that is said.
+//! A follower that panics is reported.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Given an etcd that answers, but not as it should, then it is not asked faster for that.
+//! An etcd that answers, but wrongly, is not called in a tight loop.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use super::*;
 /// Ends a test that hangs.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
-/// Leases of an etcd that have ended as soon as they are granted.
+/// An etcd whose leases end as soon as they are granted.
 #[derive(Clone)]
 struct ShortLeases {
     granted: watch::Sender<usize>,
@@ -40,7 +40,7 @@ impl Service<http::Request<Body>> for ShortLeases {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        // The lease 1; a time to live is field 3, and of one that has ended there is none.
+        // Lease id 1; field 3 is the time to live, which an ended lease lacks.
         let answer = match request.uri().path() {
             "/etcdserverpb.Lease/LeaseGrant" => {
                 self.granted.send_modify(|granted| *granted += 1);
@@ -55,7 +55,7 @@ impl Service<http::Request<Body>> for ShortLeases {
     }
 }
 
-/// Gives one answer, whatever is asked.
+/// Gives the same answer to every request.
 struct Always(Vec<u8>);
 
 impl Service<Request<Streaming<()>>> for Always {
@@ -145,7 +145,7 @@ async fn an_etcd_that_ends_leases_at_once_is_given_time() {
             assert_eq!(said, [], "{kept:?}");
         }
     }
-    // Half of what the first three waits may be at most.
+    // Half of the upper bounds of the first three waits.
     let waited = began.elapsed();
     assert!(waited >= Duration::from_millis(700), "{waited:?}");
 }

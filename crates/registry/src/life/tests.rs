@@ -28,7 +28,7 @@ fn each_state_is_said_once() {
 #[test]
 fn a_lease_that_has_ended_is_said_when_it_is_registered_again() {
     let mut life = Life::new();
-    // One that ended before it was of use is no news.
+    // A lease that ended before the first registration is no news.
     life.lease_ended();
     assert_eq!(life.registered(Written::Anew), Some(News::Registered));
     life.lease_ended();
@@ -37,7 +37,7 @@ fn a_lease_that_has_ended_is_said_when_it_is_registered_again() {
         Some(News::Again("its lease had ended"))
     );
     assert_eq!(life.registered(Written::Kept), None);
-    // An operator removed the key, and the lease lives.
+    // An operator removed the key, and the lease is still alive.
     assert_eq!(
         life.registered(Written::Anew),
         Some(News::Again("its key was gone"))
@@ -52,7 +52,7 @@ fn what_never_worked_and_will_not_is_over_at_once() {
         life.failed(&ours),
         Err("etcdserver: permission denied".to_owned())
     );
-    // What has worked is tried for as long as it takes: the operator may change it back.
+    // A registration that has worked retries without limit: the operator may restore the permission.
     let mut life = Life::new();
     life.registered(Written::Anew);
     assert!(matches!(life.failed(&ours), Ok(Some(News::Away(_)))));

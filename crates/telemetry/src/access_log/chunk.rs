@@ -1,18 +1,18 @@
-//! What goes from sinks to the writer.
+//! Messages from sinks to the writer.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use crate::WorkerStats;
 
-/// Buffers of one sink: one is written to while the others are on their way to the disk.
+/// Buffers of one sink: one is filled while the others are on their way to the disk.
 pub(super) const BUFFERS: usize = 4;
 
-/// A buffer on its way to the disk, with the way back.
+/// A full buffer for the writer, with the sender that returns it to its sink.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) bytes: Vec<u8>,
-    /// Whose lines they are, to be counted there if they are lost.
+    /// The metrics of the Worker that wrote the lines, to count those that are lost.
     pub(super) stats: Arc<WorkerStats>,
     pub(super) give_back: SyncSender<Vec<u8>>,
 }
@@ -20,8 +20,8 @@ pub(super) struct Chunk {
 #[derive(Debug)]
 pub(super) enum Message {
     Write(Chunk),
-    /// Look at the reopen flag.
+    /// Wakes the writer, so that it checks the reopen flag.
     Wake,
-    /// Say when everything before this is written.
+    /// The writer sends on it once all earlier messages are written.
     Barrier(SyncSender<()>),
 }

@@ -1,9 +1,9 @@
-//! RFC 3339 times without a calendar per request.
+//! RFC 3339 timestamps without a calendar computation per request.
 
 use heddle_model::calendar::civil;
 
-/// Writes times as `2026-01-31T23:59:59.042Z`; the date and time up to the second are computed
-/// once a second and kept.
+/// Formats times as `2026-01-31T23:59:59.042Z`. The text up to the second is kept and computed anew only when the
+/// second changes.
 #[derive(Debug)]
 pub(super) struct Clock {
     second: u64,
@@ -22,7 +22,7 @@ impl Clock {
         clock
     }
 
-    /// The time of `unix_ms`, milliseconds since 1970. Years beyond 9999 are written as 9999.
+    /// Formats `unix_ms`, milliseconds since 1970. Years beyond 9999 are written as 9999.
     pub(super) fn format(&mut self, unix_ms: u64) -> &[u8] {
         let second = unix_ms / 1_000;
         if second != self.second {

@@ -1,11 +1,10 @@
-//! JSON strings from bytes that any client may have sent (RFC 8259, section 7).
+//! JSON strings (RFC 8259, section 7) from untrusted bytes of clients.
 //!
-//! A log line is read by machines and printed on terminals, so besides what JSON demands, DEL and
-//! the C1 control characters are escaped too, and a byte that is no UTF-8 becomes `\u00XX` with
+//! Log lines are parsed by machines and printed on terminals. So, beyond what JSON requires, DEL and
+//! the C1 control characters are escaped too, and a byte that is not valid UTF-8 becomes `\u00XX` with
 //! the byte's value.
 
-/// Appends `bytes` as the inside of a JSON string, at most the first `max` of them; `…` marks
-/// what was cut.
+/// Appends the first `max` of `bytes` as the content of a JSON string, without quotes; `…` marks a cut.
 pub(super) fn escape(out: &mut Vec<u8>, bytes: &[u8], max: usize) {
     let (shown, cut) = match bytes.split_at_checked(max) {
         Some((shown, rest)) if !rest.is_empty() => (shown, true),

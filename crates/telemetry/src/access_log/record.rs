@@ -1,4 +1,4 @@
-//! One request or connection as one line.
+//! The log line of a request or a connection.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -7,75 +7,75 @@ use super::clock::Clock;
 use super::json::escape;
 use crate::{Reporter, Tls};
 
-/// What is said about a request or a connection that is over, or about a connection that is open for long. Everything
-/// borrowed: nothing is kept.
+/// The fields of a log line, for a finished request or connection, or for one that has been open for long. All fields
+/// are borrowed: nothing is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     /// When the request began, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Which proxy speaks.
+    /// The proxy that writes the line.
     pub reporter: Reporter,
-    /// The workload that calls, `namespace/workload`, or `unidentified`.
+    /// The calling workload, `namespace/workload`, or `unidentified`.
     pub source: &'a str,
-    /// Its identity, a SPIFFE ID; empty when it has none.
+    /// SPIFFE ID of the calling workload; empty when it has none.
     pub source_principal: &'a str,
-    /// The client of the connection: the workload that calls, or the proxy of its node.
+    /// The peer of the downstream connection: the calling workload, or the proxy of its node.
     pub client: SocketAddr,
     /// The Service that was called, `namespace/name`; empty when none was found.
     pub destination_service: &'a str,
-    /// The workload behind the endpoint, `namespace/workload`; empty when none was chosen, or it is none of the mesh.
+    /// The workload behind the endpoint, `namespace/workload`; empty when no endpoint was chosen, or it is outside
+    /// the mesh.
     pub destination_workload: &'a str,
-    /// How it went between nodes.
+    /// Whether the traffic between nodes was under mutual TLS.
     pub tls: Tls,
-    /// The route that matched, `namespace/name`; empty when there is none.
+    /// The matching route, `namespace/name`; empty when there is none.
     pub route: &'a str,
-    /// What the client spoke: `http/1.0`, `http/1.1`, or `tcp` for what is passed on as bytes.
+    /// Protocol of the client, such as `http/1.1`; `tcp` for opaque bytes.
     pub protocol: &'a str,
-    /// The host that the request named, as it came; what stands before the last `@` is not logged, since it may be a
+    /// The authority of the request, as received. The part before the last `@` is not logged, since it may contain a
     /// password.
     pub authority: &'a [u8],
-    /// The method as it came.
+    /// The method, as received.
     pub method: &'a [u8],
-    /// The path as it came; whatever follows the first `?` is not logged, since queries carry
-    /// credentials.
+    /// The path, as received. The query, from the first `?` on, is not logged, since queries may carry credentials.
     pub path: &'a [u8],
-    /// The response's status; 0 when none was sent.
+    /// The status of the response; 0 when no response was sent.
     pub status: u16,
-    /// `ok`, the code of what went wrong, or [`OPEN`].
+    /// `ok`, the reason code of the failure, or [`OPEN`].
     pub reason: &'a str,
-    /// Whose fault it was: `downstream`, `upstream`, `heddle`; empty when nothing went wrong.
+    /// Which side failed: `downstream`, `upstream` or `heddle`; empty on success.
     pub blame: &'a str,
-    /// From the first byte of the request's head to the last byte of the response, in µs.
+    /// From the first byte of the request head to the last byte of the response, in µs.
     pub duration_us: u64,
-    /// The endpoint that answered, if one was reached.
+    /// The endpoint that was reached, if any.
     pub upstream: Option<SocketAddr>,
-    /// Bytes of the request's body, as received.
+    /// Bytes of the request body, as received.
     pub request_bytes: u64,
-    /// Bytes of the response's body, as sent.
+    /// Bytes of the response body, as sent.
     pub response_bytes: u64,
-    /// How many endpoints were tried.
+    /// Number of endpoints tried.
     pub attempts: u32,
 }
 
-/// The reason of a connection that goes on: its line is written when it has been open for a while, and another when it
-/// is over.
+/// The reason of a connection that is still open: one line is written when it has been open for a while, and another
+/// when it ends.
 pub const OPEN: &str = "open";
 
-/// Longest part of a path, a name, a method and a code that is logged, in bytes before escaping.
+/// Limits for logging a path, a name, a method and a code, in bytes before escaping. Longer values are cut.
 const MAX_PATH: usize = 1_024;
 const MAX_NAME: usize = 256;
 const MAX_METHOD: usize = 32;
 const MAX_REASON: usize = 64;
-/// Longest identity (SPIFFE ID, section 2.4, bounds it by 2,048; those of a mesh are far shorter).
+/// Limit for a SPIFFE ID. The specification, section 2.4, allows 2,048 bytes; those of a mesh are far shorter.
 const MAX_PRINCIPAL: usize = 512;
 
-/// No line is longer: six names, an identity, reason, blame and protocol, a path and a method, six bytes each at
-/// worst, and a kilobyte for keys and numbers.
+/// Upper bound of the length of a line: six names, an identity, reason, blame and protocol, a path and a method, with
+/// each byte escaped to six at worst, and 1 KiB for keys and numbers.
 pub(super) const MAX_LINE: usize =
     6 * (MAX_PATH + 6 * MAX_NAME + MAX_PRINCIPAL + MAX_METHOD + 3 * MAX_REASON) + 1_024;
 
 impl Record<'_> {
-    /// Appends the record as a line of JSON, written by the proxy of `node`, if that has a name.
+    /// Appends the record as a line of JSON. `node` is the name of this proxy's node; it may be empty.
     pub(super) fn write(&self, out: &mut Vec<u8>, clock: &mut Clock, node: &str) {
         out.extend_from_slice(b"{\"time\":\"");
         out.extend_from_slice(clock.format(self.unix_ms));

@@ -8,20 +8,20 @@ use super::clock::Clock;
 use super::record::{MAX_LINE, Record};
 use crate::WorkerStats;
 
-/// A buffer is handed over once it holds this much, in bytes.
+/// A buffer with this many bytes is handed to the writer.
 const FULL: usize = 16 * 1024;
-/// Writes a Worker's records. Owned by the Worker; dropping it hands over what is left.
+/// Collects a Worker's log lines. Owned by the Worker; dropping it hands the rest to the writer.
 #[derive(Debug)]
 pub struct LogSink {
     stats: Arc<WorkerStats>,
     node: Arc<str>,
     clock: Clock,
-    /// The buffer that is written to; `None` while all of them are with the writer.
+    /// The buffer being filled; `None` while the writer has all buffers.
     current: Option<Vec<u8>>,
-    /// Lines in `current`, to be counted if it has to be dropped.
+    /// Lines in `current`, for the counter if it must be dropped.
     lines: u64,
     full: SyncSender<Message>,
-    /// Where the writer puts a buffer back; kept to lend with each buffer.
+    /// Sender with which the writer returns a buffer; a clone goes with each buffer.
     give_back: SyncSender<Vec<u8>>,
     empty: Receiver<Vec<u8>>,
 }
@@ -46,8 +46,8 @@ impl LogSink {
         }
     }
 
-    /// Writes one line, or drops it and counts it when no buffer is free. Never allocates,
-    /// never waits.
+    /// Writes one line into a buffer. When no buffer is free, the line is dropped and counted. Never allocates, never
+    /// waits.
     pub fn record(&mut self, record: &Record<'_>) {
         if self.current.is_none() {
             self.current = self.empty.try_recv().ok();
@@ -63,13 +63,13 @@ impl LogSink {
         }
     }
 
-    /// Whether lines wait for [`LogSink::flush`], so that the Worker plans a sweep for them.
+    /// Whether lines are buffered, so that the Worker schedules a sweep with [`LogSink::flush`].
     pub fn has_lines(&self) -> bool {
         self.lines > 0
     }
 
-    /// Hands over what is buffered. A Worker calls it at each sweep, at least once a second while
-    /// it has written records: it costs a wake-up of the writer, so not after every request.
+    /// Hands the buffered lines to the writer. A Worker calls this at each sweep, at least once a second while it
+    /// has written records, but not after every request, since it wakes the writer thread.
     pub fn flush(&mut self) {
         let Some(bytes) = self.current.take_if(|buffer| !buffer.is_empty()) else {
             return;

@@ -101,12 +101,12 @@ fn a_path_is_whole_up_to_a_kibibyte() {
     };
     let path = "/".repeat(1_024);
     assert_eq!(logged(path.as_bytes()), path);
-    // The query is none of it.
+    // The query does not count.
     assert_eq!(logged(format!("{path}?more").as_bytes()), path);
     assert_eq!(logged(format!("{path}x").as_bytes()), format!("{path}…"));
 }
 
-/// A disk that writes a chunk each time it is told to.
+/// A disk that writes one chunk for each message on `turns`.
 struct Gated {
     turns: Receiver<()>,
     written: SyncSender<Vec<u8>>,
@@ -142,7 +142,7 @@ fn a_stuck_disk_costs_lines_and_nothing_else() {
     let dropped = stats.access_log_dropped.get();
     assert!(dropped > 0, "four buffers cannot hold {total} lines");
 
-    // The disk comes back: what was kept is written, and there is room for new lines again.
+    // The disk works again: the queued lines are written, and there is room for new ones.
     for _ in 0..64 {
         turn.send(()).expect("the writer waits");
     }
@@ -158,7 +158,7 @@ fn a_stuck_disk_costs_lines_and_nothing_else() {
     assert_eq!(lines as u64 + dropped, total + 1);
 }
 
-/// A disk with room for so many bytes. What does not fit is refused, and a line may be cut.
+/// A disk with limited room. Bytes that do not fit are refused, which may cut a line.
 #[derive(Clone, Default)]
 struct Small(Arc<Mutex<Disk>>);
 
@@ -196,7 +196,7 @@ fn a_full_disk_costs_lines_that_are_counted_and_no_line_after_them() {
     let mut line = Vec::new();
     record(b"/").write(&mut line, &mut Clock::new(), "edge-1");
     let disk = Small::default();
-    // Two lines and a half.
+    // Room for two and a half lines.
     disk.with(|disk| disk.room = line.len() * 5 / 2);
     let log = AccessLog::start(Box::new(disk.clone()), Target::Stdout, "edge-1").expect("a thread");
     let registry = Registry::new();

@@ -13,22 +13,22 @@ use super::chunk::{BUFFERS, Chunk, Message};
 use super::sink::LogSink;
 use crate::WorkerStats;
 
-/// Chunks that may wait for the writer, over all sinks.
+/// Limit of messages queued for the writer, for all sinks together.
 const QUEUE: usize = 16 * BUFFERS;
-/// The writer formats nothing but a rare warning.
+/// A small stack is enough: the writer formats nothing but a rare warning.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// Where the log goes.
+/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Standard output.
     Stdout,
-    /// A file, appended to; created with mode 0640.
+    /// A file, opened for appending and created with mode 0640.
     File(PathBuf),
 }
 
-/// Handle of the access log. Clones are the same log; the writer ends with the last handle and
-/// the last sink.
+/// Handle of the access log. Clones refer to the same log. The writer thread ends when the last handle and the last
+/// sink are dropped.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
     node: Arc<str>,
@@ -37,7 +37,7 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
-    /// Opens the target and starts the writer. Every line names the `node`; an empty name is none.
+    /// Opens the target and starts the writer thread. Every line carries the name `node`, which may be empty.
     ///
     /// # Errors
     /// When the file cannot be opened or the thread cannot be started.
@@ -74,21 +74,21 @@ impl AccessLog {
         })
     }
 
-    /// The end for one Worker, whose dropped lines are counted in `stats`.
+    /// A sink for one Worker. Lines that it drops are counted in `stats`.
     pub fn sink(&self, stats: Arc<WorkerStats>) -> LogSink {
         LogSink::new(stats, Arc::clone(&self.node), self.queue.clone())
     }
 
-    /// Asks the writer to open the file anew, after it was renamed by log rotation. Returns at
-    /// once; does nothing for standard output. If it cannot be opened, the old file stays in use.
+    /// Asks the writer to reopen the file after log rotation has renamed it. Returns at once; does nothing for
+    /// standard output. If the file cannot be opened, the old one stays in use.
     pub fn reopen(&self) {
         self.reopen.store(true, Ordering::Release);
-        // A full queue wakes the writer by itself.
+        // When the queue is full the writer is awake anyway.
         let _queued = self.queue.try_send(Message::Wake);
     }
 
-    /// Waits until everything that sinks have handed over is written; false when that takes
-    /// longer than `timeout`. Blocks: not for data threads.
+    /// Waits until all lines that sinks have handed over are written; false when that takes longer than `timeout`.
+    /// Blocks, so never call it on a data thread.
     pub fn wait_written(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let (done, written) = sync_channel(1);
@@ -111,10 +111,10 @@ struct Writer {
     out: Box<dyn Write + Send>,
     target: Target,
     reopen: Arc<AtomicBool>,
-    /// Lines lost since writing began to fail, which is said once and not for every line; none
-    /// while it goes well.
+    /// Lines lost since writing began to fail; `None` while it succeeds. The failure is logged once, not for every
+    /// line.
     lost: Option<u64>,
-    /// The last byte that was written is not the end of a line.
+    /// Whether the last write ended in the middle of a line.
     cut: bool,
 }
 
@@ -153,12 +153,11 @@ impl Writer {
             }
         }
         chunk.bytes.clear();
-        // The sink may be gone, and then the buffer is not needed.
+        // Fails when the sink is gone; the buffer is no longer needed then.
         let _sink_is_gone = chunk.give_back.try_send(chunk.bytes);
     }
 
-    /// Writes as much as can be written, after the end of a line that was cut before. Says how many
-    /// bytes went.
+    /// Writes as much as possible, after ending a line that was cut before. Returns the number of bytes written.
     fn put(&mut self, bytes: &[u8]) -> (usize, io::Result<()>) {
         if self.cut {
             match self.out.write_all(b"\n") {
@@ -187,10 +186,10 @@ impl Writer {
         };
         match append(path) {
             Ok(file) => {
-                // A new file begins with a line of its own.
+                // An empty file needs no newline to end a line that was cut in the old one.
                 self.cut &= file.metadata().map_or(true, |found| found.len() > 0);
                 self.out = Box::new(file);
-                tracing::info!(?path, "the access log was opened anew");
+                tracing::info!(?path, "the access log was reopened");
             }
             Err(error) => {
                 tracing::error!(%error, ?path, "cannot reopen the access log, the old file stays in use");
@@ -199,7 +198,7 @@ impl Writer {
     }
 }
 
-/// How many lines end in `bytes`.
+/// The number of line ends in `bytes`.
 fn lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }

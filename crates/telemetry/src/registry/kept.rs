@@ -1,13 +1,13 @@
-//! The series of one label set.
+//! The series of one label set, and how long they are kept without a writer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The series of one label set, one for each Worker that writes it, and those that have no writer at the moment.
+/// The series of one label set: one for each Worker that writes it, and those that have no writer at the moment.
 #[derive(Debug)]
 pub(super) struct Kept<S> {
     series: Vec<Arc<S>>,
-    /// Since when none has a writer, as far as that was looked at.
+    /// The first check at which no series had a writer, if that is still so.
     unused_since: Option<Instant>,
 }
 
@@ -21,11 +21,11 @@ impl<S> Default for Kept<S> {
 }
 
 impl<S: Default> Kept<S> {
-    /// A series that no Worker writes.
+    /// Returns a series without a writer, a new one if need be.
     pub(super) fn free_one(&mut self) -> Arc<S> {
         self.unused_since = None;
-        // Exclusive access proves that the last writer is gone (and orders its writes before ours), so
-        // the series may have a new one.
+        // Exclusive access (`Arc::get_mut`) proves that the last writer is gone, and orders its writes before those
+        // of the next one. So the series can be handed out again.
         let free = self.series.iter_mut().position(has_no_writer);
         if let Some(free) = free {
             return Arc::clone(&self.series[free]);
@@ -37,12 +37,12 @@ impl<S: Default> Kept<S> {
 }
 
 impl<S> Kept<S> {
-    /// Whether a Worker writes one of them.
+    /// Whether at least one series has a writer.
     pub(super) fn is_used(&mut self) -> bool {
         !self.series.iter_mut().all(has_no_writer)
     }
 
-    /// Whether it is to be kept at `now`, when it has been unused for less than this.
+    /// Whether to keep the label set at `now`: it has a writer, or was found without one less than `unused` ago.
     pub(super) fn stays(&mut self, now: Instant, unused: Duration) -> bool {
         if self.is_used() {
             self.unused_since = None;

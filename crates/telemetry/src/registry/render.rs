@@ -1,4 +1,4 @@
-//! The registry as a part of the exposition.
+//! Renders the registry as metric families of the exposition.
 
 mod families;
 
@@ -22,13 +22,13 @@ use crate::tcp::TcpTotals;
 use crate::worker::NodeProtocol;
 use crate::{Counter, HttpLabels, ManagerStats, TrafficLabels, WorkerStats, histogram};
 
-/// What a registry has counted, summed over Workers; their own numbers are read when it is written.
+/// The series of a registry, summed over Workers when the snapshot is taken. The metrics of Workers and Manager are
+/// read when it is encoded.
 ///
-/// Families come in a fixed order and samples sorted by label, so that two renderings can be
-/// compared line by line.
+/// Families have a fixed order and samples are sorted by label, so that two renderings can be compared line by line.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// None of them is of a proxy that is both: what that has counted is here twice.
+    /// No key has `Reporter::Both`: such series are counted twice, once as source and once as destination.
     http: BTreeMap<HttpLabels, HttpTotals>,
     tcp: BTreeMap<TrafficLabels, TcpTotals>,
     overflows: u64,
@@ -37,8 +37,10 @@ pub struct Snapshot {
 }
 
 impl Registry {
-    /// All that is counted here, to be written. Holds the lock while it sums. Label sets that have been unused for long
-    /// enough are dropped first.
+    /// Sums all series, after dropping those label sets that have been unused for [`SeriesBounds::unused`]. Holds the
+    /// lock while it sums.
+    ///
+    /// [`SeriesBounds::unused`]: crate::SeriesBounds::unused
     pub fn snapshot(&self) -> Snapshot {
         self.forget_unused(Instant::now());
         let inner = self.lock();
@@ -71,7 +73,7 @@ impl Registry {
         }
     }
 
-    /// Appends all that is counted here as a document of its own.
+    /// Appends a complete OpenMetrics document with all metrics of this registry.
     pub fn render(&self, out: &mut String) {
         let snapshot = self.snapshot();
         out.push_str(&exposition::render(move |encoder| snapshot.encode(encoder)));
@@ -79,10 +81,10 @@ impl Registry {
 }
 
 impl Snapshot {
-    /// Writes all families.
+    /// Encodes all families.
     ///
     /// # Errors
-    /// When what the encoder writes to takes no more.
+    /// When the output of the encoder fails.
     pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         self.requests(encoder)?;
         self.durations(encoder)?;
@@ -131,7 +133,7 @@ impl Snapshot {
                 (histogram::bound_s(bucket), totals.buckets[bucket])
             });
             let count = totals.buckets.iter().sum();
-            // Exact up to 2^53 µs, which is 285 years.
+            // `f64` is exact up to 2^53 µs, which is 285 years.
             let sum = totals.sum_us as f64 / 1e6;
             family
                 .encode_family(&of.list())?
@@ -161,7 +163,7 @@ impl Snapshot {
         let active = active.map(|(of, totals)| (of.list(), totals.connections_active));
         gauges(encoder, name, help, active)?;
         let name = "heddle_tcp_connections_failed_total";
-        let help = "Connections passed on as bytes, or to be, that failed.";
+        let help = "Opaque connections that failed, before or after they reached an endpoint.";
         let failed = self.tcp.iter().flat_map(|(of, totals)| {
             let [a, b, c, d, e, f] = of.list();
             let failed = totals.failed.iter();
@@ -186,7 +188,7 @@ impl Snapshot {
             counters(encoder, name, help, own.chain(by_manager))?;
         }
         for (name, help, pick) in GAUGES {
-            // A Worker that has ended has no level of anything; what it has counted stays.
+            // A Worker that has ended exposes no gauges; its counters stay.
             let running = each().filter(|(_, worker)| worker.is_running());
             let own = running.map(|(id, worker)| ([("worker", id)], pick(worker)));
             let by_manager = manager.filter(|_| *name == LISTENERS);

@@ -23,7 +23,7 @@ fn labels(source: &str, destination: &str, route: &str) -> HttpLabels {
     }
 }
 
-/// The labels of samples as they are written, whatever the reporter.
+/// The labels of a sample in the exposition.
 fn written(reporter: &str, source: &str, destination: &str, route: Option<&str>) -> String {
     let route = route.map_or_else(String::new, |route| format!(r#",route="{route}""#));
     format!(
@@ -144,7 +144,7 @@ fn label_sets_are_bounded_and_the_rest_is_other() {
     assert_eq!(metrics.value(sample), COLLAPSED.to_string());
     assert!(registry.lock().http.len() <= MAX + COLLAPSED + 1);
 
-    // What no Worker writes any more makes room for new labels, if not at the first try.
+    // Label sets that no Worker writes any more make room for new ones, though maybe not at the first attempt.
     drop(held);
     let has_room = |_: &u64| {
         registry.http_series(labels("new", "ns/new", "c"));
@@ -179,7 +179,7 @@ fn series_of_callers_that_are_gone_are_shown_for_a_while_and_then_forgotten() {
     let after = |seconds| registry.forget_unused(began + Duration::from_secs(seconds));
     after(59);
     assert_eq!(sizes(), (CALLERS + 1, CALLERS));
-    // One that comes back goes on with its count.
+    // A label set that is used again within the time continues its count.
     let back = registry.tcp_series(of(7));
     assert_eq!(back.connections_total.get(), 1);
     after(60);
@@ -310,7 +310,7 @@ fn a_sum_of_a_year_is_exact_to_a_microsecond() {
     assert_eq!(sum, "31536000.000001");
 }
 
-/// The exposition read back by the rules of the format; panics where it breaks them.
+/// The parsed exposition. Parsing panics where the text breaks the rules of the format.
 struct Exposition(BTreeMap<String, String>);
 
 impl Exposition {

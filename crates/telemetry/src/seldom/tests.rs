@@ -7,7 +7,7 @@ fn each_cause_is_named_once_in_a_while() {
     let mut seldom = Seldom::new();
     let began = Instant::now();
     let (first, second) = (Error::from_raw_os_error(24), Error::from_raw_os_error(23));
-    // Ten times a second for a minute.
+    // Each fails ten times a second for a minute.
     let mut named = (0, 0);
     for tick in 0..600 {
         let now = began + tick * Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! The control plane's side of a handshake.
+//! The control plane's side of the TLS handshake.
 
 use std::fmt;
 use std::io;
@@ -21,37 +21,38 @@ use crate::{Clock, Leaf, Peer, Refusal, Trust};
 #[cfg(test)]
 mod tests;
 
-/// Makes authenticated streams of accepted connections. What it shows and which peers it believes
-/// can be exchanged while it serves: a handshake that begins later uses what is newest.
+/// Authenticates accepted connections. The leaf and the trust can be replaced while it serves: the next handshake uses
+/// the new ones.
 ///
-/// Nothing is ever resumed: every connection verifies a certificate, and nodes keep theirs for long.
+/// Sessions are never resumed: every connection verifies a certificate, and nodes keep their connections for a long
+/// time.
 pub struct Acceptor {
     clock: Arc<Clock>,
     now: Mutex<Now>,
 }
 
-/// What is in force.
+/// The leaf, trust and configuration for the next handshake.
 struct Now {
     shown: Arc<CertifiedKey>,
     trust: Arc<Trust>,
     config: Arc<ServerConfig>,
 }
 
-/// Why a connection is not taken.
+/// Why a connection is not accepted.
 #[derive(Debug)]
 pub enum AcceptError {
-    /// Who is at the other end is refused, or refuses us.
+    /// One side rejected the other's certificate, or broke the TLS protocol.
     Refused(Refusal),
     /// The connection failed.
     Io(io::Error),
 }
 
 impl Acceptor {
-    /// Shows a leaf with its chain and, behind it, the root (in DER) that it verifies against; believes
-    /// the peers that `trust` allows.
+    /// Shows a leaf with its chain, followed by the root (in DER) under which it verifies. Accepts the clients that
+    /// `trust` allows, and anonymous ones.
     ///
     /// # Errors
-    /// When the library refuses a configuration, which only a fault of ours explains.
+    /// When rustls rejects the configuration: a bug in Heddle.
     pub fn new(
         clock: Arc<Clock>,
         leaf: &Leaf,
@@ -68,10 +69,10 @@ impl Acceptor {
         Ok(Acceptor { clock, now })
     }
 
-    /// Shows another leaf from now on, as [`Acceptor::new`] does.
+    /// Shows another leaf in new handshakes, as [`Acceptor::new`] does.
     ///
     /// # Errors
-    /// As [`Acceptor::new`]; then the old one is shown.
+    /// As [`Acceptor::new`]; the old leaf then stays in use.
     pub fn show(&self, leaf: &Leaf, root: &[u8]) -> Result<(), rustls::Error> {
         let mut now = self.now();
         let shown = shown(leaf, root);
@@ -80,10 +81,11 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Believes other peers from now on. Connections that were accepted stay: their server checks again.
+    /// Uses another trust in new handshakes. Established connections stay open: their server has to check its peers
+    /// again.
     ///
     /// # Errors
-    /// As [`Acceptor::new`]; then the old ones are believed.
+    /// As [`Acceptor::new`]; the old trust then stays in use.
     pub fn believe(&self, trust: Arc<Trust>) -> Result<(), rustls::Error> {
         let mut now = self.now();
         now.config = config(&self.clock, &now.shown, &trust)?;
@@ -91,13 +93,13 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Shakes hands. A client that shows no certificate is anonymous; one that shows a certificate is
-    /// believed or refused.
+    /// Does the handshake. A client without a certificate is anonymous (`None`); a certificate is verified, and the
+    /// handshake fails if it is rejected.
     ///
-    /// The call has no deadline of its own.
+    /// It has no deadline of its own.
     ///
     /// # Errors
-    /// [`AcceptError`]. A client that is refused was told, by an alert.
+    /// [`AcceptError`]. A rejected client has been sent an alert.
     pub async fn accept<IO>(&self, io: IO) -> Result<(TlsStream<IO>, Option<Peer>), AcceptError>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -105,7 +107,7 @@ impl Acceptor {
         let config = Arc::clone(&self.now().config);
         let stream = TlsAcceptor::from(config).accept(io).await?;
         let (_, connection) = stream.get_ref();
-        // A client that offers no protocol at all is let through by the library.
+        // rustls lets a client without ALPN through.
         if connection.alpn_protocol() != Some(ALPN) {
             return Err(AcceptError::Refused(Refusal::Protocol));
         }
@@ -115,12 +117,12 @@ impl Acceptor {
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
-        // It is changed by whole fields, and no panic comes between two that belong together.
+        // Each field is replaced as a whole, and no panic can occur between two fields that belong together.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The chain with the root behind it: a node that joins knows the root by its digest only.
+/// The chain followed by the root: a joining node knows only the root's digest.
 fn shown(leaf: &Leaf, root: &[u8]) -> Arc<CertifiedKey> {
     let mut chain = leaf.certified.cert.clone();
     chain.push(CertificateDer::from(root.to_vec()));
@@ -134,7 +136,7 @@ fn config(
     trust: &Arc<Trust>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let verifier = Arc::new(Verifier::or_anonymous(Arc::clone(trust)));
-    // There is one identity here, whatever name a client asks for: one that joins may not know it yet.
+    // The server has one identity and ignores the server name (SNI), which a joining node may not know yet.
     let resolver = SingleCertAndKey::from(Arc::clone(shown));
     let builder = ServerConfig::builder_with_details(provider(), Arc::clone(clock) as _);
     let mut config = builder
@@ -157,7 +159,7 @@ impl fmt::Debug for Acceptor {
 
 impl From<io::Error> for AcceptError {
     fn from(error: io::Error) -> Self {
-        // What the library finds wrong comes wrapped.
+        // TLS errors arrive wrapped in an I/O error.
         match error.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(tls) => Self::Refused(rustls::Error::clone(tls).into()),
             None => Self::Io(error),

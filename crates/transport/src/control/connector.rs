@@ -1,11 +1,11 @@
-//! A node's side of a handshake with the control plane.
+//! A node's side of the TLS handshake with the control plane.
 //!
 //! | a node that | shows | believes |
 //! |---|---|---|
 //! | joins | nothing | the chain that ends in the root of its token, and no other |
 //! | has joined | the certificate of its own identity | the roots of its bundle, less the deny-list |
 //!
-//! Either way the server that answers has to be the control plane.
+//! In both cases the server must prove the control plane's identity.
 
 use std::fmt;
 use std::io;
@@ -35,51 +35,51 @@ use crate::{Clock, Denied, Leaf, Peer, Refusal, Trust};
 #[cfg(test)]
 mod tests;
 
-/// Longest chain that is looked at: four in a chain, and the root.
+/// Limit on the certificates of a shown chain: four, and the root.
 const MAX_SHOWN: usize = 5;
 
-/// Makes authenticated streams to the control plane. One is for one state of what a node knows: it is made
-/// anew when the node's certificate or its trust changes.
+/// Authenticates connections to the control plane. Its certificate and trust are fixed: a node makes a new one when
+/// either changes.
 ///
-/// Nothing is ever resumed: every connection verifies a certificate.
+/// Sessions are never resumed: every connection verifies a certificate.
 pub struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
     shown: Shown,
 }
 
-/// From when until when the certificate is valid that a server showed last, in seconds since 1970. It may be anybody's:
-/// for messages.
+/// Validity (start and end, in seconds since 1970) of the certificate that a server showed last. It is not verified:
+/// use it only in messages.
 type Shown = Arc<Mutex<Option<(u64, u64)>>>;
 
-/// Why there is no connection.
+/// Why a connection to the control plane failed.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// Who is at the other end is refused, or refuses us.
+    /// One side rejected the other's certificate, or broke the TLS protocol.
     Refused(Refusal),
     /// The connection failed.
     Io(io::Error),
 }
 
 impl Connector {
-    /// For a node that joins: shows nothing, and believes the chain whose last certificate, the root, has
-    /// this SHA-256 digest in DER.
+    /// For a joining node: shows no certificate, and trusts a chain whose last certificate, the root, has this SHA-256
+    /// digest (of its DER form).
     ///
     /// # Errors
-    /// When the library refuses a configuration, which only a fault of ours explains.
+    /// When rustls rejects the configuration: a bug in Heddle.
     pub fn joining(root_sha256: [u8; 32], clock: &Arc<Clock>) -> Result<Connector, Error> {
         let shown = Shown::default();
         let config = config(Believed::Digest(root_sha256), clock, &shown)?.with_no_client_auth();
-        // It does not know its trust domain yet, and asks for no server by name: the control plane has one
-        // certificate. The name of an address is not sent (RFC 6066 section 3).
+        // A joining node does not know its trust domain yet, so it sends no server name (SNI); the control plane has
+        // only one certificate. An IP address is never sent as SNI (RFC 6066 section 3).
         let name = ServerName::from(std::net::Ipv4Addr::UNSPECIFIED);
         Ok(Connector::with(config, name, shown))
     }
 
-    /// For a node that has joined: shows its leaf, and believes the peers that `trust` allows.
+    /// For a node that has joined: shows its leaf, and accepts a control plane that `trust` allows.
     ///
     /// # Errors
-    /// As [`Connector::joining`], and when the trust domain is too long for TLS to ask for.
+    /// As [`Connector::joining`], and when the trust domain is too long for a server name (SNI).
     pub fn joined(leaf: &Leaf, trust: &Arc<Trust>, clock: &Arc<Clock>) -> Result<Connector, Error> {
         let name = SpiffeId::control(trust.domain().clone()).server_name();
         let name = name.and_then(|name| ServerName::try_from(name).ok());
@@ -101,21 +101,20 @@ impl Connector {
         }
     }
 
-    /// From when until when the certificate is valid that the server showed last, believed or not, in seconds since
-    /// 1970.
+    /// Validity (start and end, in seconds since 1970) of the certificate that the server showed last, accepted or not.
     pub fn shown_validity(&self) -> Option<(u64, u64)> {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shakes hands over a connection that was made; says who the control plane is by its certificate.
+    /// Does the handshake over an open connection; returns the control plane's identity from its certificate.
     ///
-    /// In TLS 1.3 the handshake is over before the other side has looked at our certificate: that it
-    /// refuses it shows when the stream is read.
+    /// In TLS 1.3 the client's handshake completes before the server has verified our certificate: if the server
+    /// rejects it, the first read of the stream fails.
     ///
-    /// The call has no deadline of its own.
+    /// It has no deadline of its own.
     ///
     /// # Errors
-    /// [`ConnectError`]. A server that is refused was sent nothing but the handshake.
+    /// [`ConnectError`]. A rejected server was sent only handshake messages.
     pub async fn connect<IO>(&self, io: IO) -> Result<(TlsStream<IO>, Peer), ConnectError>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -152,16 +151,16 @@ fn config(
         .with_custom_certificate_verifier(verifier))
 }
 
-/// Whose signatures are believed.
+/// Where the trusted roots come from.
 #[derive(Debug)]
 enum Believed {
-    /// Those of the root with this digest, which is shown along.
+    /// The root that the server shows, if it has this digest.
     Digest([u8; 32]),
-    /// Those of the roots that are trusted already.
+    /// The roots of the node's trust bundle.
     Trust(Arc<Trust>),
 }
 
-/// Takes the control plane's certificate, and no other.
+/// Accepts only the control plane's certificate.
 #[derive(Debug)]
 struct ControlVerifier {
     believed: Believed,
@@ -188,8 +187,8 @@ impl ControlVerifier {
             Believed::Digest(digest) => trust_by(digest, &shown.id.trust_domain, rest)?,
         };
         let now = self.clock.now();
-        // A clock that is certainly behind is no reason to refuse what begins later: a root that we
-        // trust signed that it is that late.
+        // When our clock is certainly behind, do not reject a certificate as not valid yet: the signature of a trusted
+        // root proves that its start has passed.
         let at = match self.clock.is_degraded() {
             true => now.max(shown.not_before),
             false => now,
@@ -210,7 +209,7 @@ impl ControlVerifier {
     }
 }
 
-/// Trust in the last certificate of a chain, if it has this digest, and the chain without it.
+/// Trust in the last certificate of a chain if it has this digest, and the chain without that certificate.
 fn trust_by<'a, 'c>(
     sha256: &[u8; 32],
     domain: &TrustDomain,
@@ -250,7 +249,7 @@ impl fmt::Debug for Connector {
 
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
-        // What the library finds wrong comes wrapped.
+        // TLS errors arrive wrapped in an I/O error.
         match error.get_ref().and_then(|inner| inner.downcast_ref()) {
             Some(tls) => Self::Refused(Error::clone(tls).into()),
             None => Self::Io(error),

@@ -56,7 +56,7 @@ fn a_mark_names_the_node_that_has_the_key() {
         assert_eq!(read(Some(name), &web), Ok(Some(name.to_owned())));
     }
     assert_eq!(read(None, &web), Ok(None));
-    // A node's own identity says it already.
+    // The node's own identity already names the node.
     assert_eq!(read(None, &node), Ok(Some("edge-1".to_owned())));
     assert_eq!(read(Some("edge-1"), &node), Ok(Some("edge-1".to_owned())));
     assert_eq!(read(None, &control), Ok(None));

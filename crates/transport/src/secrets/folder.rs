@@ -1,8 +1,7 @@
-//! A folder of secrets: ours alone, and whole after a power cut.
+//! A folder of secrets that only its owner can access, and whose files survive a power cut whole.
 //!
-//! A file is written under a temporary name, made durable, renamed, and the rename made durable. What
-//! is read is therefore either the old or the new content; a temporary file that a crash left behind
-//! is never read and goes away at the next start.
+//! A file is written under a temporary name and synced, then renamed, and the folder is synced. A reader therefore sees
+//! the old or the new content. A temporary file left behind by a crash is never read and is removed at the next start.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -26,35 +25,36 @@ use super::random_text;
 #[cfg(test)]
 mod tests;
 
-/// What marks a file that is being written.
+/// Suffix of a file that is still being written.
 const TEMPORARY: &str = ".tmp";
-/// Certificates are no secret, but no other user may replace them.
+/// Suffix of certificates: other users may read but not replace them.
 const CERTIFICATE: &str = ".pem";
 
-/// A folder that no other user can read.
+/// A folder that no other user can access.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Everything happens relative to it, so that what was checked is what is used.
+    /// All file operations are relative to this handle, so they use the very folder that was checked.
     handle: OwnedFd,
 }
 
-/// Our claim on a folder; given back when it is dropped, however that comes.
+/// An exclusive lock on a folder, released when it is dropped or the process ends.
 #[derive(Debug)]
 pub struct Lock {
     _file: OwnedFd,
 }
 
 impl Folder {
-    /// Opens a folder, or makes it with mode 0700.
+    /// Opens a folder; creates it with mode 0700 if needed.
     ///
     /// # Errors
-    /// [`FolderError`] when it cannot be made or opened, is no folder, or others have access to it.
+    /// [`FolderError`] when it cannot be created or opened, is not a folder, or other users have access to it.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         Self::open_as(path, path)
     }
 
-    /// The same for a folder that is reached by another path than the one that messages name.
+    /// Like [`Folder::open`], for a folder whose path in error messages (`shown`) differs from the path used to open
+    /// it.
     ///
     /// # Errors
     /// As [`Folder::open`].
@@ -79,10 +79,11 @@ impl Folder {
         })
     }
 
-    /// Takes the folder for this process, and removes what an interrupted writer left.
+    /// Locks the folder for this process. The lock file stays; [`Folder::sweep`] removes what an interrupted writer
+    /// left.
     ///
     /// # Errors
-    /// [`FolderError`] when another process has it ([`FolderError::is_busy`]), or it cannot be locked.
+    /// [`FolderError`] when another process holds the lock ([`FolderError::is_busy`]), or locking fails.
     pub fn lock(&self) -> Result<Lock, FolderError> {
         let name = "lock";
         let file = self
@@ -95,10 +96,10 @@ impl Folder {
         }
     }
 
-    /// Removes temporary files. Only for the holder of the lock: another may be writing them.
+    /// Removes temporary files. Call it only with the lock held: another process may be writing them.
     ///
     /// # Errors
-    /// [`FolderError`] when the folder cannot be listed, or a file not removed.
+    /// [`FolderError`] when the folder cannot be listed, or a file cannot be removed.
     pub fn sweep(&self) -> Result<(), FolderError> {
         let is_temporary = |name: &&String| name.starts_with('.') && name.ends_with(TEMPORARY);
         for name in self.all_names()?.iter().filter(is_temporary) {
@@ -107,15 +108,16 @@ impl Folder {
         Ok(())
     }
 
-    /// The path of a file in the folder, for messages.
+    /// The path of a file in the folder, for error messages.
     pub fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// A file's bytes, if there is one of that name. More than `max_bytes` are refused.
+    /// A file's bytes; `None` when there is no such file.
     ///
     /// # Errors
-    /// [`FolderError`] when it is no plain file of ours that others have no access to, is too large, or cannot be read.
+    /// [`FolderError`] when it is not a regular file, belongs to another user, is accessible to others, is larger than
+    /// `max_bytes`, or cannot be read.
     pub fn read(
         &self,
         name: &str,
@@ -136,7 +138,7 @@ impl Folder {
             false => (0o077, "0600"),
         };
         check(&found, refused, wanted).map_err(|fault| self.at(name, fault))?;
-        // A buffer that grew would leave copies of what may be a key behind.
+        // A buffer that grows would leave copies behind of what may be a private key.
         let size = usize::try_from(found.st_size).unwrap_or(max_bytes);
         let room = size.min(max_bytes) + 1;
         let mut bytes = Zeroizing::new(Vec::with_capacity(room));
@@ -150,11 +152,11 @@ impl Folder {
         Ok(Some(bytes))
     }
 
-    /// Writes a file of mode 0600 so that it is there whole, or not at all, whatever happens. When
-    /// this returns it is on the disk.
+    /// Writes a file of mode 0600 atomically: after a crash the old or the new content is there. It is on disk when
+    /// this returns.
     ///
     /// # Errors
-    /// [`FolderError`] when it could not be written: then the old content is still there.
+    /// [`FolderError`] when it cannot be written: the old content is then still there.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
         let temporary = format!(".{name}.{}{TEMPORARY}", random_text()?);
         let written = self.write_new(&temporary, name, bytes).and_then(|()| {
@@ -168,7 +170,7 @@ impl Folder {
         written
     }
 
-    /// Writes a new file under a temporary name; messages have the one that it is to get.
+    /// Writes and syncs a new file under its temporary name; errors mention its final name.
     fn write_new(&self, temporary: &str, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let file = self
@@ -180,10 +182,10 @@ impl Folder {
             .map_err(|error| self.at(name, FolderFault::Io("write the file", error)))
     }
 
-    /// Removes a file; says whether there was one. When this returns it is gone from the disk.
+    /// Removes a file; returns whether it existed. The removal is on disk when this returns.
     ///
     /// # Errors
-    /// [`FolderError`] when it could not be removed, or that could not be made durable.
+    /// [`FolderError`] when the file cannot be removed, or the removal cannot be synced.
     pub fn remove(&self, name: &str) -> Result<bool, FolderError> {
         match unlinkat(&self.handle, name, AtFlags::empty()) {
             Ok(()) => self.sync().map(|()| true),
@@ -192,12 +194,12 @@ impl Folder {
         }
     }
 
-    /// Removes a file that does not matter any more, if it can be: it may come back after a power cut.
+    /// Tries to remove a file that no longer matters, without a sync: after a power cut it may be back.
     pub fn forget(&self, name: &str) {
         let _gone_or_not = unlinkat(&self.handle, name, AtFlags::empty());
     }
 
-    /// The names of the files, hidden ones aside, in order.
+    /// The names of the files in the folder, sorted, without hidden ones.
     ///
     /// # Errors
     /// [`FolderError`] when the folder cannot be listed.
@@ -265,7 +267,7 @@ fn check(found: &Stat, refused: u32, wanted: &'static str) -> Result<(), FolderF
     }
 }
 
-/// What is wrong with a folder of secrets, or a file in it.
+/// What is wrong with a folder of secrets, or with a file in it.
 #[derive(Debug)]
 pub struct FolderError {
     path: PathBuf,
@@ -274,22 +276,22 @@ pub struct FolderError {
 
 #[derive(Debug)]
 pub(super) enum FolderFault {
-    /// Others can read or change it.
+    /// Other users have access.
     Mode {
         found: u32,
         wanted: &'static str,
     },
-    /// It belongs to this user.
+    /// It belongs to the user with this id.
     Owner(u32),
-    /// Another process works with it.
+    /// Another process holds the lock.
     Busy,
     NoFolder,
     NoFile,
-    /// It holds more than this many bytes.
+    /// It is larger than this many bytes.
     TooLarge(usize),
-    /// The system gave no random bytes.
+    /// The system's random generator failed.
     Random,
-    /// What was being done, and what the system said.
+    /// The failed operation, and the system's error.
     Io(&'static str, io::Error),
 }
 
@@ -301,7 +303,7 @@ impl FolderError {
         }
     }
 
-    /// Whether another process works with the folder.
+    /// Whether the error is that another process holds the lock.
     pub fn is_busy(&self) -> bool {
         matches!(self.fault, FolderFault::Busy)
     }
@@ -324,7 +326,7 @@ impl fmt::Display for FolderError {
             ),
             FolderFault::Busy => write!(
                 f,
-                "{path}: another process works with this folder (ask that one, or stop it)"
+                "{path}: another process uses this folder (use that process, or stop it)"
             ),
             FolderFault::NoFolder => write!(f, "{path}: it is no folder (choose another path)"),
             FolderFault::NoFile => write!(
@@ -333,9 +335,12 @@ impl fmt::Display for FolderError {
             ),
             FolderFault::TooLarge(max) => write!(
                 f,
-                "{path}: it is larger than {max} bytes (nothing that belongs there is; look at what it is)"
+                "{path}: it is larger than {max} bytes (no valid file is that large; check what it is)"
             ),
-            FolderFault::Random => write!(f, "{path}: the system gave no random bytes (try again)"),
+            FolderFault::Random => write!(
+                f,
+                "{path}: the system's random generator failed (try again)"
+            ),
             FolderFault::Io(what, error) => write!(f, "{path}: cannot {what}: {error}"),
         }
     }

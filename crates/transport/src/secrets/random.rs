@@ -1,20 +1,20 @@
-//! Random bytes.
+//! Cryptographically secure random bytes.
 
 use std::path::Path;
 
 use super::folder::{FolderError, FolderFault};
 use crate::hex;
 
-/// Fills with bytes that cannot be guessed.
+/// Fills the buffer with cryptographically secure random bytes.
 ///
 /// # Errors
-/// [`FolderError`] when the system gives none.
+/// [`FolderError`] when the system's random generator fails.
 pub fn fill(bytes: &mut [u8]) -> Result<(), FolderError> {
     aws_lc_rs::rand::fill(bytes)
         .map_err(|_| FolderError::new(Path::new("/dev/random"), FolderFault::Random))
 }
 
-/// 64 random bits as text that can be part of a file's name.
+/// 64 random bits in hexadecimal, fit for a file name.
 ///
 /// # Errors
 /// As [`fill`].

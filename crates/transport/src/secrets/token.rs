@@ -1,9 +1,8 @@
-//! Join tokens, as a node holds them.
+//! Join tokens.
 //!
-//! A token is `heddle-ID.SECRET.ROOT`: what it is called, 32 random bytes in base64url (RFC 4648
-//! section 5), and the SHA-256 of the authority's root certificate in hexadecimal. The node
-//! checks the authority against the last before it sends the secret, as kubeadm's discovery hash lets
-//! it.
+//! A token is `heddle-ID.SECRET.ROOT`: its id, a secret of 32 random bytes in base64url (RFC 4648 section 5), and the
+//! SHA-256 of the authority's root certificate in hexadecimal. The node compares the authority's root with this digest
+//! before it sends the secret, as kubeadm does with its discovery hash.
 
 use std::fmt;
 
@@ -19,16 +18,16 @@ use crate::hex;
 const PREFIX: &str = "heddle-";
 const ID_BYTES: usize = 9;
 const SECRET_BYTES: usize = 32;
-/// Longest text that is read as a token.
+/// Limit on the text of a token, in bytes.
 const MAX_TOKEN_TEXT: usize = 256;
 
-/// What a token is called. It is no secret.
+/// The id of a token. It is not secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct TokenId(String);
 
 impl TokenId {
-    /// Takes the id of a token as it is shown: 12 characters of base64url.
+    /// Parses an id as it is shown: 12 characters of base64url.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; ID_BYTES];
         let length = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
@@ -47,12 +46,12 @@ impl fmt::Display for TokenId {
     }
 }
 
-/// The part of a token that only its holder knows. It is cleared when dropped and never shown.
+/// The secret part of a token. It is erased when dropped, and never printed.
 #[derive(Clone)]
 pub struct TokenSecret(Zeroizing<[u8; SECRET_BYTES]>);
 
 impl TokenSecret {
-    /// Takes 32 bytes.
+    /// A secret of exactly 32 bytes; `None` for another length.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         if bytes.len() != SECRET_BYTES {
@@ -62,7 +61,7 @@ impl TokenSecret {
         Some(Self(secret))
     }
 
-    /// The bytes, to send them to an authority that was checked.
+    /// The secret's bytes. Send them only to an authority whose root was verified.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_slice()
     }
@@ -74,22 +73,22 @@ impl fmt::Debug for TokenSecret {
     }
 }
 
-/// A token, as a node holds it.
+/// A join token with its secret, as a node holds it.
 #[derive(Debug, Clone)]
 pub struct JoinToken {
-    /// What it is called.
+    /// Names the token at the authority.
     pub id: TokenId,
-    /// What proves that its holder was given it.
+    /// Proves that the holder was given the token.
     pub secret: TokenSecret,
-    /// The SHA-256 of the root certificate, in DER, of the authority that it is for.
+    /// SHA-256 of the authority's root certificate (DER).
     pub root_sha256: [u8; 32],
 }
 
 impl JoinToken {
-    /// A new one, for an authority with this root.
+    /// A new token for the authority with this root.
     ///
     /// # Errors
-    /// [`FolderError`] when the system gives no random bytes.
+    /// [`FolderError`] when the system's random generator fails.
     pub fn random(root_sha256: [u8; 32]) -> Result<Self, FolderError> {
         let mut id = [0; ID_BYTES];
         fill(&mut id)?;
@@ -102,7 +101,7 @@ impl JoinToken {
         })
     }
 
-    /// Reads `heddle-ID.SECRET.ROOT`. `None` for anything else.
+    /// Parses `heddle-ID.SECRET.ROOT`. `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_TOKEN_TEXT {
             return None;
@@ -120,7 +119,7 @@ impl JoinToken {
         })
     }
 
-    /// The text that a node is given. It holds the secret: show it once, log it never.
+    /// The token's text, to give to the node. It includes the secret: show it once, never log it.
     pub fn to_text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(MAX_TOKEN_TEXT));
         text.push_str(PREFIX);

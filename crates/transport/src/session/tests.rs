@@ -8,7 +8,7 @@ use super::*;
 use crate::fixture::{Authority, DAY, NOW, account, clock, domain, id};
 use crate::{Clock, Denied, Identities, MAX_PLAINTEXT, MAX_SEALED, Trust};
 
-/// Two sessions, and what is on its way to each.
+/// A client and a server session, and the bytes in flight to each.
 struct Pair {
     client: Session,
     server: Session,
@@ -32,7 +32,7 @@ impl Pair {
         }
     }
 
-    /// Lets both talk, at most so many bytes at a time, until they have nothing more to say.
+    /// Exchanges bytes, at most `piece` at a time, until neither side has more to send.
     fn handshake(&mut self, piece: usize) -> Result<(), Box<(TlsError, TlsError)>> {
         let mut client = self
             .client
@@ -135,7 +135,7 @@ fn a_session_ends_each_way_by_itself() {
         .receive(&mut out[..n], &mut Vec::new(), &mut |_| {})
         .unwrap();
     assert!(received.closed);
-    // The other way is still open.
+    // The other direction is still open.
     let n = pair.server.seal(b"more", &mut out).unwrap();
     let mut read = Vec::new();
     let mut keep = |bytes: &[u8]| read.extend_from_slice(bytes);
@@ -156,7 +156,7 @@ fn certificates_that_prove_nothing_are_refused_with_a_reason() {
     let valid = |name: &str, from, until| authority.leaf(&id(name), from, until);
     let good = || node(usual("cart"));
 
-    // What the client holds against the server.
+    // Certificates that the client rejects.
     let expired = node(valid("reviews", NOW - 2 * DAY, NOW));
     let later = Arc::new(Clock::with(0, || NOW + 60));
     let trust = authority.trust(Denied::default());
@@ -168,7 +168,7 @@ fn certificates_that_prove_nothing_are_refused_with_a_reason() {
     let stranger = foreign.node_with(foreign.trust(Denied::default()), clock(), &[foreign_leaf]);
     assert_eq!(refused(&good(), &stranger).0, Refusal::UnknownAuthority);
 
-    // What the server holds against the client.
+    // Certificates that the server rejects.
     let expired = node(valid("cart", NOW - 2 * DAY, NOW));
     let later = Arc::new(Clock::with(0, || NOW + 60));
     let server = authority.node_with(trust, later, &[usual("reviews")]);
@@ -188,7 +188,7 @@ fn certificates_that_prove_nothing_are_refused_with_a_reason() {
         Refusal::UnknownAuthority
     );
 
-    // No workload here is the one that the client calls.
+    // The server's node does not have the workload that the client calls.
     let other = node(usual("other"));
     let (client, server) = refused(&good(), &other);
     assert!(matches!(client, Refusal::ByPeer(_)), "{client:?}");
@@ -197,7 +197,7 @@ fn certificates_that_prove_nothing_are_refused_with_a_reason() {
 
 #[test]
 fn a_server_with_another_identity_is_refused() {
-    // A node whose name for itself leads to another's certificate.
+    // A server whose name leads to another workload's certificate.
     let authority = Authority::new();
     let client = authority.node(&[authority.usual("cart")]);
     let expected = id("reviews");
@@ -238,7 +238,7 @@ fn another_trust_domain_is_named() {
     let server = authority.node(&[authority.usual("reviews")]);
     let mut pair = Pair::new(&authority.node(&[authority.usual("cart")]), &server);
     pair.client = session.unwrap();
-    // It asks for a name of its own domain, which no workload has here.
+    // The client asks for a name of its own domain, and no workload here has it.
     assert!(pair.handshake(usize::MAX).is_err());
     let peer = Peer {
         id: abroad,
@@ -258,14 +258,14 @@ fn a_workloads_own_certificate_is_no_nodes_whatever_is_spoken() {
     let nodes = |name| authority.node(&[authority.usual(name)]);
     for protocol in Protocol::ALL {
         let refused = TlsError::Refused(Refusal::NotANode);
-        // It calls.
+        // As the client.
         let cart = authority.node(&[own("cart")]);
         let mut pair = Pair::new(&cart, &nodes("reviews"));
         let session = cart.connect(Some(&account("cart")), &account("reviews"), protocol);
         pair.client = session.unwrap();
         let (_, at_server) = *pair.handshake(usize::MAX).unwrap_err();
         assert_eq!(at_server, refused, "{protocol:?}");
-        // It is called.
+        // As the server.
         let cart = nodes("cart");
         let mut pair = Pair::new(&cart, &authority.node(&[own("reviews")]));
         let session = cart.connect(Some(&account("cart")), &account("reviews"), protocol);
@@ -323,7 +323,7 @@ fn a_resumed_session_is_held_against_the_clock_and_the_deny_list() {
     assert_eq!(server.check(peer), Ok(()));
     time.store(NOW + DAY + 1, Ordering::Relaxed);
     assert_eq!(server.check(peer), Err(Refusal::Expired));
-    // The node's own leaf has expired by now, and with it every ticket.
+    // The node's own leaf has expired by now, and so have all tickets.
     let mut third = Pair::new(&client, &server);
     assert!(third.handshake(usize::MAX).is_err());
 }
@@ -363,7 +363,7 @@ fn nothing_is_sealed_before_the_peer_is_known() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// Whatever the pieces, the bytes are the same; and any flipped bit ends the session.
+    /// The size of the pieces does not change the plaintext, and any flipped bit ends the session.
     #[test]
     fn bytes_arrive_as_they_were_sent(
         bytes in proptest::collection::vec(any::<u8>(), 1..MAX_PLAINTEXT),

@@ -1,8 +1,8 @@
-//! What the same heads take in HTTP/2 at best (RFC 7541), counted and not written.
+//! The smallest size of the same heads in HTTP/2 (RFC 7541), computed without encoding them.
 
 use std::collections::VecDeque;
 
-/// The static table's entries that matter here, with their places.
+/// The entries of the static table that matter here, with their index.
 const STATIC: &[(usize, &str, &str)] = &[
     (1, ":authority", ""),
     (3, ":method", "POST"),
@@ -23,7 +23,7 @@ const STATIC: &[(usize, &str, &str)] = &[
 const STATIC_LENGTH: usize = 61;
 const TABLE_BYTES: usize = 4096;
 
-/// A compressor that knows beforehand which values will come again, and keeps only those.
+/// An ideal compressor: it knows in advance which values will repeat, and keeps only those.
 #[derive(Default)]
 pub(crate) struct Hpack {
     dynamic: VecDeque<(String, String)>,
@@ -32,7 +32,7 @@ pub(crate) struct Hpack {
 }
 
 impl Hpack {
-    /// Bytes of the header block for a head of HTTP/1.1.
+    /// Length of the header block for an HTTP/1.1 head, in bytes.
     pub(crate) fn count(&mut self, head: &[u8]) -> usize {
         let fields = fields(head);
         let count = fields.iter().map(|field| self.field(field)).sum();
@@ -65,7 +65,7 @@ impl Hpack {
             Some(at) => integer(bits, at),
             None => 1 + string(name),
         };
-        // A name without a value that comes again is worth to be kept once.
+        // A new name is worth an entry even if its value does not repeat.
         if comes_again || named.is_none() {
             self.bytes += name.len() + value.len() + 32;
             self.dynamic.push_front(field.clone());

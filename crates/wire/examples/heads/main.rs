@@ -1,5 +1,5 @@
-//! What heads take on a link, and beside it in HTTP/2, in bytes; and how long they take to make and
-//! to read. `cargo run --release -p heddle-wire --example heads`
+//! The size of heads on a link, compared with HTTP/2, in bytes; and the time to encode and decode them.
+//! `cargo run --release -p heddle-wire --example heads`
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,13 +12,13 @@ mod traffic;
 use hpack::Hpack;
 use traffic::{DESTINATION, Exchange, KINDS, MAKERS, Maker, Traffic};
 
-/// Exchanges before anything is counted, and those that are.
+/// Exchanges before the measurement, and exchanges in it.
 const WARM: u64 = 20;
 const COUNTED: u64 = 200;
 
-/// A frame's head on a link, and the length of the block in it. A frame has block and body.
+/// The head of a link's frame, and the length of the block in it. One frame carries block and body.
 const LINK_FRAME: usize = 8 + 1;
-/// HEADERS and DATA (RFC 9113 section 4.1).
+/// The frame heads of HEADERS and DATA (RFC 9113 section 4.1).
 const HTTP2_FRAMES: usize = 9 + 9;
 
 fn main() {

@@ -1,21 +1,21 @@
-//! What is measured: exchanges as browsers and as gRPC clients have them.
+//! The measured traffic: typical exchanges of browsers and of gRPC clients.
 
-/// What changes between two exchanges, and what the date is.
+/// How consecutive exchanges differ.
 #[derive(Clone, Copy)]
 #[allow(
     dead_code,
     reason = "not everything that includes this file has all of it"
 )]
 pub(crate) enum Traffic {
-    /// Every head is what it was, but for the date.
+    /// All heads are the same, except for the date.
     Constant,
-    /// Every request has a path, a `traceparent` and an id of its own, which the response repeats.
+    /// Each request has its own path, `traceparent` and id, which the response repeats.
     Changing,
-    /// The same, and what changes in the path is 25 letters by chance instead of a number.
+    /// Like `Changing`, but the path changes in 25 random letters instead of a number.
     Letters,
 }
 
-/// All of them, with what they are called.
+/// All kinds of traffic, with their names.
 #[allow(dead_code, reason = "as above")]
 pub(crate) const KINDS: &[(&str, Traffic)] = &[
     ("constant", Traffic::Constant),
@@ -29,17 +29,17 @@ pub(crate) struct Exchange {
     pub(crate) response: Vec<u8>,
 }
 
-/// A name and what makes an exchange of a number.
+/// Makes the exchange with a given number.
 pub(crate) type Maker = fn(Traffic, u64) -> Exchange;
 
 pub(crate) const MAKERS: &[(&str, Maker)] = &[("browser", browser), ("gRPC", grpc)];
 
-/// Where requests go: a preface as nodes write it.
+/// The destination of requests: a preface as nodes write it.
 pub(crate) const DESTINATION: &[u8] =
     b"\x01\x00\x00\x21\0\0\0\0\0\0\0\0\0\0\xff\xff\x0a\x01\x02\x03\
     \x1f\x90\x00\x50\x09bookstore\x07reviews";
 
-/// 12 fields, a body of 128 bytes each way.
+/// 12 fields, and a body of 128 bytes in each direction.
 pub(crate) fn browser(traffic: Traffic, number: u64) -> Exchange {
     let varied = Varied::new(traffic, number);
     let request = format!(
@@ -143,7 +143,7 @@ impl Varied {
     }
 }
 
-/// A number that looks like chance (SplitMix64).
+/// A pseudo-random number (SplitMix64).
 pub(crate) fn scrambled(number: u64) -> u64 {
     let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

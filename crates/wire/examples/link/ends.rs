@@ -1,10 +1,10 @@
-//! Two ends of a link without a network between them, for counting.
+//! Two ends of a link without a network between them, for measurements.
 
 use heddle_wire::link::frame::{Code, Serial};
 use heddle_wire::link::hello::{LinkLimits, Token};
 use heddle_wire::link::session::{Opened, Session, Streams};
 
-/// An owner that only counts what it is told.
+/// An owner that only counts its calls.
 #[derive(Default)]
 struct Owner {
     told: u64,
@@ -42,7 +42,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Two ends that have said HELLO.
+    /// Two ends after both HELLOs.
     pub(super) fn new() -> Self {
         let mut ends = Self {
             client: Session::client(LinkLimits::INITIAL),
@@ -57,7 +57,7 @@ impl Ends {
         ends
     }
 
-    /// What both have to say.
+    /// Exchanges the pending output of both ends.
     fn pass(&mut self) {
         let now_ms = self.now_ms;
         self.bytes.clear();
@@ -70,7 +70,7 @@ impl Ends {
         assert!(taken.is_ok(), "a server");
     }
 
-    /// A request and its response, from one owner to the other and back: two frames, and now and then an ACK.
+    /// A request and its response, between the two owners: two frames, and an ACK now and then.
     pub(super) fn exchange(&mut self, request: &[u8], response: &[u8], body: &[u8]) {
         let opened = self.client.open(1, b"web.shop", request, true);
         let serial = opened.expect("a stream");
@@ -90,7 +90,7 @@ impl Ends {
         assert!(taken.is_ok() && self.client.open_streams() == 0, "over");
     }
 
-    /// Bytes on one flow that both ends keep open, and what is said about them.
+    /// Opens a flow, which stays open at both ends.
     #[allow(dead_code, reason = "not every example counts them")]
     pub(super) fn flow(&mut self) -> Serial {
         let flow = self.client.open_flow(b"db.shop").expect("a flow");
@@ -98,7 +98,7 @@ impl Ends {
         flow
     }
 
-    /// Brings `bytes` over a flow. They are read at once.
+    /// Sends `bytes` over a flow. The reader consumes them at once.
     #[allow(dead_code, reason = "not every example counts them")]
     pub(super) fn carry(&mut self, flow: Serial, bytes: &[u8]) {
         let mut rest = bytes;
@@ -111,7 +111,7 @@ impl Ends {
         self.pass();
     }
 
-    /// Time passes for both, and they say what they have to.
+    /// Advances the time of both ends, and exchanges their output.
     #[allow(dead_code, reason = "not every example counts it")]
     pub(super) fn wait(&mut self, ms: u64) {
         self.now_ms += ms;
@@ -120,7 +120,7 @@ impl Ends {
         self.pass();
     }
 
-    /// Heap of both sessions, in bytes, without header templates.
+    /// Heap memory of both sessions in bytes, without header templates.
     #[allow(dead_code, reason = "not every example counts it")]
     pub(super) fn heap_bytes(&self) -> [usize; 2] {
         [self.client.heap_bytes(), self.server.heap_bytes()]

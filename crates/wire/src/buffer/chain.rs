@@ -1,4 +1,4 @@
-//! The chain: a queue of segments, each a window on a block.
+//! The chain: a queue of segments, each of which covers a part of a block.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -29,7 +29,7 @@ impl Segment {
         &self.block[self.start as usize..self.end as usize]
     }
 
-    /// Bytes that may be written after `end`: none while another chain shares the block.
+    /// Bytes that can still be written after `end`; 0 while another chain shares the block.
     fn room(&self) -> usize {
         if self.block.is_exclusive() {
             self.block.len() - self.end as usize
@@ -57,19 +57,19 @@ impl Segment {
 ///    consume(n)                         commit(n)        reserve(n)
 /// ```
 ///
-/// Writing is two steps, so that a `readv` can fill the blocks directly: ask for spare room
-/// ([`spare`](Self::spare), [`reserve`](Self::reserve) with [`spare_slices`](Self::spare_slices)),
-/// write, then [`commit`](Self::commit) what was written, with no other call in between.
+/// A write has two steps, so that `readv` can fill the blocks directly: ask for spare room ([`spare`](Self::spare), or
+/// [`reserve`](Self::reserve) with [`spare_slices`](Self::spare_slices)), write, then [`commit`](Self::commit) the
+/// number of bytes written. No other call may come in between.
 #[derive(Default)]
 pub struct Chain {
-    /// Segments with bytes in them come first, then `segments.len() - filled` empty ones.
+    /// Segments with bytes come first, followed by `segments.len() - filled` empty ones.
     segments: VecDeque<Segment>,
     filled: usize,
     len: usize,
 }
 
 impl Chain {
-    /// An empty chain, which has allocated nothing.
+    /// An empty chain; it allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -79,13 +79,13 @@ impl Chain {
         }
     }
 
-    /// A chain that holds a copy of `bytes` in a block of no pool's, freed when they are consumed: for
-    /// what must not be lost for want of a block, and is bounded elsewhere.
+    /// A chain with a copy of `bytes` in a block outside of any shared pool, freed once consumed. For data that must
+    /// not be lost when the pool is full, and whose size is limited elsewhere.
     #[must_use]
     pub fn detached(bytes: &[u8]) -> Self {
         let mut chain = Self::new();
         if !bytes.is_empty() {
-            // The block keeps its pool alive, and no other chain can take one.
+            // The block keeps this private pool alive, and no other chain takes blocks from it.
             let own = Pool::new(bytes.len(), usize::MAX);
             let written = chain.extend_from_slice(&own, bytes);
             debug_assert!(written.is_ok(), "a pool without a bound has room");
@@ -100,14 +100,14 @@ impl Chain {
         self.len
     }
 
-    /// Whether there are no bytes in the chain. It may still hold spare blocks.
+    /// Whether the chain has no bytes. It may still hold spare blocks.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Blocks that the chain refers to, spare ones included.
+    /// Blocks in the chain, spare ones included.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.segments.len()
@@ -117,12 +117,11 @@ impl Chain {
     #[must_use]
     #[inline]
     pub fn front(&self) -> &[u8] {
-        // The first is empty where nothing is in the chain.
+        // In an empty chain the front segment, if there is one, is a spare without bytes.
         self.segments.front().map_or(&[], Segment::bytes)
     }
 
-    /// Writable room at the end, adding a block when there is none. `None` when the pool is at
-    /// its bound.
+    /// Writable room at the end; takes a block when there is none. `None` when the pool has reached its limit.
     #[inline]
     pub fn spare(&mut self, pool: &Pool) -> Option<&mut [u8]> {
         if self.reserve(pool, 1) == 0 {
@@ -132,8 +131,8 @@ impl Chain {
         self.segments.get_mut(at).map(Segment::spare)
     }
 
-    /// Adds blocks until at least `want` bytes can be written, or the pool is at its bound.
-    /// Returns how many can be.
+    /// Takes blocks until at least `want` bytes can be written, or the pool has reached its limit. Returns how many
+    /// bytes can be written.
     #[inline]
     pub fn reserve(&mut self, pool: &Pool, want: usize) -> usize {
         let mut room = self.room();
@@ -155,8 +154,8 @@ impl Chain {
             .sum()
     }
 
-    /// Fills `out` with the writable room, for a vectored read. Returns how many entries were
-    /// set; the rest of `out` is left alone.
+    /// Fills `out` with the writable room, for a vectored read. Returns how many entries were set; the rest of `out` is
+    /// unchanged.
     pub fn spare_slices<'a>(&'a mut self, out: &mut [IoSliceMut<'a>]) -> usize {
         let at = self.first_with_room();
         let mut count = 0;
@@ -167,8 +166,8 @@ impl Chain {
         count
     }
 
-    /// Makes `n` bytes, just written into the spare room, part of the chain. What exceeds the
-    /// room is ignored: it cannot have been written.
+    /// Adds `n` bytes, just written into the spare room, to the chain. An `n` beyond the room is cut to the room: more
+    /// cannot have been written.
     #[inline]
     pub fn commit(&mut self, n: usize) {
         let mut left = n;
@@ -181,7 +180,7 @@ impl Chain {
             if take == 0 {
                 break;
             }
-            // At most a block, whose size fits.
+            // At most a block's size, which fits 32 bits.
             segment.end += take as u32;
             self.len += take;
             left -= take;
@@ -191,7 +190,7 @@ impl Chain {
         debug_assert_eq!(left, 0, "committed more than was reserved");
     }
 
-    /// Gives back the blocks that hold no bytes.
+    /// Returns the spare blocks to the pool.
     #[inline]
     pub fn release_spare(&mut self) {
         while self.segments.len() > self.filled {
@@ -199,8 +198,7 @@ impl Chain {
         }
     }
 
-    /// Drops `n` bytes from the front, or all there are if fewer. Blocks return to the pool as
-    /// they empty.
+    /// Drops `n` bytes from the front, or all if there are fewer. Blocks return to the pool as they become empty.
     #[inline]
     pub fn consume(&mut self, n: usize) {
         let mut left = n.min(self.len);
@@ -220,7 +218,7 @@ impl Chain {
         }
     }
 
-    /// Drops every byte and every block.
+    /// Drops all bytes and returns all blocks.
     #[inline]
     pub fn clear(&mut self) {
         self.segments.clear();
@@ -266,8 +264,8 @@ impl Chain {
         Ok(())
     }
 
-    /// Moves the first `n` bytes (or all, if fewer) into a chain of their own. Nothing is copied:
-    /// a block that the cut goes through belongs to both, and is written by neither from then on.
+    /// Moves the first `n` bytes (or all, if fewer) into a new chain, without a copy. If the cut is within a block,
+    /// both chains share it, and neither writes to it from then on.
     #[must_use]
     pub fn split_to(&mut self, n: usize) -> Chain {
         let mut head = Chain::new();
@@ -275,8 +273,7 @@ impl Chain {
         head
     }
 
-    /// Like [`split_to`](Self::split_to), but the bytes are added to the end of `other`, which
-    /// gives back its spare blocks first.
+    /// Like [`split_to`](Self::split_to), but appends the bytes to `other`, which first returns its spare blocks.
     pub fn move_to(&mut self, n: usize, other: &mut Chain) {
         other.release_spare();
         let mut left = n.min(self.len);
@@ -331,8 +328,7 @@ impl Chain {
         scratch
     }
 
-    /// Index of the segment that the next byte goes to: the last one with bytes if it has room,
-    /// else the first empty one.
+    /// Index of the segment for the next byte: the last one with bytes if it has room, else the first empty one.
     fn first_with_room(&self) -> usize {
         match self.filled.checked_sub(1) {
             Some(last) if self.segments[last].room() > 0 => last,

@@ -1,10 +1,10 @@
-//! The pool: a bound, a count, and a stack of blocks that wait for their next use.
+//! The pool: a limit, a count, and a stack of free blocks.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
 
-/// A worker's supply of blocks. Cloning it clones a handle, not the blocks.
+/// A Worker's supply of blocks. A clone is another handle to the same pool.
 #[derive(Clone)]
 pub struct Pool {
     shared: Rc<Shared>,
@@ -15,16 +15,16 @@ struct Shared {
     max_blocks: Cell<usize>,
     max_free: Cell<usize>,
     in_use: Cell<usize>,
-    /// Last in, first out: the block given back last is the one still in the cache.
+    /// A stack: the block returned last is the one most likely in the cache.
     free: RefCell<Vec<Rc<[u8]>>>,
 }
 
 impl Pool {
     /// A pool of blocks of `block_size` bytes, at most `max_blocks` of them in use at a time.
     ///
-    /// Nothing is allocated yet. Up to `max_blocks` idle blocks are kept; see
-    /// [`set_max_free`](Self::set_max_free). Both numbers are raised to at least one, and a block
-    /// holds at most `u32::MAX` bytes.
+    /// Nothing is allocated yet. At first up to `max_blocks` free blocks are kept for reuse; see
+    /// [`set_max_free`](Self::set_max_free). Both arguments are raised to at least 1, and the block size is capped at
+    /// `u32::MAX` bytes.
     #[must_use]
     pub fn new(block_size: usize, max_blocks: usize) -> Self {
         let max_blocks = max_blocks.max(1);
@@ -46,19 +46,19 @@ impl Pool {
         self.shared.block_size
     }
 
-    /// Blocks that some chain holds. A block shared by several chains counts once.
+    /// Blocks held by chains. A block shared by several chains counts once.
     #[must_use]
     pub fn blocks_in_use(&self) -> usize {
         self.shared.in_use.get()
     }
 
-    /// Idle blocks, kept for the next use.
+    /// Free blocks that are kept for reuse.
     #[must_use]
     pub fn blocks_free(&self) -> usize {
         self.shared.free.borrow().len()
     }
 
-    /// Blocks that may still be taken before the bound is reached.
+    /// Number of blocks that can be taken before the limit is reached.
     #[must_use]
     pub fn headroom(&self) -> usize {
         self.shared
@@ -67,19 +67,18 @@ impl Pool {
             .saturating_sub(self.shared.in_use.get())
     }
 
-    /// Changes the bound, at least one. Blocks beyond it that are in use stay so until they are given
-    /// back.
+    /// Changes the limit (at least 1). Blocks in use beyond it stay in use until they are returned.
     pub fn set_max_blocks(&self, max_blocks: usize) {
         self.shared.max_blocks.set(max_blocks.max(1));
     }
 
-    /// Keeps at most `max_free` idle blocks from now on, and frees those beyond it.
+    /// Keeps at most `max_free` free blocks from now on, and frees the excess.
     pub fn set_max_free(&self, max_free: usize) {
         self.shared.max_free.set(max_free);
         self.trim(max_free);
     }
 
-    /// Frees idle blocks until at most `keep` are left, for instance after a burst.
+    /// Frees free blocks until at most `keep` are left, for instance after a burst.
     pub fn trim(&self, keep: usize) {
         let mut free = self.shared.free.borrow_mut();
         free.truncate(keep);
@@ -88,8 +87,8 @@ impl Pool {
         }
     }
 
-    /// Takes a block, or `None` when the bound is reached. Its bytes are whatever its last user
-    /// left: zeroed once when it was made, never again.
+    /// Takes a block, or `None` when the limit is reached. Its bytes are those that its last user left: it is zeroed
+    /// only once, when it is allocated.
     pub(super) fn take(&self) -> Option<BlockRef> {
         let shared = &self.shared;
         let in_use = shared.in_use.get();
@@ -118,16 +117,16 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// One of the references to a block. The last one to be dropped returns the block to its pool.
+/// A reference to a block. Dropping the last one returns the block to its pool.
 pub struct BlockRef {
-    /// Always there; an `Option` only so that `drop` can move it out.
+    /// Always `Some`, except while `drop` moves the value out.
     bytes: Option<Rc<[u8]>>,
-    /// Keeps the pool alive while any of its blocks is out.
+    /// Keeps the pool alive while one of its blocks is in use.
     home: Pool,
 }
 
 impl BlockRef {
-    /// The block's bytes for writing, unless another reference could see the write.
+    /// The block's bytes for writing; `None` while another reference could see the write.
     #[inline]
     pub(super) fn exclusive(&mut self) -> Option<&mut [u8]> {
         self.bytes.as_mut().and_then(Rc::get_mut)

@@ -167,8 +167,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Three chains over one small pool behave as three vectors, whatever is done to them, and
-    /// give every block back.
+    /// Three chains over one small pool behave like three vectors under any sequence of operations, and return all
+    /// blocks.
     #[test]
     fn chains_behave_as_vectors(block in 1..20usize, steps in prop::collection::vec(step(), 1..60)) {
         let pool = Pool::new(block, 24);
@@ -239,7 +239,7 @@ fn detached_bytes_need_no_pool() {
         let mut chain = Chain::detached(bytes);
         assert_eq!(bytes_of(&chain), bytes);
         assert_eq!(chain.blocks(), usize::from(!bytes.is_empty()));
-        // What is read later goes into a block of the pool.
+        // Bytes read later go into a block of the pool.
         let pool = Pool::new(16, 1);
         chain.extend_from_slice(&pool, b"later").unwrap();
         chain.consume(bytes.len());

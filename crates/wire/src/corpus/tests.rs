@@ -1,4 +1,4 @@
-//! Every case of the corpus against the parsers, as a proxy strings them together.
+//! Each case of the corpus against the parsers, combined as in a proxy.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn refused(stage: Stage) -> impl Fn(Reject) -> Outcome {
     }
 }
 
-/// What becomes of a request on a port with path rules.
+/// The outcome of a request on a port with path rules.
 fn outcome(bytes: &[u8]) -> Outcome {
     decide(bytes).unwrap_or_else(|refusal| refusal)
 }
@@ -98,7 +98,7 @@ fn the_cases_are_many_and_distinct() {
     );
 }
 
-/// A case that arrives byte by byte has the same outcome, and none is accepted on the way.
+/// A case that arrives byte by byte has the same outcome, and no prefix of it is accepted.
 #[test]
 fn every_case_has_the_same_outcome_however_it_arrives() {
     for case in requests().iter().filter(|case| case.bytes.len() < 2000) {
@@ -120,8 +120,8 @@ fn every_case_has_the_same_outcome_however_it_arrives() {
                 },
             )
             .unwrap_or_else(|| panic!("{}: never refused", case.name));
-        // A prefix may give another reason than the whole, when the parser stops before the
-        // byte that explains it; it is refused nonetheless.
+        // A prefix may get another reason than the whole request, when the parser stops before the byte that would
+        // explain it. It is refused all the same.
         if refusal.code != code {
             assert!(
                 [400, 431, 505].contains(&refusal.status),
@@ -134,7 +134,7 @@ fn every_case_has_the_same_outcome_however_it_arrives() {
     }
 }
 
-/// Each reason is seen in the corpus, but for those that only a response can have.
+/// The corpus has a case for each reason, except those that only a response can have.
 #[test]
 fn the_corpus_knows_every_reason() {
     let seen: BTreeSet<String> = requests()
@@ -158,7 +158,7 @@ fn the_corpus_knows_every_reason() {
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
 
-/// What is forwarded parses to itself again: nothing is left for the next reader to choose.
+/// A forwarded form parses to itself: the next reader cannot interpret it differently.
 #[test]
 fn what_is_forwarded_is_a_fixed_point() {
     for case in requests() {

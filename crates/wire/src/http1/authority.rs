@@ -1,33 +1,33 @@
 //! The authority in one canonical form (RFC 3986 section 3.2, RFC 9110 section 7.2).
 //!
-//! A Host is what virtual hosts are matched on, so two spellings of one host must become equal
-//! before anything is matched, and what has no clear meaning is refused.
+//! Virtual hosts are matched on the Host, so two spellings of one host must become equal first, and a value without a
+//! clear meaning is refused.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Reject;
 
-/// Longest name that DNS knows, in bytes.
+/// Limit on a DNS name, in bytes.
 const MAX_NAME_BYTES: usize = 253;
 
-/// A canonical authority; its text is in the buffer that [`canonicalise`] was given.
+/// A canonical authority. Its text is in the buffer given to [`canonicalise`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Authority {
-    /// Bytes of the text that are the host, without the port. An IPv6 address has its brackets.
+    /// Length of the host in the text, without the port. An IPv6 address includes its brackets.
     pub host_len: usize,
-    /// The port, unless it was absent or the default.
+    /// The port; `None` when absent or the default.
     pub port: Option<u16>,
-    /// Whether the text differs from what was given.
+    /// Whether the canonical text differs from the input.
     pub changed: bool,
 }
 
-/// Writes the canonical form of `raw` over `out`: in lower case, an IPv6 address as RFC 5952 says,
-/// without a trailing dot and without a port that equals `default_port`.
+/// Replaces `out` by the canonical form of `raw`: lower case, IPv6 addresses as in RFC 5952, no trailing dot, and no
+/// port that equals `default_port`.
 ///
 /// # Errors
-/// User information, an empty host, a host that is neither a registered name of letters, digits,
-/// `-`, `.` and `_` nor an address, a name that ends in a number without being an IPv4 address
-/// (which resolvers read in their own ways), a port that is not 1 to 65535 in plain digits.
+/// [`Reject`] for user information, an empty host, a host that is neither an address nor a name of letters, digits,
+/// `-`, `.` and `_`, a name that ends in a number without being an IPv4 address (resolvers disagree about those), or a
+/// port that is not 1 to 65535 in plain digits.
 pub fn canonicalise(raw: &[u8], default_port: u16, out: &mut Vec<u8>) -> Result<Authority, Reject> {
     let parts = parse(raw)?;
     let port = parts.port.filter(|&port| port != default_port);
@@ -55,7 +55,7 @@ fn write(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = std::io::Write::write_fmt(out, text);
 }
 
-/// An authority taken apart.
+/// The components of an authority.
 pub(super) struct AuthorityParts<'a> {
     host: Host<'a>,
     pub(super) port: Option<u16>,
@@ -67,12 +67,12 @@ enum Host<'a> {
     V6(Ipv6Addr),
 }
 
-/// Checks an authority and takes it apart.
+/// Validates an authority and splits it into its components.
 pub(super) fn parse(raw: &[u8]) -> Result<AuthorityParts<'_>, Reject> {
     if let [b'[', rest @ ..] = raw {
         return parse_v6(rest);
     }
-    // Label by label, up to the colon.
+    // Scans label by label, up to the colon.
     let (mut label, mut end) = (0, 0);
     let mut has_empty_label = false;
     loop {
@@ -116,7 +116,7 @@ pub(super) fn parse(raw: &[u8]) -> Result<AuthorityParts<'_>, Reject> {
     })
 }
 
-/// The characters of a label. Underscores are no part of a host name, but of many a Service's.
+/// The characters of a label. Underscores are not allowed in host names, but common in names of Services.
 static IS_LABEL: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -164,7 +164,7 @@ fn parse_v6(after_bracket: &[u8]) -> Result<AuthorityParts<'_>, Reject> {
     })
 }
 
-/// Reads a port: digits only, no leading zero.
+/// Parses a port: digits only, no leading zero.
 fn parse_port(digits: &[u8]) -> Option<u16> {
     if !matches!(digits, [b'1'..=b'9', rest @ ..] if rest.len() <= 4) {
         return None;

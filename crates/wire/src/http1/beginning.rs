@@ -1,31 +1,31 @@
-//! Whether bytes begin an HTTP/1 request, for connections whose protocol is not declared.
+//! Detects whether a connection starts with an HTTP/1 request, when its protocol is not declared.
 
 use super::framing::is_token_byte;
 use super::request::MAX_METHOD_BYTES;
 
-/// What the first bytes of a connection are.
+/// The protocol at the start of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beginning {
-    /// A request line, whole.
+    /// A complete HTTP/1 request line.
     Request,
-    /// Something else.
+    /// Another protocol.
     Other,
-    /// It may still become a request line.
+    /// It may still become a request line: more bytes are needed.
     Unclear,
 }
 
-/// Looks at the first bytes of a connection: a method, which is any token, a target, and a version of
-/// HTTP/1 at the end of the line. Whether the request is a good one is for the parser to say; here no client
-/// gets past it with an unusual method, with empty lines in front or with bare LFs.
+/// Looks at the first bytes of a connection for a method (any token), a target, and an HTTP/1 version at the end of the
+/// line. It does not validate the request, which is the parser's task, so unusual methods, empty lines in front and
+/// bare LFs cannot be used to hide a request from the parser.
 ///
-/// Other protocols are told at their first line at the latest: commands of SMTP (`EHLO name`) or Redis
-/// (`GET key`) have no target, a TLS handshake no method, an HTTP/2 preface another version.
+/// Other protocols are recognised by the end of their first line at the latest: commands of SMTP (`EHLO name`) or Redis
+/// (`GET key`) have no target, a TLS handshake has no method, an HTTP/2 preface has another version.
 #[must_use]
 pub fn beginning(bytes: &[u8]) -> Beginning {
     let bytes = after_empty_lines(bytes);
     let length = bytes.iter().position(|&byte| !is_token_byte(byte));
     let (method, rest) = match length {
-        // All of it may be a method, or it may be the first half of an empty line.
+        // All bytes so far may be a method, or the CR of an empty line.
         None if bytes.len() <= MAX_METHOD_BYTES => return Beginning::Unclear,
         None => return Beginning::Other,
         Some(0) if bytes == b"\r" => return Beginning::Unclear,
@@ -41,7 +41,7 @@ pub fn beginning(bytes: &[u8]) -> Beginning {
     let target_end = memchr::memchr(b' ', line);
     let target = &line[..target_end.unwrap_or(line.len())];
     let target_ok = !target.is_empty() && target.iter().all(|byte| (0x21..0x7f).contains(byte));
-    // Of CONNECT, an authority.
+    // CONNECT has an authority as its target.
     let absolute = matches!(target.first(), Some(b'/' | b'*'))
         || method == b"CONNECT"
         || begins(target, b"http://");
@@ -63,7 +63,7 @@ pub fn beginning(bytes: &[u8]) -> Beginning {
     }
 }
 
-/// What follows the empty lines before a request, which are tolerated (RFC 9112 section 2.2).
+/// Skips the empty lines before a request, which are tolerated (RFC 9112 section 2.2).
 fn after_empty_lines(mut bytes: &[u8]) -> &[u8] {
     while let Some(rest) = bytes
         .strip_prefix(b"\r\n")
@@ -74,7 +74,7 @@ fn after_empty_lines(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Whether `bytes` begins with `full`, or may still do so.
+/// Whether `bytes` begins with `full`, or is itself the beginning of `full`, in any case.
 fn begins(bytes: &[u8], full: &[u8]) -> bool {
     let common = bytes.len().min(full.len());
     bytes[..common].eq_ignore_ascii_case(&full[..common])
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::http1::{Limits, RequestHead};
 
-    /// Every prefix of a beginning is unclear or the answer itself: nothing flips.
+    /// Every prefix is `Unclear` or already has the final answer: it never changes.
     fn all_prefixes(bytes: &[u8]) -> Beginning {
         let last = beginning(bytes);
         let mut decided = None;

@@ -1,11 +1,11 @@
-//! Where a body ends, and what of it passes as it is.
+//! Finds the end of a body, and the parts that can be forwarded unchanged.
 
 mod chunked;
 
 use self::chunked::Chunked;
 use super::{Framing, Limits, Reject};
 
-/// Follows one body through however many reads it arrives in.
+/// Tracks one body through any number of reads.
 ///
 /// ```text
 ///   None ─────────────────────────────────────────▶ done
@@ -16,9 +16,9 @@ use super::{Framing, Limits, Reject};
 ///   UntilClose ── everything, never done: the caller sees the connection close
 /// ```
 ///
-/// [`forward`](Self::forward) says what may be sent on as it is. When it refuses, nothing of
-/// that input may be: the receiver then has an incomplete message, which it cannot take for
-/// another, as long as its connection is closed.
+/// [`forward`](Self::forward) returns how much may be forwarded unchanged. After an error nothing of that input may be
+/// forwarded: the receiver then has an incomplete message, and cannot mistake it for a whole one as long as its
+/// connection is closed.
 #[derive(Debug, Clone)]
 pub struct BodyTracker {
     state: BodyState,
@@ -32,7 +32,7 @@ enum BodyState {
     UntilClose,
 }
 
-/// How far a call to [`BodyTracker::advance`] came.
+/// Result of [`BodyTracker::advance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advance {
     /// Bytes of the input that belong to the body; the next message begins after them.
@@ -41,42 +41,42 @@ pub struct Advance {
     pub done: bool,
 }
 
-/// How far a call to [`BodyTracker::forward`] came.
+/// Result of [`BodyTracker::forward`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward {
-    /// Bytes of the input that go on as they are.
+    /// Bytes at the front of the input that go on unchanged.
     pub pass: usize,
-    /// Bytes behind them that do not. What follows those has not been looked at.
+    /// Bytes after them that are not forwarded. The input behind those was not processed yet.
     pub skip: usize,
-    /// Whether a [`Line`](BodyTracker::line) takes the place of what was skipped, now or before.
+    /// Whether to write a [`Line`](BodyTracker::line) in place of the bytes skipped by this call and those before it.
     pub write: bool,
     /// Whether the body ends there.
     pub done: bool,
 }
 
-/// A line of a chunked body's framing that does not go on as it came.
+/// A line of chunked framing that cannot be forwarded unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// A chunk's size that was not plain hexadecimal digits, or came in pieces: it goes on without
-    /// extensions and zeros in front.
+    /// A chunk size that was not plain hexadecimal digits, or was split between reads. It is rewritten without
+    /// extensions and leading zeros.
     Size(u64),
-    /// A trailer, of which the sender decides whether it goes on.
+    /// A trailer; the sender decides whether it is forwarded.
     Trailer {
-        /// Its name.
+        /// The field name.
         name: &'a [u8],
         /// The line, with its CRLF.
         line: &'a [u8],
     },
 }
 
-/// A piece of a body without its framing.
+/// A part of a body without its framing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Some of its data.
+    /// Body data.
     Data(&'a [u8]),
     /// A trailer.
     Trailer {
-        /// Its name.
+        /// The field name.
         name: &'a [u8],
         /// The line, with its CRLF.
         line: &'a [u8],
@@ -102,21 +102,21 @@ impl BodyTracker {
         Self { state }
     }
 
-    /// Takes the next bytes of the connection. Data is skipped by length, never looked at.
+    /// Processes the next bytes of the connection. Data is skipped by length, never inspected.
     ///
     /// # Errors
-    /// A chunked body that does not follow RFC 9112 section 7.1 to the letter or exceeds the
-    /// limits. From then on every call returns an error.
+    /// [`Reject`] for a chunked body that does not follow RFC 9112 section 7.1 to the letter or exceeds the limits.
+    /// From then on every call returns an error.
     #[inline]
     pub fn advance(&mut self, input: &[u8]) -> Result<Advance, Reject> {
         self.take_apart(input, &mut |_| ())
     }
 
-    /// Like [`advance`](Self::advance), and calls `take` with each run of the body's data and each trailer, without
-    /// any chunk framing: for a receiver that knows no chunks.
+    /// Like [`advance`](Self::advance), but also calls `take` with each run of body data and each trailer, without
+    /// chunk framing: for a receiver that does not use chunks.
     ///
     /// # Errors
-    /// As for [`advance`](Self::advance); `take` may have been called before.
+    /// As for [`advance`](Self::advance); `take` may already have been called.
     pub fn take_apart(
         &mut self,
         input: &[u8],
@@ -153,8 +153,8 @@ impl BodyTracker {
         })
     }
 
-    /// Takes the next bytes of the connection on their way to another one, up to the first line that
-    /// does not pass as it came. Data is skipped by length, never looked at.
+    /// Processes the next bytes of the connection for forwarding, up to the first line that cannot be forwarded
+    /// unchanged. Data is skipped by length, never inspected.
     ///
     /// # Errors
     /// As for [`advance`](Self::advance).
@@ -194,7 +194,7 @@ impl BodyTracker {
         })
     }
 
-    /// The line to be written when [`forward`](Self::forward) has just said so.
+    /// The line to write, after [`forward`](Self::forward) has returned `write`.
     #[must_use]
     pub fn line(&self) -> Option<Line<'_>> {
         match &self.state {
@@ -203,7 +203,7 @@ impl BodyTracker {
         }
     }
 
-    /// Whether it follows chunks.
+    /// Whether the body has chunked framing.
     #[must_use]
     pub fn is_chunked(&self) -> bool {
         matches!(self.state, BodyState::Chunked(_))
@@ -215,14 +215,14 @@ impl BodyTracker {
         matches!(self.state, BodyState::Done)
     }
 
-    /// Whether the body is whole if the connection closes now.
+    /// Whether the body is complete if the connection closes now.
     #[must_use]
     pub fn is_whole_at_close(&self) -> bool {
         matches!(self.state, BodyState::Done | BodyState::UntilClose)
     }
 
-    /// Bytes that are known to come: the rest of the body, or of the chunk. Zero when done, `None`
-    /// when the next size is not known yet.
+    /// Bytes that are certain to follow: the rest of the body, or of the chunk. 0 when done, `None` when the next size
+    /// is not known yet.
     #[must_use]
     pub fn remaining_hint(&self) -> Option<u64> {
         match &self.state {

@@ -1,13 +1,13 @@
-//! Why a head that could not be parsed could not be parsed.
+//! Finds the reason why a head could not be parsed.
 //!
-//! The parser only says yes or no, fast. This slow second look at what it refused finds the first
-//! thing that is wrong, line by line, so that the reason in a log is worth reading.
+//! The parser is fast and only says yes or no. After a refusal, this slow second pass looks for the first error, line
+//! by line, so that the log has a useful reason.
 
 use super::Reject;
 use super::framing::is_token_byte;
 use super::parse::Stop;
 
-/// Reads a refused request head.
+/// The reason to refuse a request head.
 #[cold]
 pub(super) fn request(head: &[u8], stop: Stop) -> Reject {
     // A TLS record of type handshake, version 3.x.
@@ -17,7 +17,7 @@ pub(super) fn request(head: &[u8], stop: Stop) -> Reject {
     find(head, request_line).unwrap_or_else(|| fallback(stop, Reject::MALFORMED_REQUEST_LINE))
 }
 
-/// Reads a refused response head.
+/// The reason to refuse a response head.
 #[cold]
 pub(super) fn response(head: &[u8], stop: Stop) -> Reject {
     find(head, status_line).unwrap_or_else(|| fallback(stop, Reject::MALFORMED_STATUS_LINE))
@@ -34,7 +34,7 @@ fn fallback(stop: Stop, first_line: Reject) -> Reject {
     }
 }
 
-/// Looks at each line, the last of which may be incomplete, and stops at the blank one.
+/// Checks each line up to the blank one; the last line may be incomplete.
 fn find(head: &[u8], first_line: fn(&[u8], bool) -> Option<Reject>) -> Option<Reject> {
     let mut rest = head;
     let mut is_first = true;

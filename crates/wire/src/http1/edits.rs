@@ -1,28 +1,27 @@
-//! The list of changes that turns a received head into the one that is sent.
+//! The list of changes that turns a received head into the head to send.
 
 use super::Span;
 use super::scan::has_control;
 
-/// What becomes of one span: it is replaced by a part of the texts, empty for a cut.
+/// One change: the span is replaced by a range of `texts`, which is empty for a cut.
 #[derive(Debug, Clone, Copy)]
 struct Edit {
     span: Span,
     text: (u32, u32),
 }
 
-/// Cuts, replacements and appended fields for one head. Reused from head to head, so that a
-/// steady stream of requests allocates nothing.
+/// Cuts, replacements and appended fields for one head. It is reused from head to head, so that a steady stream of
+/// requests allocates nothing.
 ///
-/// Edits may come in any order. One that lies within another is swallowed by it, so a field can
-/// be rewritten by one rule and removed by the next; of two on the same span the last one counts.
-/// Spans that cross each other are a bug of the caller's.
+/// Edits may be added in any order. An edit inside the span of another is absorbed by it, so one rule can rewrite a
+/// field and the next remove it. Of two edits with the same span the later one counts. Spans must not partly overlap.
 #[derive(Debug, Default)]
 pub struct Edits {
-    /// In order of their spans, none within another.
+    /// In order of their spans, none inside another.
     edits: Vec<Edit>,
-    /// Replacement texts, one after the other.
+    /// Replacement texts, concatenated.
     texts: Vec<u8>,
-    /// Whole field lines for the end of the head.
+    /// Complete field lines to add at the end of the head.
     appended: Vec<u8>,
 }
 
@@ -37,7 +36,7 @@ impl Edits {
         }
     }
 
-    /// Forgets all edits and keeps the memory.
+    /// Removes all edits but keeps the memory.
     #[inline]
     pub fn clear(&mut self) {
         self.edits.clear();
@@ -45,23 +44,23 @@ impl Edits {
         self.appended.clear();
     }
 
-    /// Whether the head goes out as it came in.
+    /// Whether the head is sent unchanged.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.edits.is_empty() && self.appended.is_empty()
     }
 
-    /// Leaves out a part of the head.
+    /// Removes a part of the head.
     #[inline]
     pub fn cut(&mut self, span: Span) {
         self.insert(Edit { span, text: (0, 0) });
     }
 
-    /// Writes `text` in place of a part of the head. An empty span inserts.
+    /// Replaces a part of the head by `text`. An empty span inserts.
     ///
-    /// `text` is written as it is. The caller answers for its having no line ends where none
-    /// belong; what comes from outside belongs in [`append`](Self::append).
+    /// `text` is written unchanged: the caller must make sure that it breaks no line. Use [`append`](Self::append) for
+    /// values from outside.
     #[inline]
     pub fn replace(&mut self, span: Span, text: &[u8]) {
         let start = self.texts.len() as u32;
@@ -105,7 +104,7 @@ impl Edits {
     #[inline]
     fn insert(&mut self, edit: Edit) {
         let span = edit.span;
-        // Heads are read from front to back, so the place is nearly always the end.
+        // Heads are processed from front to back, so the new edit nearly always goes to the end.
         if self
             .edits
             .last()
@@ -154,9 +153,9 @@ impl Edits {
         self.edits.splice(at..at + swallowed, [edit]);
     }
 
-    /// Appends the edited head to `out`: everything that no edit covers is copied verbatim.
+    /// Appends the edited head to `out`: the bytes outside of edits are copied verbatim.
     ///
-    /// `head` is the whole head, blank line included, as it was parsed.
+    /// `head` is the head that was parsed, with its blank line.
     pub fn write_to(&self, head: &[u8], out: &mut Vec<u8>) {
         let body = head.len().saturating_sub(2);
         out.reserve(head.len() + self.texts.len() + self.appended.len());

@@ -1,6 +1,6 @@
-//! Fields as offsets, and the few of them that a proxy acts on.
+//! Fields as offsets, and the kinds of fields that a proxy acts on.
 
-/// A part of a head, as offsets from the first byte of the buffer that was parsed.
+/// A part of a head, as offsets from the start of the parsed buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub struct Span {
     /// Offset of the first byte.
@@ -10,7 +10,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// A span of a head. Heads are at most `u16::MAX` bytes long, so nothing is lost here.
+    /// A span of a head. A head has at most `u16::MAX` bytes, so the offsets fit.
     #[inline]
     pub(crate) fn new(start: usize, end: usize) -> Self {
         debug_assert!(
@@ -23,7 +23,7 @@ impl Span {
         }
     }
 
-    /// The bytes of `buf` that the span covers; none when `buf` is not what was parsed.
+    /// The bytes of `buf` in the span; empty when `buf` is too short, and so not the parsed buffer.
     #[must_use]
     #[inline]
     pub fn of(self, buf: &[u8]) -> &[u8] {
@@ -49,17 +49,17 @@ impl Span {
 /// A field line of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// The whole line with its CRLF: what to cut to remove the field.
+    /// The whole line with its CRLF: cut it to remove the field.
     pub line: Span,
-    /// The name as it was sent.
+    /// The name as received.
     pub name: Span,
-    /// The value without the whitespace around it.
+    /// The value without surrounding whitespace.
     pub value: Span,
-    /// What the field is to a proxy.
+    /// The role of the field for a proxy.
     pub kind: FieldKind,
 }
 
-/// The fields that a proxy acts on; everything else is [`Other`](Self::Other) and just passes.
+/// The fields that a proxy acts on. All others are [`Other`](Self::Other) and are forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the field of that name")]
 pub enum FieldKind {
@@ -70,7 +70,7 @@ pub enum FieldKind {
     Cookie,
     Expect,
     Forwarded,
-    /// By which a node says why it answered itself.
+    /// The reason why a node answered by itself instead of the server.
     HeddleReason,
     Host,
     Http2Settings,
@@ -92,15 +92,14 @@ pub enum FieldKind {
     /// Any other field whose name begins with `X-Forwarded-`.
     XForwardedOther,
     XRealIp,
-    /// Content-Length or Transfer-Encoding in another [spelling](same_name): heads with such a field
-    /// are refused.
+    /// Content-Length or Transfer-Encoding in another [spelling](same_name): a head with such a field is refused.
     FramingAlias,
 }
 
 const X_FORWARDED: &[u8] = b"x-forwarded-";
 
-/// What each byte of a name is to a server that turns names into variables: a letter in lower case, a
-/// digit, or a hyphen.
+/// Maps each byte of a name as a server does that turns names into variables: letters to lower case, digits to
+/// themselves, all others to a hyphen.
 static FOLDED: [u8; 256] = {
     let mut table = [b'-'; 256];
     let mut byte = 0;
@@ -113,17 +112,16 @@ static FOLDED: [u8; 256] = {
     table
 };
 
-/// Whether some server takes two names for the same field: equal but for case, and for what stands
-/// between letters and digits. Servers that make variables of names (CGI, WSGI, PHP) take
-/// `X_Role` for `X-Role`, and some of them `X.Role` and `X~Role` as well.
+/// Whether some server treats two names as the same field: equal in any case, and with any other characters between
+/// letters and digits. Servers that turn names into variables (CGI, WSGI, PHP) read `X_Role` as `X-Role`, and some of
+/// them `X.Role` and `X~Role` too.
 #[must_use]
 pub fn same_name(one: &[u8], other: &[u8]) -> bool {
     let fold = |&byte: &u8| FOLDED[usize::from(byte)];
     one.len() == other.len() && one.iter().map(fold).eq(other.iter().map(fold))
 }
 
-/// With which letters the names of each length begin that a proxy acts on. The last entry stands for all
-/// that are longer.
+/// For each length, the first letters of the names that a proxy acts on. The last entry is for all longer names.
 static FIRST_LETTERS: [u32; 32] = {
     let mut table = [0; 32];
     let mut length = 0;
@@ -141,13 +139,13 @@ static FIRST_LETTERS: [u32; 32] = {
     table
 };
 
-/// Whether a name, which is a token, is `full` in any case. They have the same length.
+/// Whether `name`, a token, equals `full` in any case. Both have the same length.
 ///
-/// But for bit 5, which makes upper case lower, they have to be equal. All characters of `full` have it,
-/// and no other characters of tokens differ from them by it alone.
+/// The bytes must be equal except in bit 5, the difference between upper and lower case. All characters of `full` have
+/// bit 5 set, and only a letter has a token character as its counterpart without it.
 #[inline(always)]
 fn is_named(name: &[u8], full: &[u8]) -> bool {
-    // Words from the front, and the last one, which may overlap the one before.
+    // Compares words of 8 bytes from the front, and the last word, which may overlap the one before.
     if let (Some(last), Some(last_of_full)) = (name.last_chunk(), full.last_chunk()) {
         let words = name.as_chunks().0.iter().zip(full.as_chunks().0);
         let equal = |(one, other): (&[u8; 8], &[u8; 8])| {
@@ -161,18 +159,18 @@ fn is_named(name: &[u8], full: &[u8]) -> bool {
         .all(|(one, other)| (one ^ other) & 0xdf == 0)
 }
 
-/// One bit for a letter in either case. Other characters share it.
+/// One bit for a letter in either case. Some other characters share it.
 #[inline]
 const fn bit_of(letter: u8) -> u32 {
     1 << (letter & 31)
 }
 
 impl FieldKind {
-    /// The kind of the field called `name`, which is a token, in any case.
+    /// The kind of the field called `name`, a token, in any case.
     ///
-    /// Length and first letter leave one candidate or none, and none for nearly every name that means
-    /// nothing to a proxy. In another [spelling](same_name) a name is of the same kind, but for those
-    /// of framing: see [`FramingAlias`](Self::FramingAlias).
+    /// Length and first letter leave at most one candidate, and none for nearly every name that a proxy ignores. A name
+    /// in another [spelling](same_name) has the same kind, except for the framing fields: see
+    /// [`FramingAlias`](Self::FramingAlias).
     #[must_use]
     #[inline(always)]
     pub fn of(name: &[u8]) -> Self {
@@ -192,7 +190,7 @@ impl FieldKind {
         }
     }
 
-    /// The one name of that length and first letter that there is, and its kind.
+    /// The only known name with this length and first letter, and its kind.
     const fn candidate(length: usize, first: u8) -> Option<(Self, &'static [u8])> {
         Some(match (length, first | 0x20) {
             (2, b't') => (Self::Te, b"te"),
@@ -219,7 +217,7 @@ impl FieldKind {
         })
     }
 
-    /// This kind if `name` is `full`, which has the same length.
+    /// This kind if `name` equals `full`, which has the same length.
     #[inline(always)]
     fn if_named(self, name: &[u8], full: &[u8]) -> Self {
         if is_named(name, full) {
@@ -229,7 +227,7 @@ impl FieldKind {
         }
     }
 
-    /// What this kind becomes if `name` is another spelling of `full`.
+    /// The kind if `name` is another spelling of `full`.
     #[cold]
     fn if_alias(self, name: &[u8], full: &[u8]) -> Self {
         match self {
@@ -261,7 +259,7 @@ impl FieldKind {
         }
     }
 
-    /// Fields that say who sent the request and through which proxies. A client's own are removed unless
+    /// Fields that name the sender of the request and the proxies on its way. Those from a client are removed, unless
     /// it is trusted.
     #[must_use]
     pub fn is_forwarding(self) -> bool {
@@ -278,9 +276,8 @@ impl FieldKind {
         )
     }
 
-    /// Fields about one connection, which are never passed on (RFC 9110 section 7.6.1). `TE` is
-    /// one too, but `TE: trailers` is passed on; see
-    /// [`RequestHead::strip_hop_by_hop`](super::RequestHead::strip_hop_by_hop).
+    /// Fields for one connection, which are never forwarded (RFC 9110 section 7.6.1). `TE` is one too, but
+    /// `TE: trailers` is forwarded; see [`RequestHead::strip_hop_by_hop`](super::RequestHead::strip_hop_by_hop).
     #[must_use]
     pub fn is_hop_by_hop(self) -> bool {
         matches!(
@@ -296,8 +293,7 @@ impl FieldKind {
         )
     }
 
-    /// Fields that `Connection` may not name: removing them would change what the message says,
-    /// where it ends, or who sent it.
+    /// Fields that `Connection` may not name: without them the message would have another meaning, end or sender.
     #[must_use]
     pub(crate) fn is_protected(self) -> bool {
         self.is_forwarding()

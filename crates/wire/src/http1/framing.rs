@@ -1,40 +1,39 @@
-//! What fields say about the connection and about where the message ends, the same for requests
-//! and responses.
+//! Fields that describe the connection and the end of the message, for requests and responses.
 
 use std::io::Write;
 
 use super::{Edits, Field, FieldKind, Nominated, Reject, Span};
 
-/// Where a body ends.
+/// How the end of a body is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Framing {
-    /// There is none.
+    /// There is no body.
     #[default]
     None,
-    /// After this many bytes.
+    /// The body has this many bytes.
     Length(u64),
-    /// After the last chunk and the trailer section (RFC 9112 section 7.1).
+    /// The body ends after the last chunk and the trailer section (RFC 9112 section 7.1).
     Chunked,
-    /// When the connection is closed: responses only.
+    /// The body ends when the connection is closed: responses only.
     UntilClose,
 }
 
-/// Most fields that `Connection` may name. Each is looked for among all fields, so this bounds
-/// the work that one head can cause.
+/// Limit on the fields that `Connection` may name. Each is searched for among all fields, so this limits the work for
+/// one head.
 const MAX_NOMINATED: usize = 16;
 
-/// Collects what the fields of one head say, as they are read.
+/// The facts collected from the fields of one head while they are read.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) content_length: Option<u64>,
     pub(super) chunked: bool,
-    /// Whether one of the two does not stand there in its plainest form.
+    /// Whether Content-Length or Transfer-Encoding is not in its plainest form, and must be rewritten.
     anew: bool,
-    /// Connection options.
+    /// Options of `Connection`.
     pub(super) close: bool,
     pub(super) keep_alive: bool,
     pub(super) upgrade: bool,
-    /// Fields named by `Connection`, which end with this hop.
+    /// Fields named by `Connection`, which are not forwarded.
     pub(super) nominated: Vec<Span>,
 }
 
@@ -49,7 +48,7 @@ impl Facts {
         self.nominated.clear();
     }
 
-    /// Takes note of one field.
+    /// Records one field.
     #[inline]
     pub(super) fn note(&mut self, buf: &[u8], field: &Field) -> Result<(), Reject> {
         match field.kind {
@@ -68,8 +67,8 @@ impl Facts {
         }
     }
 
-    /// Equal duplicates and lists ("5, 5") are refused too: RFC 9110 section 8.6 lets a recipient
-    /// choose, and two readers that choose differently are what smuggling needs.
+    /// Equal duplicates and lists ("5, 5") are refused too: RFC 9110 section 8.6 lets a recipient choose, and smuggling
+    /// needs two readers that choose differently.
     fn content_length(&mut self, value: &[u8]) -> Result<(), Reject> {
         if self.content_length.is_some() {
             return Err(Reject::DUPLICATE_CONTENT_LENGTH);
@@ -129,8 +128,8 @@ impl Facts {
         Ok(())
     }
 
-    /// Writes framing fields anew if they do not stand there in the one form that every reader knows:
-    /// `Transfer-Encoding: chunked`, `Content-Length: 5`.
+    /// Rewrites framing fields that are not in the one form that all readers understand: `Transfer-Encoding: chunked`,
+    /// `Content-Length: 5`.
     #[inline]
     pub(super) fn write_anew(&self, fields: &[Field], edits: &mut Edits) {
         if self.anew {
@@ -148,7 +147,7 @@ impl Facts {
                 (FieldKind::ContentLength, Some(length)) => {
                     let mut text = [0; "Content-Length: 18446744073709551615\r\n".len()];
                     let mut rest = &mut text[..];
-                    // It has room for the longest.
+                    // `text` has room for the longest number.
                     let _ = write!(rest, "Content-Length: {length}\r\n");
                     let left = rest.len();
                     edits.replace(field.line, &text[..text.len() - left]);
@@ -158,7 +157,7 @@ impl Facts {
         }
     }
 
-    /// The framing that the fields declare, before status and method have their say.
+    /// The framing that the fields declare. Status and method may override it.
     pub(super) fn declared(&self, http_10: bool) -> Result<Option<Framing>, Reject> {
         match (self.chunked, self.content_length) {
             (true, Some(_)) => Err(Reject::CONTENT_LENGTH_WITH_TRANSFER_ENCODING),
@@ -174,13 +173,13 @@ impl Facts {
         !self.close && (!http_10 || self.keep_alive)
     }
 
-    /// Whether a field of no kind could be one that `Connection` names.
+    /// Whether `Connection` names any fields.
     #[inline]
     pub(super) fn nominates_any(&self) -> bool {
         !self.nominated.is_empty()
     }
 
-    /// What is remembered of those until the trailers come, if any can.
+    /// The names that `Connection` nominates and that may come as trailers, if the body can have trailers.
     #[inline]
     pub(super) fn nominated_trailers(
         &self,
@@ -201,8 +200,8 @@ impl Facts {
     }
 }
 
-/// What stands between a field's colon and the end of its value, if the line ends there and the value
-/// begins after one byte.
+/// The bytes from after a field's colon to the end of its value, if exactly one byte comes before the value and none
+/// between the value and the CRLF. Otherwise empty.
 #[inline]
 fn after_colon<'a>(buf: &'a [u8], field: &Field) -> &'a [u8] {
     let Field {
@@ -215,8 +214,8 @@ fn after_colon<'a>(buf: &'a [u8], field: &Field) -> &'a [u8] {
     }
 }
 
-/// Why a Transfer-Encoding that is not exactly `chunked` is refused: 501 for a coding that is not
-/// spoken here (RFC 9112 section 6.1), 400 when no reader could tell where the message ends.
+/// The reason to refuse a Transfer-Encoding other than `chunked`: 501 for an unsupported coding (RFC 9112 section 6.1),
+/// 400 when the end of the message cannot be known.
 #[cold]
 fn refuse_codings(value: &[u8]) -> Reject {
     let codings = || value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
@@ -233,7 +232,7 @@ fn refuse_codings(value: &[u8]) -> Reject {
     }
 }
 
-/// A Content-Length: digits only, at most 63 bits, so that no reader sees a negative number.
+/// Parses a Content-Length: digits only, at most 63 bits, so that no reader sees a negative number.
 fn decimal(value: &[u8]) -> Result<u64, Reject> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(Reject::MALFORMED_CONTENT_LENGTH);

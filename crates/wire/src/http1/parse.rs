@@ -1,21 +1,21 @@
-//! What parsing a request head and a response head have in common.
+//! The parts of parsing that request heads and response heads share.
 //!
-//! One pass over the bytes, many at a time, finds where each part of each line ends and that it holds
-//! nothing else than it may. The grammar is that of RFC 9112 without its leniencies: a line ends with
-//! CR LF and nothing else, and only so many empty lines are skipped before a message.
+//! One pass over the bytes, many at a time, finds the end of each part of each line and checks its characters. The
+//! grammar is that of RFC 9112 without its leniencies: a line ends with CR LF only, and only a limited number of empty
+//! lines is skipped before a message.
 
 use super::scan::{chunk, text_end, token_before, token_end};
 use super::{Field, FieldKind, Limits, MAX_FIELDS, Reject, Span, Version};
 
-/// Empty lines accepted before a message. RFC 9112 section 2.2 asks for at least one.
+/// Limit on empty lines before a message. RFC 9112 section 2.2 asks a server to skip at least one.
 const MAX_EMPTY_LINES: usize = 2;
 
-/// The part of `buf` that may hold a head, or `None` when more bytes are needed to say anything.
+/// The part of `buf` that may hold a head.
 pub(super) struct Window<'a> {
     pub(super) bytes: &'a [u8],
-    /// Where the message begins, after any empty lines.
+    /// Start of the message, after any empty lines.
     pub(super) start: usize,
-    /// Whether the window is as long as a head may be, so that more bytes would not help.
+    /// Whether the window has the maximum length of a head, so that more bytes would not help.
     pub(super) full: bool,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Why the parser goes no further. What exactly is wrong, [`diagnose`](super::diagnose) finds out.
+/// The reason why the parser stopped. [`diagnose`](super::diagnose) finds the exact error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The bytes end before the head does.
@@ -54,7 +54,7 @@ pub(super) enum Stop {
     TooManyFields,
 }
 
-/// Passes the version at `at`.
+/// Parses the version at `at`.
 #[inline]
 pub(super) fn version(bytes: &[u8], at: usize) -> Result<(Version, usize), Stop> {
     let version = match chunk(bytes, at) {
@@ -66,7 +66,7 @@ pub(super) fn version(bytes: &[u8], at: usize) -> Result<(Version, usize), Stop>
     Ok((version, at + "HTTP/1.1".len()))
 }
 
-/// Passes the CR LF at `at`, where there may be nothing else.
+/// Expects CR LF at `at`; anything else is the error `otherwise`.
 #[inline(always)]
 pub(super) fn line_end(bytes: &[u8], at: usize, otherwise: Stop) -> Result<usize, Stop> {
     if chunk(bytes, at) == Some(b"\r\n") {
@@ -78,7 +78,7 @@ pub(super) fn line_end(bytes: &[u8], at: usize, otherwise: Stop) -> Result<usize
     })
 }
 
-/// Reads the field lines that begin at `at`, at most `max`, and passes the blank line.
+/// Parses the field lines from `at` on, at most `max`, and the blank line.
 #[inline]
 pub(super) fn fields(
     bytes: &[u8],
@@ -110,7 +110,7 @@ pub(super) fn fields(
     }
 }
 
-/// What stands where a name and its colon should be.
+/// Handles a line that does not start with a name and a colon: the blank line, an incomplete line or an error.
 #[cold]
 fn no_field(bytes: &[u8], line: usize) -> Result<usize, Stop> {
     let name_end = token_end(bytes, line);
@@ -121,7 +121,7 @@ fn no_field(bytes: &[u8], line: usize) -> Result<usize, Stop> {
     }
 }
 
-/// Passes the whitespace before a value: one space, nearly always.
+/// Skips the whitespace before a value: nearly always one space.
 #[inline(always)]
 fn skip_whitespace(bytes: &[u8], mut at: usize) -> usize {
     if let Some(&[b' ', after]) = chunk(bytes, at)
@@ -135,7 +135,7 @@ fn skip_whitespace(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Where a value ends, given where it begins and the text of its line ends.
+/// The end of a value without trailing whitespace, given the start of the value and the end of its line's text.
 #[inline(always)]
 fn trim_end(bytes: &[u8], start: usize, mut end: usize) -> usize {
     while end > start && matches!(bytes.get(end - 1), Some(b' ' | b'\t')) {
@@ -144,7 +144,7 @@ fn trim_end(bytes: &[u8], start: usize, mut end: usize) -> usize {
     end
 }
 
-/// How many fields a head may have.
+/// The effective limit on fields.
 pub(super) fn max_fields(limits: &Limits) -> usize {
     limits.max_fields.min(MAX_FIELDS)
 }

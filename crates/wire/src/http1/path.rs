@@ -1,30 +1,28 @@
 //! The path in one canonical form (RFC 3986 section 6.2.2).
 //!
-//! A rule for `/admin` must also see `/%61dmin`, and the server must see what the rule saw. The
-//! path is therefore brought into one form, and that form is both matched and forwarded:
+//! A rule for `/admin` must also match `/%61dmin`, and the server must receive the path that the rule was matched on.
+//! The path is therefore converted into one form, which is both matched and forwarded:
 //!
 //! * percent-encoded unreserved characters are decoded, so that each has one spelling;
 //! * other percent-encodings stay, in upper case;
 //! * printable characters that RFC 3986 does not allow in a path are percent-encoded;
 //! * malformed percent-encodings, encoded control characters and backslashes are refused.
 //!
-//! Servers disagree about slashes that are encoded or doubled and about dot segments. Where a path
-//! rule exists (`strict`), encoded slashes and dot segments are refused, including those that only
-//! some servers would see (`/..;x/`, `/..%3Bx/`), and doubled slashes become one, but those that only
-//! some servers would see (`/;x/`) are refused. Where none exists nothing depends on them, and
-//! they pass. A path that is encoded twice (`%252e`) means its one decoding.
+//! Servers disagree about encoded or doubled slashes, and about dot segments. On a port with a path rule (`strict`),
+//! encoded slashes and dot segments are refused, including dot segments that only some servers see (`/..;x/`,
+//! `/..%3Bx/`). Doubled slashes become one; those that only some servers see (`/;x/`) are refused. On a port without a
+//! path rule nothing depends on them, and they pass. Percent-encodings are decoded only once: `%252e` means `%2e`.
 //!
-//! Other parameters (`/admin;x`) pass with and without a rule, and are a part of their segment: to
-//! refuse them would break every client that uses them, and no prefix can be got around by one
-//! at the end of the path.
+//! Other parameters (`/admin;x`) pass with and without a rule, as a part of their segment: refusing them would break
+//! all clients that use them, and a parameter at the end of a path does not evade a prefix rule.
 
 use super::Reject;
 use super::scan::chunk;
 
-/// Whether the path had to be changed.
+/// Whether the canonical path differs from the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Canonical {
-    /// The path is in canonical form as it is; the output buffer was not touched.
+    /// The path is already canonical; the output buffer was not touched.
     Verbatim,
     /// The canonical path is in the output buffer.
     Rewritten,
@@ -32,11 +30,11 @@ pub enum Canonical {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// Stands for itself, wherever it is.
+    /// Canonical everywhere.
     Plain,
-    /// `/`, `.` and `;`: plain, but looked at in strict mode.
+    /// `/`, `.` and `;`: canonical, but checked in strict mode.
     Structure,
-    /// To be looked at: `%`, `\`, and what a path may not contain.
+    /// Needs handling: `%`, `\`, and characters that are not allowed in a path.
     Special,
 }
 
@@ -72,15 +70,15 @@ static CLASSES: [Class; 256] = {
     table
 };
 
-/// Brings the path of an origin-form or absolute-form target into canonical form. An empty path
-/// (absolute form only) becomes `/`.
+/// Converts the path of an origin-form or absolute-form target into canonical form. An empty path (absolute form only)
+/// becomes `/`.
 ///
-/// `strict` says that a path rule exists on this port. `out` is overwritten when the path changes.
+/// `strict` means that this port has a path rule. `out` is overwritten when the path changes.
 ///
 /// # Errors
-/// A path that does not begin with a slash, a malformed percent-encoding, a control character
-/// whether encoded or not, a backslash; in strict mode also `%2F`, `%5C`, dot segments and segments
-/// of nothing but parameters.
+/// [`Reject`] for a path that does not begin with a slash, a malformed percent-encoding, a control character (encoded
+/// or not), or a backslash; in strict mode also for `%2F`, `%5C`, dot segments, and segments that consist of parameters
+/// only.
 pub fn canonicalise(raw: &[u8], out: &mut Vec<u8>, strict: bool) -> Result<Canonical, Reject> {
     if is_usual(raw) {
         return Ok(Canonical::Verbatim);
@@ -107,7 +105,7 @@ pub fn canonicalise(raw: &[u8], out: &mut Vec<u8>, strict: bool) -> Result<Canon
     })
 }
 
-/// How many bytes can be taken as they are before the slow path must look; `None` for all.
+/// Length of the canonical prefix, after which the slow path must continue; `None` for the whole path.
 fn clean_prefix(raw: &[u8], strict: bool) -> Option<usize> {
     if raw.first() != Some(&b'/') {
         return Some(0);
@@ -129,15 +127,15 @@ fn clean_prefix(raw: &[u8], strict: bool) -> Option<usize> {
     None
 }
 
-/// Whether a path begins with a slash and consists of letters, digits, hyphens, underscores, slashes and
-/// dots, and no slash is followed by a slash or a dot: then it is canonical. Of others, and of short ones,
-/// it is not known here.
+/// Fast check: `true` if the path begins with a slash, has only letters, digits, hyphens, underscores, slashes and
+/// dots, and no slash is followed by a slash or a dot. Such a path is canonical. `false` means nothing: any other path,
+/// and any short one, needs the full check.
 fn is_usual(raw: &[u8]) -> bool {
     const STEP: usize = 16;
     let (&[b'/', ..], Some(last), Some(&end)) = (raw, raw.last_chunk(), raw.last()) else {
         return false;
     };
-    // Each byte and the one after it, without branches: the compiler makes vector instructions of it.
+    // Compares each byte and the next one without branches, so that the compiler vectorises it.
     let strange = |bytes: &[u8; STEP + 1]| {
         let pairs = bytes.iter().zip(&bytes[1..]);
         pairs.fold(false, |strange, (&byte, &next)| {
@@ -154,7 +152,7 @@ fn is_usual(raw: &[u8]) -> bool {
 #[inline(always)]
 fn is_usual_byte(byte: u8) -> bool {
     let letter = (byte | 0x20).wrapping_sub(b'a') < 26;
-    // Hyphen, dot, slash and digits follow each other.
+    // Hyphen, dot, slash and the digits are consecutive in ASCII.
     let other = byte.wrapping_sub(b'-') < 13;
     letter | other | (byte == b'_')
 }
@@ -182,7 +180,7 @@ fn rewrite(raw: &[u8], clean: usize, out: &mut Vec<u8>, strict: bool) -> Result<
     Ok(())
 }
 
-/// Writes one percent-encoded byte in its one spelling.
+/// Writes one percent-encoded byte in its canonical spelling.
 fn decoded(byte: u8, out: &mut Vec<u8>, strict: bool) -> Result<(), Reject> {
     match byte {
         0x00..=0x1f | 0x7f => return Err(Reject::ENCODED_CONTROL),
@@ -208,8 +206,8 @@ fn hex(digit: u8) -> Result<u8, Reject> {
     }
 }
 
-/// Refuses `.` and `..`, also with a parameter (`..;x`), which some servers cut off before they
-/// resolve the segment; and, but for the last, segments of which that would leave nothing.
+/// Refuses `.` and `..`, also with a parameter (`..;x`), because some servers cut parameters off before they resolve
+/// segments. For the same reason refuses a segment of parameters only, unless it is the last one.
 fn refuse_dot_segments(path: &[u8]) -> Result<(), Reject> {
     let mut rest = path.strip_prefix(b"/").unwrap_or(path);
     loop {
@@ -227,7 +225,7 @@ fn refuse_dot_segments(path: &[u8]) -> Result<(), Reject> {
     }
 }
 
-/// A segment without its parameters, whose `;` may be encoded.
+/// A segment without its parameters; their `;` may be percent-encoded.
 fn name_of(segment: &[u8]) -> &[u8] {
     let encoded = segment.windows(3).position(|three| three == b"%3B");
     let plain = memchr::memchr(b';', segment);

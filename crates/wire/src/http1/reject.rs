@@ -1,17 +1,17 @@
-//! Why a message was refused.
+//! Reasons to refuse a message.
 
-/// A refusal: the response status that says so, and a reason for logs and metrics.
+/// A refusal: the status of the response, and a reason for logs and metrics.
 ///
-/// A refused message has no known end, so its connection is always closed. The status is that of
-/// the answer to a client; a refused *response* is the upstream's fault and is answered with 502
-/// whatever the status says. Every value that this crate returns is in [`REJECTS`].
+/// The end of a refused message is unknown, so its connection is always closed. The status is for the answer to a
+/// client; a refused *response* is the upstream's fault and is answered with 502, whatever `status` says. [`REJECTS`]
+/// lists every value that this crate returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reject {
     /// Status of the response: 400, 414, 417, 431, 501 or 505.
     pub status: u16,
-    /// Reason code in snake case; stable, fit for a metric's label.
+    /// Reason code in snake case; stable, and fit for a metric label.
     pub code: &'static str,
-    /// The same for people.
+    /// The reason as text for people.
     pub detail: &'static str,
 }
 
@@ -30,7 +30,7 @@ macro_rules! rejects {
                 Reject { status: $status, code: $code, detail: $detail };)*
         }
 
-        /// Every refusal there is, for documentation and for metrics with a bounded label set.
+        /// All refusals, for documentation and for metrics with a bounded label set.
         pub const REJECTS: &[Reject] = &[$(Reject::$name),*];
     };
 }

@@ -7,7 +7,7 @@ use super::scan::{self, token_before, token_end};
 use super::target::{self, TargetForm};
 use super::{Edits, Limits, Nominated, Reject, authority, diagnose};
 
-/// Request methods (RFC 9110 section 9.3, RFC 5789). Unknown ones are forwarded like any other.
+/// Request methods (RFC 9110 section 9.3, RFC 5789). Unknown methods are forwarded too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[expect(missing_docs, reason = "each is the method of that name")]
 pub enum Method {
@@ -24,11 +24,11 @@ pub enum Method {
     Other,
 }
 
-/// Bytes in the longest method that is accepted.
+/// Limit on the length of a method, in bytes.
 pub(super) const MAX_METHOD_BYTES: usize = 32;
 
 impl Method {
-    /// The method of that name. Methods are case-sensitive.
+    /// The method with this name. Methods are case-sensitive.
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
         match name {
@@ -45,15 +45,15 @@ impl Method {
         }
     }
 
-    /// Whether repeating the request has no further effect (RFC 9110 section 9.2.2), so that it
-    /// may be sent again when it is not known whether it arrived.
+    /// Whether a repeated request has no further effect (RFC 9110 section 9.2.2), so that it may be retried when it is
+    /// unknown whether the first one arrived.
     #[must_use]
     pub fn is_idempotent(self) -> bool {
         !matches!(self, Self::Post | Self::Patch | Self::Connect | Self::Other)
     }
 }
 
-/// The two versions spoken here.
+/// The supported versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum Version {
     /// HTTP/1.0.
@@ -63,44 +63,42 @@ pub enum Version {
     Http11,
 }
 
-/// A request head as offsets into the bytes that it was parsed from. Reused from head to head.
+/// A request head as offsets into the bytes that it was parsed from. It is reused from head to head.
 #[derive(Debug, Default)]
 pub struct RequestHead {
-    /// Where the request line begins: after empty lines, which are tolerated and not forwarded.
+    /// Start of the request line, after empty lines, which are tolerated and not forwarded.
     pub start: u16,
-    /// The method.
+    /// The method, in parsed form.
     pub method: Method,
-    /// The method's name.
+    /// Where the method's name is.
     pub method_span: Span,
-    /// The request target as it was sent.
+    /// The request target as received.
     pub target: Span,
-    /// Its form.
+    /// The form of the target.
     pub form: TargetForm,
-    /// The path: of an absolute-form target possibly empty, `*` in asterisk form, always empty in
-    /// authority form.
+    /// The path; may be empty in absolute form, is `*` in asterisk form and always empty in authority form.
     pub path: Span,
-    /// What follows the first `?`, which is not part of it.
+    /// The query, after the first `?`, without it.
     pub query: Option<Span>,
-    /// The target's authority in absolute and authority form. It replaces Host (RFC 9112 section
-    /// 3.2.2).
+    /// The target's authority, in absolute and authority form. It overrides Host (RFC 9112 section 3.2.2).
     pub target_authority: Option<Span>,
-    /// The value of Host: HTTP/1.1 requests always have one; in HTTP/1.0 it may be empty, which says
-    /// as much as none.
+    /// The value of Host. An HTTP/1.1 request always has one; in HTTP/1.0 it may be empty, which means the same as
+    /// absent.
     pub host: Option<Span>,
-    /// The version.
+    /// The version, in parsed form.
     pub version: Version,
-    /// The version's text, to be replaced when the request goes on in another.
+    /// Where the version's text is: it is replaced when the request is forwarded in another version.
     pub version_span: Span,
-    /// The fields in their order.
+    /// The fields, in order.
     pub fields: Vec<Field>,
-    /// Where the body ends; never [`Framing::UntilClose`].
+    /// How the end of the body is found; never [`Framing::UntilClose`].
     pub framing: Framing,
-    /// Whether the client leaves the connection open.
+    /// Whether the client keeps the connection open.
     pub keep_alive: bool,
-    /// Whether the client waits for a 100 before it sends the body.
+    /// Whether the client waits for a 100 response before it sends the body.
     pub expect_continue: bool,
-    /// Whether the client offers to change the protocol. The offer is declined by not passing it
-    /// on, which [`strip_hop_by_hop`](Self::strip_hop_by_hop) does.
+    /// Whether the client offers to switch protocols. [`strip_hop_by_hop`](Self::strip_hop_by_hop) removes the offer,
+    /// which declines it.
     pub upgrade: bool,
     facts: Facts,
 }
@@ -114,13 +112,12 @@ impl RequestHead {
 
     /// Parses the head at the front of `buf`.
     ///
-    /// Returns the bytes that the head takes, leading empty lines included, or `None` when more
-    /// are needed. Nothing is remembered between calls: the work for one head is bounded by its
-    /// own length times the number of reads it arrives in.
+    /// Returns the length of the head, with leading empty lines, or `None` when more bytes are needed. No state is kept
+    /// between calls: the work for one head is at most its length times the number of reads in which it arrives.
     ///
     /// # Errors
-    /// Whatever could be understood in more than one way, and what exceeds `limits`. Only after a
-    /// success does `self` mean anything.
+    /// [`Reject`] for a head that two readers could interpret differently, or that exceeds `limits`. `self` is
+    /// meaningful only after a success.
     pub fn parse(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, Reject> {
         let Some(window) = Window::of(buf, limits)? else {
             return Ok(None);
@@ -146,7 +143,7 @@ impl RequestHead {
         Ok(Some(length))
     }
 
-    /// Fills in where everything is, up to the end of the head.
+    /// Fills in all spans, up to the end of the head.
     #[inline]
     pub(super) fn lines(
         &mut self,
@@ -215,18 +212,18 @@ impl RequestHead {
         }
         self.framing = self.facts.declared(http_10)?.unwrap_or(Framing::None);
         self.keep_alive = self.facts.persists(http_10);
-        // RFC 9110 section 10.1.1: a 100 is not for HTTP/1.0, nor for a request without a body.
+        // RFC 9110 section 10.1.1: no 100 for HTTP/1.0, nor for a request without a body.
         self.expect_continue =
             expect && !http_10 && !matches!(self.framing, Framing::None | Framing::Length(0));
         self.upgrade = upgrade && self.facts.upgrade && !http_10;
         Ok(())
     }
 
-    /// Cuts what must not go further than this connection: the fields of RFC 9110 section 7.6.1,
-    /// those that `Connection` names, and empty lines before the request line.
+    /// Removes what must not be forwarded: the fields of RFC 9110 section 7.6.1, the fields that `Connection` names,
+    /// and empty lines before the request line.
     ///
-    /// `TE: trailers` stays, since trailers are passed on; any other TE goes. Framing fields are written
-    /// anew where they do not stand in their plainest form.
+    /// `TE: trailers` stays, because trailers are forwarded; any other TE is removed. Framing fields that are not in
+    /// their plainest form are rewritten.
     pub fn strip_hop_by_hop(&self, buf: &[u8], edits: &mut Edits) {
         if self.start > 0 {
             edits.cut(Span {
@@ -243,7 +240,7 @@ impl RequestHead {
         self.facts.write_anew(&self.fields, edits);
     }
 
-    /// Whether a field of this head goes no further than this connection.
+    /// Whether a field of this head is not forwarded.
     #[must_use]
     #[inline]
     pub fn ends_here(&self, buf: &[u8], field: &Field) -> bool {
@@ -254,7 +251,7 @@ impl RequestHead {
         }
     }
 
-    /// Names of trailers that must not go further than this connection, since `Connection` names them.
+    /// Names of trailers that must not be forwarded, because `Connection` names them.
     #[must_use]
     #[inline]
     pub fn nominated_trailers(&self, buf: &[u8]) -> Option<Box<Nominated>> {
@@ -268,7 +265,7 @@ impl RequestHead {
     }
 }
 
-/// What an incomplete head calls for: more bytes, unless it is too long already.
+/// The result for an incomplete head: more bytes are needed, unless it is already too long.
 #[cold]
 fn incomplete(window: &Window<'_>, limits: &Limits) -> Result<Option<usize>, Reject> {
     let message = window.message();

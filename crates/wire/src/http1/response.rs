@@ -6,24 +6,24 @@ use super::parse::{self, Stop, Window, max_fields};
 use super::scan::{chunk, text_end};
 use super::{Edits, Limits, Method, Nominated, Reject, Version, diagnose};
 
-/// A response head as offsets into the bytes that it was parsed from. Reused from head to head.
+/// A response head as offsets into the bytes that it was parsed from. It is reused from head to head.
 #[derive(Debug, Default)]
 pub struct ResponseHead {
-    /// Where the status line begins: after empty lines, which are tolerated and not forwarded.
+    /// Start of the status line, after empty lines, which are tolerated and not forwarded.
     pub start: u16,
-    /// The status: 100 to 599.
+    /// The status code: 100 to 599.
     pub status: u16,
-    /// The status's three digits.
+    /// Where the three digits of the status are.
     pub status_span: Span,
-    /// The version.
+    /// The version, in parsed form.
     pub version: Version,
-    /// The version's text.
+    /// Where the version's text is.
     pub version_span: Span,
-    /// The fields in their order.
+    /// The fields, in order.
     pub fields: Vec<Field>,
-    /// Where the body ends, given the status and the request's method.
+    /// How the end of the body is found, given the status and the request's method.
     pub framing: Framing,
-    /// Whether the server leaves the connection open.
+    /// Whether the server keeps the connection open.
     pub keep_alive: bool,
     facts: Facts,
 }
@@ -35,29 +35,28 @@ impl ResponseHead {
         Self::default()
     }
 
-    /// Whether another response to the same request follows (RFC 9110 section 15.2). A 101 is not
-    /// one: after it the connection speaks something else.
+    /// Whether another response to the same request follows (RFC 9110 section 15.2). A 101 is not interim: after it the
+    /// connection uses another protocol.
     #[must_use]
     pub fn is_interim(&self) -> bool {
         (100..200).contains(&self.status) && self.status != 101
     }
 
-    /// Whether the response names protocols to change to and `Connection` says so, as every 101 has to
-    /// (RFC 9110 section 7.8).
+    /// Whether the response has an `Upgrade` field and `Connection: upgrade`, as every 101 must (RFC 9110 section 7.8).
     #[must_use]
     pub fn upgrades(&self) -> bool {
         let named = |field: &Field| field.kind == FieldKind::Upgrade;
         self.facts.upgrade && self.version == Version::Http11 && self.fields.iter().any(named)
     }
 
-    /// Parses the head at the front of `buf`, which answers a request with `request_method`.
+    /// Parses the head at the front of `buf`, the response to a request with `request_method`.
     ///
-    /// Returns the bytes that the head takes, or `None` when more are needed. A status line
-    /// without a reason may leave out the space before it too; many servers do.
+    /// Returns the length of the head, or `None` when more bytes are needed. A status line without a reason may lack
+    /// the space before it, as from many servers.
     ///
     /// # Errors
-    /// As for [`RequestHead::parse`](super::RequestHead::parse): a response that could be read in
-    /// two ways could make the next client receive a part of it.
+    /// As for [`RequestHead::parse`](super::RequestHead::parse): if a response could be read in two ways, the next
+    /// client could receive a part of it.
     pub fn parse(
         &mut self,
         buf: &[u8],
@@ -87,7 +86,7 @@ impl ResponseHead {
         Ok(Some(length))
     }
 
-    /// Fills in where everything is, up to the end of the head.
+    /// Fills in all spans, up to the end of the head.
     #[inline]
     pub(super) fn lines(&mut self, window: &Window<'_>, limits: &Limits) -> Result<usize, Stop> {
         self.clear();
@@ -108,7 +107,7 @@ impl ResponseHead {
         Ok(length)
     }
 
-    /// Where the body ends (RFC 9112 section 6.3).
+    /// Finds out how the body ends (RFC 9112 section 6.3).
     fn frame(&mut self, request_method: Method) -> Result<(), Reject> {
         let http_10 = self.version == Version::Http10;
         let declared = self.facts.declared(http_10)?;
@@ -117,8 +116,8 @@ impl ResponseHead {
         } else {
             declared.unwrap_or(Framing::UntilClose)
         };
-        // A status that allows no body, and fields that announce one: whether it comes cannot be
-        // known, nor what the next bytes are.
+        // The status allows no body, but fields announce one: whether a body follows is unknown, and so is the meaning
+        // of the next bytes.
         let contradicts = self.is_unframed()
             && declared.is_some_and(|framing| !matches!(framing, Framing::Length(0)));
         self.keep_alive =
@@ -126,14 +125,14 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// Whether the response may have neither Content-Length nor Transfer-Encoding (RFC 9110 section
-    /// 8.6, RFC 9112 section 6.1). Others without a body may, to say what a GET would have.
+    /// Whether Content-Length and Transfer-Encoding are forbidden in the response (RFC 9110 section 8.6, RFC 9112
+    /// section 6.1). Other responses without a body may have them, to describe the body of a GET.
     fn is_unframed(&self) -> bool {
         matches!(self.status, 100..=199 | 204)
     }
 
-    /// Whether it has no body though its fields announce one, as answers to HEAD and with 304 may (RFC 9110 section
-    /// 8.6).
+    /// Whether the response has no body although its fields announce one, which is allowed for HEAD and for 304 (RFC
+    /// 9110 section 8.6).
     #[must_use]
     pub fn withholds_body(&self) -> bool {
         let announced =
@@ -145,9 +144,8 @@ impl ResponseHead {
         matches!(self.status, 100..=199 | 204 | 304)
     }
 
-    /// Cuts what must not go further than this connection, as for a request. Content-Length and
-    /// Transfer-Encoding of a 1xx or 204, which may have neither, go too (RFC 9110 section 8.6); elsewhere
-    /// they are written anew where they do not stand in their plainest form.
+    /// Removes what must not be forwarded, as for a request. In a 1xx or 204, Content-Length and Transfer-Encoding are
+    /// removed (RFC 9110 section 8.6); in others they are rewritten if they are not in their plainest form.
     pub fn strip_hop_by_hop(&self, buf: &[u8], edits: &mut Edits) {
         if self.start > 0 {
             edits.cut(Span {
@@ -176,7 +174,7 @@ impl ResponseHead {
         }
     }
 
-    /// Names of trailers that must not go further than this connection, since `Connection` names them.
+    /// Names of trailers that must not be forwarded, because `Connection` names them.
     #[must_use]
     #[inline]
     pub fn nominated_trailers(&self, buf: &[u8]) -> Option<Box<Nominated>> {
@@ -189,7 +187,7 @@ impl ResponseHead {
     }
 }
 
-/// Passes the space at `at` and the three digits of the status.
+/// Parses the space at `at` and the three digits of the status.
 #[inline]
 fn status(bytes: &[u8], at: usize) -> Result<(u16, usize), Stop> {
     match bytes.get(at) {

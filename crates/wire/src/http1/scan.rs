@@ -1,26 +1,26 @@
-//! Where a run of bytes of one kind ends, found many bytes at a time.
+//! Searches for the end of a run of bytes of one class, many bytes at a time.
 //!
-//! The loops over sixteen bytes have no branches, so that the compiler makes vector instructions of them:
-//! safe code, fast on every processor. `crates/wire/instructions.txt` tells when one has become something
-//! else. What lies within sixteen bytes of the end, or has rare characters, is looked at byte by byte.
+//! The loops over sixteen bytes have no branches, so that the compiler vectorises them: safe code that is fast on every
+//! processor. `crates/wire/instructions.txt` shows when a loop is no longer vectorised. The last bytes (fewer than
+//! sixteen) and runs with rare characters are processed byte by byte.
 
 use super::framing::is_token_byte;
 
 const BLOCK_BYTES: usize = 16;
 
-/// The `N` bytes that begin at `at`, if there are so many.
+/// The `N` bytes from `at` on; `None` if there are fewer.
 #[inline(always)]
 pub(super) fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..at.wrapping_add(N))?.first_chunk()
 }
 
-/// Whether one of the bytes is as said.
+/// Whether any byte satisfies `is`.
 #[inline(always)]
 fn any(block: &[u8; BLOCK_BYTES], is: impl Fn(u8) -> bool) -> bool {
     block.iter().fold(false, |any, &byte| any | is(byte))
 }
 
-/// How many bytes come before the first that is as said.
+/// Number of bytes before the first one that satisfies `is`; 16 if none does.
 #[inline(always)]
 fn before(block: &[u8; BLOCK_BYTES], is: impl Fn(u8) -> bool) -> usize {
     let mut marks = [0; BLOCK_BYTES];
@@ -30,7 +30,7 @@ fn before(block: &[u8; BLOCK_BYTES], is: impl Fn(u8) -> bool) -> usize {
     (u128::from_le_bytes(marks).trailing_zeros() / 8) as usize
 }
 
-/// A byte of a token, and one of nearly all of them.
+/// Whether the byte is a letter, a digit or a hyphen: nearly all bytes of field names are.
 #[inline(always)]
 fn is_usual_in_names(byte: u8) -> bool {
     let letter = (byte | 0x20).wrapping_sub(b'a') < 26;
@@ -48,7 +48,7 @@ fn is_visible_ascii(byte: u8) -> bool {
     (byte > b' ') & (byte < 0x7f)
 }
 
-/// Where the token that begins at `at` ends, if `after` comes next and it has a byte.
+/// End of the token at `at`, if it is not empty and `after` follows it.
 #[inline(always)]
 pub(super) fn token_before(bytes: &[u8], at: usize, after: u8) -> Option<usize> {
     let mut end = at;
@@ -66,7 +66,7 @@ pub(super) fn token_before(bytes: &[u8], at: usize, after: u8) -> Option<usize> 
     (end > at && bytes.get(end) == Some(&after)).then_some(end)
 }
 
-/// Where the token that begins at `at` ends: at the first byte that belongs to none.
+/// End of the token at `at`: the first byte that is not a token character.
 #[inline(never)]
 pub(super) fn token_end(bytes: &[u8], mut at: usize) -> usize {
     while bytes.get(at).is_some_and(|&byte| is_token_byte(byte)) {
@@ -75,7 +75,7 @@ pub(super) fn token_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Where the text that begins at `at` ends: at the first control character that is no tab.
+/// End of the text at `at`: the first control character other than a tab.
 #[inline(always)]
 pub(super) fn text_end(bytes: &[u8], at: usize) -> usize {
     let end = run_end(bytes, at, is_control);
@@ -93,7 +93,7 @@ fn text_end_after_tab(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Where the first byte from `at` on is that is as said.
+/// Position of the first byte from `at` on that satisfies `is`.
 #[inline(always)]
 fn run_end(bytes: &[u8], mut at: usize, is: impl Fn(u8) -> bool) -> usize {
     while let Some(block) = chunk(bytes, at) {
@@ -106,28 +106,28 @@ fn run_end(bytes: &[u8], mut at: usize, is: impl Fn(u8) -> bool) -> usize {
     at + rest.iter().take_while(|&&byte| !is(byte)).count()
 }
 
-/// Whether there is a control character somewhere.
+/// Whether there is any control character.
 #[inline]
 pub(super) fn has_control(bytes: &[u8]) -> bool {
     let (blocks, rest) = bytes.as_chunks();
     match bytes.last_chunk() {
-        // The last block overlaps the one before.
+        // The last block overlaps the one before it.
         Some(last) => any(last, is_control) || blocks.iter().any(|block| any(block, is_control)),
         None => rest.iter().any(|&byte| is_control(byte)),
     }
 }
 
-/// What a request target is found to be while its end is looked for.
+/// Facts about a request target, collected while its end is searched for.
 #[derive(Debug)]
 pub(super) struct ScannedTarget {
-    /// At the first byte that is no visible character of ASCII.
+    /// Position of the first byte that is not a visible ASCII character.
     pub(super) end: usize,
-    /// Its first question mark.
+    /// Position of the first question mark.
     pub(super) query_mark: Option<usize>,
     pub(super) has_fragment: bool,
 }
 
-/// Reads the request target that begins at `start`.
+/// Scans the request target at `start`.
 #[inline(always)]
 pub(super) fn target(bytes: &[u8], start: usize) -> ScannedTarget {
     let ends = |byte: u8| !is_visible_ascii(byte) | (byte == b'#');

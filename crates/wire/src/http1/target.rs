@@ -2,21 +2,21 @@
 
 use super::{Method, Reject, Span, authority, scan};
 
-/// Which of the four forms a target has.
+/// The form of a request target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TargetForm {
-    /// `/path?query`: to a server.
+    /// `/path?query`: sent to a server.
     #[default]
     Origin,
-    /// `http://authority/path?query`: to a proxy. Its authority replaces Host.
+    /// `http://authority/path?query`: sent to a proxy. Its authority overrides Host.
     Absolute,
     /// `host:port`: CONNECT only.
     Authority,
-    /// `*`: OPTIONS only, about the server as a whole.
+    /// `*`: OPTIONS only, for the server as a whole.
     Asterisk,
 }
 
-/// A target taken apart.
+/// The components of a target.
 #[derive(Debug, Default)]
 pub(super) struct TargetParts {
     pub(super) form: TargetForm,
@@ -25,8 +25,8 @@ pub(super) struct TargetParts {
     pub(super) authority: Option<Span>,
 }
 
-/// Takes apart the target at `span`, which holds visible characters of ASCII only, given what was
-/// found while its end was looked for.
+/// Splits the target at `span` into components. It has only visible ASCII characters; `found` are the facts from the
+/// scan for its end.
 pub(super) fn parse(
     buf: &[u8],
     span: Span,
@@ -93,7 +93,7 @@ fn absolute(target: &[u8], span: Span, found: &scan::ScannedTarget) -> Result<Ta
     ))
 }
 
-/// Splits what lies at `span` at the target's first question mark.
+/// Splits `span`, the path with the query, at the first question mark.
 #[inline]
 fn split_query(
     span: Span,

@@ -1,10 +1,10 @@
-//! Which fields may come after a body (RFC 9110 section 6.5.1).
+//! The fields that may come as trailers (RFC 9110 section 6.5.1).
 
 use super::field::same_name;
 use super::{FieldKind, Span};
 
-/// What else a server reads a request by, or a client an answer, before the body is there: content,
-/// controls, authentication. The kinds that a proxy acts on are known by themselves.
+/// Fields that a recipient needs before the body: about the content, controls, authentication. Those with a
+/// [`FieldKind`] of their own are not listed.
 const HEAD_ONLY: [&[u8]; 26] = [
     b"accept-encoding",
     b"age",
@@ -34,9 +34,9 @@ const HEAD_ONLY: [&[u8]; 26] = [
     b"www-authenticate",
 ];
 
-/// Whether a field of this name may come after the body: it is not about framing, routing,
-/// authentication, the content, who called, or what is to be done with the message. Any
-/// [spelling](same_name) of a name that may not is one.
+/// Whether a field with this name may come as a trailer: it is not about framing, routing, authentication, the content,
+/// the sender, or the processing of the message. A name in another [spelling](same_name) of a forbidden one is
+/// forbidden too.
 #[must_use]
 pub fn may_be_trailer(name: &[u8]) -> bool {
     let begins_with = |start: &[u8]| {
@@ -48,16 +48,16 @@ pub fn may_be_trailer(name: &[u8]) -> bool {
         && !HEAD_ONLY.iter().any(|known| same_name(known, name))
 }
 
-/// Names that `Connection` has nominated in the head of a message, while its trailers are awaited: none of these goes on
-/// either (RFC 9110 section 7.6.1).
+/// Names that `Connection` nominated in the head of a message, kept until its trailers arrive: trailers with these
+/// names are not forwarded either (RFC 9110 section 7.6.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nominated {
-    /// With a comma behind each.
+    /// Each name is followed by a comma.
     names: Box<[u8]>,
 }
 
 impl Nominated {
-    /// Those of the names that could come as trailers. `None` if there are none.
+    /// Keeps the names that could come as trailers. `None` if there are none.
     #[cold]
     pub(super) fn of(buf: &[u8], names: &[Span]) -> Option<Box<Self>> {
         let mut kept = Vec::new();
@@ -70,7 +70,7 @@ impl Nominated {
         (!names.is_empty()).then(|| Box::new(Nominated { names }))
     }
 
-    /// Whether a trailer of this name, in any [spelling](same_name), was nominated.
+    /// Whether a trailer with this name, in any [spelling](same_name), was nominated.
     #[must_use]
     pub fn names(&self, name: &[u8]) -> bool {
         let mut names = self.names.split(|&byte| byte == b',');
@@ -86,7 +86,7 @@ mod tests {
     fn what_connection_names_is_no_trailer_in_any_spelling() {
         let buf = b"TE, X-Secret,X-Sum";
         let names = [Span::new(0, 2), Span::new(4, 12), Span::new(13, 18)];
-        // Those that are never trailers need not be remembered.
+        // Names that cannot be trailers need not be kept.
         assert_eq!(Nominated::of(buf, &names[..1]), None);
         let nominated = Nominated::of(buf, &names).unwrap();
         for (name, is_named) in [

@@ -1,9 +1,9 @@
-//! The protocols that `Upgrade` names (RFC 9110 section 7.8): a list of `name` or `name/version`.
+//! The protocols in `Upgrade` (RFC 9110 section 7.8): a list of `name` or `name/version`.
 
 use super::framing::is_token_byte;
 use super::{Field, FieldKind};
 
-/// The elements of all Upgrade fields, in their order, whether they are well-formed or not.
+/// The elements of all Upgrade fields, in order, well-formed or not.
 pub fn protocols<'a>(fields: &'a [Field], buf: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     fields
         .iter()
@@ -13,8 +13,8 @@ pub fn protocols<'a>(fields: &'a [Field], buf: &'a [u8]) -> impl Iterator<Item =
         .filter(|element| !element.is_empty())
 }
 
-/// Whether a proxy that judges requests may offer a protocol on: it is well-formed, and no form of
-/// HTTP or TLS, within which further requests would reach the endpoint unjudged.
+/// Whether a proxy that checks requests may forward the offer of a protocol: it must be well-formed, and not a form of
+/// HTTP or TLS, because requests inside of those would reach the endpoint unchecked.
 #[must_use]
 pub fn may_be_offered(protocol: &[u8]) -> bool {
     let is_token = |part: &[u8]| !part.is_empty() && part.iter().copied().all(is_token_byte);

@@ -1,4 +1,4 @@
-//! The eight bytes that every frame begins with.
+//! The eight bytes at the start of every frame.
 //!
 //! ```text
 //!   0        1                                          2        3          6        8
@@ -8,15 +8,15 @@
 //!   └────────┴───────┴────────┴──────┴──────┴───────────┴────────┴──────────┴────────┴─────────┘
 //! ```
 //!
-//! Numbers are big-endian. A head says by itself whether it can be right at all ([`Head::parse`]); whether
-//! it is right at this moment the [session](super::session) knows.
+//! Numbers are big-endian. [`Head::parse`] checks what is wrong with a frame head at any time; the
+//! [session](super::session) checks whether the frame is allowed at this moment.
 
 use super::LinkError;
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a head.
+/// Length of a frame head, in bytes.
 pub const HEAD_BYTES: usize = 8;
 
 const MAGIC: u8 = 0xB7;
@@ -25,91 +25,90 @@ const WANTED: u8 = 1 << 6;
 const RESPONSE: u8 = 1 << 5;
 const MORE: u8 = 1 << 4;
 
-/// Which stream a frame belongs to: 1 to 2²⁴ − 1.
+/// The number of a stream: 1 to 2²⁴ − 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serial(u32);
 
 impl Serial {
-    /// The first one that a client gives.
+    /// The first serial that a client uses.
     pub const FIRST: Serial = Serial(1);
     pub(super) const MAX: u32 = (1 << 24) - 1;
 
-    /// A serial of this number, unless there is none.
+    /// The serial with this number; `None` when it is out of range.
     #[must_use]
     pub fn new(number: u32) -> Option<Self> {
         (1..=Self::MAX).contains(&number).then_some(Self(number))
     }
 
-    /// Its number.
+    /// The serial as a number.
     #[must_use]
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// The one after it; after the last comes the first.
+    /// The next serial; the first one follows the last.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 % Self::MAX + 1)
     }
 }
 
-/// Why: the third byte of heads, responses, resets and farewells. Ones that are not known here are passed on
-/// as they are.
+/// The reason in heads, responses, resets and GOAWAY frames: one byte. Unknown codes are passed on unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(pub u8);
 
 impl Code {
-    /// Nothing is wrong.
+    /// No error.
     pub const OK: Code = Code(0);
-    /// The rest is not wanted.
+    /// The sender of the code does not want the rest.
     pub const CANCELLED: Code = Code(1);
-    /// As many streams are open as may be; nothing was done, and it is safe to try elsewhere.
+    /// The limit on open streams is reached. Nothing was done, so a retry elsewhere is safe.
     pub const REFUSED: Code = Code(2);
-    /// The link is ending; nothing was done, and it is safe to try elsewhere.
+    /// The link is going away. Nothing was done, so a retry elsewhere is safe.
     pub const GOING_AWAY: Code = Code(3);
-    /// What the stream carries was cut before its end.
+    /// The content of the stream was cut off before its end.
     pub const CUT: Code = Code(4);
-    /// What the stream carries is not what it must be.
+    /// The content of the stream is malformed.
     pub const MALFORMED: Code = Code(5);
-    /// It took too long.
+    /// A timeout was reached.
     pub const TIMEOUT: Code = Code(6);
-    /// A bound is reached.
+    /// A limit is reached.
     pub const OVERLOAD: Code = Code(7);
-    /// A fault of this end.
+    /// An internal error of this end.
     pub const INTERNAL: Code = Code(8);
-    /// Nothing used the link.
+    /// The link is idle.
     pub const IDLE: Code = Code(9);
-    /// What was proven about the other end holds no longer: a certificate ends, or is not trusted any more.
+    /// The proof of the peer's identity is no longer valid: a certificate expires, or is no longer trusted.
     pub const EXPIRED: Code = Code(10);
-    /// The called node answers by itself: the endpoint did not.
+    /// The response is from the called node itself, not from the endpoint.
     pub const LOCAL: Code = Code(11);
-    /// More comes over the link than its end has time for: a link beside it is asked for.
+    /// The link carries more than its end can handle: it asks for a second link.
     pub const BUSY: Code = Code(12);
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// A header block, or its last piece, and first bytes of the body.
+    /// A header block, or its last part, and the first bytes of the body.
     Message = 0,
     /// Bytes of a stream.
     Data = 1,
-    /// Room for more of them.
+    /// More room in a stream's window.
     Window = 2,
-    /// A stream ends before its time.
+    /// A stream is aborted.
     Reset = 3,
-    /// An opaque flow begins: its destination, and its first bytes.
+    /// The start of an opaque flow: its destination and first bytes.
     Open = 4,
-    /// A piece of a header block.
+    /// A part of a header block, before its last one.
     Part = 5,
-    /// Who speaks, how far it has come, what its limits are.
+    /// The first frame of an end: session token, bytes received, limits.
     Hello = EVENT,
-    /// Is the other end there?
+    /// A probe for whether the peer is alive, or the answer to one.
     Heartbeat = EVENT | 1,
-    /// How far the sequenced frames have come.
+    /// Acknowledges sequenced frames.
     Ack = EVENT | 2,
-    /// No more streams.
+    /// The sender goes away, or asks for another link.
     GoAway = EVENT | 3,
 }
 
@@ -137,34 +136,34 @@ impl FrameKind {
         }
     }
 
-    /// Whether it is about the link instead of a stream. All others are sequenced.
+    /// Whether the frame belongs to the link instead of a stream. All others are sequenced.
     #[must_use]
     pub fn is_event(self) -> bool {
         self as u8 & EVENT != 0
     }
 }
 
-/// The head of a frame.
+/// The decoded first eight bytes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// What it is.
+    /// The kind of the frame.
     pub kind: FrameKind,
-    /// Whether an answer is wanted: to the stream that begins here, to a heartbeat.
+    /// Whether an answer is wanted: on a new stream, or to a heartbeat.
     pub wanted: bool,
-    /// Whether it comes from the called end; of a heartbeat, whether it is the answer.
+    /// Whether the frame comes from the server end; in a heartbeat, whether it is the answer.
     pub response: bool,
-    /// Whether the sender's side of the stream goes on.
+    /// Whether more frames follow from the sender on this stream.
     pub more: bool,
-    /// Why.
+    /// The reason code; [`Code::OK`] where none applies.
     pub code: Code,
-    /// The stream, or what an event counts.
+    /// The stream's serial, or the number of an event.
     pub number: u32,
-    /// Bytes that follow.
+    /// Length of the payload, in bytes.
     pub length: u16,
 }
 
 impl Head {
-    /// A head of this kind with nothing else in it.
+    /// A head of this kind with no flags, no code and no payload.
     #[must_use]
     pub fn new(kind: FrameKind, number: u32) -> Self {
         Self {
@@ -178,7 +177,7 @@ impl Head {
         }
     }
 
-    /// Its bytes. Of its number the low 24 bits count.
+    /// The encoded head. Only the low 24 bits of `number` are used.
     #[must_use]
     pub fn bytes(&self) -> [u8; HEAD_BYTES] {
         let kind = self.kind as u8;
@@ -199,10 +198,10 @@ impl Head {
         ]
     }
 
-    /// What a head says.
+    /// Decodes a frame head.
     ///
     /// # Errors
-    /// [`LinkError`] when no frame can have it.
+    /// [`LinkError`] when no frame can have this head.
     pub fn parse(bytes: &[u8; HEAD_BYTES]) -> Result<Self, LinkError> {
         if bytes[0] != MAGIC {
             return Err(LinkError::Rule(
@@ -224,7 +223,7 @@ impl Head {
         Ok(head)
     }
 
-    /// What holds of each kind whenever it comes.
+    /// The rules for each kind that hold at any time.
     fn check(&self) -> Result<(), LinkError> {
         let Self { wanted, more, .. } = *self;
         let flags_are_right = match self.kind {

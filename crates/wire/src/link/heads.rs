@@ -1,10 +1,9 @@
-//! HTTP heads on a link, as header blocks.
+//! HTTP heads on a link, encoded as header blocks.
 //!
-//! An [`Encoder`] turns heads into blocks, the [`Decoder`] at the other end turns the blocks into
-//! the same heads again, byte for byte. Blocks come to the decoder in the order in which they were
-//! made, each of them once. `docs/link-heads.md` has every byte.
+//! An [`Encoder`] turns heads into blocks; the [`Decoder`] at the other end turns the blocks into identical heads, byte
+//! for byte. The decoder must get each block once, in the encoder's order. `docs/link-heads.md` specifies every byte.
 //!
-//! A template is a destination and a head with slots. What happens to one:
+//! A template is a destination and a head with slots. Its life:
 //!
 //! ```text
 //!               DEFINE, with what the encoder chose to stay
@@ -17,8 +16,8 @@
 //!               DROP, or DEFINE of another one: not used for long, or no room
 //! ```
 //!
-//! The encoder decides all of this, within the limits of the decoder, and says it in the block that
-//! needs it; so both ends hold the same whenever a block has been read.
+//! The encoder decides all of this, within the decoder's limits, and includes the instructions in the block that needs
+//! them. So both ends hold the same templates after each block.
 //!
 //! ```
 //! use heddle_wire::link::heads::{Decoder, Encoder, HeadLimits};
@@ -58,21 +57,21 @@ mod value;
 pub use decoder::{Decoded, Decoder};
 pub use encoder::{Encoder, NO_SCOPE};
 
-/// What a decoder takes, and an encoder keeps to.
+/// The limits of a decoder, which its encoder obeys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Templates at a time. 0: heads are sent as they are.
+    /// Number of templates. 0: all heads are sent as literals.
     pub templates: u16,
-    /// What one of them may cost, in bytes.
+    /// Cost of one template, in bytes.
     pub template_bytes: u32,
-    /// What all of them may cost together, in bytes.
+    /// Cost of all templates together, in bytes.
     pub all_bytes: u32,
-    /// Longest head, in bytes.
+    /// Limit on a head, in bytes.
     pub max_head_bytes: u32,
 }
 
 impl HeadLimits {
-    /// 256 templates of 16 KiB and 1 MiB together, heads of 64 KiB.
+    /// 256 templates of at most 16 KiB each and 1 MiB together, heads of at most 64 KiB.
     pub const DEFAULT: Self = Self {
         templates: 256,
         template_bytes: 16 * 1024,
@@ -81,28 +80,28 @@ impl HeadLimits {
     };
 }
 
-/// A block that is none. The session ends: its decoder may be out of step with the encoder.
+/// A malformed block. The session must end: the decoder may be out of step with its encoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadError {
     /// The block ends too early.
     Cut,
-    /// A number is longer than it needs to be, or than 64 bits.
+    /// A number is not in its shortest form, or exceeds 64 bits.
     Number,
-    /// The block begins with what this version does not know.
+    /// The block begins with an unknown instruction.
     Instruction,
-    /// The block is longer than what it says.
+    /// Bytes are left over at the end of the block.
     Over,
-    /// There is no template of that id, or must not be.
+    /// There is no template with this id, or this id must not be used yet.
     NoTemplate,
-    /// A template, or all of them, would cost more than agreed.
+    /// A template, or all of them, would exceed the cost limit.
     Full,
     /// A definition is malformed.
     Template(&'static str),
     /// A slot's value is malformed.
     Value(&'static str),
-    /// The head is longer than agreed.
+    /// The head exceeds the limit.
     TooLong,
-    /// The head has not the form of one.
+    /// The head does not have the form of an HTTP head.
     Head(&'static str),
 }
 
@@ -112,7 +111,7 @@ impl std::fmt::Display for HeadError {
             Self::Cut => f.write_str("a header block is cut"),
             Self::Number => f.write_str("a number in a header block is malformed"),
             Self::Instruction => f.write_str("a header block has an unknown instruction"),
-            Self::Over => f.write_str("a header block is longer than what it says"),
+            Self::Over => f.write_str("a header block has bytes left over"),
             Self::NoTemplate => f.write_str("a header block names a template that is not there"),
             Self::Full => f.write_str("a header block's template costs more than agreed"),
             Self::Template(why) => write!(f, "a header block's template is malformed: {why}"),

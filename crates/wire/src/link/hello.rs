@@ -1,4 +1,4 @@
-//! What each end says first on every connection.
+//! The first frame of each end on every connection.
 //!
 //! ```text
 //!   0     8         9        10      12      28         36        …                       64         66
@@ -16,22 +16,22 @@ use super::frame::{FrameKind, HEAD_BYTES, Head};
 #[cfg(test)]
 mod tests;
 
-/// The version that this is, and the oldest one that is spoken.
+/// The protocol version of this implementation, the only one it speaks.
 pub const VERSION: u8 = 1;
-/// Longest payload of a HELLO, in bytes.
+/// Limit on the payload of a HELLO, in bytes.
 pub const MAX_HELLO_BYTES: usize = 4096;
-/// Of the flags: the client opens a link beside this one when it is asked for one.
+/// Flag: the client can keep a second link beside this one.
 const BESIDE: u8 = 1;
-/// Bytes of a payload before what the reserved field holds.
+/// Length of the payload without the reserved field's content, in bytes.
 const FIXED_BYTES: usize = 4 + 16 + 8 + 28 + 2;
 
-/// What a session is found by. The client that shows it still has to prove that it began the session: a
-/// token found under another identity is one that is not known.
+/// Identifies a session. The client that shows it must also prove the identity that began the session: under another
+/// identity the token is treated as unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub [u8; 16]);
 
 impl Token {
-    /// What a client shows that begins a session.
+    /// The token in the HELLO of a client that begins a session.
     pub const NONE: Token = Token([0; 16]);
 }
 
@@ -40,39 +40,38 @@ impl fmt::Debug for Token {
         f.write_str(if *self == Self::NONE {
             "Token(none)"
         } else {
-            // Logs are read by more people than may resume sessions.
+            // Logs are read by people who must not be able to resume sessions.
             "Token(…)"
         })
     }
 }
 
-/// What one end takes from the other.
+/// The limits of one end for what its peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkLimits {
-    /// Bytes of a stream that may come before it gives room for more.
+    /// Initial window of a stream, in bytes: the peer may send this much before it gets more room.
     pub stream_window: u32,
-    /// Bytes of sequenced frames that may come before it acknowledges. The smaller one of both ends holds in
-    /// both directions. At most 8 MiB count.
+    /// Bytes of sequenced frames that the peer may send before an acknowledgement. The smaller value of both ends
+    /// applies in both directions. Values above 8 MiB count as 8 MiB.
     pub link_window: u32,
-    /// Longest payload of a frame, in bytes. At most 65,535 count.
+    /// Limit on the payload of a frame, in bytes. Values above 65,535 count as 65,535.
     pub max_frame: u32,
-    /// Streams that may be open at once.
+    /// Limit on open streams.
     pub max_streams: u16,
-    /// Templates of header blocks that may be defined at once.
+    /// Limit on header templates.
     pub max_templates: u16,
-    /// Bytes of all templates together.
+    /// Limit on the cost of all templates together, in bytes.
     pub template_bytes: u32,
-    /// Longest head, in bytes.
+    /// Limit on a head, in bytes.
     pub max_head: u32,
-    /// How long it keeps a session without a connection.
+    /// How long this end keeps a session without a connection, in milliseconds.
     pub retention_ms: u32,
-    /// How far it lets the window of a stream grow whose reader keeps up. It is not said to the other end.
+    /// Limit up to which a stream's window grows while its reader keeps up, in bytes. It is not sent to the peer.
     pub grown_window: u32,
 }
 
 impl LinkLimits {
-    /// What a client may take for granted until it has heard the server, and what is said unless the
-    /// owner wants otherwise.
+    /// The limits that a client assumes until it has received the server's, and the defaults of both ends.
     pub const INITIAL: LinkLimits = LinkLimits {
         stream_window: 64 * 1024,
         link_window: 1024 * 1024,
@@ -85,7 +84,7 @@ impl LinkLimits {
         grown_window: 256 * 1024,
     };
 
-    /// Less than this is of no use.
+    /// The lowest limits that are of use.
     const LEAST: LinkLimits = LinkLimits {
         stream_window: 1024,
         link_window: 8 * 1024,
@@ -98,13 +97,13 @@ impl LinkLimits {
         grown_window: 0,
     };
 
-    /// An offset is told by its low 24 bits, so that far fewer may be on their way.
+    /// An ACK has only the low 24 bits of an offset, so far fewer bytes may be in flight.
     const MOST_LINK_WINDOW: u32 = 8 * 1024 * 1024;
-    /// So that sums of windows are numbers.
+    /// Keeps sums of windows within 32 bits.
     const MOST_STREAM_WINDOW: u32 = 1 << 30;
 
-    /// What a server says: never less than a client takes for granted, but for how many streams there are
-    /// (it refuses those beyond) and how long it keeps a session.
+    /// The limits that a server announces: never below those that a client assumes. The number of streams (it refuses
+    /// those beyond) and the retention may be lower.
     pub(super) fn for_server(self) -> Self {
         let initial = Self::INITIAL;
         Self {
@@ -143,8 +142,7 @@ impl LinkLimits {
         }
     }
 
-    /// What is made of what the other end says: it may take more than is of use to an end with limits of its
-    /// own, and must not decide how much that keeps.
+    /// Caps the limits announced by the peer: its generous values must not decide how much memory this end uses.
     pub(super) fn heard_by(self, own: &LinkLimits) -> Self {
         Self {
             max_head: self.max_head.min(own.max_head.max(Self::INITIAL.max_head)),
@@ -158,10 +156,10 @@ impl LinkLimits {
         }
     }
 
-    /// Whether one end may say this.
+    /// Whether an end may announce these limits.
     fn check(&self, server: bool) -> Result<(), LinkError> {
         let least = if server {
-            // Of streams a server may allow fewer: what comes before it was heard is refused.
+            // A server may allow fewer streams: those opened before its HELLO arrives are refused.
             Self {
                 max_streams: 1,
                 retention_ms: 0,
@@ -192,31 +190,31 @@ impl Default for LinkLimits {
     }
 }
 
-/// The first frame of a connection.
+/// The first frame of a connection, from each end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// Whether the called end says it.
+    /// Whether the server end sent it.
     pub server: bool,
-    /// Newest version that its sender speaks.
+    /// The newest version that the sender speaks.
     pub version: u8,
-    /// Oldest one.
+    /// The oldest version that the sender speaks.
     pub oldest: u8,
-    /// The session.
+    /// The session to resume or to begin.
     pub token: Token,
-    /// Bytes of sequenced frames that its sender has received in that session.
+    /// Bytes of sequenced frames that the sender has received in that session.
     pub received: u64,
-    /// What its sender takes.
+    /// The sender's limits.
     pub limits: LinkLimits,
-    /// A client's: it opens a link beside this one when it is asked for one, and keeps both.
+    /// Set by a client that opens a second link when asked for one, and keeps both.
     pub beside: bool,
 }
 
 impl Hello {
-    /// Takes a HELLO from the front of `bytes`. Returns it with the length of its frame, or `None` when more
-    /// bytes are needed.
+    /// Parses a HELLO at the front of `bytes`. Returns it with the length of its frame, or `None` when more bytes are
+    /// needed.
     ///
     /// # Errors
-    /// [`LinkError`] as soon as it is certain that this is none, or one that no end may say.
+    /// [`LinkError`], as soon as the bytes cannot be a valid HELLO.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, LinkError> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
             return Ok(None);
@@ -239,7 +237,7 @@ impl Hello {
     pub(super) fn parse_payload(payload: &[u8], server: bool) -> Result<Self, LinkError> {
         let mut fields = HelloReader(payload);
         let [version, oldest] = fields.take()?;
-        // Of others that there may be, their sender knows that they are not known here.
+        // Unknown flags are ignored: the sender sees from our version that we do not know them.
         let [_, flags] = fields.take()?;
         let hello = Self {
             server,
@@ -263,7 +261,7 @@ impl Hello {
         let reserved = usize::from(fields.u16()?);
         if fields.0.len() != reserved {
             return Err(LinkError::Rule(
-                "a HELLO's reserved field does not end with it",
+                "a HELLO's reserved field has a wrong length",
             ));
         }
         if oldest > version || !(oldest..=version).contains(&VERSION) {
@@ -271,15 +269,15 @@ impl Hello {
         }
         hello.limits.check(server)?;
         if server && hello.token == Token::NONE {
-            return Err(LinkError::Rule("a server gives no token"));
+            return Err(LinkError::Rule("a server's HELLO has no token"));
         }
         if hello.token == Token::NONE && hello.received != 0 {
-            return Err(LinkError::Rule("a new session has an offset"));
+            return Err(LinkError::Rule("a new session has an offset other than 0"));
         }
         Ok(hello)
     }
 
-    /// Adds its frame to `out`.
+    /// Appends the encoded frame to `out`.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let head = Head {
             response: self.server,
@@ -305,7 +303,7 @@ impl Hello {
     }
 }
 
-/// What is left to be read.
+/// The part of the payload that is not read yet.
 struct HelloReader<'a>(&'a [u8]);
 
 impl HelloReader<'_> {
@@ -313,7 +311,7 @@ impl HelloReader<'_> {
         let (taken, rest) = self
             .0
             .split_first_chunk()
-            .ok_or(LinkError::Rule("a HELLO is cut"))?;
+            .ok_or(LinkError::Rule("a HELLO is too short"))?;
         self.0 = rest;
         Ok(*taken)
     }

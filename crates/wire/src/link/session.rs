@@ -1,7 +1,7 @@
-//! One end of a link: frames and streams in both directions, whatever becomes of connections.
+//! One end of a link: frames and streams in both directions, independent of connections.
 //!
-//! The owner brings bytes and the time, and is told what they mean; nothing here waits, dials or reads a
-//! clock. `now_ms` is any clock that does not go back, the same one for all calls.
+//! The owner passes in bytes and the time, and gets calls to [`Streams`] with their meaning. The session never waits,
+//! dials or reads a clock. `now_ms` may come from any monotonic clock, the same one for all calls.
 //!
 //! # A session
 //! ```text
@@ -17,10 +17,9 @@
 //!                                   over       tick: SessionOver, retention ended, or nothing to resume by;
 //!                                              receive: an error; the owner: fail_all
 //! ```
-//! Nothing but its HELLO is sent by a client that has not heard the server's. Who resumes waits for the
-//! other end's, which says from where to send again. A server that does not know the session any more says
-//! so by another token: every stream is told to be [lost](Streams::lost), and a new session goes on in the
-//! same `Session`.
+//! A client sends nothing but its HELLO until it has received the server's. An end that resumes waits for the peer's
+//! HELLO, which says from which offset to send again. A server that no longer knows the session answers with another
+//! token: the client's streams are reported [lost](Streams::lost), and a new session begins in the same `Session`.
 //!
 //! # A stream
 //! ```text
@@ -28,9 +27,9 @@
 //!   ─────────────▶ both send ─────────────▶ … ──────────────────▶ half ended ──the other end, too──▶ over
 //!   ◀─── opened ──           ◀─ head, data ─        ◀ ended, reset
 //! ```
-//! Who resets a stream is told nothing more of it but [`over`](Streams::over). Whose stream is reset has
-//! ended it, too. The end of both directions is told once, by [`over`](Streams::over) or by a call of the
-//! owner's own that returns `true`; then the serial means nothing any more.
+//! After an end has reset a stream, its owner gets only one more call for it, [`over`](Streams::over). A reset from the
+//! peer ends both directions. The end of both directions is reported once: by [`over`](Streams::over), or by a call of
+//! the owner that returns `true`. After that the serial is free.
 //!
 //! # What the owner does
 //! ```text
@@ -38,30 +37,33 @@
 //!   while wants_transmit and the socket takes bytes: transmit ──▶ write
 //!   sleep until next_deadline ──▶ tick
 //! ```
-//! | of a connection | |
+//! | connection | |
 //! |---|---|
-//! | [`connected`](Session::connected), [`disconnected`](Session::disconnected) | it is there, it is gone. A server first reads the client's [`Hello`](super::hello::Hello::parse), finds the session by its token (and the identities it is for) or makes one, then brings it all bytes, the HELLO's too |
+//! | [`connected`](Session::connected), [`disconnected`](Session::disconnected) | it is open, it is lost |
 //! | [`receive`](Session::receive) | an error: close the connection, [`fail_all`](Session::fail_all), drop the session |
-//! | [`transmit`](Session::transmit) | while [`wants_transmit`](Session::wants_transmit); a little more often does no harm |
-//! | [`tick`](Session::tick) | at [`next_deadline`](Session::next_deadline), after what has come was received. [`Verdict::PathDead`]: close, `disconnected`, dial again. [`Verdict::SessionOver`]: drop the session |
-//! | **of streams** | |
-//! | [`open`](Session::open), [`open_flow`](Session::open_flow) | at the client end, also before there is a connection |
+//! | [`transmit`](Session::transmit) | while [`wants_transmit`](Session::wants_transmit); extra calls do no harm |
+//! | [`tick`](Session::tick) | at [`next_deadline`](Session::next_deadline), after `receive` of all arrived bytes |
+//! | **streams** | |
+//! | [`open`](Session::open), [`open_flow`](Session::open_flow) | at the client end, even before a connection is open |
 //! | [`answer`](Session::answer) | at the server end, before `send`; more than once with interim responses |
-//! | [`send`](Session::send) | takes what there is room for; less than all: [`writable`](Streams::writable) follows |
-//! | [`consumed`](Session::consumed) | bytes that were told by [`data`](Streams::data) have left the owner's buffers |
-//! | [`end`](Session::end), [`reset`](Session::reset) | `true`: over, nothing more is told of it |
+//! | [`send`](Session::send) | takes the bytes that fit; if not all: [`writable`](Streams::writable) follows |
+//! | [`consumed`](Session::consumed) | bytes from [`data`](Streams::data) have left the owner's buffers |
+//! | [`end`](Session::end), [`reset`](Session::reset) | `true`: the stream is over, no further call follows for it |
 //! | [`go_away`](Session::go_away) | at either end; when the session [is idle](Session::is_idle) the connection may be closed |
-//! | [`ask_for`](Session::ask_for) | at the server end: the client is told to [open another link](Streams::asked), and all that it opens on this one is taken |
+//! | [`ask_for`](Session::ask_for) | at the server end: asks for [another link](Streams::asked), still takes streams |
 //!
-//! A message that wants no answer is over for the client end once it was ended there. Whether it arrives is not
-//! told.
+//! A server first parses the client's [`Hello`](super::hello::Hello::parse), finds the session by its token (and its
+//! identities) or makes one, and then passes it all bytes, with the HELLO. On [`Verdict::PathDead`]: close the
+//! connection, call `disconnected`, dial again. On [`Verdict::SessionOver`]: drop the session.
 //!
-//! Bytes given to [`send`](Session::send) are framed at once and kept until the other end has them. What is
-//! handed out by [`transmit`](Session::transmit) must be written in order or the connection given up. After
-//! [`disconnected`](Session::disconnected) no byte of the old connection may be brought any more.
+//! At the client end, a message that wants no answer is over once the client has ended it. Its arrival is not reported.
 //!
-//! Nothing is allocated for a stream, a frame or a head once the buffers have grown; they are freed when
-//! the session was idle for a second.
+//! [`send`](Session::send) frames its bytes at once and keeps them until the peer acknowledges them. Write the output
+//! of [`transmit`](Session::transmit) in order, or give the connection up. After
+//! [`disconnected`](Session::disconnected) pass in no more bytes of the old connection.
+//!
+//! Streams, frames and heads allocate nothing once the buffers have grown. The buffers are freed when the session has
+//! been idle for a second.
 
 mod another;
 mod block;
@@ -87,31 +89,31 @@ use clock::Clock;
 use replay::Replay;
 use streams::{Stream, StreamTable, Waiting};
 
-/// Longest destination of a stream, in bytes.
+/// Limit on the destination of a stream, in bytes.
 pub const MAX_DESTINATION_BYTES: usize = 1024;
-/// Heads on one stream: interim responses, and the one after them.
+/// Limit on the heads of one stream: interim responses and the final one.
 pub const MAX_HEADS: u8 = 128;
-/// Less room than this in the link's window is none: frames would be mostly heads.
+/// Smallest room in the link window that is used, in bytes: below it, frames would consist mostly of their heads.
 const LEAST_ROOM: usize = 256;
 
-/// What begins with a stream.
+/// The first frame of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opened {
-    /// A request, and its response if one is wanted.
+    /// A request, with a response if one is wanted.
     Exchange {
-        /// Without it nothing can be answered: the stream is over when the request is.
+        /// `false`: no response can be sent, and the stream is over when the request ends.
         wants_answer: bool,
     },
-    /// Bytes in both directions.
+    /// An opaque flow of bytes in both directions.
     Flow,
 }
 
-/// What the owner of the streams is told, in the order in which it was sent.
+/// Callbacks to the owner of the streams, in the order in which the peer sent the frames.
 pub trait Streams {
-    /// The session goes on over another connection, with all that is open.
+    /// The session resumes on another connection, with all of its open streams.
     fn resumed(&mut self) {}
-    /// The other end has opened a stream. `destination_id` stands for this destination as long as the session
-    /// lasts, if there is one.
+    /// The peer has opened a stream. `destination_id`, if any, identifies this destination for the lifetime of the
+    /// session.
     fn opened(
         &mut self,
         serial: Serial,
@@ -119,52 +121,50 @@ pub trait Streams {
         destination: &[u8],
         destination_id: Option<u32>,
     );
-    /// A head came: once on a stream that was opened here, before anything else; of a response once or, with
-    /// interim ones, more often.
+    /// A head arrived. On a stream that the peer opened: once, before anything else. On one that was opened here: the
+    /// response's head, after any interim ones.
     fn head(&mut self, serial: Serial, code: Code, head: &[u8]);
-    /// Bytes came. They count against the stream's window until they are [consumed](Session::consumed).
+    /// Bytes arrived. They count against the stream's window until they are [consumed](Session::consumed).
     fn data(&mut self, serial: Serial, bytes: &[u8]);
-    /// The other end has sent everything.
+    /// The peer has half-closed the stream: it sends no more.
     fn ended(&mut self, serial: Serial);
-    /// The other end has given the stream up; [`over`](Self::over) follows.
+    /// The peer has reset the stream; [`over`](Self::over) follows.
     fn reset(&mut self, serial: Serial, code: Code);
-    /// There may be room again after a send that took less than it was given, or an answer that had to wait.
+    /// There may be room again, after a send that took only a part or an answer that had to wait.
     fn writable(&mut self, serial: Serial);
-    /// Both directions have ended: the serial is free.
+    /// Both directions have ended, and the serial is free.
     fn over(&mut self, serial: Serial);
-    /// The other end opens nothing more, or takes nothing after `last` (all that are later are
-    /// reset with a code of their own).
+    /// The peer opens no more streams, or accepts none after `last`: later ones are reset with [`Code::GOING_AWAY`].
     fn going_away(&mut self, code: Code, last: Option<Serial>);
-    /// The server asks for another link. It takes what is opened on this one nevertheless.
+    /// The server asks for another link. It still accepts streams on this one.
     fn asked(&mut self, _for: Another) {}
-    /// The session is lost, and the stream with it. Unless `was_sent` the other end has never seen
-    /// anything of it.
+    /// The session is lost, and this stream with it. If `was_sent` is false, the peer has certainly seen nothing of it.
     fn lost(&mut self, serial: Serial, was_sent: bool);
 }
 
-/// Why a stream cannot be opened, or a head not be sent.
+/// Why a stream cannot be opened, or a head cannot be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoStream {
-    /// As many are open as the other end allows.
+    /// The peer's limit on open streams is reached.
     TooMany,
-    /// The other end has to acknowledge something first.
+    /// The link window is full: the peer must acknowledge data first.
     Full,
-    /// One of the two ends is going away.
+    /// One of the ends is going away.
     GoingAway,
-    /// The head or the destination is longer than the other end takes.
+    /// The head or the destination is longer than the peer accepts.
     TooLong,
-    /// The session is over; or, of an answer: the stream takes none.
+    /// The session is over; for an answer: the stream takes none.
     Over,
 }
 
-/// What [`Session::tick`] found.
+/// Result of [`Session::tick`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go on.
+    /// Nothing to do.
     GoOn,
-    /// The other end is not heard: the connection is to be closed, and another one tried.
+    /// The peer is silent: close the connection and try another one.
     PathDead,
-    /// The session is over: every stream was told to be lost.
+    /// The session is over, and all streams were reported lost.
     SessionOver,
 }
 
@@ -174,27 +174,27 @@ enum End {
     Server,
 }
 
-/// The connection there is.
+/// State of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Path {
-    /// None was ever there.
+    /// There was never a connection.
     New,
-    /// None, since then.
+    /// The last connection was lost.
     Away { since_ms: u64 },
-    /// The other end's HELLO has not come.
+    /// Connected, but the peer's HELLO has not arrived.
     Greeting { since_ms: u64 },
-    /// Both have said who they are.
+    /// Both HELLOs were exchanged.
     Up,
 }
 
-/// Events that are to be sent.
+/// Events to send with the next transmit.
 #[derive(Debug, Default, Clone, Copy)]
 struct Pending {
     hello: bool,
     ack: bool,
     go_away: bool,
     heartbeat: bool,
-    /// The number of one that is to be answered.
+    /// The number of the heartbeat to answer.
     heartbeat_answer: Option<u32>,
 }
 
@@ -204,61 +204,61 @@ pub struct Session {
     end: End,
     ours: LinkLimits,
     theirs: LinkLimits,
-    /// A server's own; a client's once it was told.
+    /// A server's own token; at a client, the token once the server has sent it.
     token: Token,
-    /// Both ends know of this session: it can be resumed.
+    /// Both ends know the session, so it can be resumed.
     begun: bool,
-    /// Nothing goes on here.
+    /// The session has ended; nothing more happens.
     over: bool,
     path: Path,
-    /// When the last connection ended on which the other end was heard, until it is heard again.
+    /// The end of the last connection on which the peer was heard; `None` while it is heard.
     away_since_ms: Option<u64>,
     pending: Pending,
     clock: Clock,
-    /// Why this end opens and takes nothing more.
+    /// `Some` once this end has announced that it is going away: the reason.
     leaving: Option<Code>,
     peer_leaving: bool,
-    /// A server's: the link that it has asked the client for.
+    /// At a server: the link that it has asked the client for.
     asks_for: Option<Another>,
-    /// The client opens a link beside this one when it is asked for one.
+    /// The client can keep a second link beside this one.
     beside: bool,
 
     out: Replay,
-    /// Bytes of sequenced frames that came.
+    /// Bytes of sequenced frames received.
     received: u64,
-    /// How many of them the other end was told of.
+    /// How many of these bytes were acknowledged to the peer.
     acknowledged: u64,
 
     streams: StreamTable,
-    /// Streams of which the owner knows nothing.
+    /// Refused streams that are still in the table; the owner never saw them.
     refused: usize,
-    /// The last one that was opened.
+    /// The last stream that was opened.
     last: Option<Serial>,
-    /// Those that wait for the link's window, longest first.
+    /// Streams that wait for room in the link window, first in first out.
     blocked: VecDeque<Serial>,
 
     encoder: Encoder,
     decoder: Decoder,
-    /// A head that came.
+    /// Buffer for a received head.
     head: Vec<u8>,
-    /// A header block that goes.
+    /// Buffer for a header block to send.
     block: Vec<u8>,
-    /// The beginning of a frame.
+    /// An incomplete frame.
     partial: Vec<u8>,
-    /// The beginning of a header block, and whose it is.
+    /// An incomplete header block, and the stream it belongs to.
     parts: Vec<u8>,
     parts_of: Option<(Serial, bool)>,
 }
 
 impl Session {
-    /// The end that calls. It takes what is within `ours`; out of bounds ones are brought into them.
+    /// The client end. It accepts what `ours` allows; values out of range are clamped.
     #[must_use]
     pub fn client(ours: LinkLimits) -> Self {
         Self::new(End::Client, Token::NONE, ours.for_client())
     }
 
-    /// The end that is called, of a session to be known by `token`, which cannot be guessed. It takes what
-    /// is within `ours`, and no less than [`LinkLimits::INITIAL`] but for how many streams.
+    /// The server end of a session with this `token`, which must not be guessable. It accepts what `ours` allows.
+    /// Limits below [`LinkLimits::INITIAL`] are raised to it, except for the number of streams and the retention.
     #[must_use]
     pub fn server(token: Token, ours: LinkLimits) -> Self {
         Self::new(End::Server, token, ours.for_server())
@@ -297,33 +297,33 @@ impl Session {
         }
     }
 
-    /// A connection is there: a HELLO is to be sent and one to be heard.
+    /// A connection is open: both ends send a HELLO.
     pub fn connected(&mut self, now_ms: u64) {
         self.forget_connection();
         self.clock.connected(now_ms);
-        // A server hears first from where to go on.
+        // The server waits for the client's HELLO, which says from which offset to resume.
         self.pending.hello = self.end == End::Client;
         self.path = Path::Greeting { since_ms: now_ms };
     }
 
-    /// The connection is gone; the session waits for another one. Whether it can is for
-    /// [`tick`](Self::tick) to say, which is due at once if not.
+    /// The connection is lost; the session waits for another one. If it cannot be resumed, [`tick`](Self::tick) is due
+    /// at once and says so.
     ///
-    /// Connections on which the other end is not heard make it no younger.
+    /// A connection on which the peer was not heard does not restart the retention time.
     pub fn disconnected(&mut self, now_ms: u64) {
         self.forget_connection();
         let since_ms = *self.away_since_ms.get_or_insert(now_ms);
         self.path = Path::Away { since_ms };
     }
 
-    /// Whether the other end's HELLO has come on the connection that there is.
+    /// Whether the peer's HELLO has arrived on the current connection.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.path == Path::Up
     }
 
-    /// Since when the other end has not been heard, on the owner's clock: when the last connection ended on which it was,
-    /// or, if it never was, the first one. `None` while it is.
+    /// Since when the peer is away, on the owner's clock: the end of the last connection on which it was heard, or of
+    /// the first connection if it was never heard. `None` while it is heard.
     #[must_use]
     pub fn away_since_ms(&self) -> Option<u64> {
         self.away_since_ms
@@ -332,44 +332,44 @@ impl Session {
     fn forget_connection(&mut self) {
         self.partial.clear();
         self.pending = Pending {
-            // It may not have arrived.
+            // A GOAWAY may have been lost with the connection: send it again.
             go_away: self.leaving.is_some() || self.asks_for.is_some(),
             ..Pending::default()
         };
         self.clock.disconnected();
     }
 
-    /// What the session is found by: a client has it once the server was heard.
+    /// The token that identifies the session; a client has it once the server's HELLO arrived.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         (self.token != Token::NONE).then_some(self.token)
     }
 
-    /// Whether another connection could go on with it.
+    /// Whether another connection could resume the session.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
         !self.over && (self.begun || !self.out.was_handed(0))
     }
 
-    /// Whether no stream is open and the other end has all that was sent.
+    /// Whether no stream is open and the peer has acknowledged everything.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.streams.is_empty() && self.out.is_empty()
     }
 
-    /// Streams that are open at this end.
+    /// Streams that are open at this end, without refused ones.
     #[must_use]
     pub fn open_streams(&self) -> usize {
         self.streams.len() - self.refused
     }
 
-    /// Those of them that are flows.
+    /// Open streams that are opaque flows.
     #[must_use]
     pub fn open_flows(&self) -> usize {
         self.streams.flows()
     }
 
-    /// Bytes of heap that it holds, without those of header templates.
+    /// Heap memory of the session in bytes, without that of header templates.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let buffers = [&self.head, &self.block, &self.partial, &self.parts];
@@ -379,13 +379,13 @@ impl Session {
             + buffers.map(Vec::capacity).iter().sum::<usize>()
     }
 
-    /// Gives the session up: every stream is told to be lost.
+    /// Gives the session up: all streams are reported lost.
     pub fn fail_all(&mut self, streams: &mut impl Streams) {
         self.lose(streams);
         self.over = true;
     }
 
-    /// Tells of every stream that it is lost, and forgets all that was of the session.
+    /// Reports all streams as lost, and resets the state of the session.
     fn lose(&mut self, streams: &mut impl Streams) {
         let open = self.streams.iter().filter(|stream| !stream.refused);
         let mut open: Vec<_> = open
@@ -408,7 +408,7 @@ impl Session {
         self.clock.forget_waiting();
     }
 
-    /// Frees buffers of a session that is idle.
+    /// Frees the buffers of an idle session.
     fn tidy(&mut self) {
         self.streams.clear();
         self.out.tidy();
@@ -416,7 +416,7 @@ impl Session {
         for buffer in [&mut self.head, &mut self.block] {
             *buffer = Vec::new();
         }
-        // Of the other end's next frame something may have come.
+        // These may hold a part of the peer's next frame.
         for buffer in [&mut self.parts, &mut self.partial] {
             if buffer.is_empty() {
                 *buffer = Vec::new();
@@ -424,31 +424,31 @@ impl Session {
         }
     }
 
-    /// Whether there is anything to free when it is idle.
+    /// Whether [`Self::tidy`] would free anything.
     fn is_untidy(&self) -> bool {
         let kept = [&self.parts, &self.partial];
         let kept = kept.iter().filter(|buffer| !buffer.is_empty());
         self.heap_bytes() > kept.map(|buffer| buffer.capacity()).sum()
     }
 
-    /// Whether sequenced frames may go. Not before the other end was heard: if that cannot be reached after all,
-    /// it is certain that nothing was done there.
+    /// Whether sequenced frames may be sent. Not before the peer was heard: if it turns out to be unreachable, it has
+    /// certainly processed nothing.
     fn may_send(&self) -> bool {
         self.path == Path::Up
     }
 
-    /// The link's window, in bytes.
+    /// The link window, in bytes.
     fn window(&self) -> usize {
         self.ours.link_window.min(self.theirs.link_window) as usize
     }
 
-    /// Room in it for payloads.
+    /// Payload bytes that fit the link window.
     fn link_room(&self) -> usize {
         self.room_within(self.window())
     }
 
-    /// Room for bytes of bodies and flows. The last eighth is for heads: however much is sent, exchanges begin
-    /// and are answered.
+    /// Room for bytes of bodies and flows. The last eighth of the window is reserved for heads, so that exchanges can
+    /// begin and be answered however much is sent.
     fn body_room(&self) -> usize {
         self.room_within(self.window() - self.window() / 8)
     }
@@ -460,12 +460,12 @@ impl Session {
         }
     }
 
-    /// Longest payload of a frame that goes. Whole frames fill records of TLS.
+    /// Longest payload of a frame to send. A whole frame has at most 16 KiB and fills a TLS record.
     fn longest_payload(&self) -> usize {
         self.theirs.max_frame.min(LinkLimits::INITIAL.max_frame) as usize - HEAD_BYTES
     }
 
-    /// A head of a stream's frame that goes.
+    /// The head of a frame to send on a stream.
     fn frame(&self, kind: FrameKind, serial: Serial) -> Head {
         Head {
             response: self.end == End::Server,
@@ -473,7 +473,7 @@ impl Session {
         }
     }
 
-    /// A stream that begins now.
+    /// The state of a new stream.
     fn new_stream(&self, serial: Serial) -> Stream {
         Stream {
             credit: self.theirs.stream_window,
@@ -484,18 +484,18 @@ impl Session {
         }
     }
 
-    /// Has a stream wait for the link's window, with a head or with bytes.
+    /// Queues a stream until the link window has room for its head or bytes.
     fn wait_for_link(&mut self, serial: Serial, what: Waiting) {
         let Some(stream) = self.streams.get_mut(serial) else {
             return;
         };
         let waits = stream.waiting.is_for_link();
-        // Who waits with a head does not wait longer for having bytes, too.
+        // A stream that waits with a head must not be demoted to a wait for bytes, which is longer.
         if stream.waiting != Waiting::LinkForHead {
             stream.waiting = what;
         }
         if !waits {
-            // Streams that ended meanwhile are still in it; there are never many.
+            // The queue may still contain streams that have ended since. Remove them when there are too many.
             if self.blocked.len() > 2 * self.streams.len() {
                 let streams = &self.streams;
                 self.blocked.retain(|&other| {
@@ -511,7 +511,7 @@ impl Session {
     }
 }
 
-/// What header blocks of either end are held to.
+/// The limits for header blocks of an end with these link limits.
 fn head_limits(limits: &LinkLimits) -> HeadLimits {
     HeadLimits {
         templates: limits.max_templates,

@@ -1,4 +1,4 @@
-//! Header blocks: what they take on the wire, and what their two ends take in memory.
+//! Header blocks: their size on the wire, and the memory of their two ends.
 
 use heddle_counting::{Counting, Heap};
 use heddle_wire::link::heads::{Decoder, Encoder, HeadLimits};
@@ -27,7 +27,7 @@ impl Link {
         }
     }
 
-    /// Takes an exchange across and returns the bytes of its two blocks.
+    /// Sends an exchange across, and returns the size of its two blocks.
     fn carry(&mut self, exchange: &Exchange) -> usize {
         let mut bytes = 0;
         let heads = [(DESTINATION, &exchange.request), (b"", &exchange.response)];
@@ -44,7 +44,7 @@ impl Link {
     }
 }
 
-/// Bytes of the blocks of an exchange, on average, after a few.
+/// Average size of an exchange's blocks, in bytes, after a warm-up.
 fn block_bytes(make: Maker, traffic: Traffic) -> f64 {
     let mut link = Link::new(&HeadLimits::DEFAULT);
     for number in 0..10 {
@@ -65,8 +65,8 @@ fn what_comes_again_takes_two_bytes_and_one_for_the_date() {
 
 #[test]
 fn what_changes_takes_what_it_is_and_little_more() {
-    // A trace, an id twice, ten digits, a length, a date: 25 + 2 × 16 + 5 + 1 + 1 = 64 bytes,
-    // and a byte each for the trace and the ids, which says that they are not those of before.
+    // A trace, an id twice, ten digits, a length, a date: 25 + 2 × 16 + 5 + 1 + 1 = 64 bytes, and one byte each for the
+    // trace and the ids, which says that they differ from the previous ones.
     for (name, make) in MAKERS {
         let bytes = block_bytes(*make, Traffic::Changing);
         assert!(bytes <= 72.0, "{name}: {bytes}");
@@ -121,7 +121,7 @@ fn tables_take_what_they_cost_and_what_is_dropped_is_given_back() {
     };
     for n in 0..3000 {
         let name = "x".repeat(1 + n % 300);
-        // A name of its own for each, and values that are remembered.
+        // Each template has its own name, and remembers values.
         for value in 0..4 {
             let (a, b) = (
                 format!("{n}-{value}").repeat(9),

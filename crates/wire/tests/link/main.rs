@@ -1,4 +1,4 @@
-//! Links: what streams cost the allocator, and what idle sessions keep.
+//! Links: allocations for streams, and memory of idle sessions.
 
 #[path = "../../examples/link/ends.rs"]
 mod ends;
@@ -53,7 +53,7 @@ fn an_idle_session_keeps_next_to_nothing() {
     ends.wait(500);
     ends.wait(1000);
     assert_eq!(ends.heap_bytes(), [0, 0]);
-    // Templates of heads are on the heap, and have their own bounds.
+    // Header templates are on the heap, and have their own limits.
     assert!(
         size_of::<Session>() < 1024 + 512,
         "{}",

@@ -17,7 +17,7 @@ async fn serve(name: &'static str, service: Router) -> Client {
     Client::new(name, address.to_string())
 }
 
-/// A bookstore whose reviews are of `version`.
+/// A bookstore with `version` of the reviews.
 async fn bookstore(version: Version) -> Client {
     let ratings = match version {
         Version::V1 => None,

@@ -1,4 +1,4 @@
-//! Programs that are spoken to in bytes: what they see of who calls, and how their streams end.
+//! Programs on byte-stream ports: the caller's address that they see, and how their streams end.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use super::LINE;
 
-/// How long an end is waited for.
+/// Timeout for the end of a stream.
 const WAIT: Duration = Duration::from_secs(40);
 
-/// Tells every caller the address that it calls from.
+/// Tells every caller the address from which it calls.
 pub(super) fn say(at: SocketAddr) {
     let listener = TcpListener::bind(at).expect("a port");
     for mut stream in listener.incoming().flatten() {
@@ -22,7 +22,7 @@ pub(super) fn say(at: SocketAddr) {
     }
 }
 
-/// Says what it is told by who is there.
+/// Reports what the server at `to` says.
 pub(super) fn hear(to: SocketAddr, from: Option<SocketAddr>) {
     let family = match to {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -42,7 +42,7 @@ pub(super) fn hear(to: SocketAddr, from: Option<SocketAddr>) {
     }
 }
 
-/// Repeats what it is told, and says how each connection ends.
+/// Echoes, and reports how each connection ends.
 pub(super) fn keep(at: SocketAddr) {
     let listener = TcpListener::bind(at).expect("a port");
     for stream in listener.incoming().flatten() {
@@ -58,7 +58,7 @@ pub(super) fn keep(at: SocketAddr) {
     }
 }
 
-/// Opens connections, each of which carries a word both ways, and says how each ends.
+/// Opens connections, exchanges a word on each, and reports how each ends.
 pub(super) fn hold(count: usize, to: SocketAddr) {
     let open = |_| {
         let mut stream = TcpStream::connect(to).expect("a connection");

@@ -1,4 +1,4 @@
-//! FTP, whose data comes over a connection of its own each time, to a port that is agreed upon.
+//! FTP, which opens a data connection for each transfer, to a negotiated port.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ fn ftp_works_by_a_headless_service_that_declares_its_passive_ports() {
         return;
     }
     let Some(stage) = stage() else { return };
-    // Given a server that keeps its data to the ports that a headless Service declares …
+    // Given a server that limits its data connections to the ports declared by a headless Service …
     let folder = stage.folder().join("ftp");
     let upload = folder.join("root/upload");
     fs::create_dir_all(&upload).expect("a folder");
@@ -51,12 +51,13 @@ xferlog_enable=NO
     fs::write(&settings, written).expect("settings");
     let _vsftpd = stage.serve("ftp", 21, &[&path("vsftpd"), &text(&settings)]);
     let sent = folder.join("sent");
-    // What is sent may look like a request.
+    // The content may look like a request.
     let words = "GET / HTTP/1.1\r\nhost: ftp\r\n\r\n".repeat(2_000);
     fs::write(&sent, &words).expect("a file");
     let sent = text(&sent);
     for client in CLIENTS {
-        // … when it is called by the Service's name, extended passive as curl does by itself, and passive …
+        // … when it is called by the Service's name, in extended passive mode, which is curl's default, and in passive
+        // mode …
         let mut ways = vec![vec![]];
         if !client.ends_with('6') {
             ways.push(vec!["--disable-epsv", "-4"]);
@@ -72,14 +73,14 @@ xferlog_enable=NO
                 stage.says(client, &[&get[..], way].concat());
                 stage.says(client, &[&put[..], way].concat());
             });
-            // … then files come and go whole.
+            // … then files are transferred completely in both directions.
             assert!(fs::read(&got).expect("a file") == bytes, "{client} {way:?}");
             let arrived = fs::read_to_string(upload.join(&name)).expect("a file");
             assert!(arrived == words, "{client} {way:?}");
         }
     }
-    // Where the server is to dial the client, that one has to name an address of its own, and on another node the
-    // server takes it for another client's.
+    // In active mode the server dials the client, which has to name its own address; on another node the server
+    // mistakes that for another client's address.
     let active = |client: &str, family| {
         let own = stage.address_of(client, family).to_string();
         let server = SocketAddr::new(stage.address_of("ftp", family), 21);
@@ -116,7 +117,7 @@ fn a_port_that_was_agreed_upon_and_is_no_services_is_hinted_at() {
     });
 }
 
-/// The number of the user as which vsftpd serves clients that do not log in.
+/// The id of the user as which vsftpd serves clients without a login.
 fn anonymous() -> u32 {
     let users = fs::read_to_string("/etc/passwd").expect("users");
     let line = users.lines().find(|line| line.starts_with("ftp:"));

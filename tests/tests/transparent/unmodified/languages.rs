@@ -1,4 +1,4 @@
-//! Java's HTTP client; Go's client and server, also with HTTP/2 in the clear.
+//! Java's HTTP client; Go's client and server, also with cleartext HTTP/2.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use super::{CLIENTS, stage};
 use crate::programs::{are_here, text};
 use heddle_skips::skipped;
 
-/// One request with the client that every Java has, with HTTP/2 on its mind, as it is by default.
+/// One request with the standard client of Java, which prefers HTTP/2 by default.
 const JAVA: &str = r#"
 import java.net.URI;
 import java.net.http.*;
@@ -24,7 +24,7 @@ public class Client {
 }
 "#;
 
-/// A server that says which HTTP it was asked in, and a client that does as it is told.
+/// A server that answers with the HTTP version of the request, and a client with a selectable version.
 const GO: &str = r#"
 package main
 
@@ -63,7 +63,7 @@ func (zeros) Read(p []byte) (int, error) {
 }
 "#;
 
-/// HTTP/2 in the clear, which Go's own library has had since 1.24.
+/// Cleartext HTTP/2, which Go's own library has had since 1.24.
 const GO_TWO: &str = r#"
 //go:build go1.24
 
@@ -124,7 +124,7 @@ fn go_speaks_http_1_and_2_with_go_and_java_joins_in() {
     }
     fs::write(folder.join("go.mod"), "module talk\n\ngo 1.19\n").expect("a module");
     let program = text(&folder.join("talk"));
-    // In Go's usual cache, so that the library is compiled once.
+    // With Go's default cache, so that the library is compiled once.
     let mut build = Command::new("go");
     build
         .args(["build", "-o", &program, "."])
@@ -142,7 +142,7 @@ fn go_speaks_http_1_and_2_with_go_and_java_joins_in() {
     let _server = stage.serve("go", 8080, &[&program, "serve"]);
     let has_two = has_http_2();
     for client in CLIENTS {
-        // … when clients ask it in either version of HTTP, then it is asked in that very version.
+        // … when clients call it with either version of HTTP, then it is called with the same version.
         for version in ["1", "2"] {
             if version == "2" && !has_two {
                 skipped("HTTP/2 in the clear by Go, which takes Go 1.24");
@@ -160,7 +160,7 @@ fn go_speaks_http_1_and_2_with_go_and_java_joins_in() {
             });
         }
     }
-    // A client in Java offers to upgrade to HTTP/2, and is content with what it gets.
+    // A client in Java offers an upgrade to HTTP/2, and accepts the answer in HTTP/1.1.
     if !are_here(&["java", "javac"]) {
         return;
     }
@@ -186,7 +186,7 @@ fn go_speaks_http_1_and_2_with_go_and_java_joins_in() {
     }
 }
 
-/// Whether Go's library has HTTP/2 in the clear.
+/// Whether Go's library has cleartext HTTP/2.
 fn has_http_2() -> bool {
     let version = Command::new("go").args(["env", "GOVERSION"]).output();
     let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

@@ -1,5 +1,5 @@
-//! What speaks HTTP/1.0, with and without Host: `curl -0`, `ab` and HAProxy's health checks, before an Apache, which
-//! refuses what has an empty Host.
+//! Clients with HTTP/1.0, with and without Host: `curl -0`, `ab` and HAProxy's health checks, and an Apache server,
+//! which refuses an empty Host.
 
 use std::fs;
 
@@ -7,10 +7,10 @@ use super::{CLIENTS, stage};
 use crate::programs::{Serving, are_here, path, text};
 use crate::stage::{Stage, until};
 
-/// Where HAProxy says what its checks say.
+/// HAProxy's page with the results of its health checks.
 const SHOWN: &str = "http://127.0.0.1:8404/;csv";
 
-/// An Apache in the foreground, which leaves nothing outside of its folder.
+/// An Apache in the foreground, which writes only into its folder.
 fn apache(stage: &Stage) -> Serving {
     let folder = stage.folder().join("apache");
     fs::create_dir_all(folder.join("www")).expect("a folder");
@@ -47,12 +47,12 @@ fn what_speaks_http_10_is_served_by_apache() {
     // Given an Apache …
     let _server = apache(&stage);
     for client in CLIENTS {
-        // … when curl asks it without a Host, then it gets the page …
+        // … when curl calls it without a Host, then it gets the page …
         stage.is_carried(client, "old", || {
             let argv = ["curl", "-sSf", "-0", "-H", "Host:", "http://old/"];
             assert_eq!(stage.says(client, &argv), "this is Apache\n", "{client}");
         });
-        // … when ab asks it many times, on connections of their own or not, then nothing fails …
+        // … when ab calls it many times, with and without keepalive, then no request fails …
         for options in ["-q", "-k"] {
             stage.is_carried(client, "old", || {
                 let argv = ["ab", options, "-n", "40", "-c", "4", "http://old/"];
@@ -64,7 +64,7 @@ fn what_speaks_http_10_is_served_by_apache() {
             });
         }
     }
-    // … and when HAProxy checks it as it does where nothing is said of how, then it is up.
+    // … and when HAProxy checks it with default settings, then the check succeeds.
     for client in ["near", "far"] {
         let file = stage.folder().join(format!("haproxy-{client}.cfg"));
         let settings = "defaults

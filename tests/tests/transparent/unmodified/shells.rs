@@ -13,7 +13,7 @@ fn ssh_logs_in_by_key_and_scp_copies() {
         return;
     }
     let Some(stage) = stage() else { return };
-    // Given a server that knows one key …
+    // Given a server that accepts one key …
     let folder = stage.folder().join("ssh");
     fs::create_dir(&folder).expect("a folder");
     fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).expect("permissions");
@@ -35,7 +35,7 @@ Subsystem sftp internal-sftp
 "
     );
     fs::write(folder.join("settings"), settings).expect("settings");
-    // … and finds the folder that it insists on, in the pod's own view.
+    // … and a folder that it requires, in a mount namespace of the pod.
     let script = format!(
         "mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec {} -D -e -f {shown}/settings",
         path("sshd")
@@ -62,12 +62,12 @@ Subsystem sftp internal-sftp
     ];
     let options = [&options[..], &more].concat();
     for client in CLIENTS {
-        // When a user logs in and runs a command, then it runs in the server's pod.
+        // When a user logs in and runs a command, then the command runs in the server's pod.
         stage.is_carried(client, "ssh", || {
             let argv = [&["ssh"], &options[..], &["root@ssh", "hostname"]].concat();
             assert_eq!(stage.says(client, &argv), "ssh\n");
         });
-        // On its own node the server sees who it is that comes.
+        // Within a node the server sees the client's own address.
         if client == "near" {
             let seen = [
                 &["ssh", "-4"],
@@ -79,7 +79,7 @@ Subsystem sftp internal-sftp
             let expected = format!("{} ", stage.address(client));
             assert!(seen.starts_with(&expected), "{client}: {seen}");
         }
-        // What is copied arrives, there and back.
+        // Files are copied completely, in both directions.
         stage.is_carried(client, "ssh", || {
             let (file, copy) = (format!("{shown}/large"), format!("{shown}/{client}"));
             let (there, back) = (format!("root@ssh:{copy}"), format!("{copy}.back"));
@@ -116,7 +116,7 @@ fn iperf_measures_both_directions_and_every_byte_is_counted() {
                 arrived > 1_000_000,
                 "{client} {direction:?}: {arrived} bytes"
             );
-            // What arrived was carried, in that direction; a little more may have been under way.
+            // The received bytes were carried in that direction; some more may have been in flight.
             until("the bytes are counted", || {
                 let after = counted();
                 let carried = match direction {
@@ -129,7 +129,7 @@ fn iperf_measures_both_directions_and_every_byte_is_counted() {
     }
 }
 
-/// The bytes that the receiving end has got: `end.sum_received.bytes` of what iperf3 writes.
+/// The bytes received: `end.sum_received.bytes` of iperf3's output.
 fn arrived(json: &str) -> Option<u64> {
     let (_, received) = json.split_once("\"sum_received\"")?;
     let (_, bytes) = received.split_once("\"bytes\":")?;

@@ -29,7 +29,7 @@ fn redis_takes_commands_pipelines_and_subscribers() {
             assert_eq!(redis(&["set", client, "here"]), "OK");
             assert_eq!(redis(&["get", client]), "here");
         });
-        // … five thousand in one go …
+        // … five thousand in one batch …
         let commands: String = (0..5_000)
             .map(|number| format!("RPUSH list-{client} {number}\r\n"))
             .collect();
@@ -39,7 +39,7 @@ fn redis_takes_commands_pipelines_and_subscribers() {
         let said = stage.says(client, &["sh", "-c", &script]);
         assert!(said.contains("errors: 0, replies: 5000"), "{said}");
         assert_eq!(redis(&["llen", &format!("list-{client}")]), "5000");
-        // … and one who listens until something is published.
+        // … and a subscriber that waits for a message.
         let mut listener = stage.pod(client).command("redis-cli").expect("a pod");
         let listener = listener.args(["-h", "redis", "subscribe", client]);
         let mut listener = listener
@@ -126,7 +126,7 @@ fn postgresql_takes_thousands_of_rows_and_gives_them_back() {
             ];
             stage.says(client, &[&argv[..], &[text]].concat())
         };
-        // … when a client makes a table and copies rows into it and out of it, then they are the same.
+        // … when a client creates a table and copies rows into it and out of it, then they are unchanged.
         stage.is_carried(client, "postgres", || {
             psql(&format!("create table {client} (number int, words text)"));
             let rows: String = (0..5_000)

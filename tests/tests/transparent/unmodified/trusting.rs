@@ -1,7 +1,7 @@
-//! Programs that let some addresses do what others may not: Dovecot, Postfix, MariaDB.
+//! Servers that grant some client addresses more than others: Dovecot, Postfix, MariaDB.
 //!
-//! Each lets its own machine in, so that each test says twice who is taken for that, and who is not: a client that
-//! was seen with the address of the server's own pod could do what it may not.
+//! Each grants more to its own machine, so each test checks both that a local client is trusted and that a remote one
+//! is not: a client seen with the address of the server's own pod would gain privileges.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use super::{powerless, stage};
 use crate::programs::{Serving, are_here, path, text};
 use crate::stage::{Stage, until};
 
-/// Who calls, by which family, and the address that the server sees: the client's own on one node.
+/// Callers with their address family, and the address that the server sees: within a node the client's own.
 fn callers(stage: &Stage, server: &str) -> Vec<(&'static str, Family, IpAddr)> {
     let node = stage.address_of_node(server, V4);
     vec![
@@ -27,7 +27,7 @@ fn callers(stage: &Stage, server: &str) -> Vec<(&'static str, Family, IpAddr)> {
     ]
 }
 
-/// A folder for a server, which others may enter.
+/// A folder for a server, accessible to other users.
 fn folder(stage: &Stage, name: &str) -> PathBuf {
     let folder = stage.folder().join(name);
     fs::create_dir(&folder).expect("a folder");
@@ -40,7 +40,7 @@ fn url(scheme: &str, stage: &Stage, server: &str, family: Family, port: u16) -> 
     format!("{scheme}://{at}/")
 }
 
-/// Waits until a server has written that.
+/// Waits until a server has logged a text.
 fn until_logged(file: &std::path::Path, what: &str) {
     until(&format!("it is logged: {what}"), || {
         fs::read_to_string(file).is_ok_and(|log| log.contains(what))
@@ -103,10 +103,10 @@ service stats {{
         let argv = ["curl", "-sS", "-m", "8", "-u", "user:secret", url];
         stage.run(client, &argv).status.success()
     };
-    // Who is in the same pod may …
+    // A client in the same pod may …
     assert!(login("imap", "imap://127.0.0.1/"), "a login on loopback");
     until_logged(&log, "rip=127.0.0.1");
-    // … and no client that comes through the mesh may, each of which is seen for what it is.
+    // … but no client through the mesh may, and the server sees the expected address of each.
     for (client, family, seen) in callers(&stage, "imap") {
         let url = url("imap", &stage, "imap", family, 143);
         assert!(!login(client, &url), "{client} by {family:?} logs in");
@@ -130,7 +130,7 @@ fn postfix_relays_for_its_own_machine_and_for_no_other() {
     }
     let (user, group) = account("postfix");
     chown(folder.join("data"), Some(user), Some(group)).expect("its own");
-    // `host` is what Debian has by default: addresses of the machine itself.
+    // `host` is Debian's default: it trusts only addresses of the machine itself.
     let main = format!(
         "compatibility_level = 3.6
 queue_directory = {at}/queue
@@ -162,7 +162,7 @@ postlog unix-dgram n - n - 1 postlogd
     fs::write(settings.join("main.cf"), main).expect("settings");
     fs::write(settings.join("master.cf"), master).expect("settings");
     let settings = text(&settings);
-    // It makes its folders.
+    // Creates Postfix's folders.
     stage.says("smtp", &[&path("postfix"), "-c", &settings, "check"]);
     let program = "/usr/lib/postfix/sbin/master";
     let _postfix: Serving = stage.serve("smtp", 25, &[program, "-c", &settings, "-d"]);
@@ -180,7 +180,7 @@ postlog unix-dgram n - n - 1 postlogd
     until_logged(&log, "client=unknown[127.0.0.1]");
     for (client, family, seen) in callers(&stage, "smtp") {
         let url = url("smtp", &stage, "smtp", family, 25);
-        // One address is let in by name.
+        // Only one address is trusted explicitly.
         let is_relayed = send(client, &url);
         assert_eq!(is_relayed, seen == near, "{client} by {family:?}");
         until_logged(&log, &format!(" connect from unknown[{seen}]"));
@@ -204,7 +204,7 @@ fn mariadb_grants_to_hosts_what_others_do_not_get() {
     let mut install = vec!["mariadb-install-db", "--no-defaults", "--skip-test-db"];
     install.extend(["--auth-root-authentication-method=normal"]);
     stage.says("mariadb", &[&powerless[..], &install, &few].concat());
-    // One user for each address, and one for the machine itself.
+    // One user for each client address, and one for the machine itself.
     let (first, second) = (stage.address_of("near", V4), stage.address_of("near", V6));
     let own = [
         stage.address_of("mariadb", V4),
@@ -253,7 +253,7 @@ create user own@'127.0.0.1';
     }
 }
 
-/// The numbers of a user of this machine.
+/// The ids of a user and its group on this machine.
 fn account(name: &str) -> (u32, u32) {
     let users = fs::read_to_string("/etc/passwd").expect("users");
     let line = users

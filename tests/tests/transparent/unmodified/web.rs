@@ -7,7 +7,7 @@ use super::{CLIENTS, stage};
 use crate::programs::{Serving, are_here, path, pattern, text};
 use crate::stage::{Stage, until};
 
-/// An nginx in the foreground, which leaves nothing outside of its folder.
+/// An nginx in the foreground, which writes only into its folder.
 fn nginx(stage: &Stage, pod: &str, folder: &Path, locations: &str) -> Serving {
     let shown = folder.display();
     let temporary = ["client_body", "fastcgi", "proxy", "scgi", "uwsgi"];
@@ -44,7 +44,7 @@ fn curl_and_wget_get_pages_of_nginx() {
         return;
     }
     let Some(stage) = stage() else { return };
-    // Given two web servers, one of them with IPv6 only …
+    // Given two web servers, one of them with only IPv6 …
     let large = pattern(3_000_000);
     let _servers = ["web", "web6"].map(|pod| {
         let folder = stage.folder().join(format!("nginx-{pod}"));
@@ -58,7 +58,7 @@ fn curl_and_wget_get_pages_of_nginx() {
             let page = format!("http://{server}/");
             let page_by_full_name = format!("http://{server}.shop.svc.cluster.local/");
             let expected = format!("this is {server}\n");
-            // … when curl and wget ask for pages, then they get them, small and large.
+            // … when curl and wget request pages, small and large, then they get them.
             stage.is_carried(client, server, || {
                 assert_eq!(stage.says(client, &["curl", "-sSf", &page]), expected);
             });

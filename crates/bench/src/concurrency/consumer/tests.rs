@@ -2,8 +2,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 
 use super::*;
 
-/// A CalledService that answers each request with what this makes of its body, in a thread that lasts as long as the
-/// test process.
+/// A Service that answers each request with `answer` of its body, in a thread that lives as long as the test process.
 fn service(answer: fn(&[u8]) -> String) -> Target {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = listener.local_addr().expect("address");

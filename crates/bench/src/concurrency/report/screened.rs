@@ -18,7 +18,7 @@ pub(in crate::concurrency) struct Screened {
 }
 
 impl Screened {
-    /// What its runs have shown: the medians; nothing where one could not be made.
+    /// The medians of its runs; `None` if a run could not be made.
     pub(in crate::concurrency) fn shown(&self) -> Option<ConcurrencyRun> {
         match self.failure {
             Some(_) => None,
@@ -27,7 +27,7 @@ impl Screened {
     }
 }
 
-/// Says what each has shown.
+/// Reports the result of each configuration.
 pub(super) fn screened(plan: &ConcurrencyPlan, report: &RoomReport, findings: &mut Findings) {
     findings.say(format!(
         "  Configurations of Envoy, medians of {} runs of {} s each, of one where that is far behind; those that are \

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::super::call::Calls;
 use super::super::{called, calling, forward};
 
-/// A call as the upstream has it.
+/// A call as it arrives at the upstream.
 type Arrived = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// A client of the proxy, and the calls that come through it.
@@ -100,7 +100,7 @@ async fn a_request_is_taken_no_faster_than_the_upstream_reads_it() {
         }
     };
     tokio::pin!(sends);
-    // Nothing is read yet: windows and buffers are all that is taken.
+    // Nothing is read yet: only windows and buffers fill.
     let stuck = tokio::time::timeout(std::time::Duration::from_millis(200), &mut sends).await;
     assert!(stuck.is_err(), "all was taken");
     let reads = async {

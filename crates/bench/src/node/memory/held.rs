@@ -1,8 +1,8 @@
-//! What proxies hold: memory of their own, of their program, and of the kernel.
+//! Memory of proxies: their own, that of their program, and the kernel's.
 //!
-//! The proportional set size divides a program's pages among all processes that run it, the control plane and
-//! others on the machine. So only what belongs to a process alone is taken from there, and of the files that
-//! processes map, the largest share once: what it would be if no other process ran the program. That is kind to many
+//! The proportional set size divides a program's pages among all processes that run it, the control plane and others on
+//! the machine included. So only memory that belongs to no file is taken from it. Mapped files count once, with the
+//! largest resident part of any process: as if no other process ran the program. That favours systems with many
 //! processes of the same program.
 
 use std::collections::BTreeMap;
@@ -15,25 +15,25 @@ use super::super::kind::Kind;
 use super::super::scene::Scene;
 use crate::account;
 
-/// What there is in KiB, unless said otherwise.
+/// Memory in KiB, unless a name says bytes.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Held {
     own: u64,
     program: u64,
-    /// Proportional set sizes, and pages that no other process has, for comparison.
+    /// Proportional set sizes, and pages that no other process maps, for comparison.
     pss: u64,
     private: u64,
-    /// `None`: the kernel does not count it here.
+    /// `None`: the kernel does not count its memory here.
     kernel_bytes: Option<u64>,
     bpf_bytes: u64,
     processes: usize,
 }
 
 impl Held {
-    /// Reads it.
+    /// Reads the memory of the proxies of a lab.
     ///
     /// # Errors
-    /// A proxy is gone.
+    /// When no proxy runs, or a proxy is gone.
     pub(super) fn read(scene: &Scene) -> anyhow::Result<Held> {
         let mut held = Held::default();
         let mut bpf = BTreeMap::new();
@@ -62,17 +62,17 @@ impl Held {
         Ok(held)
     }
 
-    /// All of it, in MiB.
+    /// Own, program and kernel memory together, in MiB.
     pub(super) fn mib(&self) -> f64 {
         mib((self.own + self.program) * 1024 + self.kernel())
     }
 
-    /// Maps and programs are part of what the kernel counts; where it counts nothing they are all there is.
+    /// The kernel's count includes maps and programs of BPF; without that count only these are known.
     fn kernel(&self) -> u64 {
         self.kernel_bytes.unwrap_or(self.bpf_bytes)
     }
 
-    /// Adds its figures.
+    /// Adds the figures of this reading.
     pub(super) fn note(&self, figures: &mut Figures, (kind, at, round): (Kind, u32, usize)) {
         for (name, value) in [
             ("mib", self.mib()),
@@ -93,7 +93,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What is not of a file, the whole proportional set, and what no other process has.
+/// Memory that belongs to no file, the whole proportional set, and pages that no other process maps.
 fn parse_rollup(text: &str) -> Option<(u64, u64, u64)> {
     let own = kib(text, "Pss_Anon:")? + kib(text, "Pss_Shmem:").unwrap_or(0);
     let private = kib(text, "Private_Clean:")? + kib(text, "Private_Dirty:")?;
@@ -105,7 +105,7 @@ fn kib(text: &str, name: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Maps and programs that a process has open, with their bytes.
+/// BPF maps and programs that a process has open, with their bytes.
 fn bpf_of(pid: u32) -> BTreeMap<(&'static str, u64), u64> {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"));
     let infos = entries.into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! What hardly varies and is read in some rounds: system calls, memory of a mesh, instructions.
+//! Figures that hardly vary and are read in some rounds only: system calls, memory of a mesh, instructions.
 
 use anyhow::Context;
 
@@ -19,7 +19,7 @@ const MESH_CELL: Cell = Cell {
 const MESH_RATE: f64 = 5_000.0;
 
 impl Experiment<'_> {
-    /// System calls of a request, as fast as it goes or at the label's rate.
+    /// Counts the system calls of a request, at full speed or at the label's rate.
     pub(super) fn system_calls(&mut self, label: Label, proxy: &Running) {
         self.progress.inc(1);
         let Some(method) = self.method else {
@@ -77,7 +77,8 @@ impl Experiment<'_> {
         Ok(())
     }
 
-    /// Instructions are counted for what is built here alone: they compare versions of it, not programs.
+    /// Instructions are counted only for programs that are built here: they compare versions of a program, not
+    /// programs.
     pub(super) fn instructions(&mut self) {
         let work = self.stage.work(1, 1);
         let cell = self.plan.main();

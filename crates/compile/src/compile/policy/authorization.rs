@@ -1,4 +1,4 @@
-//! AuthorizationPolicies to policies (Gateway API GEP-3779, and what is added to it).
+//! Compiles AuthorizationPolicies (Gateway API GEP-3779, with Heddle's extensions).
 
 use heddle_model::{
     HttpMatch, MAX_POLICY_SOURCES, PathMatch, PolicyAction, PolicyRule, Sources, SpiffeId,
@@ -14,11 +14,11 @@ use crate::manifest::policy::{
     AuthorizationPolicySpec, AuthorizationRule, AuthorizationSource, HttpAttributes,
 };
 
-/// Rules of one policy, and ports, methods, paths or headers of one rule.
+/// Limits of rules of one policy, and of ports, methods, paths or headers of one rule.
 const MAX_RULES: usize = 256;
 const MAX_CONDITIONS: usize = 64;
 
-/// Compiles a policy; none when it cannot be told which workloads it concerns or what it does.
+/// Compiles a policy; `None` if its workloads or its action cannot be determined.
 pub(super) fn compile(
     context: &PolicyContext<'_>,
     spec: &AuthorizationPolicySpec,
@@ -26,7 +26,7 @@ pub(super) fn compile(
     scope: &mut Scope<'_>,
 ) -> Option<Draft> {
     for path in context.object.written.blank_fields() {
-        // An absent condition holds for every call, so one that was started must not count as absent.
+        // An absent condition matches every call, so a condition without a value must not count as absent.
         scope.error(
             &path,
             "there is no value",
@@ -282,7 +282,7 @@ fn source_of(
     }
 }
 
-/// The ports of a rule, sorted, and where each is written.
+/// The ports of a rule, sorted, and the place of each.
 fn ports(
     written: &AuthorizationRule,
     at: &FieldPath,
@@ -306,7 +306,7 @@ fn ports(
     found.into_iter().unzip()
 }
 
-/// A list that is there and empty: for some APIs it is no condition, for others nothing meets it.
+/// Refuses an empty list: some APIs treat it as no condition, others as one that nothing meets.
 fn refuse_empty<T>(list: &[T], at: &FieldPath, scope: &mut Scope<'_>) {
     if list.is_empty() {
         scope.error(at, "the list is empty", "add an item, or remove the field");

@@ -1,4 +1,4 @@
-//! Whether a rule can be enforced on the ports that it is about.
+//! Checks whether a rule can be enforced on its ports.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Draft, DraftRule, PolicyContext};
 use crate::compile::Scope;
 use crate::manifest::node::FieldPath;
 
-/// What is known of the ports of workloads.
+/// The known ports of workloads, with the Services that lead to them.
 pub(super) struct Ports(BTreeMap<WorkloadName, BTreeMap<u16, Vec<Target>>>);
 
 /// A port of a Service that leads to a port of a workload.
@@ -25,7 +25,7 @@ impl Target {
 }
 
 impl Ports {
-    /// The ports that workloads declare and those that Services lead to.
+    /// Collects the ports that workloads declare or Services lead to.
     pub(super) fn new(workloads: &[Workload], services: &[Service]) -> Self {
         let mut known: BTreeMap<WorkloadName, BTreeMap<u16, Vec<Target>>> = workloads
             .iter()
@@ -53,12 +53,12 @@ impl Ports {
     }
 }
 
-/// A port on which no request can be seen.
+/// A port on which requests are not visible.
 #[derive(Clone, Copy)]
 struct Blind<'p> {
     workload: &'p WorkloadName,
     port: u16,
-    /// The declaration that makes it so.
+    /// The Service's port whose declaration is the reason.
     because: &'p Target,
 }
 
@@ -74,14 +74,14 @@ impl Blind<'_> {
     }
 }
 
-/// The ports of the workloads that a policy selects, taken together.
+/// The ports of all workloads that a policy selects.
 #[derive(Default)]
 struct Selected<'p> {
-    /// Every port that one of them has, with one of which nothing can be seen there.
+    /// Every port of a selected workload, with an example of a workload at which it is blind.
     ports: BTreeMap<u16, Option<Blind<'p>>>,
-    /// One that has such a port.
+    /// A workload that has a blind port.
     blind: Option<Blind<'p>>,
-    /// One that has no other.
+    /// A workload all of whose ports are blind.
     all_blind: Option<Blind<'p>>,
 }
 
@@ -113,7 +113,7 @@ impl<'p> Selected<'p> {
     }
 }
 
-/// Reports rules that cannot be enforced, or are about ports that no selected workload has.
+/// Reports rules that cannot be enforced, or whose ports no selected workload has.
 pub(super) fn check(context: &PolicyContext<'_>, draft: &Draft, scope: &mut Scope<'_>) {
     let selected = Selected::new(context.ports, &draft.selected);
     for rule in &draft.rules {
@@ -155,7 +155,7 @@ fn check_port(
     }
 }
 
-/// A rule that names no port is about all of them; at an opaque one, no request can be checked.
+/// A rule without ports applies to all of them; at an opaque one no request can be checked.
 fn check_all_ports(
     selected: &Selected<'_>,
     action: PolicyAction,

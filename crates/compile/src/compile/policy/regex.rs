@@ -1,20 +1,20 @@
-//! The regular expressions of SMI, as far as they say what can be said without them.
+//! The regular expressions of SMI, as far as they can be expressed without a regex engine.
 
-/// What an expression matches.
+/// The texts that an expression matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Pattern {
     /// Anything.
     Any,
     /// Exactly this text.
     Exact(String),
-    /// This text and whatever follows.
+    /// Any text with this beginning.
     Start(String),
-    /// This text, or this text, a slash and whatever follows.
+    /// This text, alone or followed by a slash and any text.
     Prefix(String),
 }
 
-/// Reads an expression that matches a whole text; none when it is not one of `LITERAL`,
-/// `LITERAL.*`, `LITERAL(/.*)?` and `.*`, with or without `^` and `$` around it.
+/// Parses an expression that matches a whole text; `None` if it is not one of `LITERAL`, `LITERAL.*`, `LITERAL(/.*)?`
+/// and `.*`, with or without `^` and `$` around it.
 pub(super) fn translate(text: &str) -> Option<Pattern> {
     let text = text.strip_prefix('^').unwrap_or(text);
     let text = match text.strip_suffix('$') {
@@ -33,7 +33,7 @@ pub(super) fn translate(text: &str) -> Option<Pattern> {
     }
 }
 
-/// Whether what follows is escaped: an odd number of backslashes stands before it.
+/// Whether the next character is escaped: an odd number of backslashes precedes it.
 fn ends_in_backslash(text: &str) -> bool {
     text.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }

@@ -9,13 +9,13 @@ use crate::compile::{Scope, did_you_mean};
 use crate::manifest::node::FieldPath;
 use crate::manifest::policy::{LabelExpression, LabelSelector};
 
-/// Expressions of one selector, and values of one expression.
+/// Limits of expressions in one selector, and of values in one expression.
 const MAX_EXPRESSIONS: usize = 64;
 const MAX_VALUES: usize = 256;
 
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
-/// Whether a selector can be evaluated; what is wrong with it is reported.
+/// Whether a selector can be evaluated; its faults are reported.
 pub(super) fn check(selector: &LabelSelector, at: &FieldPath, scope: &mut Scope<'_>) -> bool {
     let at = at.field("matchExpressions");
     let written = scope.at_most(&at, &selector.match_expressions, MAX_EXPRESSIONS);
@@ -55,8 +55,8 @@ pub(super) fn check(selector: &LabelSelector, at: &FieldPath, scope: &mut Scope<
     good
 }
 
-/// The workloads of the policy's namespace, which stand together in a list that is sorted by name. None when that is
-/// more than may still be looked at, which is reported.
+/// The workloads of the policy's namespace, which are adjacent in the list sorted by name. `None` if the budget of
+/// `MAX_LOOKED_AT` does not suffice, which is reported.
 pub(super) fn candidates<'w>(
     context: &PolicyContext<'w>,
     at: &FieldPath,
@@ -76,7 +76,7 @@ pub(super) fn candidates<'w>(
     rest.get(..end)
 }
 
-/// Whether a selector that was checked selects what has these labels. An empty one selects all.
+/// Whether a checked selector selects these labels. An empty one selects everything.
 pub(super) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let has = |(key, value): (&String, &String)| labels.get(key) == Some(value);
     selector.match_labels.iter().all(has)

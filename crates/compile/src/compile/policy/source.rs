@@ -1,4 +1,4 @@
-//! Who is meant by a source.
+//! The callers that a source names.
 
 use heddle_model::{Name, Namespace, ServiceAccountName, SourceNamespace, Sources, SpiffeId};
 
@@ -7,7 +7,7 @@ use crate::compile::{Scope, did_you_mean};
 use crate::manifest::Kind;
 use crate::manifest::node::FieldPath;
 
-/// The account that a namespace has without a manifest for it.
+/// The account that every namespace has, even without a manifest.
 const DEFAULT_ACCOUNT: &str = "default";
 
 /// Adds a service account of the mesh's own trust domain.
@@ -22,7 +22,7 @@ pub(super) fn add_account(
     add_identity(context, id, at, to, scope);
 }
 
-/// Adds an identity, which a workload of this mesh must be able to prove.
+/// Adds an identity, which must be one that a workload of this mesh can prove.
 pub(super) fn add_identity(
     context: &PolicyContext<'_>,
     id: SpiffeId,
@@ -83,7 +83,7 @@ pub(super) fn add_namespace(context: &PolicyContext<'_>, namespace: Namespace, t
     });
 }
 
-/// A namespace that is written; without one, the policy's own.
+/// The written namespace, or else the policy's own.
 pub(super) fn namespace(
     context: &PolicyContext<'_>,
     written: Option<&str>,
@@ -105,7 +105,7 @@ pub(super) fn name(text: &str, at: &FieldPath, scope: &mut Scope<'_>) -> Option<
         .ok()
 }
 
-/// Puts sources in order, each once.
+/// Sorts sources and removes duplicates.
 pub(super) fn settle(sources: &mut Sources) {
     sources.identities.sort();
     sources.identities.dedup();

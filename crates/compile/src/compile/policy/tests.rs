@@ -40,7 +40,7 @@ fn expressions_that_say_what_plain_text_can() {
 }
 
 proptest! {
-    /// What is taken for plain text means that text and no other.
+    /// An expression taken for plain text matches only that text.
     #[test]
     fn a_translation_holds_no_operator(text in r"[\^]?[/a.\\*+?()|\[\]{}$-]{0,8}[$]?") {
         if let Some(Pattern::Exact(plain)) = translate(&text) {
@@ -91,7 +91,7 @@ fn a_rule_on_requests_makes_its_ports_http() {
             "rules: [{networkAttributes: {ports: [81]}, httpAttributes: {methods: [GET]}}]",
             [unknown, http],
         ),
-        // What changes no outcome does not change what is spoken either.
+        // A dry-run policy does not change the protocol either.
         (
             "dryRun: true, rules: [{httpAttributes: {methods: [GET]}}]",
             [unknown, unknown],
@@ -163,7 +163,7 @@ spec:
     );
 }
 
-/// Workloads of two nodes are reached by the address that both would have: it has to be one's.
+/// Workloads on two nodes are reached by their address, so only one of them may have it.
 #[test]
 fn two_nodes_do_not_share_an_address_and_port() {
     let workload = |name: &str, address: &str| {
@@ -229,15 +229,15 @@ const GOOD: [&str; 3] = [
     include_str!("../../explain/tests/mesh.yaml"),
 ];
 
-/// Words that stand in manifests, and some that should not.
+/// Words that occur in manifests, and some that should not.
 const WORDS: [&str; 16] = [
     "8080", "0", "tcp", "http", "[]", "{}", "", "null", "strict", "DENY", "ALLOW", "GET", "\"*\"",
     "true", "shop", "/a/..",
 ];
 
 proptest! {
-    /// Whatever is done to good manifests, what is taken keeps its promises, and every question gets
-    /// an answer.
+    /// After any mutation of valid manifests, an accepted mesh fulfils its invariants, and every question gets an
+    /// answer.
     #[test]
     fn what_is_taken_keeps_its_promises(
         which in 0..GOOD.len(),

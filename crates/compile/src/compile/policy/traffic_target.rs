@@ -1,7 +1,7 @@
-//! TrafficTargets to policies (Service Mesh Interface, traffic access v1alpha3).
+//! Compiles TrafficTargets (Service Mesh Interface, traffic access v1alpha3).
 //!
-//! Rules of one kind add up; rules of different kinds restrict each other, as the specification's
-//! example has it: a TCPRoute says on which ports, an HTTPRouteGroup for which requests.
+//! Rules of one kind are alternatives; rules of different kinds restrict each other, as in the specification's example:
+//! a TCPRoute selects ports, an HTTPRouteGroup selects requests.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use crate::manifest::Kind;
 use crate::manifest::node::FieldPath;
 use crate::manifest::smi::{self, Subject, TargetRule, TrafficTargetSpec};
 
-/// Rules of one TrafficTarget; matches, methods and headers of what they refer to.
+/// Limits of rules of one TrafficTarget, and of matches, methods and headers in the objects that they name.
 const MAX_RULES: usize = 64;
 const MAX_CONDITIONS: usize = 64;
 
-/// Compiles a TrafficTarget; none when it cannot be told which workloads it concerns.
+/// Compiles a TrafficTarget; `None` if its workloads cannot be determined.
 pub(super) fn compile(
     context: &PolicyContext<'_>,
     spec: &TrafficTargetSpec,
@@ -41,7 +41,7 @@ pub(super) fn compile(
     })
 }
 
-/// A service account that is referred to.
+/// The service account that a subject names.
 fn account(
     context: &PolicyContext<'_>,
     subject: &Subject,
@@ -124,16 +124,16 @@ fn sources(context: &PolicyContext<'_>, written: &[Subject], scope: &mut Scope<'
     sources
 }
 
-/// What the rules refer to, before it is put together.
+/// The parts of the referenced objects, before they are combined.
 #[derive(Default)]
 struct Parts {
-    /// Whether there is a TCPRoute, and the ports of all of them; none when one is about all ports.
+    /// Whether there is a TCPRoute; whether one applies to all ports; and the ports of the others.
     has_tcp: bool,
     all_ports: bool,
     ports: BTreeMap<u16, FieldPath>,
-    /// Each match, with the rule that refers to it.
+    /// Each match, with the index of the rule that refers to it.
     requests: Vec<(u32, HttpMatch, FieldPath)>,
-    /// Something could not be resolved: what is there says too little, or too much.
+    /// A reference was not resolved: the collected parts are incomplete.
     is_broken: bool,
 }
 
@@ -229,7 +229,7 @@ fn tcp(
     };
     let ports = &route.spec.matches.ports;
     parts.all_ports |= ports.is_empty();
-    // What is wrong with the route is reported with the rule: it may not be of this file.
+    // Faults of the route are reported at the rule: the route may be in another file.
     for number in scope.at_most(at, ports, MAX_CONDITIONS) {
         if let Some(port) = scope.check(&at.field("name"), check::port(*number)) {
             parts.ports.insert(port, at.field("name"));
@@ -282,7 +282,7 @@ fn http(
     }
 }
 
-/// The object that a rule refers to, in the TrafficTarget's own namespace.
+/// The object to which a rule refers, in the TrafficTarget's own namespace.
 fn find<'i, T>(
     context: &PolicyContext<'_>,
     known: &'i BTreeMap<(heddle_model::Namespace, Name), &T>,
@@ -308,7 +308,7 @@ fn find<'i, T>(
     found
 }
 
-/// The conditions of a match. What is wrong with it is reported at the rule that refers to it.
+/// The conditions of a match. Its faults are reported at the rule that refers to it.
 fn request(written: &smi::HttpMatch, at: &FieldPath, scope: &mut Scope<'_>) -> Option<HttpMatch> {
     let mut compiled = HttpMatch::default();
     let mut is_whole = true;

@@ -1,4 +1,4 @@
-//! `docs/balancing.md` is true: its example is served, and its table is complete.
+//! Checks `docs/balancing.md`: its example is served, and its table is complete.
 
 use std::fs;
 use std::path::Path;

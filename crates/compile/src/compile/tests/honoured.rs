@@ -1,5 +1,5 @@
-//! What cannot be honoured is an error or a warning, and what only a cluster acts on is passed over, as
-//! `docs/manifests.md` says of each field.
+//! Unsupported fields are errors or warnings, and fields for a cluster only are ignored, as `docs/manifests.md` says of
+//! each field.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::{load, load_text};
 
 const PAGE: &str = include_str!("../../../../../docs/manifests.md");
 
-/// A workload, and a Service of it with this in its `spec`.
+/// A workload, and a Service of it with `more` in its `spec`.
 fn service(more: &str) -> String {
     format!(
         "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {{name: web, labels: {{app: web}}}}\n\
@@ -19,7 +19,7 @@ fn service(more: &str) -> String {
     )
 }
 
-/// A Service of a workload, and a route to it with this in its `spec`.
+/// A Service of a workload, and a route to it with `more` in its `spec`.
 fn route(more: &str) -> String {
     let service = service("ports: [{port: 80}]");
     format!(

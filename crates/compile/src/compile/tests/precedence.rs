@@ -55,7 +55,7 @@ fn matcher() -> impl Strategy<Value = RouteMatch> {
     )
 }
 
-/// Up to four routes with distinct names, some of the same age or of none.
+/// Up to four routes with distinct names, some of equal age or without one.
 fn routes() -> impl Strategy<Value = Vec<Route>> {
     let rule = prop::collection::vec(matcher(), 1..4).prop_map(|matches| Rule {
         matches,
@@ -79,7 +79,7 @@ fn routes() -> impl Strategy<Value = Vec<Route>> {
     })
 }
 
-/// A request, as far as matching goes.
+/// The parts of a request that matches evaluate.
 #[derive(Debug, Clone)]
 struct Asked {
     path: &'static str,
@@ -117,7 +117,7 @@ fn matches(matcher: &RouteMatch, request: &Asked) -> bool {
             .all(|parameter| request.query.contains(parameter))
 }
 
-/// A candidate in the model: the match, and where it is written.
+/// A candidate in the model: the match, and its place.
 type Competitor<'a> = (&'a Route, usize, usize, &'a RouteMatch);
 
 /// Keeps the candidates with the highest score, unless that would leave none.
@@ -132,8 +132,8 @@ fn keep_best<'a>(
         .collect()
 }
 
-/// "Across all rules specified on applicable Routes, precedence must be given to the match having:
-/// …": each sentence narrows the matches down, and one is left.
+/// "Across all rules specified on applicable Routes, precedence must be given to the match having: …": each sentence
+/// narrows the matches down, until one is left.
 fn winner<'a>(routes: &'a [Route], request: &Asked) -> Option<(&'a str, usize)> {
     let mut candidates: Vec<Competitor<'a>> = Vec::new();
     for route in routes {

@@ -1,4 +1,4 @@
-//! What a table of one-line manifests comes to: limits that fixtures would only bloat.
+//! Results for a table of one-line manifests: limits that would only bloat the fixtures.
 
 use std::fs;
 
@@ -88,7 +88,7 @@ fn lists_hold_as_much_as_the_api_allows() {
     assert_eq!(errors(&filter), [format!("{at}: there are 17 items")]);
 }
 
-/// Items beyond what the API allows are counted, not compared with each other.
+/// Items above the API's limit are counted, not compared pairwise.
 #[test]
 fn lists_far_too_long_are_cut() {
     let many = 4_000;

@@ -1,8 +1,8 @@
-//! What to write instead of a value of a wrong type.
+//! The remedy for a value of a wrong type.
 
 use super::super::node::{FieldPath, MappingEntry, Node, Plain, Value};
 
-/// The remedy for a value that is not `what`; empty where the reason says all there is to say.
+/// The remedy for a value that is not `what`; empty if the reason says everything.
 pub(super) fn of(node: &Node, path: &FieldPath, what: &str) -> String {
     let field = path.last_field().unwrap_or("");
     match (&node.value, what) {
@@ -52,13 +52,13 @@ fn is_duration(path: &FieldPath) -> bool {
     path.parent_field() == Some("timeouts")
 }
 
-/// Seconds in whole milliseconds, if they are.
+/// Seconds as milliseconds, if in the range of a duration's digits.
 fn milliseconds(seconds: f64) -> Option<u64> {
     let ms = (seconds * 1_000.0).round();
     (1.0..=99_999.0).contains(&ms).then_some(ms as u64)
 }
 
-/// `90%`, `0.9`.
+/// Whether a text is a share, as `90%` or `0.9`.
 fn is_share(text: &str) -> bool {
     let number = text.trim_end_matches('%').trim_end();
     number.len() < text.len()
@@ -67,7 +67,7 @@ fn is_share(text: &str) -> bool {
             .is_ok_and(|value| value.fract() != 0.0)
 }
 
-/// A mapping of variables as the list that it should be; of many only the first.
+/// The list item to write for a mapping of variables; only the first one as an example.
 fn variables(entries: &[MappingEntry]) -> String {
     let Some(MappingEntry { key, value, .. }) = entries.first() else {
         return "start each item with '- ', or write [a, b]".to_owned();

@@ -1,4 +1,4 @@
-//! Why the reading of a value stopped, as serde wants it.
+//! serde's error type here: why decoding a value stopped.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use serde::de::{Expected, Unexpected};
 use super::super::node::{FieldPath, Node};
 use super::Fault;
 
-/// Why the reading of a value stopped.
+/// Why decoding a value stopped.
 #[derive(Debug)]
 pub(super) struct Stop {
-    /// Where; unknown until the error passes the place that knows it.
+    /// The place; unknown until the error passes a decoder, which knows it.
     pub(super) path: Option<FieldPath>,
-    /// A field that is missing at that place.
+    /// The field that is missing at that place.
     missing: Option<&'static str>,
     reason: String,
     remedy: String,

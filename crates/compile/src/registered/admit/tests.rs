@@ -1,5 +1,5 @@
-//! Given a folder and providers, then those that fit are compiled beside it, and the others are problems that
-//! keep nothing from being served.
+//! Given a folder and providers, the fitting ones are compiled beside it, and the others become problems that do not
+//! stop the folder from being served.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn provider(name: &str, created: i64, metadata: &str, spec: &str) -> Arc<Entry> 
     })
 }
 
-/// One that serves the Service at an address of 10.0.0.0/8.
+/// A provider of the Service, at an address in 10.0.0.0/8.
 fn web(name: &str, created: i64, address: &str) -> Arc<Entry> {
     let spec = format!("{{address: {address}, ports: [{{name: http, port: 8080}}]}}");
     provider(name, created, "{labels: {app: web}}", &spec)
@@ -49,7 +49,7 @@ fn compiled(folder: &str, entries: Vec<Arc<Entry>>) -> (Option<Mesh>, Report) {
     )
 }
 
-/// The endpoints of the only Service, and what was said.
+/// The endpoints of the only Service, and the problems as text.
 fn outcome(folder: &str, entries: Vec<Arc<Entry>>) -> (Vec<String>, Vec<String>) {
     let (mesh, report) = compiled(folder, entries);
     let mesh = mesh.unwrap_or_else(|| panic!("{:?}", report.problems));
@@ -88,13 +88,13 @@ fn a_selector_matches_who_registered_as_it_matches_the_folders() {
         .collect();
     assert_eq!(endpoints, ["10.0.0.1:80", "10.0.0.2:8080", "10.0.0.3:8080"]);
     assert_eq!(report.registered.len(), 3);
-    // One of them has no such label.
+    // One of them lacks the label.
     let [uncalled] = &report.problems[..] else {
         panic!("{:?}", report.problems);
     };
     let expected = "etcd:/c: warning: no Service calls it: Service shop/web selects other labels, or another port";
     assert!(uncalled.to_string().starts_with(expected), "{uncalled}");
-    // By the key alone: whatever labels it gives itself.
+    // The label comes from the key, whatever labels the value has.
     let by_key = SERVICE.replace("app: web}, ports", "heddle.dev/service: web}, ports");
     let (endpoints, _) = outcome(&by_key, vec![web("a", 1, "10.0.0.2")]);
     assert_eq!(endpoints, ["10.0.0.2:8080"]);
@@ -157,7 +157,7 @@ fn an_account_is_had_only_where_the_folder_lets_it() {
 
 #[test]
 fn one_that_the_folder_would_not_stand_costs_no_other_its_place() {
-    // A rule on requests cannot be kept where bytes are passed on.
+    // A rule on requests cannot be enforced where only bytes are forwarded.
     let folder = format!(
         "{SERVICE}apiVersion: v1\nkind: Service\nmetadata: {{name: bytes, namespace: shop}}\n\
          spec: {{selector: {{app: bytes}}, ports: [{{name: tcp-any, port: 90, targetPort: http}}]}}\n---\n\
@@ -216,7 +216,7 @@ fn sliced(address: &str) -> String {
 fn no_provider_becomes_an_address_of_an_endpoint_slice_by_registering_there() {
     let folder = sliced("10.0.0.5");
     for spec in [
-        // The only one with that address, the one that has that port of it, and one that would lead elsewhere.
+        // In turn: the only workload with that address; one with that port; one that diverts to another address.
         "{address: 10.0.0.5, ports: [{name: http, port: 9999}]}",
         "{address: 10.0.0.5, ports: [{name: http, port: 9090}]}",
         "{address: 10.6.6.6, addresses: [10.0.0.5], ports: [{name: http, port: 9090}]}",
@@ -248,7 +248,7 @@ fn no_workload_stops_being_an_address_of_an_endpoint_slice_because_another_regis
             "{port}"
         );
     }
-    // Not by being selected beside it either.
+    // Nor through a selector beside the EndpointSlice.
     let both = folder.replace(
         "spec: {ports: [{name: http, port: 80}]}",
         "spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 9090}]}",
@@ -267,7 +267,7 @@ fn no_workload_stops_being_an_address_of_an_endpoint_slice_because_another_regis
 
 #[test]
 fn who_registers_is_called_where_it_registered_and_nowhere_else() {
-    // Any of them may have been there first: none of them is at port 8080.
+    // Any of them may be the oldest: none of them is at port 8080.
     let folder = format!(
         "{SERVICE}apiVersion: v1\nkind: Service\nmetadata: {{name: number, namespace: shop}}\n\
          spec: {{selector: {{app: number}}, ports: [{{port: 80, targetPort: 8080}}]}}\n"
@@ -283,12 +283,12 @@ fn who_registers_is_called_where_it_registered_and_nowhere_else() {
     let expected = "spec.ports[0].targetPort: LocalWorkload shop/web.x and 1 more registered without port 8080 \
                     and is left out (write the name of the port that it registers: http)";
     assert!(said.iter().any(|line| line.contains(expected)), "{said:#?}");
-    // Nor do they stand in the way of who is.
+    // Nor do they block the one that is.
     let [x, y] = others;
     let (mesh, _) = compiled(&folder, vec![x, y, web("a", 3, "10.0.0.5")]);
     let mesh = mesh.expect("a mesh");
     assert_eq!(endpoints(&mesh, "web"), ["10.0.0.5:8080 shop/web.a"]);
-    // Registered, the number is as good as the name.
+    // If the number is registered, it works like the name.
     let (mesh, _) = compiled(&folder, vec![number("z", 1, 8080)]);
     let mesh = mesh.expect("a mesh");
     assert_eq!(endpoints(&mesh, "number"), ["10.0.0.5:8080 shop/web.z"]);
@@ -320,7 +320,7 @@ fn what_goes_to_a_workload_of_the_folder_is_not_led_elsewhere() {
         assert!(found.is_empty(), "{spec}");
         assert!(said.iter().any(|line| line.contains(expected)), "{said:#?}");
     }
-    // Beside it, on the same machine, there is room.
+    // Another port on the same machine is admitted.
     let beside = "{address: 10.0.0.1, nodeName: edge-1, ports: [{name: http, port: 9999}]}";
     let beside = provider("beside", 1, "{labels: {app: web}}", beside);
     assert_eq!(outcome(&folder, vec![beside]).0, ["10.0.0.1:9999"]);
@@ -341,7 +341,7 @@ fn a_folder_that_is_wrong_is_not_the_providers_fault() {
     );
 }
 
-/// Tries these, where those do not fit that are of no weight; counts how often the mesh is compiled.
+/// Tries these entries, of which those without weight do not fit; counts the compilations.
 fn tried_with(tried: &mut Tried, entries: &[Arc<Entry>]) -> (Admitted, usize) {
     let mut entries = entries.to_vec();
     entries.sort_by_key(|entry| entry.created);
@@ -364,7 +364,7 @@ fn tried_with(tried: &mut Tried, entries: &[Arc<Entry>]) -> (Admitted, usize) {
     (admitted, trials)
 }
 
-/// One that fits beside others or does not.
+/// A provider that fits beside others, or does not.
 fn weighted(name: &str, created: i64, fits: bool) -> Arc<Entry> {
     let spec = format!(
         "{{address: 10.0.0.2, ports: [{{port: 80}}], weight: {}}}",
@@ -389,7 +389,7 @@ fn what_is_tried_is_bounded_and_goes_on_the_next_time() {
     let admitted = loop {
         let (admitted, _) = tried_with(&mut tried, &entries);
         assert_eq!(admitted.objects.len() + admitted.problems.len(), 500);
-        let untried = counted(&admitted, "too much else");
+        let untried = counted(&admitted, "too many others");
         assert_eq!(tried.is_unfinished(), untried > 0);
         rounds += 1;
         assert!(rounds < 20, "{untried} are never tried");
@@ -400,7 +400,7 @@ fn what_is_tried_is_bounded_and_goes_on_the_next_time() {
     assert!(rounds > 1);
     assert_eq!(admitted.objects.len(), 400);
     assert_eq!(counted(&admitted, "no weight"), 100);
-    // From here on those that do not fit hold up no others, wherever in the order they are.
+    // From now on the ones that do not fit delay no others, whatever their position.
     entries.push(weighted("late", 1_000, true));
     let (admitted, _) = tried_with(&mut tried, &entries);
     assert_eq!(admitted.objects.len(), 401);
@@ -418,7 +418,7 @@ fn one_that_does_not_fit_costs_its_search_once() {
     assert!(trials > 10, "{trials}");
     let (admitted, trials) = tried_with(&mut tried, &entries);
     assert_eq!((admitted.objects.len(), trials), (999, 2));
-    // Mended, it is let in.
+    // Corrected, it is admitted.
     entries.pop();
     entries.push(weighted("wrong", 0, true));
     let (admitted, _) = tried_with(&mut tried, &entries);
@@ -436,7 +436,7 @@ fn providers_that_were_let_in_stay_while_too_much_else_does_not_fit() {
     };
     let mut tried = Tried::default();
     tried.all_fit(entries(true));
-    // Ten of them change all at once, and not all of those can be found.
+    // Ten of the admitted ones become wrong at once, more than the trials can isolate.
     let mut now = entries(false);
     now.push(weighted("new", 2_000, true));
     let (admitted, _) = tried_with(&mut tried, &now);

@@ -1,4 +1,4 @@
-//! Who fits, found by trying, and remembered from one time to the next.
+//! Finds the providers that fit, by trial compilations, and remembers the result for the next round.
 //!
 //! ```text
 //!   in the order in which their keys came to be        48 trials
@@ -8,9 +8,8 @@
 //!   those that did not fit before                      what is left of all
 //! ```
 //!
-//! A provider that did not fit before is tried last, whatever it has become: so it uses up the trials of the others
-//! once, and not with every change. And while so many do not fit that not all can be tried, those that were let in
-//! before stay.
+//! A provider that did not fit before is tried last, even if it has changed: it uses up the trials of the others once,
+//! and not at every change. While trials do not suffice for all, the providers admitted before stay.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,17 +22,17 @@ use crate::manifest::Object;
 use crate::registered::value::told;
 use crate::registered::{Entry, ProviderKey, warning};
 
-/// How often the mesh is compiled to find providers that do not fit. Beyond, those not yet tried are left out.
+/// Limit of trial compilations in one round. Providers still untried then are left out.
 pub(super) const MAX_TRIALS: usize = 64;
-/// How many of the trials are not for those that nothing is known of: isolating one provider of 10,000 takes 28.
+/// Trials reserved for providers with a known result: isolating one provider of 10,000 takes 28 trials.
 const RESERVED: usize = 16;
 
-/// What came of trying providers so far.
+/// The results of trials up to now.
 #[derive(Debug, Default)]
 pub(crate) struct Tried {
-    /// Who was let in last.
+    /// The providers that the last round admitted.
     fit: BTreeMap<ProviderKey, Arc<Entry>>,
-    /// Who did not fit when it was tried last.
+    /// The providers that did not fit when they were last tried.
     unfit: BTreeMap<ProviderKey, Unfit>,
     rounds: u64,
     is_unfinished: bool,
@@ -41,38 +40,38 @@ pub(crate) struct Tried {
 
 #[derive(Debug)]
 struct Unfit {
-    /// What it was then.
+    /// The entry that was tried.
     entry: Arc<Entry>,
     problem: Problem,
-    /// When that was.
+    /// The round in which it was tried.
     round: u64,
 }
 
-/// What came of trying providers.
+/// The result of one round.
 #[derive(Default)]
 pub(crate) struct Admitted {
-    /// Those with which there is no error.
+    /// The providers that compile without an error.
     pub(crate) objects: Vec<Object>,
-    /// Why others are left out.
+    /// Why the others are left out.
     pub(crate) problems: Vec<Problem>,
 }
 
 impl Tried {
-    /// Whether some are left out that were not tried as they are now: the next time, even with nothing changed, gets
-    /// further.
+    /// Whether a provider is left out whose current entry was not tried: another round gets further, even without a
+    /// change.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.is_unfinished
     }
 
-    /// There is no error with all of them.
+    /// Records that every provider compiled without an error.
     pub(crate) fn all_fit(&mut self, entries: Vec<Arc<Entry>>) {
         self.fit = by_key(entries);
         self.unfit.clear();
         self.is_unfinished = false;
     }
 
-    /// Takes the providers with which the mesh has no error, those first that come first. `trial` compiles with
-    /// these beside the folder's, and hands them back with the first error that there is. Without any there is none.
+    /// Admits the providers with which the mesh has no error, in the given order. `trial` compiles these objects beside
+    /// the folder's, and returns them with the first error, if any. Without providers the folder has no error.
     pub(crate) fn admit(
         &mut self,
         candidates: Vec<Candidate>,
@@ -95,7 +94,7 @@ impl Tried {
             .into_iter()
             .partition(|one| self.fit.get(&one.entry.key) == Some(&one.entry));
         untried.extend(trials.halve(before));
-        // Those that have become another first, and then in turn.
+        // Changed providers first, then the one whose trial is longest ago.
         again.sort_by_cached_key(|one| {
             let before = self.unfit.get(&one.entry.key);
             let has_changed = before.is_none_or(|before| before.entry != one.entry);
@@ -115,7 +114,7 @@ impl Tried {
         }
     }
 
-    /// Remembers who does not fit; says why each is left out.
+    /// Remembers the providers that do not fit; returns why each is left out.
     fn keep(&mut self, unfit: Vec<(Arc<Entry>, Problem)>, untried: Vec<Candidate>) -> Vec<Problem> {
         let mut before = std::mem::take(&mut self.unfit);
         let mut problems = Vec::new();
@@ -139,8 +138,8 @@ impl Tried {
                 Some((_, known)) if known.entry == entry => problems.push(known.problem.clone()),
                 _ => {
                     self.is_unfinished = true;
-                    let reason = "too much else in the registry does not fit".to_owned();
-                    let remedy = "mend or remove that first";
+                    let reason = "too many others in the registry do not fit".to_owned();
+                    let remedy = "correct or remove those first";
                     let problem = warning(&entry.origin, "", reason, remedy);
                     problems.push(problem.because(Cause::Untried));
                 }
@@ -156,10 +155,10 @@ fn by_key(entries: Vec<Arc<Entry>>) -> BTreeMap<ProviderKey, Arc<Entry>> {
     entries.map(|entry| (entry.key.clone(), entry)).collect()
 }
 
-/// One time of trying.
+/// The trials of one round.
 struct Trials<T> {
     left: usize,
-    /// What has been let in so far, and whose it is.
+    /// The objects admitted so far, and their entries.
     admitted: Vec<Object>,
     fit: Vec<Arc<Entry>>,
     unfit: Vec<(Arc<Entry>, Problem)>,
@@ -167,7 +166,7 @@ struct Trials<T> {
 }
 
 impl<T: FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>)> Trials<T> {
-    /// Lets in the candidates that fit. Hands back those for which no trials were left.
+    /// Admits the candidates that fit, by bisection. Returns those for which no trials were left.
     fn halve(&mut self, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let mut untried = Vec::new();
         let mut waiting = vec![candidates];
@@ -181,7 +180,7 @@ impl<T: FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>)> Trials<T> {
             };
             if some.len() > 1 {
                 let second = some.split_off(some.len() / 2);
-                // The first half is tried first.
+                // The stack's top, the first half, is tried first.
                 waiting.push(second);
                 waiting.push(some);
             } else if let Some(Candidate { entry, .. }) = some.pop() {
@@ -192,7 +191,7 @@ impl<T: FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>)> Trials<T> {
         untried
     }
 
-    /// Lets these in, unless there is an error with them: then they are handed back with it.
+    /// Admits these, unless they cause an error: then returns them with it.
     fn refused(&mut self, some: Vec<Candidate>) -> Option<(Vec<Candidate>, Problem)> {
         self.left -= 1;
         let before = self.admitted.len();
@@ -216,7 +215,7 @@ impl<T: FnMut(Vec<Object>) -> (Vec<Object>, Option<Problem>)> Trials<T> {
     }
 }
 
-/// The error that one provider brings. Where it is found in a file, it is that object which would not stand it.
+/// The problem of one provider. An error found in one of the folder's objects names that object, too.
 fn not_fitting(origin: &Origin, error: Problem) -> Problem {
     if error.origin == *origin {
         return told(origin, error).because(Cause::Unfit);

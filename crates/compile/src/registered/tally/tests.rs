@@ -1,4 +1,4 @@
-//! Given a folder and providers, then it is known of each whether it is called, and if not why.
+//! Given a folder and providers, the tally says of each provider whether it is called, and if not, why.
 
 use std::collections::BTreeMap;
 use std::path::Path;

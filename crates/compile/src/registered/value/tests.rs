@@ -18,7 +18,7 @@ fn workload(metadata: &str, spec: &str) -> String {
 
 const SPEC: &str = "{address: 10.0.0.5, ports: [{name: http, port: 9080}]}";
 
-/// What is said of a value that is wrong.
+/// The problem reported for an invalid value.
 fn said(value: &str) -> String {
     let problem = judge(&place(), &key(), value.as_bytes()).expect_err("it is wrong");
     assert_eq!(problem.origin, place());
@@ -145,7 +145,7 @@ fn a_wrong_value_says_what_is_wrong() {
                 "{}",
                 "{address: 10.0.0.5, ports: [{port: 80}], livenessProbe: {tcpSocket: {port: 80}}}",
             ),
-            "what goes past the policies",
+            "health checks, which bypass policies",
         ),
         (
             &workload("{labels: {heddle.dev/mode: permissive}}", SPEC),
@@ -225,7 +225,6 @@ mod any {
     use super::*;
 
     proptest! {
-        /// Whatever stands there, it is judged and not survived by chance.
         #[test]
         fn no_value_ends_the_process(value in proptest::collection::vec(any::<u8>(), 0..400)) {
             let _judged = judge(&place(), &key(), &value);

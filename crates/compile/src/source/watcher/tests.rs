@@ -1,5 +1,4 @@
-//! Given a folder that is followed, when it changes in one of the ways in which folders change in
-//! real life, then the change is seen, and nothing else is.
+//! A watcher notices every way in which folders change in practice, and reports nothing else.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +13,7 @@ use crate::registered::{Entry, Layout};
 /// Ends a test that hangs.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
-/// A watcher that looks only when an event tells it to: what it sees, it was told of.
+/// A watcher without slow looks: every change that it finds was reported by an event.
 fn watch(dir: &Path) -> Watcher {
     let mut watcher = Watcher::new(dir);
     watcher.slow_look = 100 * TOO_LONG;
@@ -126,7 +125,7 @@ async fn a_folder_deleted_and_made_again() {
         assert!(mesh.is_none() && report.has_errors(), "{report:?}");
         fs::create_dir(&dir).unwrap();
         write(dir.join("a.yaml"), &service(name));
-        // Between the two steps there may be a look at an empty folder.
+        // A look between the two steps may find an empty folder.
         let mut seen = next(&mut watcher).await;
         while seen.0.as_ref().is_none_or(|mesh| mesh.services.is_empty()) {
             seen = next(&mut watcher).await;
@@ -221,15 +220,15 @@ async fn a_folder_emptied_by_mistake_is_refused_and_one_on_purpose_is_not() {
     };
     fs::remove_file(&file).unwrap();
     refused(next(&mut watcher).await);
-    // The same as before is a change again.
+    // The same content as before is a change after an error.
     write(&file, &service("a"));
     expect(&mut watcher, &["a"]).await;
-    // A file of which nothing is left is no manifest either.
+    // A file without any document is no manifest either.
     write(&file, "# nothing\n---\n");
     refused(next(&mut watcher).await);
     write(&file, "{apiVersion: v1, kind: List, items: []}\n");
     expect(&mut watcher, &[]).await;
-    // Nothing is lost any more when it goes, too.
+    // After an empty mesh, removing the file loses nothing, and is only a warning.
     fs::remove_file(&file).unwrap();
     let (mesh, report) = next(&mut watcher).await;
     assert!(mesh.is_some());
@@ -253,7 +252,7 @@ async fn what_leaves_the_content_as_it_was_is_no_change() {
     write(dir.path().join(".a.yaml.swp"), "nothing");
     write(dir.path().join("a.yaml~"), "nothing");
     assert!(timeout(QUIET * 8, watcher.next()).await.is_err());
-    // The call above was dropped half way; the next one still sees what comes.
+    // The call above was dropped half way; the next one still finds later changes.
     write(dir.path().join("a.yaml"), &service("b"));
     let (mesh, _) = next(&mut watcher).await;
     assert_eq!(mesh.unwrap().generation, 2);
@@ -263,7 +262,7 @@ async fn what_leaves_the_content_as_it_was_is_no_change() {
 async fn a_dropped_call_loses_nothing() {
     let (dir, mut watcher) = followed().await;
     write(dir.path().join("a.yaml"), &service("b"));
-    // Long enough to take the event, too short to see it through.
+    // Long enough to receive the event, too short to process it.
     assert!(timeout(QUIET / 2, watcher.next()).await.is_err());
     expect(&mut watcher, &["b"]).await;
 }
@@ -294,14 +293,15 @@ async fn a_quiet_folder_is_let_be() {
         }
     };
     assert!(timeout(QUIET * 5, quiet).await.is_err());
-    // What the setting up itself caused, at most; nothing of what others do beside the folder.
+    // At most the event caused by the setup itself; none caused by others beside the folder.
     assert!(wakes <= 1, "{wakes} events in an idle folder");
 }
 
 #[tokio::test]
 async fn who_could_not_be_tried_is_tried_though_nothing_changes() {
     let dir = TempDir::new().unwrap();
-    // A rule on requests cannot be kept where bytes are passed on: who is guarded by it does not fit.
+    // A rule on requests cannot be enforced where only bytes are forwarded: a provider to which it applies does not
+    // fit.
     write(
         dir.path().join("a.yaml"),
         "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n\

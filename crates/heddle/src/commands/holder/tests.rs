@@ -29,12 +29,12 @@ fn hooks_and_guard_are_said_and_why_there_is_none() {
     );
     let filters = HolderStatus {
         hooks: Kind::Nft,
-        without_bpf: Some("this kernel gives us no sk_lookup".to_owned()),
+        without_bpf: Some("the kernel does not provide sk_lookup".to_owned()),
         ..unguarded
     };
     assert!(
         how(&filters)
-            .starts_with("hooks by nft, since this kernel gives us no sk_lookup; NO GUARD: "),
+            .starts_with("hooks by nft, since the kernel does not provide sk_lookup; NO GUARD: "),
         "{}",
         how(&filters)
     );

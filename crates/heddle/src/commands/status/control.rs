@@ -1,4 +1,4 @@
-//! What a control plane says of itself, for people.
+//! Text form of a control plane's status.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::order::{ControlStatus, NodeStatus};
 #[cfg(test)]
 mod tests;
 
-/// Nodes that are named in one line.
+/// Most nodes that are named in one line.
 const NAMED: usize = 10;
 
 pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
@@ -94,7 +94,7 @@ fn nodes(status: &ControlStatus) -> String {
     )
 }
 
-/// Where it is, or why not. At more than one address, an operator should look.
+/// Address of a node, or the reason why it has none. More than one address is a problem for the operator.
 fn place(node: &NodeStatus) -> String {
     let Some(address) = node.address else {
         return away(node).to_owned();
@@ -123,7 +123,7 @@ fn roots(node: &NodeStatus, generation: u64) -> &'static str {
     }
 }
 
-/// Nodes that joined and that no workload is on: perhaps their name was mistyped.
+/// Nodes that joined but have no workloads: their names may be mistyped.
 fn idle(status: &ControlStatus) -> Option<String> {
     let is_idle = |node: &&NodeStatus| {
         node.workloads == 0 && node.certificate_until.is_some() && !node.denied

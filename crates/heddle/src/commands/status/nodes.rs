@@ -4,7 +4,7 @@ use heddle_node::status::{ConnectionsStatus, OtherStatus};
 use heddle_node::table::{self, count};
 use heddle_node::time::duration;
 
-/// What there is with each.
+/// Table of the other nodes and their connections.
 pub(super) fn table(all: &[OtherStatus]) -> String {
     let rows = all.iter().map(|other| {
         [
@@ -25,7 +25,7 @@ pub(super) fn table(all: &[OtherStatus]) -> String {
     table::render(head, rows)
 }
 
-/// The same in a line.
+/// Summary in one line.
 pub(super) fn brief(all: &[OtherStatus]) -> String {
     let cut = |other: &&OtherStatus| other.to.links_cut + other.from.links_cut > 0;
     let mut out = count(all.len(), "other node");

@@ -7,14 +7,14 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::control::fixture::{Fixture, HOUR, NOW, at, node_id};
 
-/// What became of a connection, on the door's side.
+/// Connects a client, and returns the door's result.
 async fn call(door: &Door, connector: &Connector) -> io::Result<Peer> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let client = TcpStream::connect(listener.local_addr()?).await?;
     let (stream, address) = listener.accept().await?;
     let (shaken, connected) = tokio::join!(door.shake(stream, address), connector.connect(client));
     let (_, peer) = shaken?;
-    // The client sees a control plane.
+    // The client must see a control plane.
     let (mut stream, control) = connected.map_err(io::Error::other)?;
     assert_eq!(control.id, SpiffeId::control(Default::default()));
     let _closed = stream.read_u8().await;
@@ -93,7 +93,7 @@ async fn a_client_that_is_refused_is_counted_by_reason() {
     let (fixture, other) = (Fixture::new(), Fixture::new());
     let door = fixture.door();
     let (trust, _, _) = trust(&fixture.authority, NOW).expect("trust");
-    // What another authority signed.
+    // A certificate of another authority.
     let foreign = other.leaf(&node_id("n1"));
     let foreign = Connector::joined(&foreign, &trust, &fixture.clock).expect("a connector");
     let (_, own) = joined(&fixture, &node_id("n1"));

@@ -16,7 +16,7 @@ fn stage(fixture: &Fixture) -> Stage {
     fixture.authority.rotation([], |_| None).stage
 }
 
-/// The keeper only looks, and time goes on: one command was enough.
+/// After one command, the keeper's periodic checks finish the rotation as time passes.
 #[test]
 fn a_rotation_that_has_begun_comes_to_its_end_and_not_before_all_has_expired() {
     let fixture = Fixture::new();
@@ -26,7 +26,7 @@ fn a_rotation_that_has_begun_comes_to_its_end_and_not_before_all_has_expired() {
     let begun = authority.begin_rotation(&NextRoot::Make, at(NOW));
     begun.expect("begun");
     keeper.look();
-    // The node has a certificate, and has not confirmed.
+    // The node has a certificate, but has not confirmed.
     assert_eq!(stage(&fixture), Stage::Begun);
     let mut now = NOW;
     let mut seen = vec![Stage::Begun];
@@ -42,7 +42,8 @@ fn a_rotation_that_has_begun_comes_to_its_end_and_not_before_all_has_expired() {
         }
         assert!(now < NOW + 100 * HOUR, "{seen:?}");
     }
-    // It waited for the node's certificate to expire, then for those that the old root signed until then.
+    // The rotation waited for the node's certificate to expire, then for those that the old root signed until the
+    // switch.
     assert_eq!(seen, [Stage::Begun, Stage::Switched, Stage::Steady]);
     assert_eq!(now, NOW + (24 + 24 + 1) * HOUR);
     assert!(keeper.door.not_after() > now);
@@ -57,7 +58,7 @@ async fn it_looks_as_soon_as_trust_changes() {
     let begun = fixture.authority.begin_rotation(&NextRoot::Make, at(NOW));
     begun.expect("begun");
     trust.changed().await.expect("told");
-    // There is no node to wait for.
+    // No node has to confirm.
     let deadline = Instant::now() + Duration::from_secs(20);
     while stage(&fixture) != Stage::Switched {
         assert!(Instant::now() < deadline);
@@ -66,7 +67,7 @@ async fn it_looks_as_soon_as_trust_changes() {
     running.abort();
 }
 
-/// It is spoken of in time for the operator who has to act, with what helps there.
+/// The operator is warned in time, with the remedy for a root or a site.
 #[test]
 fn what_signs_is_spoken_of_relative_to_its_life() {
     let fixture = Fixture::new();

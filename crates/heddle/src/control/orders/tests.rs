@@ -57,7 +57,7 @@ fn what_is_refused_says_why_and_what_to_do() {
         (deny("x"), "neither a SPIFFE id", "write spiffe://"),
         (deny("0"), "neither a SPIFFE id", "1 to 40 hexadecimal"),
         (deny(&"a".repeat(41)), "neither a SPIFFE id", "1 to 40"),
-        // What others sign may have more than the 16 bytes that nodes are told.
+        // Certificates of other authorities may have more than the 16 bytes of a deny-list entry.
         (
             deny(&"a".repeat(33)),
             "longer than the 16",
@@ -101,7 +101,7 @@ fn what_is_refused_says_why_and_what_to_do() {
             "{wanted}: {said}"
         );
     }
-    // A secret that was pasted by mistake is not repeated.
+    // A secret that was pasted by mistake is not echoed.
     let (_, said) = order(
         &fixture,
         &json!({"token-revoke": {"id": "heddle-a.SECRET.c"}}),
@@ -150,7 +150,7 @@ fn the_deny_list_has_an_end_where_the_operator_names_none() {
     assert_eq!(done(&fixture, &json!("deny-list")), json!([]));
 }
 
-/// However long it is written, it is the same number.
+/// Leading zeros and colons do not change a serial number.
 #[test]
 fn a_serial_number_may_be_short() {
     let fixture = Fixture::new();
@@ -177,7 +177,7 @@ fn a_rotation_is_one_order_and_force_goes_a_step_further() {
     let before = done(&fixture, &json!("root-status"));
     assert_eq!(before["stage"], "steady");
     fixture.leaf(&node_id("n1"));
-    // No rotation waits for the node, which has not come yet.
+    // No rotation waits for the node, which has not connected yet.
     let steady = done(&fixture, &json!("root-status"));
     assert_eq!(
         (&steady["waits_for"], &steady["unheard"]),
@@ -189,7 +189,7 @@ fn a_rotation_is_one_order_and_force_goes_a_step_further() {
         (&begun["stage"], &begun["waits_for"], &begun["sha256"]),
         (&json!("begun"), &json!(["n1"]), &before["sha256"])
     );
-    // Asked again it is the same rotation, and can be given up.
+    // A second order joins the same rotation, which can be cancelled.
     assert_eq!(
         done(&fixture, &rotate(false))["generation"],
         begun["generation"]

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// One command; the node that follows confirms, the one that is away is named.
+/// One command rotates the root; the connected node confirms, the one that is away is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_root_is_rotated_in_one_command() {
     let folder = mesh();
@@ -11,7 +11,7 @@ async fn a_root_is_rotated_in_one_command() {
     let away = join(&folder, at, "n2").await;
     let stale = token(&folder, "n3");
     let before = json(&folder, "root status");
-    // Without a rotation none is waited for, whether nodes have come or not.
+    // Without a rotation no node is waited for, whether it has connected or not.
     let said = told(&folder, "root status");
     assert!(
         said.contains(
@@ -49,7 +49,7 @@ async fn a_root_is_rotated_in_one_command() {
         json(&folder, "root status")["waits_for"] == serde_json::json!(["n2"])
     });
 
-    // What was waited for outlives the process.
+    // The rotation survives a restart of the process.
     control.signal(Signal::TERM);
     assert!(control.ended().success());
     let (control, at) = Heddle::control(&folder, &[]);
@@ -69,7 +69,7 @@ async fn a_root_is_rotated_in_one_command() {
     assert_ne!(after["sha256"], before["sha256"]);
     assert!(after["finish_from"].as_u64() > after["now"].as_u64());
 
-    // The old certificate is good, the new root is shown, and old tokens are not.
+    // The old certificate is still accepted, the new root is in use, and old tokens are void.
     eventually("the new root is shown", || {
         let shown = token(&folder, "n4");
         shown.ends_with(after["sha256"].as_str().expect("a digest"))
@@ -94,7 +94,7 @@ async fn a_root_is_rotated_in_one_command() {
     assert!(finished.contains("no rotation under way"), "{finished}");
 }
 
-/// A second operator is told of the first one's rotation, whatever step it is at.
+/// A second operator joins the first one's rotation and is told so, whatever its stage.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rotation_under_way_is_joined_and_that_is_said() {
     let folder = mesh();
@@ -108,7 +108,7 @@ async fn a_rotation_under_way_is_joined_and_that_is_said() {
     let began = status["began_at"].as_u64().expect("a time");
     assert!(status["now"].as_u64().is_some_and(|now| began <= now));
 
-    // Given a rotation that waits for a node, then the next command joins it, and says what it has joined.
+    // When a rotation waits for a node, the next command joins it, and says what it has joined.
     told(&folder, &format!("deny add {} --reason gone", away.id()));
     let second = operate(&folder, "root rotate --output json");
     let said = text(&second.stderr);
@@ -123,7 +123,7 @@ async fn a_rotation_under_way_is_joined_and_that_is_said() {
     assert_eq!(answer["joined"], true);
     assert_eq!(answer["began_at"], began);
 
-    // The same when the new root signs already.
+    // The same once the new root signs.
     let third = operate(&folder, "root rotate");
     let said = text(&third.stderr);
     assert_eq!(third.status.code(), Some(0), "{said}");
@@ -134,7 +134,7 @@ async fn a_rotation_under_way_is_joined_and_that_is_said() {
     assert!(said.contains("the new one signs"), "{said}");
     let shown = text(&third.stdout);
     assert!(shown.contains("rotation that began at "), "{shown}");
-    // When it is over, there is none to join.
+    // After the end there is no rotation to join.
     told(&folder, "root rotate --force");
     let over = json(&folder, "root status");
     assert_eq!(over["stage"], "steady");
@@ -162,7 +162,7 @@ async fn a_node_that_is_denied_is_told_nothing_and_comes_in_no_more() {
             break;
         }
     }
-    // The door hears of it a moment later; by then the connection is refused, not only each call.
+    // A moment later the deny-list is in force for handshakes: the whole connection is refused, not only each call.
     let is_counted = || {
         let (_, metrics) = get(control.metrics(), "x", "/metrics");
         !metrics.contains("handshakes_refused_total{reason=\"denied\"} 0\n")
@@ -177,7 +177,7 @@ async fn a_node_that_is_denied_is_told_nothing_and_comes_in_no_more() {
     assert!(text(&refused.stderr).contains("heddle deny remove"));
 }
 
-/// A node that is refused in the handshake learns it by an alert, and the operator by the log: once for many.
+/// A node that is refused in the handshake gets an alert, and the operator a log message: one for many refusals.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_another_mesh_is_refused_and_the_log_says_why() {
     let (folder, elsewhere) = (mesh(), mesh());

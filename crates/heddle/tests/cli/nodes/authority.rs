@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The system's clock is behind what was certain: nothing stops, and it is said.
+/// The system's clock is behind the time floor: the node goes on, and reports it.
 #[test]
 fn a_clock_below_the_floor_is_degraded_and_goes_on() {
     let (folder, _) = mesh(9);
@@ -29,7 +29,7 @@ fn a_clock_below_the_floor_is_degraded_and_goes_on() {
     node.signal(Signal::TERM);
     assert_eq!(node.ended().code(), Some(0));
 
-    // Later than its certificate: that has expired, whatever the system's clock shows.
+    // A floor later than the certificate's end: it has expired, whatever the system's clock shows.
     fs::write(&floor, format!("{}\n", now() + 2 * 86_400)).expect("written");
     let (code, said) = refused(&folder, "n1", at, &[]);
     assert!(
@@ -96,7 +96,7 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
     eventually("the node is told nothing any more", || {
         let control = &check(&folder, "n2").1["control"];
         let why = control["problem"].as_str().unwrap_or_default();
-        // The connections after the one that was refused are broken off without a word.
+        // Connections after the refused one are closed without a reason.
         control["connected"] == false && why.contains("deny-list; since then: ")
     });
     let gone = control.stderr_line("a node is gone: it is on the deny-list");
@@ -106,7 +106,7 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
         code == Some(6)
             && status
                 .to_string()
-                .contains("nothing comes of the control plane")
+                .contains("no data from the control plane")
     );
 }
 
@@ -119,19 +119,19 @@ fn a_node_that_missed_a_new_root_joins_anew() {
     one.signal(Signal::TERM);
     assert_eq!(one.ended().code(), Some(0));
     let socket = folder.socket();
-    // It is away while the root is replaced, and the old one dropped.
+    // The node is away while the root is replaced and the old one dropped.
     for _ in 0..2 {
         let rotated = heddle(&["root", "rotate", "--force", "--socket", as_str(&socket)]);
         assert!(rotated.status.success(), "{}", text(&rotated.stderr));
     }
     let token = token(&folder, "n1");
     let one = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&token)]);
-    one.stderr_line("it joins anew");
+    one.stderr_line("the node joins again");
     eventually("it is a node again", || is_well(&folder, "n1", 2));
 }
 
-/// A certificate that was found on the disk is taken to be as old as it says, an hour at least: of one that
-/// lives for five minutes half is over.
+/// A certificate found on disk counts as old as its start of validity, which is at least an hour ago: of one that lives
+/// five minutes, more than half is over.
 #[test]
 fn certificates_are_renewed_while_requests_go_on() {
     let joined = joined_by(11, |folder| {
@@ -188,7 +188,7 @@ fn no_secret_is_ever_logged() {
     let token = fs::read_to_string(&token).expect("a token");
     let secret = token.split('.').nth(1).expect("a secret").to_owned();
     let leaf = fs::read_to_string(folder.path("n1/node.leaf")).expect("a leaf");
-    // The lines of the key that are the key's own: what comes before is the same for all.
+    // Only the lines of the key that differ between keys: the first ones are the same for all.
     let key: Vec<&str> = leaf
         .lines()
         .skip(3)

@@ -52,7 +52,7 @@ pub(super) fn free_address() -> SocketAddr {
     free.expect("a port")
 }
 
-/// Makes a token and puts it into a file.
+/// Creates a token and writes it to a file.
 pub(super) fn token(folder: &Folder, node: &str) -> PathBuf {
     let socket = folder.socket();
     let made = heddle(&["token", "create", node, "--socket", as_str(&socket)]);
@@ -70,12 +70,12 @@ pub(crate) fn join(folder: &Folder, name: &str, control: SocketAddr) -> Heddle {
     node
 }
 
-/// A control plane and two nodes, each of which has its identities: `web` on the first calls `cart` on the other.
+/// A control plane and two nodes with all their identities: `web` on the first calls `cart` on the other.
 pub(super) struct Joined {
     pub(super) folder: Folder,
     pub(super) namespace: String,
     pub(super) control: Heddle,
-    /// Where nodes find the control plane.
+    /// Address of the control plane.
     pub(super) at: SocketAddr,
     pub(super) one: Heddle,
     pub(super) two: Heddle,
@@ -85,7 +85,7 @@ pub(super) fn joined(number: u8) -> Joined {
     joined_by(number, |folder| Heddle::control(folder, &[]))
 }
 
-/// The same with a control plane that the test starts, and says where it is.
+/// Like [`joined`], with a control plane that the test starts; the closure returns its address.
 pub(super) fn joined_by(
     number: u8,
     control: impl FnOnce(&Folder) -> (Heddle, SocketAddr),
@@ -107,7 +107,7 @@ pub(super) fn joined_by(
     }
 }
 
-/// Asks a node how it is: exit code and answer.
+/// Runs `heddle check`: exit code and JSON.
 pub(super) fn check(folder: &Folder, name: &str) -> (Option<i32>, Value) {
     let socket = folder.path(&format!("{name}.sock"));
     let output = heddle(&["check", "--socket", as_str(&socket), "--output", "json"]);
@@ -115,7 +115,7 @@ pub(super) fn check(folder: &Folder, name: &str) -> (Option<i32>, Value) {
     (output.status.code(), answer)
 }
 
-/// What a node shows of itself.
+/// JSON of `heddle status` for a node.
 pub(super) fn status_of(folder: &Folder, name: &str) -> Value {
     let socket = folder.path(&format!("{name}.sock"));
     let output = heddle(&["status", "--socket", as_str(&socket), "--output", "json"]);
@@ -130,7 +130,7 @@ pub(crate) fn is_well(folder: &Folder, name: &str, identities: usize) -> bool {
     code == Some(0) && held == identities
 }
 
-/// Starts a node that is expected to end by itself; says how.
+/// Starts a node that must end by itself; returns its exit code and output.
 pub(super) fn refused(
     folder: &Folder,
     name: &str,

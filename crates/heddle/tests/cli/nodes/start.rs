@@ -12,12 +12,12 @@ fn a_control_plane_that_is_not_the_tokens_is_sent_no_secret() {
     let (code, said) = refused(&folder, "n1", at, &["--token-file", as_str(&token)]);
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.contains("does not show the root that the token names"),
+        said.contains("has no certificate of the root that the token names"),
         "{said}"
     );
     assert!(!folder.path("n1/node.leaf").exists());
     stranger.signal(Signal::TERM);
-    // A control plane that is asked by a joining node says so.
+    // A control plane logs every attempt to join.
     for line in stranger.stderr_before("stopping") {
         assert!(!line.contains("join"), "{line}");
     }
@@ -40,7 +40,7 @@ fn a_token_is_for_one_node_and_one_use() {
         code == Some(1) && said.contains("heddle token create"),
         "{said}"
     );
-    // Another process does not take the state of one that runs.
+    // A second process cannot use the state folder of a running node.
     let socket = folder.path("other.sock");
     let (code, said) = refused(&folder, "n1", at, &[]);
     assert!(code == Some(5) && said.contains("another heddle"), "{said}");
@@ -144,7 +144,7 @@ fn addresses_that_are_none_are_a_wrong_command_line() {
     }
 }
 
-/// What is the control plane's to say is not ignored: an operator would rely on it.
+/// Settings that only the control plane may make are refused rather than ignored: an operator would rely on them.
 #[test]
 fn a_node_refuses_settings_of_the_mesh() {
     let folder = Folder::new();
@@ -171,7 +171,7 @@ fn a_node_that_waits_for_its_token_can_be_stopped() {
         assert!(made.is_ok_and(|made| made.success()));
         let more = ["--token-file", as_str(&pipe)];
         let node = Heddle::node(&folder, name, free_address(), &more);
-        // Opens only when it is there to read; the test holds the pipe open and writes nothing.
+        // Opening a pipe for writing waits for the reader; the test holds it open and writes nothing.
         let silent = fs::OpenOptions::new().write(true).open(&pipe);
         node.signal(signal);
         assert_eq!(node.ended().code(), Some(0));
@@ -218,7 +218,7 @@ fn a_node_waits_for_its_control_plane_to_join() {
     });
 }
 
-/// A clock may be set any moment, as a control plane may start any moment.
+/// Joining is retried while the clock is wrong, since it may be set at any time.
 #[test]
 fn a_node_waits_for_the_right_time_to_join() {
     let (folder, _) = mesh(7);
@@ -247,7 +247,7 @@ fn a_node_waits_for_the_right_time_to_join() {
     assert!(problem.contains("compare the clocks"), "{problem}");
 }
 
-/// A control plane whose state was lost makes another root: the node does not believe it until it is told to.
+/// A control plane that lost its state creates another root: the node refuses it until it gets a token of it.
 #[test]
 fn a_node_of_a_control_plane_that_was_replaced_says_what_to_do() {
     let (folder, _) = mesh(8);
@@ -269,7 +269,7 @@ fn a_node_of_a_control_plane_that_was_replaced_says_what_to_do() {
 
     let token = token(&folder, "n1");
     let node = Heddle::node(&folder, "n1", at, &["--token-file", as_str(&token)]);
-    node.stderr_line("it joins anew");
+    node.stderr_line("the node joins again");
     eventually("it is a node again", || is_well(&folder, "n1", 2));
 }
 
@@ -281,7 +281,7 @@ fn state_that_is_damaged_is_named_and_never_replaced() {
     eventually("it has its identities", || is_well(&folder, "n1", 2));
     node.signal(Signal::TERM);
     assert_eq!(node.ended().code(), Some(0));
-    // Even a token does not make it overwrite what may be needed.
+    // Even with a token, the node does not overwrite damaged files that may be needed.
     let token = token(&folder, "n1");
     for (file, remedy) in [
         ("node.leaf", "join with a new token"),
@@ -297,12 +297,12 @@ fn state_that_is_damaged_is_named_and_never_replaced() {
         assert_eq!(fs::read(&path).expect("it is there"), b"damaged");
         fs::write(&path, good).expect("written");
     }
-    // Without its mesh it starts, and says so.
+    // With only its mesh damaged it starts, and reports that.
     fs::write(folder.path("n1/mesh.json"), b"damaged").expect("written");
     let node = Heddle::node(&folder, "n1", at, &[]);
     node.stderr_line("mesh.json cannot be used");
     node.stdout_line("SERVICE");
-    // Until the control plane has sent another.
+    // The problem ends when the control plane has sent another mesh.
     eventually("it is well", || is_well(&folder, "n1", 2));
 }
 
@@ -312,17 +312,17 @@ fn what_the_disk_does_not_take_is_said_until_it_does() {
     let (_control, at) = Heddle::control(&folder, &[]);
     let node = join(&folder, "n1", at);
     eventually("it has its identities", || is_well(&folder, "n1", 2));
-    // Given something that stands where a file belongs …
+    // Given a folder in the place of a file …
     let kept = folder.path("n1/mesh.json");
     fs::remove_file(&kept).expect("it was there");
     fs::create_dir_all(kept.join("in the way")).expect("made");
-    // … when another mesh comes …
+    // … when a new mesh comes …
     let account = format!(
         "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: new, namespace: {namespace}}}}}"
     );
     folder.write("b.yaml", &account);
     node.stderr_line("it is tried again every 10 seconds");
-    // … then the node says so, until it could write the file after all.
+    // … then the node reports it, until the file could be written.
     let (code, status) = check(&folder, "n1");
     assert_eq!(code, Some(6));
     let problem = status["problems"][0].as_str().expect("a problem");

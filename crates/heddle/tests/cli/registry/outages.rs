@@ -1,4 +1,4 @@
-//! Given an etcd that fails, then no provider goes because of that, and what was missed is caught up with.
+//! When etcd fails, no provider is removed because of that, and missed changes are caught up with.
 
 use super::*;
 use crate::etcd::LEASE_LASTS;
@@ -24,7 +24,7 @@ fn an_etcd_that_is_killed_takes_no_provider_with_it() {
         (code, &answer["registry"]["connected"]),
         (Some(6), &false.into())
     );
-    // That it is still away is not said again.
+    // A continued outage is not logged again.
     assert!(registrar.lines_so_far().is_empty());
 
     world.etcd.restart();
@@ -89,7 +89,7 @@ fn a_watch_that_falls_behind_a_compaction_starts_over() {
     let lease = world.etcd.lease();
     let lease = format!("--lease={lease}");
     let value = |port: u16| {
-        // What it does not need makes it long enough to fill every buffer on the way.
+        // The unused annotation makes the value long enough to fill every buffer on the way.
         let filler = "x".repeat(8_000);
         format!(
             r#"{{"apiVersion":"heddle.dev/v1alpha1","kind":"LocalWorkload","metadata":{{"labels":{{"app":"web"}},"annotations":{{"filler":"{filler}"}}}},"spec":{{"address":"127.9.0.1","ports":[{{"name":"http","port":{port}}}]}}}}"#
@@ -100,7 +100,7 @@ fn a_watch_that_falls_behind_a_compaction_starts_over() {
     eventually_serves(&heddle, 1);
 
     heddle.signal(Signal::STOP);
-    // Far more than fits into its connection, and then what was before is forgotten.
+    // Far more than its connection can buffer; then etcd compacts the older revisions.
     for round in 0..5 {
         let puts: String = (0..40)
             .map(|n| {

@@ -1,4 +1,4 @@
-//! Given what is wrong or not allowed, then it is said, and stops nothing else.
+//! Invalid or forbidden registrations are reported, and affect nothing else.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn what_is_wrong_is_a_problem_and_nothing_more() {
         .etcd
         .ctl(&["del", "/heddle/v1/providers/wrong/web/stays"]);
     eventually("all is well", || check(&world).0 == Some(0));
-    // A folder that is wrong keeps no provider in the mesh that is gone.
+    // An invalid folder does not keep a provider in the mesh that is gone.
     world.folder.write("oops.yaml", "kind: Oops\n");
     eventually("the folder is refused", || {
         heddle.status()["config"]["stale"] == true
@@ -79,7 +79,7 @@ fn what_is_wrong_is_a_problem_and_nothing_more() {
     assert_eq!(heddle.status()["config"]["stale"], true);
 }
 
-/// Given one that registers with labels that no Service selects, then the log says so once, and the status shows it.
+/// A provider whose labels no Service selects is logged once, and shown in the status.
 #[test]
 fn a_provider_that_no_service_calls_is_said() {
     let world = World::new("uncalled");
@@ -101,7 +101,7 @@ fn a_provider_that_no_service_calls_is_said() {
         shown.contains("registered, NOT CALLED by any Service"),
         "{shown}"
     );
-    // It is said once, however often others come and go.
+    // It is logged once, however often others come and go.
     called.signal(Signal::TERM);
     eventually_serves(&heddle, 1);
     heddle.signal(Signal::TERM);
@@ -168,7 +168,7 @@ fn certificates_and_permissions_of_etcd_are_kept_to() {
     let registrar = Registrar::start(&etcd, "secured/web", backend("x"), &web);
     registrar.line("registered");
     eventually_serves(&heddle, 1);
-    // Another Service's keys are not theirs to write.
+    // The user may not write another Service's keys.
     let mut other = Registrar::start(&etcd, "secured/other", backend("x"), &web);
     other.line("permission denied");
     assert_eq!(other.code(), Some(1));

@@ -2,7 +2,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::*;
 
-/// A process that goes on for long.
+/// A process that runs for a long time.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -44,13 +44,13 @@ fn a_proxy_that_its_holder_has_left_is_ended_before_another_holder_has_its_pods(
     let mut noted = claim.before();
     assert_eq!(noted.proxy, Process::of(proxy.pid()));
     drop(claim);
-    // (it is this very process, which lives on)
+    // (the holder is this very process, which lives on)
     noted.holder = None;
     write(&memory, &noted);
-    // … then the next one has them when the proxy has ended …
+    // … then the next one gets the pods once the proxy has ended …
     let claim = Claim::take(memory).unwrap();
     assert!(!proxy.is_there());
-    // … and leaves nothing behind if it ends as it should.
+    // … and leaves nothing behind after an orderly end.
     claim.clear();
     assert_eq!(claim.before().proxy, None);
 }
@@ -67,7 +67,7 @@ fn a_process_that_only_has_the_number_of_the_proxy_is_left_alone() {
         proxy: Some(Process { pid, started }),
     };
     for running in [
-        // One that started at another time, or on another start of the machine.
+        // A process with another start time, or from another boot of the machine.
         noted(machine(), started - 1),
         noted("another".to_owned(), started),
         Running {
@@ -79,7 +79,7 @@ fn a_process_that_only_has_the_number_of_the_proxy_is_left_alone() {
         drop(Claim::take(memory.clone()).unwrap());
         assert!(other.is_there(), "{running:?}");
     }
-    // Nor is a file believed that another user could have written.
+    // A file that another user could have written is ignored, too.
     write(&memory, &noted(machine(), started));
     let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     fs::set_permissions(with(&memory, ".running"), open_to_all).unwrap();

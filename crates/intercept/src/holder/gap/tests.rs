@@ -14,8 +14,8 @@ use crate::dials::tests::silence;
 use crate::namespace::within;
 use crate::request::PodState;
 
-/// A node with one pod that is refused without a proxy, of which a proxy has served the pod for so long. `None`: it
-/// cannot be had here, which is said.
+/// A holder with one pod, which is refused without a proxy and which a proxy has served for `age`. `None`, reported
+/// as a skip, where it cannot be created.
 fn served_for(folder: &Path, age: Duration) -> Option<(RunningHolder, File)> {
     let mut holder = holder(&folder.join("node.pods.json"))?;
     let netns = silence()?;
@@ -64,12 +64,12 @@ fn what_is_dialled_waits_for_the_successor_of_a_proxy_that_worked() {
     let Some((mut holder, netns)) = served_for(folder.path(), SERVED) else {
         return;
     };
-    // Given a pod that dials while its proxy is dead, and the next one is about to start …
+    // Given a pod that connects while its proxy is dead and the next one is about to start …
     kill_proxy(&mut holder);
     assert!(holder.next_start.unwrap() <= Instant::now());
     assert_eq!(list(&mut holder)[0].state, PodState::Held);
     let waits = dial(&netns).unwrap();
-    // … when that serves the pod in time …
+    // … when the next proxy serves the pod in time …
     next_proxy(&mut holder);
     holder.proxy.as_mut().unwrap().has_served = true;
     let pod = holder.pods.all().next().unwrap().id;
@@ -77,7 +77,7 @@ fn what_is_dialled_waits_for_the_successor_of_a_proxy_that_worked() {
     let until = holder.pods.waits_until().unwrap();
     assert!(holder.pods.due().unwrap() <= until);
     holder.end_gap(until);
-    // … then it finds the connection, and nothing is turned away.
+    // … then it finds the connection, and nothing is reset.
     assert_eq!(holder.pods.waits_until(), None);
     waits.set_nonblocking(true).unwrap();
     let kind = waits.peek(&mut [0]).unwrap_err().kind();
@@ -112,13 +112,13 @@ fn nothing_waits_for_the_successor_of_a_proxy_that_did_not_work_or_was_told_to_e
     let Some((mut holder, netns)) = served_for(folder.path(), short) else {
         return;
     };
-    // After another that did not: the next one is started later.
+    // After a second proxy that did not work, the next one is started with a delay.
     holder.wait = RESTART.0;
     kill_proxy(&mut holder);
     assert!(holder.next_start.unwrap() > Instant::now());
     assert_refused(&mut holder, &netns);
     drop(holder);
-    // One that worked, and then one that did not: what has waited for it is turned away.
+    // After one that worked and then one that did not, waiting connections are reset.
     let Some((mut holder, netns)) = served_for(folder.path(), SERVED) else {
         return;
     };

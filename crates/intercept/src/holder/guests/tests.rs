@@ -24,7 +24,7 @@ fn pod(number: u32) -> PodStatus {
     }
 }
 
-/// The user of a proxy, who is not the one of this test.
+/// User ID of a proxy, other than that of this test.
 const PROXY: u32 = 65_521;
 
 fn listen_at(path: &Path) -> OwnedFd {
@@ -44,7 +44,7 @@ fn listen_at(path: &Path) -> OwnedFd {
 fn a_proxy_may_not_ask_whatever_user_it_runs_as() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("holder.sock");
-    // Even were it root.
+    // The proxy's user is refused even if it is root.
     let mut guests = Guests::new(listen_at(&path), geteuid().as_raw()).unwrap();
     let asked = std::thread::spawn(move || ask(&path, &Request::List, None));
     while !asked.is_finished() {

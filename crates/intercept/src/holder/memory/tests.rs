@@ -33,7 +33,7 @@ fn lost_pods_are_tried_again_ever_more_seldom_and_remembered_until_they_are_enro
     let path = folder.path().join("node.pods.json");
     let mut memory = open(&path);
     assert_eq!(memory.due(), None);
-    // Where its namespace was, there is something.
+    // Something exists at the path of its namespace.
     let lost = pod("vault", folder.path());
     let began = Instant::now();
     let mut now = began;
@@ -56,7 +56,7 @@ fn lost_pods_are_tried_again_ever_more_seldom_and_remembered_until_they_are_enro
 
     memory.keep(std::iter::empty()).unwrap();
     assert_eq!(remembered(&path), std::slice::from_ref(&lost));
-    // Its place is there: it is not forgotten, however long it takes.
+    // Its path exists, so it is not forgotten, however long it takes.
     assert!(memory.forget_gone(now).is_empty());
     assert_eq!(memory.recovered(&lost.workload), Some(lost.clone()));
     assert_eq!(memory.recovered(&lost.workload), None);
@@ -120,7 +120,7 @@ fn the_disk_is_not_waited_for_where_nothing_has_changed() {
     memory.keep(std::iter::empty()).unwrap();
     let number = |path: &Path| fs::metadata(path).unwrap().ino();
     let before = number(&path);
-    // Also by the next holder.
+    // The next holder does not write it again either.
     let mut next = open(&path);
     lose(&mut next, &lost, "it is busy", Instant::now());
     next.keep(std::iter::empty()).unwrap();

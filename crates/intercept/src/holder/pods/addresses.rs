@@ -1,4 +1,4 @@
-//! Following the addresses of enrolled pods.
+//! Follows address changes of enrolled pods.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,18 +11,18 @@ use crate::holder::watch::Watches;
 use crate::hooks::{HookError, Kind, MAX_ADDRESSES};
 use crate::request::PodState;
 
-/// So many addresses are named in a message; of more only the number is.
+/// Limit of addresses listed in a message; of further ones only the number is given.
 const NAMED: usize = 5;
-/// How long after a failure addresses are read again.
+/// Delay before a retry after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Pods {
-    /// What is ready when an address has come or gone.
+    /// The descriptor that is ready for reading when an address has changed.
     pub(in crate::holder) fn watches(&self) -> &Watches {
         &self.watches
     }
 
-    /// Addresses have come or gone: they are read now, or a moment after the last time.
+    /// Schedules a read of the addresses of pods that have changed: now, or at the earliest permitted time.
     pub(in crate::holder) fn addresses_changed(&mut self) {
         let now = Instant::now();
         for id in self.watches.changed() {
@@ -34,17 +34,17 @@ impl Pods {
         }
     }
 
-    /// Reads the addresses that are to be read. Returns whether a pod has one that is another's.
+    /// Reads the addresses of pods that are due. Returns whether a pod newly has an address that is not its own.
     pub(in crate::holder) fn follow(&mut self, now: Instant) -> bool {
         let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         let due = self.pods.values().filter(|pod| is_due(pod.read.1));
         let due: Vec<PodId> = due.map(|pod| pod.id).collect();
         let contested = due.into_iter().filter(|id| self.read(*id));
-        // All of them are read, whatever is found at one.
+        // Not `any`, which would stop at the first: all of them must be read.
         contested.count() > 0
     }
 
-    /// Pods that wanted what another pod has given up may have it.
+    /// Schedules a read for pods with contested addresses, because another pod has given up some.
     pub(super) fn offer(&mut self) {
         let now = Instant::now();
         for pod in self.pods.values_mut() {
@@ -54,7 +54,7 @@ impl Pods {
         }
     }
 
-    /// Reads a pod's addresses. Returns whether one is another's that was not before.
+    /// Reads a pod's addresses. Returns whether it newly has an address that is not its own.
     fn read(&mut self, id: PodId) -> bool {
         let Some(pod) = self.pods.get_mut(&id) else {
             return false;
@@ -66,7 +66,7 @@ impl Pods {
         let found = match found {
             Ok(found) => found,
             Err(error) => {
-                // What it has got since is refused.
+                // Until they can be read, connections to new addresses are refused.
                 tracing::error!(workload = %pod.workload, %error, "a pod's addresses cannot be read");
                 pod.read.1 = Some(pod.read.0.max(started + AGAIN));
                 return false;
@@ -77,14 +77,14 @@ impl Pods {
         };
         let divided = self.divided(id, found, &pod.addresses);
         let is_contested = self.set(id, divided);
-        // All that is done with them counts.
+        // The time for applying them counts, too.
         if let Some(pod) = self.pods.get_mut(&id) {
             pod.read.0 = not_before(started);
         }
         is_contested
     }
 
-    /// Which of the addresses that were found in a pod's namespace are its own, and which are not.
+    /// Divides the addresses found in a pod's namespace into its own and those of other pods.
     pub(super) fn divided(&self, id: PodId, found: Found, before: &[IpAddr]) -> Divided {
         let taken = self.all().filter(|other| other.id != id);
         let taken = taken.filter(|other| other.state != PodState::Releasing);
@@ -110,14 +110,14 @@ impl Pods {
         is_contested
     }
 
-    /// The hooks know of a pod's addresses, or do not.
+    /// Records the result of changing a pod's addresses in the hooks.
     pub(super) fn readdressed(&mut self, id: PodId, own: Vec<IpAddr>, done: Result<(), HookError>) {
         let Some(pod) = self.pods.get_mut(&id) else {
             return;
         };
         if done.is_err() {
             said(done);
-            // No proxy speaks with what it has got since, though it is not known as the pod's.
+            // The proxy must not use the new addresses as a source, although they are not yet recorded as the pod's.
             let new = own.into_iter().filter(|one| !pod.addresses.contains(one));
             pod.others.extend(new);
             pod.read.1 = Some(pod.read.0.max(Instant::now() + AGAIN));
@@ -130,8 +130,8 @@ impl Pods {
         }
     }
 
-    /// Notes which addresses are there and not a pod's own, and how many more. Returns whether there is one that was
-    /// not before.
+    /// Records the addresses in a namespace that are not the pod's own, and the number of further ones. Returns
+    /// whether one of them is new.
     pub(super) fn contest(&mut self, id: PodId, others: Vec<IpAddr>, more: usize) -> bool {
         let Some(pod) = self.pods.get_mut(&id) else {
             return false;
@@ -139,7 +139,7 @@ impl Pods {
         let is_contested = others.iter().any(|one| !pod.others.contains(one));
         if is_contested {
             let named = others.get(..NAMED).unwrap_or(&others);
-            // Packet filters ask the kernel which addresses are a pod's.
+            // Packet filter rules accept every address that the kernel calls local.
             let outcome = match self.hooks.kind() {
                 Kind::Nft => {
                     "addresses of a pod are contested, and what arrives there goes through the proxy all the same"
@@ -159,23 +159,23 @@ impl Pods {
     }
 }
 
-/// Addresses that were found in a pod's namespace.
+/// The addresses found in a pod's namespace.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Divided {
-    /// The pod's.
+    /// The pod's own.
     pub(super) own: Vec<IpAddr>,
-    /// Those that are not.
+    /// Those that are another pod's, or beyond the limit.
     pub(super) others: Vec<IpAddr>,
-    /// How many there are besides.
+    /// Number of further ones.
     pub(super) more: usize,
 }
 
-/// Which of the addresses that were found are the pod's, of which some were so before, and which are not.
+/// Divides the addresses found. `before` are the pod's own addresses so far, which it keeps when there are too many.
 fn divide(found: Found, before: &[IpAddr], is_free: impl Fn(&IpAddr) -> bool) -> Divided {
     let found_more = found.more;
     let found = found.addresses.into_iter();
     let (mut own, mut others): (Vec<IpAddr>, Vec<IpAddr>) = found.partition(is_free);
-    // Those that it has it keeps.
+    // The addresses that it has already come first, so that they are kept.
     own.sort_by_key(|address| (!before.contains(address), *address));
     others.extend(own.drain(MAX_ADDRESSES.min(own.len())..));
     own.sort_unstable();
@@ -184,8 +184,8 @@ fn divide(found: Found, before: &[IpAddr], is_free: impl Fn(&IpAddr) -> bool) ->
     Divided { own, others, more }
 }
 
-/// When addresses may be read again whose reading began then and is over now: a pod that has many, and changes them all
-/// the time, has a share of the holder and not all of it.
+/// The earliest time for the next read, after one that began at `started` and ends now. So a pod with many addresses
+/// that change all the time can take only a share of the holder's time.
 pub(super) fn not_before(started: Instant) -> Instant {
     let now = Instant::now();
     now + READ_EVERY.max((now - started) * READ_SHARE)

@@ -1,4 +1,4 @@
-//! Dials that began before a pod was enrolled, or while no proxy served it, and that get no answer.
+//! Ends unanswered connection attempts that began before a pod was enrolled, or while no proxy served it.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -8,14 +8,14 @@ use super::{EnrolledPod, Pods};
 use crate::hooks::Range;
 use crate::{PodId, dials};
 
-/// How long after a pod has got its hooks a dial that began before may be without an answer: a server beside the mesh
-/// answers in a moment.
+/// How long connection attempts from before may stay unanswered after the hooks are in place: a server outside the
+/// mesh answers sooner.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_millis(100);
-/// Pods that are looked at before others get their turn: it takes the kernel up to a millisecond for each.
+/// Limit of pods checked before other events get their turn: each takes the kernel up to a millisecond.
 const BATCH: usize = 8;
 
 impl Pods {
-    /// Ends the dials of pods that have had hooks for a moment, where those go to the mesh and are not answered.
+    /// Ends unanswered connection attempts to the mesh, for all pods that are due.
     pub(in crate::holder) fn end_dials(&mut self, now: Instant) {
         let is_due = |pod: &&mut EnrolledPod| pod.begun.is_some_and(|due| due <= now);
         let ranges = &self.ranges;
@@ -25,7 +25,7 @@ impl Pods {
         }
     }
 
-    /// The same at once, for a pod whose proxy will dial from its namespace as well.
+    /// The same at once for one pod, before its proxy makes connections from the same namespace.
     pub(super) fn end_dials_of(&mut self, pod: PodId) {
         if let Some(pod) = self.pods.get_mut(&pod) {
             pod.begun = None;
@@ -41,17 +41,17 @@ impl EnrolledPod {
             Ok(ended) => tracing::info!(
                 workload = %self.workload,
                 ended,
-                "dials of a pod to the mesh that began before it was enrolled, and had no answer, were ended"
+                "unanswered connection attempts of a pod to the mesh, from before it was enrolled or served, were ended"
             ),
             Err(error) => tracing::debug!(
                 workload = %self.workload,
                 %error,
-                "dials of a pod that began before it was enrolled are left to themselves"
+                "cannot end unanswered connection attempts of a pod from before it was enrolled or served"
             ),
         }
     }
 
-    /// Whether the mesh would carry what is dialled: hooks would have steered it.
+    /// Whether the hooks would have steered a connection to `to`.
     fn is_carried(&self, to: SocketAddr, ranges: &[Range]) -> bool {
         let ip = to.ip();
         let is_port =

@@ -1,4 +1,4 @@
-//! How pods come: what is asked of a namespace before, and what is made in it.
+//! Enrolment of pods: checks of a namespace, and what is created in it.
 
 use std::fs::File;
 use std::io;
@@ -20,11 +20,11 @@ use crate::hooks::{self, HookError};
 use crate::request::PodState;
 use crate::{Exclude, Fate, PodId, routes};
 
-/// The most pods of a node.
+/// Limit of pods on a node.
 const MAX_PODS: usize = 4_096;
 
 impl Pods {
-    /// Whether a namespace may be the pod of a workload.
+    /// Checks that a namespace may be enrolled as the pod of a workload.
     pub(in crate::holder) fn check(
         &self,
         workload: &WorkloadName,
@@ -56,10 +56,10 @@ impl Pods {
             others.find(|pod| pod.addresses.contains(address))
         };
         let addresses = addresses(netns)?.addresses;
-        // One of its own is enough: pods may have some in common, such as that of a bridge of containers in each.
+        // One address of its own is enough: pods may share others, such as that of a container bridge inside each.
         match addresses.iter().map(owner).collect::<Option<Vec<_>>>() {
             Some(owners) if let [other, ..] = *owners => Err(format!(
-                "{path}: no address of it is its own: one is that of {} already; if that pod is gone, heddle release \
+                "{path}: all its addresses belong to other pods, one to {}; if that pod is gone, heddle release \
                  {}",
                 other.workload, other.workload
             )),
@@ -67,8 +67,8 @@ impl Pods {
         }
     }
 
-    /// An operator names a pod that is enrolled once more: from now on it is found by that path, unless the one that is
-    /// known is better. Returns which one that is.
+    /// Called when an operator enrols an enrolled pod again: stores the new path of its namespace, unless the known
+    /// path is better. Returns the known path if that is kept.
     pub(in crate::holder) fn find_by(
         &mut self,
         workload: &WorkloadName,
@@ -85,13 +85,13 @@ impl Pods {
         if worth(path, pod.place) < worth(known, pod.place) {
             return Some(known.clone());
         }
-        tracing::info!(%workload, before = %known.display(), path = %path.display(), "a pod is found by another path");
+        tracing::info!(%workload, before = %known.display(), path = %path.display(), "a pod has a new path");
         path.clone_into(known);
         pod.is_found = leads_to(path, pod.place);
         None
     }
 
-    /// Enrols a pod: its connections are held until the proxy serves it.
+    /// Enrols a pod. Its connections wait until the proxy serves it.
     pub(in crate::holder) fn enrol(
         &mut self,
         workload: WorkloadName,
@@ -114,8 +114,8 @@ impl Pods {
         Ok(id)
     }
 
-    /// Removes what a holder with packet filters has left in a pod that programs steer by now: rules that would
-    /// refuse it once it is released.
+    /// Removes packet filter rules that an earlier holder has left in a pod now steered by BPF programs: they would
+    /// refuse its traffic once it is released.
     pub(in crate::holder) fn clear_filters(&mut self, id: PodId) {
         if self.hooks.kind() == hooks::Kind::Nft {
             return;
@@ -129,19 +129,19 @@ impl Pods {
                 if !pod.routed
                     && let Err(error) = routes::undo(pod.netns.as_fd())
                 {
-                    tracing::debug!(workload = %pod.workload, %error, "its routes stay");
+                    tracing::debug!(workload = %pod.workload, %error, "cannot remove its routes");
                 }
             }
-            // Without the program there were none, most likely.
+            // Without `nft` there were most likely no rules.
             Ok(false) | Err(HookError::Lacking { .. }) => {}
             Err(error) => {
                 pod.filtered = true;
-                tracing::error!(workload = %pod.workload, "rules of the packet filter stay: {error}");
+                tracing::error!(workload = %pod.workload, "cannot remove packet filter rules: {error}");
             }
         }
     }
 
-    /// Enrols the namespace that we are in ourselves.
+    /// Enrols the holder's own namespace.
     pub(in crate::holder) fn enrol_own(
         &mut self,
         workload: WorkloadName,
@@ -162,11 +162,11 @@ impl Pods {
         fate: Fate,
     ) -> Result<PodId, String> {
         if self.pods.len() >= MAX_PODS {
-            return Err(format!("there are {MAX_PODS} pods here, which is the most"));
+            return Err(format!("the limit of {MAX_PODS} pods is reached"));
         }
         exclude.check()?;
         let id = PodId(self.next);
-        // Before they are read, so that none is missed.
+        // The watch starts before addresses are read, so that no change is missed.
         let watch = self
             .watches
             .add(id, netns.as_fd())
@@ -185,7 +185,7 @@ impl Pods {
         let place = place(&netns).map_err(|error| format!("its namespace: {error}"))?;
         let (outbound, inbound) = self.listeners(&workload, netns.as_fd(), place)?;
         routes::turn_on_loopback(netns.as_fd()).map_err(|error| error.to_string())?;
-        // Packet filters mark what they steer as well.
+        // Packet filter rules need the routes, too: they mark inbound packets with the same mark.
         let routed = self.hooks.kind() == hooks::Kind::Nft;
         if routed {
             routes::prepare(netns.as_fd()).map_err(|error| error.to_string())?;
@@ -231,8 +231,8 @@ impl Pods {
         Ok(id)
     }
 
-    /// The listeners for a pod: those that are there while the same pod is being released, since no other pod
-    /// can have their ports before.
+    /// Returns the listeners for a pod. While the same pod is still being released, its old listeners are shared,
+    /// because they still occupy the ports.
     fn listeners(
         &self,
         workload: &WorkloadName,
@@ -262,7 +262,7 @@ impl Pods {
     }
 }
 
-/// The addresses of a pod, at least one.
+/// Reads the addresses of a pod. Having none is an error.
 fn addresses(netns: &File) -> Result<Found, String> {
     let found = sockets::addresses(netns.as_fd()).map_err(|error| unaddressed(&error))?;
     match found.addresses.is_empty() {
@@ -274,10 +274,10 @@ fn addresses(netns: &File) -> Result<Found, String> {
     }
 }
 
-/// Why a namespace's addresses are not known.
+/// Error message when a namespace's addresses cannot be read.
 fn unaddressed(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
-        // From setns(2).
+        // setns(2) returns this for a namespace of another kind.
         Some(Errno::INVAL) => "it is a namespace of another kind than network".to_owned(),
         _ => format!("its addresses: {error}"),
     }

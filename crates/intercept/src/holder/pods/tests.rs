@@ -9,7 +9,8 @@ use crate::dials::tests::{dial, fate, silence};
 use crate::hooks::{Kind, MAX_ADDRESSES, Options};
 use crate::namespace::{self, within};
 
-/// The table, with hooks that need no control group. `None`: it cannot be had here, which is said.
+/// The pods of a holder, with hooks that need no control group. `None`, reported as a skip, where they cannot be
+/// created.
 pub(in crate::holder) fn pods() -> Option<Pods> {
     let made = match rustix::process::geteuid().is_root() {
         true => namespace::create().map_err(|error| error.to_string()),
@@ -34,7 +35,7 @@ pub(in crate::holder) fn pods() -> Option<Pods> {
     }
 }
 
-/// Where Services are, in these tests.
+/// The address ranges of Services in these tests.
 fn ranges() -> Vec<Range> {
     let inside = |network: &str, inside| Range {
         network: network.parse().unwrap(),
@@ -47,7 +48,7 @@ pub(in crate::holder) fn name(name: &str) -> WorkloadName {
     WorkloadName::parse(&format!("shop/{name}")).unwrap()
 }
 
-/// A namespace with these addresses, and where it is found for as long as it is open.
+/// A namespace with these addresses, and its path, which is valid while the file is open.
 pub(in crate::holder) fn namespace(addresses: &[&str]) -> (File, PathBuf) {
     let netns = File::from(namespace::create().unwrap());
     for address in addresses {
@@ -73,7 +74,7 @@ fn enrol(
     let netns = netns.try_clone().unwrap();
     let exclude = Exclude::default();
     let id = pods.enrol(name(workload), path.clone(), netns, exclude, Fate::Refuse)?;
-    // There are none, and nothing else is to be due of it.
+    // There are none; this only clears the deadline for checking them.
     pods.end_dials_of(id);
     Ok(id)
 }
@@ -102,7 +103,7 @@ fn who_cannot_be_a_pod_is_told_why() {
         (taken, "is the namespace of shop/first already"),
         (
             namespace(&["10.0.0.2"]),
-            "no address of it is its own: one is that of shop/first already; if that pod is gone, heddle release \
+            "all its addresses belong to other pods, one to shop/first; if that pod is gone, heddle release \
              shop/first",
         ),
     ];
@@ -111,7 +112,7 @@ fn who_cannot_be_a_pod_is_told_why() {
         assert!(refused.contains(said), "{refused}");
     }
     assert_eq!(pods.all().count(), 1);
-    // The name of the first, too, is no reason to take another pod's address.
+    // A request with the first workload's name must not take another pod's address either.
     let other = namespace(&["10.0.0.3"]);
     let second = enrol(&mut pods, "second", &other).unwrap();
     assert_eq!(
@@ -218,7 +219,7 @@ fn no_proxy_speaks_with_an_address_of_a_pod_that_has_too_many_to_be_kept() {
         ("10.0.0.0:40000", false),
         ("10.0.0.32:40000", false),
         ("10.0.0.63:40000", false),
-        // Nothing is known of it but that there is one more.
+        // This address is not recorded; only the number of further ones is known.
         ("10.0.0.64:40000", false),
         ("10.0.0.65:40000", true),
         ("10.9.0.1:0", true),
@@ -241,7 +242,7 @@ fn addresses_are_followed_and_a_pod_gets_what_another_gives_up() {
             .map(|address| address.parse::<IpAddr>().unwrap());
         pods.get(id).unwrap().addresses == wanted.collect::<Vec<_>>()
     };
-    // What the loop of the holder does, until there is nothing to be done.
+    // Does the work of the holder's loop until nothing is left to do.
     let follow = |pods: &mut Pods| {
         pods.addresses_changed();
         let mut is_contested = false;
@@ -264,7 +265,7 @@ fn addresses_are_followed_and_a_pod_gets_what_another_gives_up() {
     assert!(!follow(&mut pods));
     assert!(has(&pods, one, &["10.0.0.2", "10.0.0.5"]));
     assert!(has(&pods, two, &["10.0.0.4"]));
-    // Nor is it too much for what the kernel keeps for us.
+    // An overflow of the netlink socket's buffer does no harm.
     for _ in 0..50 {
         ip(&first.0, "address add 10.0.0.6/32 dev lo");
         ip(&first.0, "address del 10.0.0.6/32 dev lo");
@@ -287,7 +288,7 @@ fn a_dial_that_began_before_a_pod_was_enrolled_and_has_no_answer_is_ended() {
     };
     ip(&netns, "address add 10.96.0.7/32 dev lo");
     let path = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
-    // Given a pod that has dialled what the mesh would carry, and what is none of its business …
+    // Given a pod with connection attempts to the mesh and to other destinations …
     let lost = dial(&netns, "10.96.0.1:80");
     let left = ["10.96.9.1:80", "10.96.0.1:81", "[fd00::1]:80"];
     let left = left.map(|to| dial(&netns, to));
@@ -299,7 +300,7 @@ fn a_dial_that_began_before_a_pod_was_enrolled_and_has_no_answer_is_ended() {
     let known = netns.try_clone().unwrap();
     pods.enrol(name("late"), path.into(), known, exclude, Fate::Pass)
         .unwrap();
-    // … then the one dial is ended a moment later, and the others are not.
+    // … then the attempt to the mesh is ended a moment later, and the others are not.
     let due = pods.due().unwrap();
     pods.end_dials(due - Duration::from_millis(1));
     assert_eq!(fate(&lost), Ok(()));

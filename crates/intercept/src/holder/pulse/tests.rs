@@ -1,6 +1,6 @@
 use super::*;
 
-/// Looks once a second, the given number of times.
+/// Runs the given number of checks, one a second.
 fn looks(pulse: &mut Pulse, now: &mut Instant, times: usize) -> Vec<Beat> {
     let look = |_| {
         *now += EVERY;
@@ -34,7 +34,7 @@ fn who_answers_is_asked_again_and_who_does_not_is_late_and_then_ended() {
         ]
     );
     assert!(pulse.is_late());
-    // An answer to something else is none.
+    // An answer to another ping does not count.
     assert!(!pulse.answered(9));
     assert!(pulse.is_late());
     assert!(pulse.answered(10));
@@ -47,7 +47,7 @@ fn time_in_which_the_holder_did_not_look_is_not_held_against_the_proxy() {
     let mut now = Instant::now();
     let mut pulse = Pulse::new(Some(5), now);
     assert_eq!(looks(&mut pulse, &mut now, 1), [Beat::Ask(1)]);
-    // Three times something keeps us from looking for an hour: that is three looks.
+    // Three pauses of an hour count as three checks only.
     let beats = [1, 2, 3].map(|_| {
         now += Duration::from_secs(3600);
         pulse.look(now)

@@ -1,4 +1,4 @@
-//! Addresses of pods in the tables: each is one pod's.
+//! Addresses of pods in the tables. Each address belongs to one pod only.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::hooks::layout::{self, Address};
 use crate::hooks::{HookError, MAX_ADDRESSES};
 
 impl Bpf {
-    /// Whether a pod may have these addresses.
+    /// Checks that a pod may have these addresses.
     pub(super) fn check_addresses(
         &self,
         pod: PodId,
@@ -39,14 +39,14 @@ impl Bpf {
         Ok(())
     }
 
-    /// Which enrolled pod has an address.
+    /// The enrolled pod that has an address.
     pub(super) fn owner(&self, address: &Address) -> Option<PodId> {
         let mut pods = self.pods.iter();
         pods.find_map(|(id, pod)| pod.addresses.contains(address).then_some(*id))
     }
 
-    /// What a pod has not any more is no pod's, before it has something new. What could not be written is not taken for
-    /// done: the next time it is tried again.
+    /// Removes old addresses from the table before it adds new ones. `enrolled.addresses` reflects only writes that
+    /// succeeded, so that the next call tries the others again.
     pub(in crate::hooks) fn readdress(
         &mut self,
         pod: PodId,
@@ -79,7 +79,7 @@ impl Bpf {
         done
     }
 
-    /// What a process before knew as a pod's and is not any more is no pod's.
+    /// Removes addresses that an earlier process had recorded for a pod and that the pod no longer has.
     pub(super) fn disown(&mut self, pod: PodId) -> Result<(), HookError> {
         let enrolled = self.pods.get(&pod).ok_or(HookError::Unknown(pod))?;
         let now = &enrolled.addresses;

@@ -1,4 +1,4 @@
-//! The programs that see packets: where they are attached, and for how long.
+//! Attaches the programs that see packets.
 
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -11,25 +11,25 @@ use crate::hooks::pins::Pins;
 use crate::hooks::{HookError, loaded};
 use crate::namespace::within;
 
-/// The interfaces of this thread's namespace: two lines of headings, then one for each (proc(5)).
+/// The interfaces of this thread's namespace: two header lines, then one line for each (proc(5)).
 const INTERFACES: &str = "/proc/thread-self/net/dev";
-/// A pod that has more is not enrolled.
+/// Limit of interfaces of a pod: one with more is not enrolled.
 const MAX_INTERFACES: usize = 64;
-/// How often they are listed, should one be gone before it is its turn: who runs containers in a pod makes and removes
-/// them.
+/// Attempts to list and attach all interfaces. A pod that runs containers adds and removes interfaces, so one can
+/// disappear in between.
 const TRIES: usize = 16;
-/// Between two tries: the kernel takes as long to detach what was a released pod's.
+/// Pause between two attempts: about the time that the kernel needs to detach the links of a released pod.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Programs for packets, which are needed while we live, whether they are pinned or not any more.
+/// Links of the packet programs, which keep them attached while this process lives, even when their pins are removed.
 #[derive(Debug, Default)]
 pub(in crate::hooks) struct Packets {
-    /// Those at the pods' cgroup. Empty where they are at interfaces.
+    /// Links to the pods' cgroup. Empty where the programs are attached to interfaces.
     at_cgroup: Vec<FdLink>,
 }
 
 impl Packets {
-    /// Loads them, and attaches those that concern all pods.
+    /// Loads the programs, and attaches those for the pods' cgroup.
     pub(in crate::hooks) fn attach(
         &mut self,
         object: &mut Ebpf,
@@ -56,8 +56,7 @@ impl Packets {
         Ok(())
     }
 
-    /// Attaches those at the interfaces that a pod has now, for as long as there is what is returned, or they are
-    /// pinned.
+    /// Attaches the programs to the interfaces that a pod has now, until the returned links are dropped and unpinned.
     pub(in crate::hooks) fn guard(
         &self,
         object: &mut Ebpf,
@@ -91,8 +90,8 @@ impl Packets {
     }
 }
 
-/// The programs, attached to all interfaces of this thread's namespace; `None` when that has to be tried again:
-/// one of those went meanwhile (it may only have got another name), or still has what a released pod had there.
+/// Attaches the programs to all interfaces of this thread's namespace. `None` when that must be tried again: an
+/// interface disappeared meanwhile (or was only renamed), or still has the links of a released pod.
 fn attached(object: &mut Ebpf) -> Result<Option<Vec<(String, FdLink)>>, HookError> {
     let mut attached = Vec::new();
     for (number, interface) in interfaces()?.into_iter().enumerate() {
@@ -106,7 +105,7 @@ fn attached(object: &mut Ebpf) -> Result<Option<Vec<(String, FdLink)>>, HookErro
     Ok(Some(attached))
 }
 
-/// The interfaces of this thread's namespace but for loopback.
+/// The interfaces of this thread's namespace without loopback.
 fn interfaces() -> Result<Vec<String>, HookError> {
     let text = fs::read_to_string(INTERFACES)
         .map_err(|error| HookError::refused(format!("cannot read {INTERFACES}"), &error))?;

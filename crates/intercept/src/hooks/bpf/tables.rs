@@ -1,4 +1,4 @@
-//! The tables that the programs read, and what is written into them.
+//! The tables (BPF maps) of the programs.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,9 +41,9 @@ impl Tables {
         })
     }
 
-    /// How often they had no room for a connection (`enum full_table`).
+    /// How often tables were full; the indexes are those of `enum full_table`.
     pub(super) fn full(&self) -> FullTables {
-        // An array has all of its entries.
+        // Cannot fail: a BPF array always has all its entries.
         let count = |table| self.full.get(&table, 0).unwrap_or(0);
         FullTables {
             handshakes: count(0),
@@ -55,7 +55,7 @@ impl Tables {
         refused("the epoch", self.epoch.set(0, epoch, 0))
     }
 
-    /// Pods that another process guarded: until they are enrolled, they are refused.
+    /// Takes over pods that an earlier process guarded: they are refused until they are enrolled.
     pub(super) fn adopt(&mut self, orphans: &Orphans) -> Result<(), HookError> {
         for (cookie, pod) in &orphans.pods {
             refused("a guarded pod", self.pods.insert(cookie, pod, 0))?;
@@ -67,7 +67,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Removes the addresses of a pod, but for those that it has `now`.
+    /// Removes the addresses of a pod except those that it has `now`.
     pub(super) fn remove_addresses(
         &mut self,
         cookie: u64,
@@ -82,7 +82,7 @@ impl Tables {
         })
     }
 
-    /// What is the mesh's and what is not.
+    /// Adds the address ranges of the mesh.
     pub(super) fn add_ranges(&mut self, ranges: &[Range]) -> Result<(), HookError> {
         let networks = ranges.iter().map(|range| range.network);
         self.keep_families_apart(0, networks)?;
@@ -94,7 +94,7 @@ impl Tables {
         Ok(())
     }
 
-    /// What of a pod's destinations is left alone.
+    /// Adds a pod's excluded destination networks.
     pub(super) fn add_networks(&mut self, scope: u32, networks: &[Cidr]) -> Result<(), HookError> {
         self.keep_families_apart(scope, networks.iter().copied())?;
         for network in networks {
@@ -123,7 +123,8 @@ impl Tables {
         done
     }
 
-    /// An IPv6 network as wide as `::/0` holds the form that IPv4 addresses have here. It does not mean them.
+    /// Adds an opposite entry for all IPv4 addresses when there is an IPv6 network as wide as `::/0`: IPv4 addresses
+    /// are stored in IPv4-mapped form, so that network would match them too.
     fn keep_families_apart(
         &mut self,
         scope: u32,
@@ -146,7 +147,7 @@ impl fmt::Debug for Tables {
     }
 }
 
-/// `0.0.0.0/0`.
+/// The network `0.0.0.0/0`.
 fn all_v4() -> Option<Cidr> {
     Cidr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)
 }
@@ -156,7 +157,7 @@ pub(super) fn refused<T>(what: &str, result: Result<T, MapError>) -> Result<T, H
         .map_err(|error| HookError::refused(format!("cannot write {what} to a BPF table"), &error))
 }
 
-/// As [`refused`], for what is gone in the end, whether it was there or not.
+/// As [`refused`], for the removal of an entry: an entry that did not exist is no error.
 pub(super) fn removed(what: &str, result: Result<(), MapError>) -> Result<(), HookError> {
     match result {
         Err(MapError::KeyNotFound) => Ok(()),

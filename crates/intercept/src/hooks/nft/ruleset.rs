@@ -1,4 +1,4 @@
-//! What the packet filter is told of a pod, in the words of nft(8).
+//! The packet filter rules of a pod, in the syntax of nft(8).
 
 use std::fmt::{Display, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,14 +10,14 @@ use crate::{Cidr, Exclude, Fate, PortRange};
 #[cfg(test)]
 mod tests;
 
-/// What becomes of a pod's traffic.
+/// What the rules do with a pod's traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It goes to the listeners.
+    /// Connections are steered to the listeners.
     Steered,
-    /// It is refused.
+    /// Traffic is refused.
     Refused,
-    /// It goes its way.
+    /// Traffic passes untouched.
     Released,
 }
 
@@ -30,14 +30,14 @@ impl From<Fate> for State {
     }
 }
 
-/// The mesh's addresses as intervals, which neither overlap nor touch, both ends included.
+/// The address ranges of the mesh as disjoint intervals that do not touch, both ends included.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mesh {
     v4: Vec<(u128, u128)>,
     v6: Vec<(u128, u128)>,
 }
 
-/// What does not change about a pod.
+/// The fixed inputs for a pod's rules.
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) outbound_port: u16,
@@ -60,17 +60,17 @@ impl Mesh {
     }
 }
 
-/// Networks are in each other or apart, so that in the order of their first addresses, wider ones first, each is
-/// within those that are open on a stack.
+/// Converts nested ranges to intervals. Two networks are either nested or disjoint. So, sorted by first address with
+/// wider ones first, each network lies within the networks that are still open on a stack.
 fn intervals<'a>(ranges: impl Iterator<Item = &'a Range>) -> Vec<(u128, u128)> {
     let mut ranges: Vec<_> = ranges
         .map(|range| (ends(range.network), range.inside))
         .collect();
     ranges.sort_by_key(|((first, last), _)| (*first, u128::MAX - last));
     let mut done = Vec::new();
-    // Ends of the networks that are open, and whether they are the mesh's.
+    // Last addresses of the open networks, and whether they belong to the mesh.
     let mut open: Vec<(u128, bool)> = Vec::new();
-    // Up to where everything is decided.
+    // All addresses below this one are done.
     let mut from = 0;
     for ((first, last), is_inside) in ranges {
         close(&mut open, &mut from, &mut done, |end| end < first);
@@ -86,7 +86,7 @@ fn intervals<'a>(ranges: impl Iterator<Item = &'a Range>) -> Vec<(u128, u128)> {
     done
 }
 
-/// Closes what ends before something.
+/// Closes the open networks whose end `is_over`.
 fn close(
     open: &mut Vec<(u128, bool)>,
     from: &mut u128,
@@ -101,7 +101,7 @@ fn close(
     }
 }
 
-/// Adds an interval after the others, to the last one where they touch.
+/// Appends an interval, or extends the last one if they touch.
 fn add(done: &mut Vec<(u128, u128)>, first: u128, last: u128) {
     match done.last_mut() {
         Some((_, end)) if end.checked_add(1) == Some(first) => *end = last,
@@ -109,7 +109,7 @@ fn add(done: &mut Vec<(u128, u128)>, first: u128, last: u128) {
     }
 }
 
-/// The first and the last address.
+/// The first and the last address of a network.
 fn ends(cidr: Cidr) -> (u128, u128) {
     let (first, bits) = match cidr.network() {
         IpAddr::V4(v4) => (u128::from(u32::from(v4)), 32),
@@ -123,7 +123,7 @@ fn ends(cidr: Cidr) -> (u128, u128) {
 }
 
 impl Rules {
-    /// The rules of a state. They replace those that are there.
+    /// The rules for a state. They replace the existing ones in one transaction.
     pub(super) fn write(&self, mesh: &Mesh, state: State) -> String {
         let mut text =
             String::from("table inet heddle\ndelete table inet heddle\ntable inet heddle {\n");
@@ -150,7 +150,7 @@ impl Rules {
         );
         self.except_inbound(text);
         let port = self.inbound_port;
-        // Packets of connections that the pod dialled are not marked, and go their way.
+        // Packets of the pod's outbound connections are not marked, so the rules below do not match them.
         let _ = writeln!(text, "{OPENS} ct mark set {MARK}");
         for family in ["ip", "ip6"] {
             let _ = writeln!(
@@ -158,7 +158,7 @@ impl Rules {
                 "ct mark {MARK} meta l4proto tcp tproxy {family} to :{port} accept"
             );
         }
-        // Without the listener it must not reach the program.
+        // Reached when the listener is gone: the connection must not reach the pod's program then.
         let _ = writeln!(text, "{OPENS} reject with tcp reset\n}}");
     }
 
@@ -170,9 +170,9 @@ impl Rules {
         for daddr in of_mesh(mesh, "daddr") {
             let _ = writeln!(text, "{daddr} meta l4proto tcp reject with tcp reset");
         }
-        // Others have no beginning: they are refused whatever was there before.
+        // Other protocols have no connections: their packets are refused whatever was sent before.
         let _ = writeln!(text, "{CONNECTIONS} return\nudp dport 53 return");
-        // What is said to a port that is left alone is answered from there.
+        // Replies from an excluded inbound port must pass.
         except(
             text,
             "th sport",
@@ -191,7 +191,7 @@ impl Rules {
         self.deafen(text, mesh);
     }
 
-    /// Datagrams that arrive, unless the pod has asked for them where it may.
+    /// Drops datagrams that arrive, except replies to allowed requests of the pod.
     fn deafen(&self, text: &mut String, mesh: &Mesh) {
         let _ = writeln!(text, "chain hear {{\ntype filter hook input priority -150");
         let _ = writeln!(text, "iifname lo return\n{CONNECTIONS} return");
@@ -210,7 +210,7 @@ impl Rules {
         text.push_str("}\n");
     }
 
-    /// Leaves alone what the mesh has no business with, of what the pod sends.
+    /// Exempts outbound traffic that is not to be intercepted.
     fn except_outbound(&self, text: &mut String) {
         let _ = writeln!(
             text,
@@ -225,12 +225,12 @@ impl Rules {
         self.except_networks(text, "daddr");
     }
 
-    /// `end`: of which end of a packet.
+    /// Exempts excluded networks. `end` is `saddr` or `daddr`.
     fn except_networks(&self, text: &mut String, end: &str) {
         let networks = &self.exclude.outbound_networks;
         let (v4, v6): (Vec<Cidr>, Vec<Cidr>) =
             networks.iter().partition(|cidr| cidr.network().is_ipv4());
-        // One by one: in a set they must not overlap.
+        // One rule each, because the elements of a set must not overlap.
         for (family, networks) in [("ip", v4), ("ip6", v6)] {
             for network in networks {
                 let _ = writeln!(text, "{family} {end} {network} return");
@@ -238,7 +238,7 @@ impl Rules {
         }
     }
 
-    /// Of what arrives.
+    /// Exempts inbound traffic that is not to be intercepted.
     fn except_inbound(&self, text: &mut String) {
         let _ = writeln!(text, "iifname lo return\nmeta l4proto != tcp return");
         except(
@@ -247,26 +247,27 @@ impl Rules {
             ports(&self.exclude.inbound_ports),
             "return",
         );
-        // Whatever addresses the pod has at the time. Those of its links are not routed to, as with programs.
+        // Matches the addresses that the pod has at that time. Link-local addresses are exempt, as with BPF programs.
         text.push_str("fib daddr type != local return\n");
         text.push_str("ip daddr 169.254.0.0/16 return\nip6 daddr fe80::/10 return\n");
     }
 }
 
-/// The first packet of a connection.
+/// Matches the first packet (SYN) of a connection.
 const OPENS: &str = "tcp flags & (fin | syn | rst | ack) == syn";
 
-/// What was redirected stays so while there is such a chain, and a rule that asks for the state of connections.
+/// Redirected connections are only translated further while a nat chain exists, and a rule that uses connection
+/// tracking.
 const STAY: &str =
     "chain dial {\ntype nat hook output priority -100\nct state established return\n}\n";
 
-/// What is decided on when it begins, and what tells no program anything.
+/// TCP, which is decided when a connection begins, and ICMP, which carries no data of programs.
 const CONNECTIONS: &str = "meta l4proto { tcp, icmp, ipv6-icmp }";
 
-/// Passes what the pod has spoken to first.
+/// Passes packets of flows that the pod has started.
 const ASKED: &str = "ct state established return";
 
-/// One rule for each range: in a set they must not overlap.
+/// Writes one rule for each range, because the elements of a set must not overlap.
 fn except(text: &mut String, what: &str, ranges: impl Iterator<Item = String>, then: &str) {
     for range in ranges {
         let _ = writeln!(text, "{what} {range} {then}");
@@ -277,7 +278,7 @@ fn ports(ranges: &[PortRange]) -> impl Iterator<Item = String> {
     ranges.iter().map(PortRange::to_string)
 }
 
-/// What a packet to the mesh (`daddr`), or from it (`saddr`), has in common, for each family that the mesh has.
+/// Matches for packets to the mesh (`daddr`) or from it (`saddr`), one for each address family of the mesh.
 fn of_mesh(mesh: &Mesh, end: &str) -> impl Iterator<Item = String> {
     let v4 = mesh.v4.iter().map(|(first, last)| {
         let address = |bits: u128| Ipv4Addr::from(u32::try_from(bits).unwrap_or(u32::MAX));

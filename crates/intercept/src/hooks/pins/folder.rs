@@ -1,4 +1,5 @@
-//! The folder itself: a user who may write to it decides what guards pods, and what a new holder believes of them.
+//! Checks of the folder with the pins: a user who can write to it could end the guard of pods, or give a new holder
+//! false entries.
 
 use std::io;
 use std::path::Path;
@@ -11,13 +12,13 @@ use rustix::process::geteuid;
 
 use super::{BPF_FS_MAGIC, HookError};
 
-/// What is right.
+/// Advice in error messages.
 const REMEDY: &str = "make it root's with mode 0700, or name another with --bpffs";
 
-/// Makes the folder, with mode 0700, when it is not there, and checks that it is no other user's.
+/// Creates the folder with mode 0700 if it does not exist, and checks that no other user can write to it.
 ///
 /// # Errors
-/// [`HookError::Lacking`] when there is no BPF file system; [`HookError::Path`] when the folder is not ours alone.
+/// [`HookError::Lacking`] when there is no BPF file system; [`HookError::Path`] when others can write to the folder.
 pub(super) fn make(folder: &Path) -> Result<(), HookError> {
     let is_bpf = |path: &Path| statfs(path).is_ok_and(|system| system.f_type == BPF_FS_MAGIC);
     if !is_bpf(folder) && !is_bpf(above(folder)) {
@@ -39,10 +40,10 @@ pub(super) fn make(folder: &Path) -> Result<(), HookError> {
     }
 }
 
-/// Whether there is a folder. One that is there is ours alone, and no other user can put another in its place.
+/// Whether the folder exists. If it does, only we can write to it, and no other user can replace it.
 ///
 /// # Errors
-/// When it is not.
+/// When it exists and one of these conditions does not hold.
 pub(super) fn check(folder: &Path) -> Result<bool, HookError> {
     let parent = above(folder);
     let found = match statat(CWD, folder, AtFlags::SYMLINK_NOFOLLOW) {
@@ -51,7 +52,7 @@ pub(super) fn check(folder: &Path) -> Result<bool, HookError> {
     };
     let around = statat(CWD, parent, AtFlags::empty());
     let around = around.map_err(|error| cannot(parent, "look at it", error))?;
-    // In a folder that every user may write, as BPF file systems are by default, each keeps what is its own.
+    // Every user may write to the root of a BPF file system by default; its sticky bit then protects our folder.
     if !is_ours(&around) || (is_open(&around) && around.st_mode & 0o1000 == 0) {
         return Err(unsafe_folder(parent, &around));
     }
@@ -72,7 +73,7 @@ pub(super) fn check(folder: &Path) -> Result<bool, HookError> {
             ));
         }
     }
-    // What was judged by its name a moment ago is what is there.
+    // Open it without following links, and check the file system of what was opened.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(CWD, folder, flags, Mode::empty());
     let opened = opened.map_err(|error| cannot(folder, "open it", error))?;
@@ -94,12 +95,12 @@ fn above(folder: &Path) -> &Path {
     }
 }
 
-/// Whether root or we made it.
+/// Whether root or our user owns it.
 fn is_ours(found: &Stat) -> bool {
     found.st_uid == 0 || found.st_uid == geteuid().as_raw()
 }
 
-/// Whether others may write to it.
+/// Whether group or others may write to it.
 fn is_open(found: &Stat) -> bool {
     found.st_mode & 0o022 != 0
 }

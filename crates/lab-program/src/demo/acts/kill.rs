@@ -1,4 +1,4 @@
-//! The last act, in pods: the proxy of a node is killed under load, and its holder starts another.
+//! The last act, only in pods: the proxy of a node is killed under load, and its holder starts another.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,25 +11,24 @@ use crate::demo::mesh::NODES;
 use crate::demo::shopper::Tally;
 use crate::demo::stage::DemoStage;
 
-/// How long pages may be missing.
+/// Longest time without a page that is accepted.
 pub(in crate::demo) const LIMIT: Duration = Duration::from_secs(10);
-/// How long no page may have failed, and how many have to come, until no more failures are expected.
+/// The act ends after this time without a failed page, and after [`PAGES_AGAIN`] new pages.
 const CALM: Duration = Duration::from_secs(1);
 const PAGES_AGAIN: u64 = 10;
 
-/// What was seen of the proxy's death.
+/// Outcome of killing the proxy.
 #[derive(Clone, Debug, Default)]
 pub(in crate::demo) struct Killed {
-    /// What the shopper saw from then on.
+    /// What the shopper saw since then.
     pub(in crate::demo) seen: Tally,
-    /// The longest time in which no page came.
+    /// The longest time without a page.
     pub(in crate::demo) gap: Duration,
 }
 
-/// Plays it, where there are pods.
+/// Runs the act, if the mesh is in pods.
 ///
-/// # Errors
-/// The proxy cannot be killed, or no other takes its place.
+/// # Errors The proxy cannot be killed, or the holder starts no other.
 pub(in crate::demo) async fn kill(stage: &mut DemoStage<'_>) -> anyhow::Result<Option<Killed>> {
     let Some(pods) = stage.mesh.pods() else {
         return Ok(None);
@@ -49,15 +48,15 @@ pub(in crate::demo) async fn kill(stage: &mut DemoStage<'_>) -> anyhow::Result<O
             _ => sleep(Duration::from_millis(5)).await,
         }
     };
-    ensure!(new != old, "the proxy of {node} lives on");
+    ensure!(new != old, "the proxy of {node} still runs");
     settle(stage).await;
     let seen = stage.shopper.tally().since(&before);
-    // Its holder, and nothing else, outlives it.
+    // Every other process has survived, the holder too.
     stage.mesh.pods().map_or(Ok(()), |pods| pods.are_there())?;
     let gap = seen.longest_gap;
     stage.screen.say(&format!(
-        "the proxy of {node} killed with -9, under load: its holder has another, ready after {} ms; {} of {} \
-         pages failed, the others waited, for {} ms none came",
+        "the proxy of {node} was killed with SIGKILL under load: its holder started another, ready after {} ms; {} of {} \
+         pages failed, the others waited; for {} ms no page came",
         ready_after.as_millis(),
         seen.failures,
         seen.failures + seen.pages(),
@@ -70,7 +69,7 @@ pub(in crate::demo) async fn kill(stage: &mut DemoStage<'_>) -> anyhow::Result<O
     Ok(Some(Killed { seen, gap }))
 }
 
-/// Waits until pages come again and none has failed for a while, which ends in any case.
+/// Waits until pages come again and none has failed for a while; at most for [`LIMIT`].
 async fn settle(stage: &DemoStage<'_>) {
     let ready = Instant::now();
     let before = stage.shopper.tally().pages();

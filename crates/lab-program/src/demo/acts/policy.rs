@@ -1,4 +1,4 @@
-//! The second act: a policy keeps an intruder out, and the port between the nodes every client without a
+//! The second act: a policy refuses an intruder, and the port between the nodes refuses clients without a
 //! certificate.
 
 use std::net::SocketAddr;
@@ -15,41 +15,41 @@ use crate::demo::metrics::{HANDSHAKES_REFUSED, REJECTED};
 use crate::demo::stage::DemoStage;
 use crate::demo::stranger::Stranger;
 
-/// What the intruder calls.
+/// The Service that the intruder calls.
 const DETAILS: &str = "bookstore/details";
 const PATH: &str = "/details/1";
-/// What it is asked for in TLS.
+/// The TLS server name (SNI) of its provider.
 const SERVER_NAME: &str = "details.bookstore.sa.cluster.local";
-/// The reason for which a policy refuses.
+/// The reason for a request that a policy refuses.
 const REASON: &str = "policy_denied";
-/// How long a node may take to count a stranger that it turned away.
+/// How long a node may take to count a refused handshake or request.
 const COUNT_LIMIT: Duration = Duration::from_secs(5);
 
-/// What was seen of the policy.
+/// Outcome of the second act.
 #[derive(Clone, Debug, Default)]
 pub(in crate::demo) struct Guarded {
-    /// What the intruder was told before there was a policy.
+    /// The intruder's response before there was a policy.
     pub(in crate::demo) before: String,
-    /// What it was told afterwards, and how often.
+    /// Its responses afterwards, and how often it got each.
     pub(in crate::demo) after: Answers,
-    /// How many requests the node of details says it refused meanwhile.
+    /// Refused requests meanwhile, as counted by the node of details.
     pub(in crate::demo) counted: u64,
-    /// What `heddle explain` says.
+    /// Output of `heddle explain`.
     pub(in crate::demo) explained: String,
     pub(in crate::demo) strangers: Vec<Turned>,
 }
 
-/// What became of a stranger.
+/// Outcome of a stranger's connection.
 #[derive(Clone, Debug)]
 pub(in crate::demo) struct Turned {
     pub(in crate::demo) stranger: Stranger,
-    /// Bytes of an answer, of which there should be none.
+    /// Bytes of a response, which should be 0.
     pub(in crate::demo) answer: usize,
-    /// How many were counted by the reason meanwhile.
+    /// How often the node counted its reason meanwhile.
     pub(in crate::demo) counted: u64,
 }
 
-/// Plays it for `length`.
+/// Runs the act for `length`.
 ///
 /// # Errors
 /// The intruder does not arrive, the policy does not take effect, or a node does not answer.
@@ -66,7 +66,7 @@ pub(in crate::demo) async fn guard(
         .await
         .context("the intruder's first request")?;
     stage.screen.say(&format!(
-        "an intruder comes to {front} with an identity of its own, asks details, and is told {before}"
+        "an intruder is added to {front} with its own identity, calls details, and gets {before}"
     ));
 
     let generation = stage.mesh.metrics().await?.generation(back);
@@ -90,7 +90,7 @@ pub(in crate::demo) async fn guard(
 
     let (after, counted) = stop(stage, intruder, refused_before).await?;
     stage.screen.say(&format!(
-        "the intruder was told {}; {back} counts {counted}:",
+        "the intruder got {}; {back} counted {counted}:",
         told(&after)
     ));
     let counter = format!("{REJECTED}{{reason=\"{REASON}\"}} {counted}");
@@ -104,8 +104,8 @@ pub(in crate::demo) async fn guard(
     })
 }
 
-/// Ends the intruder, and says what it was told and what was counted: that is to be the same, and may take
-/// a moment to be published.
+/// Stops the intruder; returns its responses and the node's count of refused requests. Waits a moment for the two to
+/// be equal, since counters are published with a delay.
 async fn stop(
     stage: &DemoStage<'_>,
     intruder: Caller,
@@ -124,11 +124,11 @@ async fn stop(
     }
 }
 
-/// Sends every stranger to the port where the second node takes connections of the first.
+/// Connects each kind of stranger to the port on which the second node accepts connections of other nodes.
 async fn strangers(stage: &mut DemoStage<'_>) -> anyhow::Result<Vec<Turned>> {
     let back = NODES[1];
     let address = stage.mesh.check(back).await?.mesh_address;
-    let address = address.context("the node says nothing of its mesh address")?;
+    let address = address.context("heddle check shows no mesh address of the node")?;
     let mut all = Vec::new();
     for stranger in Stranger::ALL {
         let turned = turn_away(stage, stranger, address).await?;

@@ -1,4 +1,4 @@
-//! The third act: the root is replaced under load, by one command.
+//! The third act: one command replaces the root under load.
 
 use std::time::{Duration, Instant};
 
@@ -11,30 +11,30 @@ use crate::demo::manifests::{Extra, ManifestFolder};
 use crate::demo::mesh::{Mesh, NODES};
 use crate::demo::stage::DemoStage;
 
-/// What the reader calls, on the other node.
+/// The Service that the reader calls, on the other node.
 const REVIEWS: &str = "bookstore/reviews";
 const PATH: &str = "/reviews/1";
-/// What every identity begins with.
+/// Prefix of every identity.
 const DOMAIN: &str = "spiffe://cluster.local/";
-/// As the reader's identity ends.
+/// Suffix of the reader's identity.
 const READERS_ID: &str = "/ns/bookstore/sa/reader";
 
-/// What was seen of the new root.
+/// Outcome of the rotation.
 #[derive(Clone, Debug, Default)]
 pub(in crate::demo) struct Rotated {
-    /// Which root signed before and signs now, as `heddle root status` has it.
+    /// The signing root before and after the rotation, from `heddle root status`.
     pub(in crate::demo) roots: [String; 2],
-    /// How far the rotation is.
+    /// Stage of the rotation.
     pub(in crate::demo) stage: String,
-    /// How many roots each node trusts.
+    /// Number of roots that each node trusts.
     pub(in crate::demo) trusted: Vec<usize>,
-    /// Which root signed for the workload that came afterwards.
+    /// The root that signed the certificate of the workload added afterwards.
     pub(in crate::demo) newcomers: Option<String>,
-    /// What that workload was told by one on the other node.
+    /// Responses that this workload got from a workload on the other node.
     pub(in crate::demo) answers: Answers,
 }
 
-/// Plays it for `length`.
+/// Runs the act for `length`.
 ///
 /// # Errors
 /// The rotation does not succeed, the reader does not arrive, or a node does not answer.
@@ -52,7 +52,7 @@ pub(in crate::demo) async fn rotate(
     let took = began.elapsed().as_millis();
     stage
         .screen
-        .say(&format!("heddle root rotate, which took {took} ms:"));
+        .say(&format!("heddle root rotate took {took} ms:"));
     stage.screen.quote(&said.stderr);
     stage.screen.quote(&said.stdout);
     let after = root(stage.mesh).await?;
@@ -64,7 +64,7 @@ pub(in crate::demo) async fn rotate(
         .context("the reader's first request")?;
     let reader = Caller::start(stage.mesh.program_of(READER)?, &url)?;
     stage.screen.say(&format!(
-        "a reader comes to {}, and asks reviews on {}, whose certificate is of the old root: {first}",
+        "a reader is added to {} and calls reviews on {}, whose certificate is signed by the old root: {first}",
         NODES[0], NODES[1]
     ));
     let shown = identities(stage.mesh).await?;
@@ -82,7 +82,7 @@ pub(in crate::demo) async fn rotate(
     let answers = reader.finish().await;
     let seen = stage.shopper.tally().since(&seen);
     stage.screen.say(&format!(
-        "since the rotation began {} pages, {} failed; the reader was told {}",
+        "since the rotation began: {} pages, {} failed; the reader got {}",
         seen.versions.iter().sum::<u64>(),
         seen.failures,
         told(&answers)
@@ -101,7 +101,7 @@ async fn root(mesh: &Mesh) -> anyhow::Result<Root> {
     mesh.heddle.answer(&["root", "status"], control, &[]).await
 }
 
-/// What `heddle check` says of the identities of both nodes, in short.
+/// The identities of both nodes as a table, from `heddle check`.
 ///
 /// # Errors
 /// A node does not answer.
@@ -131,7 +131,7 @@ pub(in crate::demo) async fn identities(mesh: &Mesh) -> anyhow::Result<String> {
     Ok(table)
 }
 
-/// Enough of a long number to tell it from another.
+/// The first 8 digits of a long number, enough to recognize it.
 fn beginning(number: Option<&str>) -> &str {
     number.map_or("-", |number| number.get(..8).unwrap_or(number))
 }

@@ -1,4 +1,4 @@
-//! The first act: a route is edited, and the traffic follows.
+//! The first act: a route is edited, and the traffic changes with it.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::demo::verdict::Phase;
 
 /// The share of readers that get reviews v2, before and after the edit.
 const SHARES: [f64; 2] = [0.1, 0.5];
-/// How long a route's change may take to show in what the shopper sees.
+/// How long the old weights may still show in the shopper's pages.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// Plays it for `length`.
+/// Runs the act for `length`.
 ///
 /// # Errors
 /// The edit does not take effect, or a node does not answer.
@@ -32,7 +32,7 @@ pub(in crate::demo) async fn share(
         expected: SHARES[0],
     };
 
-    // Who calls follows the routes.
+    // The caller's node applies the routes.
     let generation = stage.mesh.metrics().await?.generation(NODES[0]);
     manifests.set_weights(50, 50)?;
     let effect = stage.mesh.newer_than(NODES[0], generation).await?;

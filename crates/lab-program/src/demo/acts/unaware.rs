@@ -1,4 +1,4 @@
-//! What a program in a pod sees: names and addresses of Services, and nothing of a mesh.
+//! A program in a pod sees names and addresses of Services, and no sign of a mesh.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -9,9 +9,9 @@ use anyhow::{Context, bail, ensure};
 use crate::demo::mesh::{Mesh, NODES};
 use crate::demo::{FRONT, SHOPPER};
 
-/// What curl says: the status, and the peer that getpeername(2) names.
+/// Output of curl: the status, and the address of the peer from getpeername(2).
 const FORMAT: &str = "%{http_code} %{remote_ip}";
-/// Settings by which programs are told of proxies; none is passed on.
+/// Environment variables for proxies. curl runs without them, so it cannot use a proxy of the user.
 const PROXIES: [&str; 6] = [
     "http_proxy",
     "HTTP_PROXY",
@@ -21,10 +21,9 @@ const PROXIES: [&str; 6] = [
     "ALL_PROXY",
 ];
 
-/// Has curl ask for a page by name, in the shopper's pod, and says what it saw.
+/// Has curl request a page by name, in the shopper's pod, and prints the peer that it saw.
 ///
-/// # Errors
-/// No page came, or curl sees something else than the Service.
+/// # Errors curl gets no page, or its peer is not an address of the Service.
 pub(in crate::demo) async fn unaware(mesh: &Mesh) -> anyhow::Result<()> {
     let Some(pods) = mesh.pods() else {
         return Ok(());
@@ -39,7 +38,7 @@ pub(in crate::demo) async fn unaware(mesh: &Mesh) -> anyhow::Result<()> {
     let output = match curl.output() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             println!(
-                "There is no curl here, which would show that an unmodified program is carried."
+                "curl is not installed; it would show that an unmodified program works in the mesh."
             );
             return Ok(());
         }
@@ -53,21 +52,21 @@ pub(in crate::demo) async fn unaware(mesh: &Mesh) -> anyhow::Result<()> {
     let (status, peer) = said.split_once(' ').unwrap_or((said.as_ref(), ""));
     ensure!(
         status == "200",
-        "curl {url} in the shopper's pod was told {status}"
+        "curl {url} in the shopper's pod got {status}"
     );
-    let peer: IpAddr = peer.parse().context("curl names no peer")?;
+    let peer: IpAddr = peer.parse().context("curl printed no peer address")?;
     ensure!(
         pods.addresses_of(FRONT).contains(&peer),
         "curl in the shopper's pod is connected with {peer}, which is not {FRONT}'s address"
     );
     println!(
-        "In the shopper's pod, with no setting of a proxy: curl {url} was told {status} by {peer}, which is the \
-         Service's address, getpeername says.\n"
+        "In the shopper's pod, without proxy settings: curl {url} got {status} from {peer}, the Service's address as \
+         getpeername returns it.\n"
     );
     Ok(())
 }
 
-/// Has a program not know of any proxy of the machine's user.
+/// Removes the proxy settings of the user from a program's environment.
 pub(in crate::demo) fn forget_proxies(command: &mut Command) {
     for name in PROXIES {
         command.env_remove(name);

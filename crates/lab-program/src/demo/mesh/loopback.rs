@@ -1,4 +1,4 @@
-//! The mesh as processes of our own, every workload at a loopback address: what any user may do.
+//! The mesh as child processes, with a loopback address for every workload: any user may run this.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::demo::answers::ControlStatus;
 use crate::demo::process::LoggedProcess;
 use crate::demo::program::Program;
 
-/// The processes.
+/// The processes of the mesh.
 pub(in crate::demo) struct Loopback {
     scratch: PathBuf,
     control: LoggedProcess,
@@ -24,8 +24,7 @@ pub(in crate::demo) struct Loopback {
 }
 
 impl Loopback {
-    /// Starts the control plane on the manifests in `dir`. Everything that is kept or written goes into
-    /// `scratch`.
+    /// Starts the control plane with the manifests in `dir`. State, sockets and logs go to `scratch`.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -135,7 +134,7 @@ impl Loopback {
             .join("\n")
     }
 
-    /// Asks every process to finish, the nodes first, and waits until they have.
+    /// Sends SIGTERM to every process, the nodes first, and waits until they have ended.
     ///
     /// # Errors
     /// One had already ended, does not end in time, or ends with an error.

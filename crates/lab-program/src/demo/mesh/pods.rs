@@ -1,4 +1,4 @@
-//! The mesh in a lab: two nodes, and every workload in a pod of its own that knows nothing of it.
+//! The mesh in a lab: two nodes, and every workload in a pod whose programs know nothing of the mesh.
 
 #[cfg(test)]
 mod tests;
@@ -19,25 +19,24 @@ use super::{NODES, SETTINGS};
 use crate::demo::program::Program;
 use crate::lab::{Lab, LabName, Plan, Programs, down, labs};
 
-/// The lab of the demo: there is one.
+/// There is only one such lab, since only one demo runs at a time.
 pub(in crate::demo) const LAB: &str = "heddledemo";
-/// Lines of a log that are shown when something went wrong.
+/// Lines of a log quoted in an error.
 const LAST_LINES: usize = 15;
 /// How long a node may take to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// A lab of our own; taken down when dropped.
+/// A lab of the demo's own; taken down when dropped.
 pub(in crate::demo) struct Pods {
     lab: Lab,
 }
 
 impl Pods {
-    /// Brings it up from the manifests in `dir`; pods that come later are there already, and no part of the
-    /// mesh. What is left of a demo that was killed goes first: no other process has a lab of this name now. This
-    /// blocks for seconds.
+    /// Brings it up from the manifests in `dir`. The pods in `later` are made too, but not enrolled yet. First
+    /// removes what a killed demo has left: no running process has a lab of this name now. Blocks for seconds.
     ///
     /// # Errors
-    /// Something that it needs is missing, or a part of it does not get ready.
+    /// A requirement is missing, or a part of the lab does not get ready.
     pub(in crate::demo) fn up(
         heddle: &Program,
         dir: &Path,
@@ -46,7 +45,7 @@ impl Pods {
     ) -> anyhow::Result<Self> {
         let name = LabName::parse(LAB)?;
         if labs().contains(&name) {
-            down(&name).context("what is left of an earlier demo")?;
+            down(&name).context("cannot remove the lab of an earlier demo")?;
         }
         let scratch = dir.parent().context("the manifests are in a folder")?;
         let (file, settings) = (scratch.join("lab.yaml"), scratch.join("control.yaml"));
@@ -58,12 +57,12 @@ impl Pods {
         Ok(Self { lab })
     }
 
-    /// The manifests that its control plane serves: with addresses, and to be edited.
+    /// The folder that its control plane serves: copies with addresses, which the demo edits.
     pub(in crate::demo) fn manifests(&self) -> PathBuf {
         self.lab.folder().join("manifests")
     }
 
-    /// The addresses at which every pod finds a Service.
+    /// The addresses of a Service, the same for every pod.
     pub(in crate::demo) fn addresses_of(&self, service: &str) -> Vec<IpAddr> {
         let services = &self.lab.plan().services;
         let found = services.iter().find(|one| one.name.to_string() == service);
@@ -93,7 +92,7 @@ impl Pods {
     /// A command in the pod of a workload.
     ///
     /// # Errors
-    /// There is no such pod.
+    /// No pod has that name.
     pub(in crate::demo) fn command(
         &self,
         workload: &str,
@@ -102,15 +101,14 @@ impl Pods {
         self.lab.pod(workload)?.command(program)
     }
 
-    /// Makes a pod the mesh's, and waits until it is served.
+    /// Enrols a pod in the mesh, and waits until it is served.
     ///
-    /// # Errors
-    /// It does not get to be.
+    /// # Errors It is not served in time.
     pub(super) fn enrol(&self, workload: &str) -> anyhow::Result<()> {
         self.lab.pod(workload)?.enrol()
     }
 
-    /// Connects from between the nodes, outside the mesh, in a thread that enters the namespace and ends.
+    /// Connects from the underlay, outside the mesh, in a thread that enters its namespace and then ends.
     pub(super) fn connect(&self, address: SocketAddr) -> anyhow::Result<TcpStream> {
         let network = self.lab.underlay_network();
         let network = File::open(&network).with_context(|| network.display().to_string())?;
@@ -134,8 +132,6 @@ impl Pods {
         words.collect::<Vec<_>>().join("\n")
     }
 
-    /// Takes it down.
-    ///
     /// # Errors
     /// A process had ended by itself, or something cannot be removed.
     pub(in crate::demo) fn stop(self) -> anyhow::Result<()> {
@@ -146,7 +142,7 @@ impl Pods {
 /// The file of the lab.
 fn text(dir: &Path, settings: &Path, later: &[&str]) -> String {
     let nodes = NODES.join(", ");
-    // Quoted as Rust quotes, which YAML reads.
+    // Debug quotes are valid in YAML.
     let mut text = format!(
         "name: {LAB}\nnodes: [{nodes}]\nmanifests: {dir:?}\nsettings: {settings:?}\npods:\n"
     );
@@ -156,7 +152,7 @@ fn text(dir: &Path, settings: &Path, later: &[&str]) -> String {
     text
 }
 
-/// What to type in another terminal, to be in a pod.
+/// The command that runs something in a pod, to be typed in another terminal.
 pub(in crate::demo) fn typed(workload: &str, command: &str) -> String {
     let lab = std::env::current_exe().unwrap_or_else(|_| "heddle-lab".into());
     let here = std::env::current_dir().unwrap_or_default();

@@ -21,7 +21,7 @@ fn failures_and_gaps_are_taken_down() {
     assert_eq!(since.told, ["refused", "broken"]);
     assert_eq!(since.failed_last, Some(at(30)));
     assert_eq!(since.longest_gap, Duration::from_millis(40));
-    // What was before is not what came since.
+    // Earlier failures are not part of the difference.
     let later = tally.since(&tally.clone());
     assert_eq!((later.failures, later.failed_last), (0, None));
 }

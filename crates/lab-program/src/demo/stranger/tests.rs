@@ -1,4 +1,4 @@
-//! A port that answers strangers is noticed.
+//! The demo notices a port that answers strangers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

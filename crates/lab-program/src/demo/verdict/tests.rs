@@ -23,7 +23,7 @@ fn turned(stranger: Stranger) -> Turned {
     }
 }
 
-/// A demo that went as it should.
+/// A demo without faults.
 fn good() -> Verdict {
     let guarded = Guarded {
         before: "200".to_owned(),
@@ -103,8 +103,8 @@ fn a_failure_that_no_page_shows_is_bad() {
 fn a_policy_that_does_not_hold_is_bad() {
     type Change = fn(&mut Guarded);
     let cases: [(Change, &str); 8] = [
-        (|guarded| guarded.before = "503".to_owned(), "told 503"),
-        (|guarded| guarded.after.clear(), "alone"),
+        (|guarded| guarded.before = "503".to_owned(), "got 503"),
+        (|guarded| guarded.after.clear(), "should have got only"),
         (
             |guarded| _ = guarded.after.insert("200".to_owned(), 1),
             "\"200\": 1",
@@ -140,9 +140,9 @@ fn a_root_that_was_not_replaced_is_bad() {
         (|rotated| rotated.trusted = vec![2, 1], "[2, 1] roots"),
         (
             |rotated| rotated.newcomers = Some("old".to_owned()),
-            "not identified by the new root",
+            "not signed by the new root",
         ),
-        (|rotated| rotated.newcomers = None, "not identified"),
+        (|rotated| rotated.newcomers = None, "not signed by"),
         (
             |rotated| _ = rotated.answers.insert("503 overloaded".to_owned(), 1),
             "503 overloaded",
@@ -168,7 +168,7 @@ fn pages_that_stay_away_are_bad() {
     assert!(late.unwrap_err().contains("for 11s"));
     assert!(judged(|killed| killed.seen.versions = [0, 0]).is_err());
     assert_eq!(judged(|killed| killed.seen.failures = 0), Ok(()));
-    // Where there are no pods, nothing is killed.
+    // On loopback no proxy is killed.
     let killed = None;
     assert_eq!(judge(&Verdict { killed, ..good() }), Ok(()));
 }

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A file of a lab whose manifests are these.
+/// A lab's file with these manifests.
 fn written(manifests: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("mesh")).unwrap();
@@ -65,15 +65,15 @@ fn what_stays_keeps_its_address_and_what_is_new_gets_none_of_what_has_gone() {
     };
     assert_eq!(service(&new, "shop/b"), service(&old, "shop/b"));
     assert_eq!(service(&new, "shop/c")[0].to_string(), "10.96.0.3");
-    // … then the one is removed and the other added, and b is left alone.
+    // … then a is removed and c is added, and b is not changed.
     let changes = Changes::between(&old, &new, |_| true);
     assert_eq!(changes.added, names(&["shop/c"]));
     assert_eq!(changes.removed, names(&["shop/a"]));
     assert!(changes.replaced.is_empty() && changes.restarted.is_empty());
-    // Nothing changed, nothing to do.
+    // Without a change there is nothing to do.
     let again = read(&folder, Some(&new));
     assert!(Changes::between(&new, &again, |_| true).is_empty());
-    // A pod that was not finished is made.
+    // An unfinished pod is made.
     let unfinished = Changes::between(&new, &again, |pod| pod.workload.name.as_str() != "b");
     assert_eq!(unfinished.added, names(&["shop/b"]));
 }
@@ -93,9 +93,9 @@ fn a_pod_that_moves_is_replaced_and_one_with_another_command_started_anew() {
     assert_eq!(changes.restarted, names(&["shop/b"]));
     assert_eq!(
         changes.to_string(),
-        "replaced: shop/a; program started anew: shop/b"
+        "replaced: shop/a; program restarted: shop/b"
     );
-    // So is one that the file of the lab says something else of.
+    // A pod whose settings in the lab's file changed is replaced, too.
     rewrite(
         &folder,
         &(pod("a", "two", "") + &pod("b", "one", ", command: [late]")),

@@ -1,4 +1,4 @@
-//! `heddle-lab apply`, once or for as long as it runs.
+//! `heddle-lab apply`, with and without `--watch`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -12,23 +12,22 @@ use crate::lab::manifests;
 use crate::lab::process::pause;
 use crate::lab::{Lab, Plan};
 
-/// How often is looked whether something has changed. What has is taken over once it is quiet for as long.
+/// How often to look for changes. A change is applied once the files have been stable for one interval.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
-/// What `heddle-lab apply` is told.
+/// Options of `heddle-lab apply`.
 #[derive(Args)]
 pub struct ApplyOptions {
-    /// The file of the lab, which is up
+    /// The file of a lab that is up
     file: PathBuf,
-    /// Follow the file and its manifests, and take over each change, until Ctrl-C or until the lab is down
+    /// Watch the file and its manifests, and apply each change, until Ctrl-C or until the lab is down
     #[arg(long)]
     watch: bool,
 }
 
-/// Applies once, or follows.
+/// Applies once, or watches.
 ///
-/// # Errors
-/// The first time, as [`Lab::apply`]. What is wrong later is said, and mended by the next change.
+/// # Errors Those of the first [`Lab::apply`]. Later errors are printed; the next change of a file tries again.
 pub(in crate::lab) fn run(options: &ApplyOptions) -> anyhow::Result<()> {
     let file = &options.file;
     let mut seen = look(file);
@@ -59,7 +58,7 @@ pub(in crate::lab) fn run(options: &ApplyOptions) -> anyhow::Result<()> {
     }
 }
 
-/// What tells a state of the files from another.
+/// Stamps of all files, to see whether one has changed.
 type Look = BTreeMap<PathBuf, (u64, u64, i64, i64)>;
 
 fn look(file: &Path) -> Look {
@@ -71,7 +70,7 @@ fn look(file: &Path) -> Look {
             metadata.mtime_nsec(),
         )
     };
-    // A file that is being written, or gone for a moment, is another state.
+    // A file that is being written, or missing for a moment, counts as a change.
     let manifests = Plan::manifests_of(file).and_then(|folder| manifests::files(&folder));
     let all = manifests.unwrap_or_default().into_iter();
     let all = all.chain([file.to_owned()]);

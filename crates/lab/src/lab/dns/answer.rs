@@ -1,4 +1,4 @@
-//! One message of DNS to another (RFC 1035; negative answers as RFC 2308 says).
+//! Responses to DNS queries (RFC 1035; negative responses follow RFC 2308).
 
 use std::net::IpAddr;
 
@@ -11,21 +11,22 @@ use super::zone::{Known, Zone};
 #[cfg(test)]
 mod tests;
 
-/// How long an answer may be kept: labs come and go, with the same addresses.
+/// Time to live of records in seconds. Short, since labs come and go and reuse addresses.
 const TTL_S: u32 = 5;
-/// What fits into a datagram unless the question says more (RFC 1035 section 4.2.1).
+/// Limit of a datagram unless the query has a larger EDNS limit (RFC 1035 section 4.2.1).
 const SMALL: u16 = 512;
-/// What is sent in a datagram at most: it is not fragmented on its way.
+/// Our own limit of a datagram, which avoids fragmentation.
 const LARGE: u16 = 1232;
 
-/// How a question came.
+/// Transport of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Over {
     Datagrams,
     Connection,
 }
 
-/// The answer to a message; none to what is no question, which may be an answer to a forged one.
+/// The response to a message. `None` if it is not a query: a forged query can make a server respond to us, and a
+/// reply to that response would loop.
 pub(super) fn to(question: &[u8], over: Over, zone: &Zone) -> Option<Vec<u8>> {
     let Ok(question) = Message::from_vec(question) else {
         return malformed(question);
@@ -42,11 +43,11 @@ pub(super) fn to(question: &[u8], over: Over, zone: &Zone) -> Option<Vec<u8>> {
     if bytes.len() <= usize::from(room) {
         return Some(bytes);
     }
-    // The client asks again over TCP.
+    // Truncated: the client repeats the query over TCP.
     answer.truncate().to_vec().ok()
 }
 
-/// What cannot be read gets an error if it has at least the id of a question.
+/// A message that cannot be parsed gets an error if it has a complete header of a query.
 fn malformed(question: &[u8]) -> Option<Vec<u8>> {
     const ANSWER: u8 = 0x80;
     let [first, second, flags, ..] = *question else {
@@ -106,7 +107,7 @@ fn records(name: &Name, kind: RecordType, addresses: &[IpAddr]) -> Vec<Record> {
         .collect()
 }
 
-/// Says how long it may be kept that there is nothing.
+/// The SOA record, which limits how long a negative response is cached.
 fn authority(zone: &Zone) -> Record {
     let apex = zone.apex().clone();
     let ttl = i32::try_from(TTL_S).unwrap_or(i32::MAX);

@@ -10,10 +10,10 @@ use hickory_proto::rr::{LowerName, Name};
 use crate::lab::file::Carried;
 use crate::lab::plan::{Plan, PodPlan, ServicePlan};
 
-/// What ends the names of a cluster.
+/// Suffix of all names of a cluster.
 const CLUSTER: &str = "cluster.local.";
 
-/// Every name below `cluster.local`; those that only others are below have no address.
+/// Every name below `cluster.local`. A name that exists only as a parent of others has no address.
 #[derive(Debug)]
 pub(super) struct Zone {
     apex: Name,
@@ -21,20 +21,21 @@ pub(super) struct Zone {
     names: HashMap<LowerName, Vec<IpAddr>>,
 }
 
-/// What is known of a name.
+/// Result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known<'z> {
-    /// Its addresses of both families; none for a name that others are below.
+    /// Its addresses of both families; empty for a name that is only a parent.
     Here(&'z [IpAddr]),
-    /// There is no such name here.
+    /// The zone has no such name.
     Nowhere,
     /// It is not below `cluster.local`.
     Elsewhere,
 }
 
 impl Zone {
-    /// The names of a plan: each Service at its cluster addresses. One that is headless is at its pods, as is
-    /// every Service of a lab in which no proxy answers at cluster addresses; and their pods have names below it.
+    /// The names of a plan: each Service with its cluster addresses. A headless Service has the addresses of its
+    /// pods, as has every Service of a lab without a mesh, where no proxy serves cluster addresses; each of these
+    /// pods has a name below its Service's.
     ///
     /// # Errors
     /// A name is too long for DNS.
@@ -74,7 +75,7 @@ impl Zone {
     }
 
     fn add(&mut self, name: &str, addresses: Vec<IpAddr>) -> anyhow::Result<()> {
-        let parsed = Name::from_ascii(name).with_context(|| format!("{name} is no name of DNS"))?;
+        let parsed = Name::from_ascii(name).with_context(|| format!("{name} is not a DNS name"))?;
         let known = self.names.entry(LowerName::new(&parsed)).or_default();
         known.extend(addresses);
         Ok(())
@@ -99,7 +100,7 @@ impl Zone {
     }
 }
 
-/// Addresses of a pod that its Service tells of.
+/// The addresses of a pod in the families of its Service.
 fn addresses<'p>(pod: &'p PodPlan, service: &'p ServicePlan) -> impl Iterator<Item = IpAddr> + 'p {
     let families = service.families.iter();
     families.filter_map(|family| pod.address(*family))

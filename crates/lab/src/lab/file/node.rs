@@ -1,4 +1,4 @@
-//! A node as it is written: its name, or its name and its own settings.
+//! A node in the lab's file: its name, or its name and its own settings.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::lab) struct NodeEntry {
     pub(in crate::lab) name: NodeName,
-    /// In place of those of every node.
+    /// Replaces `node_settings` of the lab's file.
     pub(in crate::lab) settings: Option<PathBuf>,
 }
 

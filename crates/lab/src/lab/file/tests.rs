@@ -56,7 +56,7 @@ fn what_is_wrong_is_named() {
     for (text, said) in [
         (
             "name: Shop\nnodes: [one]\nmanifests: m\n",
-            "name: \"Shop\" is no name of a lab",
+            "name: \"Shop\" is not a name for a lab",
         ),
         (
             "name: shop-two\nnodes: [one]\nmanifests: m\n",
@@ -91,7 +91,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             "name: shop\nnodes: [a]\nmanifests: m\npods: {s/web: {cpus: 0}}\n",
-            "pods.s/web.cpus: 0 is no number of processors",
+            "pods.s/web.cpus: 0 is not a number of processors",
         ),
         (
             "name: shop\nnodes: [a]\nmanifests: m\npods: {s/web: {cpus: .nan}}\n",

@@ -1,9 +1,9 @@
-//! Numbers that addresses are made of, each given once.
+//! Unique numbers, from which addresses are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who has which number, counted from 1. What had one before keeps it; what is new gets none that anything before had, so
-/// that nothing is taken for what has just gone.
+/// Numbers from 1. An old name keeps its number; a new name never gets the number of an old one, so that a new pod
+/// cannot be taken for one that has just gone.
 pub(super) struct Numbers<K> {
     before: BTreeMap<K, u16>,
     taken: BTreeSet<u16>,
@@ -11,7 +11,7 @@ pub(super) struct Numbers<K> {
 }
 
 impl<K: Ord> Numbers<K> {
-    /// The number of one of that name, which is asked for once.
+    /// The number of a name. Call it once for each name: a new name gets another number each time.
     pub(super) fn of(&mut self, name: &K) -> u16 {
         if let Some(number) = self.before.get(name) {
             return *number;

@@ -13,7 +13,7 @@ use crate::lab::address;
 use crate::lab::file::Family;
 use crate::lab::manifests::Manifests;
 
-/// Gives every Service its cluster addresses, here and in the manifests.
+/// Gives every Service its cluster addresses, in the plan and in the manifests.
 pub(super) fn place_services(
     manifests: &mut Manifests,
     labels: &Labels,
@@ -28,7 +28,7 @@ pub(super) fn place_services(
         let name = ServiceName::new(&object.namespace, &object.name)?;
         ensure!(
             names.insert(name.clone()),
-            "Service {name} is there twice (rename one)"
+            "Service {name} is defined twice (rename one)"
         );
         let selector = object.texts(["spec", "selector"]);
         let selects = |of: &WorkloadName, labels: &[(String, String)]| {
@@ -70,8 +70,8 @@ pub(super) fn place_services(
     Ok(services)
 }
 
-/// The families of a Service, as a cluster of both families would understand it; one that says nothing of
-/// them has both, since a lab is there to try things.
+/// The families of a Service, by the rules of a dual-stack cluster, except that a Service that specifies none has
+/// both, since a lab is for experiments.
 pub(super) fn families(spec: &Map<String, Value>) -> anyhow::Result<Vec<Family>> {
     let mut families = Vec::new();
     let written = spec.get("ipFamilies").and_then(Value::as_array);
@@ -79,7 +79,7 @@ pub(super) fn families(spec: &Map<String, Value>) -> anyhow::Result<Vec<Family>>
         let family = match family.as_str() {
             Some("IPv4") => Family::V4,
             Some("IPv6") => Family::V6,
-            _ => bail!("spec.ipFamilies[{position}]: {family} is no family, expected IPv4 or IPv6"),
+            _ => bail!("spec.ipFamilies[{position}]: {family} is invalid, expected IPv4 or IPv6"),
         };
         if !families.contains(&family) {
             families.push(family);
@@ -89,7 +89,7 @@ pub(super) fn families(spec: &Map<String, Value>) -> anyhow::Result<Vec<Family>>
         Some("SingleStack") => true,
         Some("PreferDualStack" | "RequireDualStack") => false,
         Some(other) => bail!(
-            "spec.ipFamilyPolicy: {other:?} is none, expected SingleStack, PreferDualStack or RequireDualStack"
+            "spec.ipFamilyPolicy: {other:?} is not a policy, expected SingleStack, PreferDualStack or RequireDualStack"
         ),
         None => families.len() == 1,
     };

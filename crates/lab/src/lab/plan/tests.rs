@@ -13,7 +13,7 @@ metadata: {name: web, namespace: shop, labels: {app: web}}
 spec: {nodeName: two, ports: [{port: 80}], command: [./serve, now]}
 ";
 
-/// A lab of two nodes whose manifests are `text`, with `more` in its file.
+/// A lab of two nodes with the manifests `text`, and `more` in its file.
 fn plan(text: &str, more: &str) -> anyhow::Result<Plan> {
     let folder = tempfile::tempdir()?;
     fs::create_dir(folder.path().join("mesh"))?;
@@ -132,7 +132,7 @@ fn what_is_wrong_is_named() {
             "",
             "it does not say which node it is on (add one of one, two)",
         ),
-        (&twice, "", "LocalWorkload shop/web is there twice"),
+        (&twice, "", "LocalWorkload shop/web is defined twice"),
         (&no_family, "", "spec.ipFamilies[0]"),
         (
             POD,
@@ -184,7 +184,7 @@ fn a_program_cannot_have_the_ports_of_the_mesh() {
     }
 }
 
-/// `heddle validate` and a lab say the same of the same manifests.
+/// `heddle validate` and a lab agree about the same manifests.
 #[test]
 fn what_a_lab_takes_is_what_is_valid_for_one() {
     let without_service = POD.to_owned();

@@ -28,7 +28,7 @@ fn a_process_says_since_when_it_runs_or_what_it_said_last() {
     assert_eq!(
         out,
         "  process 17 runs since 2023-11-14T22:13:20Z, 2 restarts: heddle node one, /logs/heddle-one.log\n  \
-         process 17 ENDED, its last word at 2023-11-14T22:14:20Z: heddle node one, /logs/heddle-one.log\n      \
+         process 17 ENDED, last output at 2023-11-14T22:14:20Z: heddle node one, /logs/heddle-one.log\n      \
          heddle: it is over\n"
     );
 }
@@ -49,7 +49,7 @@ fn the_kernels_clock_is_read_as_that_of_the_day() {
         (status.state, status.name.as_str()),
         (ProcessState::Running, "test")
     );
-    // The kernel rounds, and its boot time moves with the clock.
+    // Boot time is rounded, and follows changes of the clock.
     assert!(status.started <= now + 2 && now - 3_600 < status.started);
     assert_eq!(status.last_wrote, None);
 }

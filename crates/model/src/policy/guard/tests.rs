@@ -1,5 +1,4 @@
-//! The decision, by tables where a reader wants to see it, and in [`oracle`] against one that says
-//! the same in another way.
+//! The decision, tested by tables for readers, and in [`oracle`] against another implementation of the same rules.
 
 use super::*;
 use crate::PathMatch;
@@ -177,13 +176,13 @@ fn a_health_check_stays_open_to_the_letter() {
                 ..check.clone()
             }),
         ),
-        // A probe of a port is no permission to send anything.
+        // A TCP health check does not allow sending anything.
         (80, None),
         (80, Some(get("/"))),
     ] {
         assert!(!decide(&guard, None, port, request.as_ref()).allowed);
     }
-    // A caller with an identity is judged by it.
+    // A caller with an identity gets no exception for health checks.
     assert!(!decide(&guard, Some(&id("a/sa/x")), 81, Some(&check)).allowed);
     assert_eq!(guard.may_connect(None, 81), Connect::Open);
     assert_eq!(guard.may_connect(None, 80), Connect::Bare);
@@ -231,7 +230,7 @@ fn deny_goes_before_allow_and_says_which_rule() {
     assert_eq!(unmatched.by, Decider::NoRuleMatched);
 }
 
-/// What is allowed must match to the letter; what is denied, in any reading.
+/// `Allow` conditions match exactly, `Deny` conditions in any interpretation.
 #[test]
 fn conditions_on_requests() {
     let conditions = HttpMatch {
@@ -290,7 +289,7 @@ fn conditions_on_requests() {
         let said = decide(&deny, None, 80, Some(&request));
         assert_eq!(!said.allowed, denied, "deny {request:?}");
     }
-    // What cannot be judged is refused.
+    // Traffic that cannot be evaluated is refused.
     assert!(!decide(&allow, None, 80, None).allowed);
     assert!(!decide(&deny, None, 80, None).allowed);
     assert!(deny.looks_at_requests(80) && deny.looks_at_paths());
@@ -315,7 +314,7 @@ fn a_value_with_commas_may_come_in_several_lines() {
     }
 }
 
-/// What servers take for `x-role: admin` is denied; what is exactly that, and nothing else, is allowed.
+/// Variants that servers read as `x-role: admin` are denied; only the exact header is allowed.
 #[test]
 fn spellings_of_a_header_are_denied_and_not_allowed() {
     let conditions = HttpMatch {
@@ -355,7 +354,7 @@ fn spellings_of_a_header_are_denied_and_not_allowed() {
         let said = decide(&deny, None, 80, Some(&request));
         assert_eq!(!said.allowed, denied, "deny {request:?}");
     }
-    // Cookies and parameters: what readers make the same of, with and without quotes.
+    // Cookies and parameters, which parsers treat as equal with and without quotes.
     let cookie = HttpMatch {
         headers: vec![("cookie".into(), "role=admin".into())],
         ..HttpMatch::default()
@@ -383,7 +382,7 @@ fn spellings_of_a_header_are_denied_and_not_allowed() {
     }
 }
 
-/// A value that is a list is denied when all of it is there, in whatever order.
+/// A value that is a list is denied if all of its elements are present, in any order.
 #[test]
 fn a_list_is_denied_by_its_elements() {
     let conditions = HttpMatch {

@@ -22,7 +22,7 @@ fn of_the_peer_that_holds_most_half_requests_the_oldest_gives_way_to_others_at_o
     let mut places = full(&[2, 1, 1], now);
     assert_eq!(instead(&mut places, 3, now), Some(1));
     assert_eq!(instead(&mut places, 4, now), Some(2));
-    // Its own newcomers have to wait until the oldest has had its time.
+    // New connections of peer 1 have to wait until the oldest has had its time.
     assert_eq!(places.enter(1, now), None);
     let later = now + ASKS_WITHIN;
     assert_eq!(instead(&mut places, 1, later), Some(4));
@@ -46,7 +46,7 @@ fn newcomers_do_not_take_each_others_turn() {
     assert_eq!(places.enter(99, now), None);
     let later = now + ASKS_WITHIN;
     assert_eq!(instead(&mut places, 99, later), Some(0));
-    // Nor does a peer that has as many as the one with the most.
+    // A peer that has as many as the one with the most gets no place either.
     let mut places = full(&[1, 2], now);
     assert_eq!(places.enter(2, now), None);
 }
@@ -58,7 +58,7 @@ fn what_is_asked_is_answered_and_the_answer_may_be_taken() {
     for id in 0..MOST as u64 {
         places.asked(id);
     }
-    // All wait for the server: no newcomer is let in, however long that takes.
+    // All wait for the server: no newcomer gets a place, however long that takes.
     let much_later = now + Duration::from_secs(60);
     assert_eq!(places.enter(2, much_later), None);
     places.answered(3, much_later);

@@ -1,4 +1,4 @@
-//! What a node says of its identities, and what of that an operator should look at.
+//! Status of a node's identities, and problems that an operator should look at.
 
 use heddle_model::SpiffeId;
 use heddle_model::calendar::utc;
@@ -12,15 +12,14 @@ use crate::status::{
 };
 use crate::time::duration;
 
-/// Problems of single identities that are told one by one.
+/// Most problems of single identities that are listed.
 const TOLD: usize = 20;
-/// So often may an identity not be issued before an operator should look, however long the old certificate lasts.
+/// Failed requests for an identity that make a problem, however long the old certificate lasts.
 const SEVERAL: u32 = 3;
-/// So long may the control plane be away before an operator should look, in seconds: a restart takes less.
+/// Seconds without the control plane that are not a problem yet: a restart takes less.
 const GRACE_S: u64 = 60;
 
 impl Core {
-    /// How it stands.
     pub(crate) fn status(&self, now: Moment) -> IdentityStatus {
         let unix_s = self.clock.now();
         let (renewals, renewal_failures) = self.keeper.counts();
@@ -28,7 +27,7 @@ impl Core {
             .keeper
             .all()
             .filter_map(|(_, kept)| Some(kept.lease?.not_after));
-        // The node's own first.
+        // The node's own identity first.
         let mut all: Vec<_> = self.keeper.all().collect();
         all.sort_by_key(|(id, _)| **id != self.own);
         let mut status = IdentityStatus {
@@ -67,7 +66,7 @@ impl Core {
         HeldStatus {
             refused: self.refused(id),
             spiffe_id: id.to_string(),
-            // All 32 digits: shorter ones are not taken for a serial number.
+            // All 32 digits, as `heddle deny list` shows them.
             serial: leaf.map(|leaf| format!("{:0>32}", hex::encode(leaf.serial()))),
             root_sha256: self.signers.get(id).cloned(),
             not_after: kept.lease.map(|lease| lease.not_after),
@@ -77,7 +76,7 @@ impl Core {
         }
     }
 
-    /// Why others do not believe a certificate that is there and has not expired.
+    /// Why other nodes refuse a certificate that is there and has not expired.
     fn refused(&self, id: &SpiffeId) -> Option<String> {
         let leaf = self.leaves.get(id)?;
         let shown = Peer {
@@ -88,17 +87,16 @@ impl Core {
             not_after: leaf.not_after(),
         };
         match self.trust.check(&shown, self.clock.now()) {
-            // For these there is a time.
+            // Expiry is reported by [`late`].
             Err(Refusal::Expired | Refusal::NotYetValid) => None,
             Err(Refusal::Denied) => Some("it is on the deny-list: no node talks to it".to_owned()),
             Err(refusal) => Some(refusal.to_string()),
             Ok(()) if shown.node.is_none() => Some(Refusal::NotANode.to_string()),
             Ok(()) if self.signers.contains_key(id) => None,
-            Ok(()) => Some("no root that is trusted any more vouches for it".to_owned()),
+            Ok(()) => Some("no trusted root signed it".to_owned()),
         }
     }
 
-    /// The node's name.
     pub(crate) fn name(&self) -> &str {
         match &self.own.subject {
             heddle_model::Subject::Node(name) => name.as_str(),
@@ -106,12 +104,12 @@ impl Core {
         }
     }
 
-    /// What an operator should look at.
+    /// Problems for the operator.
     fn look(&self, status: &IdentityStatus, unix_s: u64) -> Vec<String> {
         let mut problems = Vec::new();
         if status.clock.degraded {
             problems.push(format!(
-                "the system's clock shows less than {}, which is certain: set it",
+                "the system's clock is behind {}, a time that has certainly passed: set it",
                 utc(status.clock.floor)
             ));
         }
@@ -127,7 +125,7 @@ impl Core {
             let time = duration(status.control.for_s);
             if own.is_some_and(|lease| lease.renew_at <= unix_s) {
                 problems.push(format!(
-                    "the control plane was not reached for {time}, and certificates want to be renewed"
+                    "the control plane was not reached for {time}, and certificates are due for renewal"
                 ));
             } else if status.control.for_s > GRACE_S {
                 problems.push(format!(
@@ -154,14 +152,14 @@ impl Core {
     }
 }
 
-/// What is wrong with an identity that others believe, if anything is.
+/// The problem of an identity that other nodes accept, if it has one.
 fn late(id: &SpiffeId, kept: &KeptIdentity, unix_s: u64) -> Option<String> {
     let why = |text: String| match &kept.failure {
         Some(failure) => format!("{text}: {failure}"),
         None => text,
     };
     match kept.lease {
-        // It is asked for as soon as it is wanted: that takes a moment.
+        // The first request is still pending.
         None if kept.failures() == 0 => None,
         None => Some(why(format!("{id} has no certificate"))),
         Some(lease) if lease.is_over(unix_s) => {

@@ -60,7 +60,7 @@ fn mesh(accounts: &[&str]) -> Mesh {
     }
 }
 
-/// A folder with a root in it, and one of a site whose intermediate it signed for so long.
+/// A root authority, and the folder of a site whose intermediate the root signed for this many days.
 fn root_and_site(dir: &Path, days: u64) -> (Authority, PathBuf) {
     let settings = AuthoritySettings::default();
     let root = Authority::open(&dir.join("root"), &domain(), settings, at(START)).unwrap();
@@ -97,7 +97,7 @@ fn deny_list(authority: &Authority) -> DenyList {
     }
 }
 
-/// The time that a machine shows, and that its process has run for.
+/// The machine's clock, and the uptime of its process.
 #[derive(Clone)]
 struct Time {
     system: Arc<AtomicU64>,
@@ -123,14 +123,13 @@ impl Time {
     }
 }
 
-/// A node as its agent runs it, without disk and network.
+/// A node as its agent runs it, without network; `disk` stands for the state folder.
 struct Sim {
     core: Core,
     time: Time,
-    /// What it would find after a restart.
     disk: Disk,
     identities: Arc<Identities>,
-    /// Certificates that it got.
+    /// Number of certificates that it received.
     issued: u64,
 }
 
@@ -161,7 +160,7 @@ fn issue(
 }
 
 impl Sim {
-    /// Joins at the time that the machine shows.
+    /// Joins at the machine's current time.
     fn join(authority: &Authority, name: &str, accounts: &[&'static str], time: Time) -> Sim {
         let own = SpiffeId::node(domain(), NodeName::parse(name).unwrap());
         let own = issue(authority, None, &own, time.system.load(Relaxed)).unwrap();
@@ -225,7 +224,7 @@ impl Sim {
         NodeName::parse(self.core.name()).unwrap()
     }
 
-    /// The control plane is reached and says what to trust.
+    /// Connects to the control plane and applies its trust.
     fn meet(&mut self, authority: &Authority) {
         let now = self.now();
         self.core.link_up(now);
@@ -237,7 +236,7 @@ impl Sim {
         self.disk.joined.1 = self.core.trusted().clone();
     }
 
-    /// So many seconds pass; then what is due is asked of the authority, if there is one.
+    /// Lets this many seconds pass; then requests what is due from the authority, if there is one.
     fn step(&mut self, authority: Option<&Authority>, seconds: u64) {
         self.time.pass(seconds);
         let now = self.now();
@@ -282,7 +281,7 @@ impl Sim {
     }
 }
 
-/// The peer that the server finds at the other end.
+/// The identity that the server sees for the client.
 fn call(
     client: &Identities,
     source: &str,

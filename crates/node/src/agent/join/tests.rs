@@ -50,14 +50,14 @@ fn a_token_that_was_opened_is_read_by_a_process_that_may_not_open_it() {
         "B".repeat(42) + "A",
         "ab".repeat(32)
     );
-    // What is not there is said when it is needed.
+    // A missing file is reported only when the token is needed.
     let missing = TokenFile::open(path.clone());
     assert!(!missing.is_file());
     let said = read_token_waiting(missing)
         .err()
         .map(|error| error.to_string());
     assert!(said.is_some_and(|said| said.contains("cannot read the token")));
-    // A pipe is waited for, but not while it is opened.
+    // Opening a pipe does not wait; reading it does.
     rustix::fs::mkfifoat(
         rustix::fs::CWD,
         &path,

@@ -15,7 +15,7 @@ fn account(name: &str) -> SpiffeId {
     SpiffeId::workload(TrustDomain::default(), account)
 }
 
-/// So many seconds after the start.
+/// This many seconds after the start.
 fn after(seconds: u64) -> Moment {
     Moment {
         unix_s: NOW + seconds,
@@ -43,7 +43,7 @@ fn the_nodes_own_identity_comes_first_and_few_are_asked_for_at_once() {
     assert_eq!(keeper.due(after(0)), []);
     hold(&mut keeper, &own(), 0, DAY);
     assert_eq!(keeper.due(after(0)), [account("d")]);
-    // The connection to the control plane is gone: all of it is asked for again.
+    // The connection to the control plane is gone: all requests are repeated.
     keeper.broken();
     assert_eq!(keeper.due(after(0)).len(), 4);
     assert!(!keeper.is_complete(NOW));
@@ -97,7 +97,7 @@ fn attempts_that_fail_come_less_and_less_often() {
     assert_eq!((kept.failures(), &kept.failure), (0, &None));
 }
 
-/// A clock that is set back does not hold up attempts, and one that is set forward makes no storm.
+/// A clock that is set back does not delay requests, and one that is set forward does not cause a burst of them.
 #[test]
 fn waits_are_not_measured_by_the_clock_of_certificates() {
     let mut keeper = keeper(4, &[]);
@@ -121,7 +121,7 @@ fn a_short_life_with_a_long_backdate_is_not_renewed_all_the_time() {
     let mut keeper = keeper(5, &[]);
     hold(&mut keeper, &own(), 0, 300);
     assert!(keeper.next(after(0)).unwrap() >= Duration::from_secs(120));
-    // Found on the disk, it is: the node does not know how long ago it came.
+    // A certificate from the disk is due: the node does not know when it was received.
     keeper.hold(&own(), (NOW - HOUR, NOW + 300), None);
     assert_eq!(keeper.due(after(0)), [own()]);
 }

@@ -20,7 +20,7 @@ use super::super::{Agent, View};
 use super::*;
 use crate::serving::Change;
 
-/// What signs, and a node's state with a workload's leaf and a mesh in it.
+/// An authority, and a node's state with a workload's leaf and a mesh.
 struct Kept {
     dir: tempfile::TempDir,
     trusted: Trusted,
@@ -202,7 +202,7 @@ fn what_can_be_had_again_is_said_and_left_where_it_is() {
         assert!(why.contains(&file) && why.contains("remove it"), "{why}");
         assert_eq!(fs::read(kept.path(&file)).unwrap(), b"damaged");
     }
-    // A mesh of another trust domain, too.
+    // A mesh of another trust domain is a problem, too.
     let kept = Kept::new();
     let mesh = Mesh {
         trust_domain: TrustDomain::parse("other.test").unwrap(),
@@ -211,7 +211,7 @@ fn what_can_be_had_again_is_said_and_left_where_it_is() {
     kept.open().unwrap().save_mesh("first", &mesh).unwrap();
     let problems = kept.load().unwrap().problems;
     assert!(problems[0].why.contains("trust domain other.test"));
-    // And one that is none, although its file is whole.
+    // So is a mesh with broken invariants, although its file is well-formed.
     kept.open().unwrap().save_mesh("first", &broken()).unwrap();
     let found = kept.load().unwrap();
     assert_eq!(found.mesh, None);
@@ -247,7 +247,7 @@ fn broken() -> Mesh {
     }
 }
 
-/// What a control plane sends is looked at before it is kept, shown or served.
+/// A mesh from the control plane is checked before it is stored, reported or served.
 #[tokio::test]
 async fn a_mesh_that_breaks_its_promises_takes_the_place_of_none() {
     let kept = Kept::new();
@@ -326,7 +326,7 @@ fn the_folder_of_another_node_is_refused() {
 }
 
 proptest::proptest! {
-    /// Whatever is in a file: it is read or refused.
+    /// Any file content is read or refused.
     #[test]
     fn no_file_makes_a_node_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..600)) {
         let _refused = read_leaf(&bytes);

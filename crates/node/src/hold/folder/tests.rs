@@ -13,7 +13,7 @@ const USER: User = User {
     gid: 65_522,
 };
 
-/// A folder as a node that was root has left it. `None`, said loudly, where the test cannot give it to a user.
+/// A folder as left by a node that ran as root. `None`, with a message, where the test cannot give it to a user.
 fn left_by_root() -> Option<(tempfile::TempDir, PathBuf)> {
     if !geteuid().is_root() {
         heddle_skips::skipped("only root gives away what it has");
@@ -58,7 +58,7 @@ fn what_a_node_has_written_is_given_and_nothing_else() {
     let Some((above, folder)) = left_by_root() else {
         return;
     };
-    // Again changes nothing.
+    // A second time changes nothing.
     for _ in 0..2 {
         give(&folder, USER).unwrap();
         for given in ["", "lock", "node.leaf", "floor", "leaves", "leaves/0a.leaf"] {
@@ -67,7 +67,7 @@ fn what_a_node_has_written_is_given_and_nothing_else() {
         assert_eq!(owner(&folder.join("token")), (0, 0));
         assert_eq!(owner(above.path()), (0, 0));
     }
-    // To another user, too, from the number that was taken before there was one.
+    // From the reserved user id, which was used before there was a named user, to another user.
     let reserved = User {
         uid: super::RESERVED,
         gid: super::RESERVED,
@@ -111,7 +111,7 @@ fn a_folder_that_is_none_of_a_nodes_is_left_alone() {
     symlink(&folder, &link).unwrap();
     assert!(refused(&link).contains("link: it is no folder itself"));
     assert!(refused(Path::new("/")).contains("--state"));
-    // Whatever has no lock is not a node's.
+    // A folder without a lock is not a node's.
     let home = above.path().join("home");
     DirBuilder::new().mode(0o700).create(&home).unwrap();
     fs::write(home.join("floor"), "plan").unwrap();
@@ -123,7 +123,7 @@ fn a_folder_that_is_none_of_a_nodes_is_left_alone() {
     std::os::unix::fs::chown(&folder, Some(1), None).unwrap();
     assert!(refused(&folder).contains("belongs to user 1, the proxy runs as user 65521:65522"));
     std::os::unix::fs::chown(&folder, Some(0), None).unwrap();
-    // Nor one in whose place the proxy could put another.
+    // Nor is a folder that the proxy could replace.
     fs::set_permissions(above.path(), fs::Permissions::from_mode(0o777)).unwrap();
     assert!(refused(&folder).contains("can be written by it"));
     fs::set_permissions(above.path(), fs::Permissions::from_mode(0o1777)).unwrap();

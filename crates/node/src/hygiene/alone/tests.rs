@@ -10,10 +10,10 @@ use rustix::process::{Signal, parent_process_death_signal, set_parent_process_de
 use super::super::end_with_parent;
 use super::stay_alone;
 
-/// Set in the process that tries.
+/// Set in the process that makes the attempts.
 const TRIES: &str = "HEDDLE_TEST_STAYS_ALONE";
 
-/// By every way that the standard library has: with posix_spawn, with fork, and in its own place.
+/// Tries every way that the standard library has: posix_spawn, fork, and exec in place.
 fn starts_nothing() {
     let program = || Command::new("/bin/true");
     let own = rustix::process::getuid().as_raw();
@@ -28,7 +28,7 @@ fn starts_nothing() {
     }
 }
 
-/// What becomes of it when its parent ends is not in its hands any more.
+/// The parent-death signal cannot be changed any more.
 fn stays_with_its_parent() {
     for signal in [None, Some(Signal::HUP)] {
         let tried = set_parent_process_death_signal(signal);
@@ -39,7 +39,7 @@ fn stays_with_its_parent() {
 #[test]
 fn a_process_that_stays_alone_starts_nothing_but_threads() {
     if env::var_os(TRIES).is_none() {
-        // In a process of its own: one that succeeded would be another program.
+        // Runs in a process of its own: a successful exec would replace the test program.
         let (_, module) = module_path!()
             .split_once("::")
             .expect("a crate and a module");
@@ -49,7 +49,7 @@ fn a_process_that_stays_alone_starts_nothing_but_threads() {
         let said = again.output().expect("it runs");
         let text = String::from_utf8_lossy(&said.stdout);
         assert!(said.status.success(), "{said:?}");
-        // What takes the place of a test says nothing.
+        // If exec had replaced the test program, this line would be missing.
         assert!(text.contains("1 passed"), "{text}");
         return;
     }

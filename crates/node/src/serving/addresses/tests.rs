@@ -107,7 +107,7 @@ proptest! {
 
 #[test]
 fn addresses_are_part_of_the_interface() {
-    // People write them down: they must not change from one release to the next.
+    // Users write these addresses down: they must not change between releases.
     let slots = [
         any_caller(1),
         Slot::Service {
@@ -136,7 +136,7 @@ fn a_thousand_services_hardly_collide() {
     assert!(moved.count() < 5, "the hash spreads badly");
 }
 
-/// Addresses are the same everywhere, so a reader who follows the page sees those that it shows.
+/// Addresses are the same on every machine, so the page must show those that a reader gets.
 #[test]
 fn the_page_shows_the_addresses_that_its_example_gets() {
     const PAGE: &str = include_str!("../../../../../docs/operations.md");

@@ -202,7 +202,7 @@ fn a_second_process_for_the_same_names_is_one_line() {
 fn a_port_that_a_process_has_everywhere_becomes_another_port() {
     let everywhere = TcpListener::bind("0.0.0.0:0").expect("a socket");
     let port = everywhere.local_addr().expect("an address").port();
-    // A port above 55535 has no other port: then it is a problem, and that is right too.
+    // A port above 55535 has no replacement: then a problem is reported, as it should be.
     let mut listeners = Listeners::new(most(100));
     let changes = listeners.follow(&mesh(vec![service("everywhere", &[port])], Vec::new()));
     match port.checked_add(10_000) {
@@ -240,7 +240,7 @@ fn more_than_the_bound_are_not_opened_and_that_is_said() {
     let changes = listeners.follow(&mesh(services, vec![workload("bound-w", [127, 9, 2, 1])]));
     assert_eq!(changes.open.len(), 3);
     assert_eq!(changes.problems.len(), 1, "{:?}", changes.problems);
-    // What is kept reaches everything: the forward proxy and the addresses for all callers.
+    // The listeners that remain reach everything: forward proxies and the addresses for all callers.
     assert!(
         listeners
             .status(&Mesh::default())

@@ -1,4 +1,4 @@
-//! What a workload's process finds in its environment.
+//! Environment variables of a workload's process.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,14 @@ use heddle_model::{Mesh, WorkloadName};
 
 use crate::status::{ListenerKind, ListenerStatus};
 
-/// Never through the forward proxy: this machine's own addresses, the Services' among them.
+/// Addresses that bypass the forward proxy: this machine's own, those of Services among them.
 const NO_PROXY: &str = "localhost,127.0.0.0/8,::1";
 
 /// The variables of one workload.
 ///
-/// For each Service of its namespace those that Kubernetes sets in a pod
-/// (`REVIEWS_SERVICE_HOST`, `REVIEWS_SERVICE_PORT`, `REVIEWS_SERVICE_PORT_HTTP` for a named port),
-/// here with the addresses by which this caller is known; `http_proxy` for every Service of the
-/// mesh by name; `HEDDLE_WORKLOAD`, its own name.
+/// For each Service of its namespace: the variables that Kubernetes sets in a pod (`REVIEWS_SERVICE_HOST`,
+/// `REVIEWS_SERVICE_PORT`, `REVIEWS_SERVICE_PORT_HTTP` for a named port), with the addresses that identify this caller.
+/// `http_proxy`: reaches every Service of the mesh by name. `HEDDLE_WORKLOAD`: the workload's own name.
 pub(crate) fn environment(
     name: &WorkloadName,
     mesh: &Mesh,

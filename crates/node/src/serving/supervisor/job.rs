@@ -1,4 +1,4 @@
-//! One workload's process from its first start to its end.
+//! Runs one workload's process from its first start to its end.
 
 use std::time::Instant;
 
@@ -20,13 +20,13 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Returns once it is told to stop and the process is gone.
+    /// Returns once `stop` resolves and the process is gone.
     pub(super) async fn run(mut self) {
         let (shortest, longest) = (self.policy.restart_min, self.policy.restart_max);
         let longest = longest.max(shortest);
         let mut backoff = Backoff::new(shortest, longest);
         let mut has_run = false;
-        // It may have waited for its predecessor until it was no longer wanted itself.
+        // The job may be stopped while it still waits for its predecessor to end.
         while self.stop.try_recv() == Err(TryRecvError::Empty) {
             let began = Instant::now();
             let workload = self.spec.name.clone();
@@ -50,7 +50,7 @@ impl Job {
                 }
                 Err(error) => Err(format!("cannot start {:?}: {error}", self.spec.program())),
             };
-            // A run longer than the longest wait was healthy.
+            // A run longer than the longest wait counts as healthy and resets the back-off.
             let wait = backoff.ended(began.elapsed(), longest);
             let wait_ms = wait.as_millis() as u64;
             match &end {

@@ -19,7 +19,7 @@ use crate::serving::limits;
 /// Longest piece of output that is passed on as one line, in bytes.
 const MAX_LINE: usize = 8 * 1024;
 
-/// How long the last output may take. A process that left the group can hold the pipes for ever.
+/// Longest wait for the last output: a process that left the group can hold the pipes open for ever.
 const LAST_OUTPUT: Duration = Duration::from_millis(200);
 
 /// What to run.
@@ -27,7 +27,7 @@ const LAST_OUTPUT: Duration = Duration::from_millis(200);
 pub(super) struct Spec {
     pub(super) name: WorkloadName,
     pub(super) command: heddle_model::Command,
-    /// What the mesh adds to the environment. The workload's own variables win over these.
+    /// Variables that the mesh adds. The workload's own variables take precedence.
     pub(super) environment: BTreeMap<String, String>,
 }
 
@@ -36,8 +36,7 @@ impl Spec {
         self.command.argv.first().map_or("", String::as_str)
     }
 
-    /// Says which directory is missing, where it is not the program: the kernel says the same of
-    /// both.
+    /// Names the working directory if it is missing: the kernel's error is the same as for a missing program.
     fn explain(&self, error: io::Error) -> io::Error {
         match &self.command.working_dir {
             Some(dir) if !dir.is_dir() => {
@@ -49,21 +48,21 @@ impl Spec {
     }
 }
 
-/// A running process, leader of a process group of its own. Dropping it kills the group.
+/// A running process that leads a process group of its own. Dropping it kills the group.
 pub(super) struct Process {
     child: Child,
     group: Pid,
-    /// Copy its output until the pipes are closed.
+    /// Tasks that copy its output until the pipes are closed.
     copies: JoinSet<()>,
 }
 
 impl Process {
-    /// Starts it; each line that it writes goes to `output` with the workload's name before it.
+    /// Starts the process. Each line of its output goes to `output`, prefixed by the workload's name.
     ///
     /// The process is killed when ours dies, however that happens (`PR_SET_PDEATHSIG`).
     ///
     /// # Errors
-    /// What `fork` or `exec` said.
+    /// The error of `fork` or `exec`.
     pub(super) fn start(spec: &Spec, output: &Output, cpus: Option<CpuSet>) -> io::Result<Process> {
         let mut command = Command::new(spec.program());
         command
@@ -96,16 +95,16 @@ impl Process {
         })
     }
 
-    /// Its process id, which is also its group's.
+    /// The process id, which is also the group's.
     pub(super) fn id(&self) -> u32 {
         self.group.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Waits for its end, kills what it left behind in its group, and says how it ended.
+    /// Waits for its end, kills the rest of its group, and describes how it ended.
     pub(super) async fn wait(&mut self) -> String {
         let ended = self.child.wait().await;
         self.signal(Signal::KILL);
-        // What it wrote last is still in the pipes.
+        // Its last output is still in the pipes.
         let copied = async { while self.copies.join_next().await.is_some() {} };
         let _held_open_elsewhere = tokio::time::timeout(LAST_OUTPUT, copied).await;
         match ended {
@@ -114,7 +113,7 @@ impl Process {
         }
     }
 
-    /// SIGTERM to the group, and SIGKILL after `grace` if it is still there.
+    /// Sends SIGTERM to the group, and SIGKILL after `grace` if the process is still there.
     pub(super) async fn stop(&mut self, grace: Duration) {
         self.signal(Signal::TERM);
         if tokio::time::timeout(grace, self.wait()).await.is_err() {
@@ -124,7 +123,7 @@ impl Process {
         }
     }
 
-    /// Signals the group. That there is none left is no error.
+    /// Signals the group; an error means that no process of it is left.
     fn signal(&self, signal: Signal) {
         let _none_left = sys::kill_process_group(self.group, signal);
     }
@@ -132,7 +131,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Only while it has not been waited for: later its number may be another process's.
+        // Only before it has been waited for: later, another process may have its id.
         if self.child.id().is_some() {
             self.signal(Signal::KILL);
         }
@@ -148,11 +147,11 @@ fn before_exec(command: &mut Command, cpus: Option<CpuSet>) {
     let limit = limits::original();
     let in_child = move || {
         sys::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // It may have died before that took effect.
+        // The parent may have died before that took effect.
         if sys::getppid() != Some(parent) {
             return Err(io::Error::from(rustix::io::Errno::CHILD));
         }
-        // Ours was raised; programs that use select(2) want theirs as it was.
+        // Our limit was raised; programs that use select(2) need the original one.
         if let Some(limit) = limit {
             sys::setrlimit(sys::Resource::Nofile, limit)?;
         }
@@ -161,8 +160,8 @@ fn before_exec(command: &mut Command, cpus: Option<CpuSet>) {
         }
         Ok(())
     };
-    // SAFETY: the closure runs in the forked child and makes four system calls; it takes no lock
-    // and allocates nothing.
+    // SAFETY: the closure runs in the forked child and makes only four system calls; it takes no lock and allocates
+    // nothing.
     unsafe {
         command.pre_exec(in_child);
     }
@@ -177,8 +176,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Copies lines with `prefix` before each until the pipe is closed. A line longer than
-/// [`MAX_LINE`] is broken.
+/// Copies lines, each with `prefix`, until the pipe is closed. A line longer than [`MAX_LINE`] is split.
 async fn pass_on(mut from: impl AsyncRead + Unpin, to: Console, prefix: String) {
     let mut buffer = Vec::new();
     loop {
@@ -204,8 +202,8 @@ fn write_line(to: &Console, prefix: &str, line: &[u8]) {
     to.line([prefix.as_bytes(), &line, b"\n"].concat());
 }
 
-/// A workload's line as it is passed on. What would write over the prefix is written out as `cat -v`
-/// does it; on a terminal so is every other control character, and with them colours.
+/// A workload's line as it is shown. Control characters that could overwrite the prefix are written as `cat -v` does;
+/// on a terminal, all others too, so colours are lost.
 fn shown(line: &[u8], is_terminal: bool) -> Vec<u8> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut shown = Vec::with_capacity(line.len());
@@ -217,7 +215,7 @@ fn shown(line: &[u8], is_terminal: bool) -> Vec<u8> {
             0..0x20 if is_terminal || matches!(byte, b'\r' | 0 | 0x08) => {
                 shown.extend([b'^', byte + b'@']);
             }
-            // In UTF-8 the control characters beyond ASCII begin with C2.
+            // In UTF-8, the control characters beyond ASCII begin with the byte C2.
             0x80..0xa0 if is_terminal && before == 0xc2 => {
                 shown.pop();
                 shown.extend([b'M', b'-', b'^', byte - 0x40]);

@@ -1,4 +1,4 @@
-//! With real processes: `sh` is there wherever Heddle runs workloads.
+//! Tests with real processes: `sh` exists wherever Heddle runs workloads.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -180,7 +180,7 @@ async fn a_working_directory_that_does_not_exist_is_named() {
     supervisor.stop().await;
 }
 
-/// Waits until the process of `web` could not be started twice.
+/// Waits until the process of `web` has failed to start twice.
 async fn tried_again(supervisor: &Supervisor) -> ProcessStatus {
     let mut status = supervisor.jobs[&name("web")].status.clone();
     let tried_again = status.wait_for(|status| status.failed_starts >= 2);

@@ -13,7 +13,7 @@ const AVOID: Load = Load {
 };
 const FULL: Load = Load { full: true, ..FREE };
 
-/// The ways that need no hash.
+/// Pickers without a hash.
 const WAYS: [fn(u64) -> Picker<'static>; 2] = [Picker::Turn, |_| Picker::Cheaper];
 
 fn counts(
@@ -77,7 +77,7 @@ fn endpoints_to_avoid_are_passed_over_unless_there_is_no_other() {
     }
 }
 
-/// The turns around a heavy endpoint's are its own, and so are the points: a light one is found all the same.
+/// The turns and points next to a heavy endpoint's are its own as well; a light endpoint is found all the same.
 #[test]
 fn a_light_endpoint_stands_in_for_a_heavy_one() {
     for weights in [[1, 200], [200, 1]] {
@@ -104,7 +104,7 @@ fn a_light_endpoint_stands_in_for_a_heavy_one() {
     }
 }
 
-/// It has room, but is only busy: it is waited for rather than the one that fails asked.
+/// The full endpoint works and is only busy: the request waits for it, and is not sent to the one that fails.
 #[test]
 fn a_light_endpoint_that_is_full_is_waited_for() {
     let schedule = Schedule::new(&[1, 200]);
@@ -114,7 +114,7 @@ fn a_light_endpoint_that_is_full_is_waited_for() {
     }
 }
 
-/// When all are to be avoided a request costs no look at each of very many.
+/// If very many endpoints are all to be avoided, a choice does not check each of them.
 #[test]
 fn a_look_around_is_bounded() {
     let weights = [16; 4_000];
@@ -132,7 +132,7 @@ fn a_look_around_is_bounded() {
     }
 }
 
-/// What has the same hash goes to the same endpoint even when none is near on the ring.
+/// Requests with the same hash go to the same endpoint even if no usable one is near on the ring.
 #[test]
 fn what_has_one_hash_stays_together_when_most_are_shut() {
     let places = (0u16..2_000).map(|n| (([127, 0, 0, 1], n).into(), 1));
@@ -172,7 +172,7 @@ fn what_is_full_is_waited_for_and_what_is_shut_is_not() {
     for way in WAYS {
         let chosen = |loads: [Load; 2]| choose(way(1), &schedule, 1, |i| loads[i]);
         assert_eq!(chosen([FULL, FULL]), Choice::Full);
-        // One that has room is not tried while another works and is only busy.
+        // A failing endpoint that has room is not tried while another one works and is only busy.
         assert_eq!(chosen([FULL, AVOID]), Choice::Full);
         assert_eq!(chosen([shut_and_full, AVOID]), Choice::At(1));
         assert_eq!(chosen([shut_and_full, shut_and_full]), Choice::Full);
@@ -191,7 +191,7 @@ fn one_with_a_small_share_gets_as_much_of_its_turns() {
             let got = counts[0] as f64 / (counts[1..].iter().sum::<u64>() as f64 / 19.0);
             assert!((want * 0.8..want * 1.3).contains(&got), "{share}: {got}");
         }
-        // When all begin, all are used.
+        // If all endpoints are new, all of them are used.
         let load = |_| Load {
             share: FULL_SHARE / 10,
             ..FREE
@@ -201,7 +201,8 @@ fn one_with_a_small_share_gets_as_much_of_its_turns() {
     }
 }
 
-/// What has a hash belongs to its endpoint from the first moment: a request that went elsewhere until then would move.
+/// A request with a hash goes to its endpoint from the start: if it went elsewhere at first, it would have to move
+/// later.
 #[test]
 fn on_a_ring_a_small_share_changes_nothing() {
     let places = [1, 2, 3].map(|host| (([127, 0, 0, host], 1).into(), 1));
@@ -240,8 +241,7 @@ fn nothing_is_chosen_from_nothing() {
 }
 
 proptest! {
-    /// Whatever the loads: no request waits while an endpoint has room that may be chosen, and no full one
-    /// is chosen.
+    /// For any loads: no request waits while a usable endpoint has room, and no full endpoint is chosen.
     #[test]
     fn a_choice_is_right(
         loads in prop::collection::vec((any::<bool>(), any::<bool>()), 1..90),

@@ -1,16 +1,16 @@
-//! What is said, and what has to be seen of it.
+//! Test cases: what is sent, and what must be received.
 
 use std::fmt;
 
 use proptest::prelude::*;
 
-/// How a body says where it ends.
+/// How the end of a body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     None,
     Length,
     Chunked,
-    /// With the connection: answers only.
+    /// By the end of the connection: responses only.
     Close,
 }
 
@@ -18,17 +18,17 @@ pub(super) enum Framing {
 pub(super) struct Body {
     pub(super) framing: Framing,
     pub(super) pieces: Vec<Vec<u8>>,
-    /// Of chunks only.
+    /// Only with `Chunked`.
     pub(super) trailers: Vec<(String, String)>,
 }
 
-/// Where one of the ends stops, in bytes of what it would say.
+/// The byte offset at which one of the ends stops sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     Nothing,
     /// The client resets its connection.
     Client(usize),
-    /// The endpoint does, or closes it.
+    /// The endpoint resets its connection, or closes it.
     Endpoint {
         at: usize,
         resets: bool,
@@ -43,33 +43,33 @@ pub(super) struct Case {
     pub(super) interim: Vec<u16>,
     pub(super) status: u16,
     pub(super) response: Body,
-    /// The endpoint answers while the request comes, a piece for each.
+    /// The endpoint answers while it receives the request: a piece for each piece.
     pub(super) streams: bool,
     pub(super) cut: Cut,
 }
 
-/// How what was said came to its end.
+/// How a message ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     Whole,
     Cut,
 }
 
-/// What one end has seen of the other's message.
+/// The part of a message that the receiving end has seen.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
-    /// Statuses of interim answers.
+    /// Statuses of interim responses.
     pub(super) interim: Vec<u16>,
-    /// The number of the request.
+    /// The number of the case that the request belongs to.
     pub(super) number: usize,
-    /// A request's method, an answer's status; empty when there was no head.
+    /// The method of a request, the status of a response; empty if no head came.
     pub(super) what: String,
     pub(super) data: Vec<u8>,
     pub(super) trailers: Vec<(String, String)>,
     pub(super) outcome: Ending,
 }
 
-/// Pieces by their lengths.
+/// Shows the pieces by their lengths.
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pieces: Vec<usize> = self.pieces.iter().map(Vec::len).collect();
@@ -90,7 +90,7 @@ impl Body {
         self.pieces.concat()
     }
 
-    /// The lines of a head that say where it ends.
+    /// The header lines that frame the body.
     fn announced(&self) -> String {
         match self.framing {
             Framing::None => "Content-Length: 0\r\n".into(),
@@ -100,7 +100,7 @@ impl Body {
         }
     }
 
-    /// The body in the pieces in which it is written.
+    /// The body, in the pieces in which it is written.
     fn written(&self) -> Vec<Vec<u8>> {
         if self.framing != Framing::Chunked {
             return self.pieces.clone();
@@ -119,7 +119,7 @@ impl Body {
 }
 
 impl Case {
-    /// The request in the pieces in which it is written, with a number that it is known by.
+    /// The request, in the pieces in which it is written. Its path contains the number.
     pub(super) fn request(&self, number: usize) -> Vec<Vec<u8>> {
         let head = format!(
             "{} /pkg.Service/{number} HTTP/1.1\r\nHost: echo.test\r\nContent-Type: application/grpc\r\n\
@@ -131,7 +131,7 @@ impl Case {
         pieces.chain(self.request.written()).collect()
     }
 
-    /// The answer likewise.
+    /// The response, in the pieces in which it is written.
     pub(super) fn response(&self) -> Vec<Vec<u8>> {
         let interim = self.interim.iter();
         let interim = interim.map(|status| format!("HTTP/1.1 {status} Wait\r\nLink: x\r\n\r\n"));
@@ -148,7 +148,7 @@ impl Case {
         heads.chain(bodies).collect()
     }
 
-    /// Looks at what both ends have seen.
+    /// Checks what both ends have seen.
     pub(super) fn check(&self, endpoint: &[Seen], client: &Seen) -> Result<(), String> {
         let (request, response) = (self.request.data(), self.response.data());
         for seen in endpoint {
@@ -165,7 +165,7 @@ impl Case {
                 return Err("a request that was cut is whole at its endpoint".into());
             }
             Cut::Client(_) => return Ok(()),
-            // What an endpoint has not answered on a connection that was kept is sent once more.
+            // An idempotent request without an answer on a reused connection is retried.
             Cut::Endpoint { .. } if whole == 2 && self.method != "POST" => {}
             _ if whole > 1 => return Err(format!("the endpoint has seen it {whole} times")),
             Cut::Nothing if whole == 0 => return Err("the endpoint has not seen it".into()),
@@ -176,7 +176,7 @@ impl Case {
             _ => None,
         };
         if client.what == "502" || client.what == "503" {
-            // What a reset overtakes has not been said.
+            // A reset may overtake the response, so that it does not arrive.
             return match stops {
                 Some(_) => Ok(()),
                 None => Err(format!("the client is told {}", client.what)),
@@ -192,7 +192,7 @@ impl Case {
         } else {
             trailers
         };
-        // An answer that ends with its connection is whole wherever that is closed.
+        // A response that ends with its connection counts as whole wherever that is closed.
         if self.response.framing == Framing::Close && stops == Some(false) {
             return begins("answer", client, data);
         }
@@ -213,7 +213,7 @@ impl Case {
         }
     }
 
-    /// Whether there is something to say while the request comes, and after it.
+    /// Whether the response has something to send during the request and after it.
     pub(super) fn streams(&self) -> bool {
         let has_rest = match self.response.framing {
             Framing::None => false,
@@ -224,7 +224,7 @@ impl Case {
     }
 }
 
-/// What is seen of a message's data is its beginning.
+/// Checks that the data seen is a prefix of the message's data.
 fn begins(what: &str, seen: &Seen, data: &[u8]) -> Result<(), String> {
     match data.starts_with(&seen.data) {
         true => Ok(()),
@@ -232,7 +232,7 @@ fn begins(what: &str, seen: &Seen, data: &[u8]) -> Result<(), String> {
     }
 }
 
-/// What is seen of a message is its beginning, and all of it if it is whole.
+/// Checks that the data seen is a prefix of the message's data, and all of it if the message was whole.
 fn is_of(
     what: &str,
     seen: &Seen,
@@ -276,7 +276,7 @@ fn body(framings: Vec<Framing>) -> impl Strategy<Value = Body> {
     })
 }
 
-/// Trailers of one name stand together: their order among others means nothing.
+/// Sorts trailers by name: the order of different names has no meaning.
 fn grouped(mut trailers: Vec<(String, String)>) -> Vec<(String, String)> {
     trailers.sort_by(|a, b| a.0.cmp(&b.0));
     trailers

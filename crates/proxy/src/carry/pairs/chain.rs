@@ -14,10 +14,10 @@ use super::peers::{ScriptedEndpoint, ask};
 use crate::testing::{account, service, workload};
 use crate::{Entry, Proxy, Settings};
 
-/// The workload that passes on what it is sent, and its Service.
+/// The workload and Service whose calls the node in the middle forwards.
 pub(super) const RELAY: &str = "relay";
 
-/// Nodes, and what runs there.
+/// The nodes, and the workload of each.
 const NODES: [(&str, &str); 3] = [("calling", "shop"), ("between", RELAY), ("called", "echo")];
 
 pub(super) struct Chain {
@@ -27,7 +27,7 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Nodes of which the first calls the second by one protocol, and that the third by another.
+    /// Three nodes: the first calls the second with one protocol, the second calls the third with another.
     pub(super) fn new(first: Protocol, second: Protocol) -> Chain {
         let endpoint = ScriptedEndpoint::new();
         let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
@@ -77,7 +77,7 @@ impl Chain {
         }
     }
 
-    /// Has one exchange take place.
+    /// Runs one exchange and checks it.
     pub(super) fn carry(&self, case: &Case) -> Result<(), String> {
         let number = self.endpoint.expects(case);
         let client = ask(self.door, case, number);
@@ -85,7 +85,7 @@ impl Chain {
     }
 }
 
-/// Waits until a proxy serves its mesh.
+/// Waits until a proxy has applied its configuration.
 fn serves(registry: &Registry) {
     let patience = Instant::now() + Duration::from_secs(10);
     loop {

@@ -1,4 +1,4 @@
-//! The two ends of an exchange.
+//! The client and the endpoint of an exchange.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::case::{Case, Cut, Ending, Seen};
 use super::reader::Reader;
 
-/// Longest wait for anything.
+/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An endpoint that answers each request as the case under way says.
@@ -41,7 +41,7 @@ impl ScriptedEndpoint {
         }
     }
 
-    /// Requests from now on belong to this case. Returns its number.
+    /// Answers requests by this case from now on. Returns the number of the case.
     pub(super) fn expects(&self, case: &Case) -> usize {
         let (number, under_way) = &mut *self.case.lock().unwrap();
         *number += 1;
@@ -49,7 +49,7 @@ impl ScriptedEndpoint {
         *number
     }
 
-    /// What has come of requests. Of one that was cut nothing may have come.
+    /// The requests that the endpoint has received. A request that was cut may not have arrived at all.
     pub(super) fn seen(&self, case: &Case, number: usize) -> Vec<Seen> {
         let patience = match case.cut {
             Cut::Client(_) => Duration::from_millis(20),
@@ -70,14 +70,14 @@ impl ScriptedEndpoint {
     }
 }
 
-/// Serves the requests of a connection, until one is cut or an answer is.
+/// Serves the requests of a connection until a request or an answer is cut.
 fn serve(stream: &TcpStream, case: &Mutex<(usize, Option<Case>)>, say: &SyncSender<Seen>) {
     let mut reader = Reader::new(stream);
     while let Some((first, head)) = reader.head() {
         let (number, case) = case.lock().unwrap().clone();
         let mut words = first.split([' ', '/']);
         let method = words.next().unwrap_or_default().to_owned();
-        // What belongs to a case that is over was cut by its client.
+        // A request of an earlier case was cut by its client.
         let (true, Some(case)) = (words.any(|word| word == number.to_string()), case) else {
             return;
         };
@@ -88,7 +88,7 @@ fn serve(stream: &TcpStream, case: &Mutex<(usize, Option<Case>)>, say: &SyncSend
         let mut seen = reader.body(&head, || answer.goes_on());
         (seen.number, seen.what) = (number, method);
         let is_whole = seen.outcome == Ending::Whole;
-        // A case that is over has no more use for it.
+        // Fails if the case is over.
         let _over = say.send(seen);
         if !is_whole {
             return;
@@ -100,14 +100,14 @@ fn serve(stream: &TcpStream, case: &Mutex<(usize, Option<Case>)>, say: &SyncSend
     }
 }
 
-/// An answer, as far as it is given.
+/// A response that is being written.
 struct Answer<'a> {
     stream: &'a TcpStream,
     streams: bool,
     left: std::vec::IntoIter<Vec<u8>>,
-    /// Pieces that are heads.
+    /// Number of pieces that are heads.
     heads: usize,
-    /// Bytes until it stops, and how.
+    /// Bytes until the endpoint stops, and whether it resets then.
     stops: Option<(usize, bool)>,
     is_cut: bool,
 }
@@ -134,9 +134,9 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// A piece of the request has come.
+    /// Called for each piece of the request that has arrived.
     fn goes_on(&mut self) {
-        // The last of the answer waits for the last of the request.
+        // The last piece of the response waits for the end of the request.
         if self.streams && self.left.len() > 1 {
             self.write();
         }
@@ -161,12 +161,12 @@ impl<'a> Answer<'a> {
             piece.truncate(*left);
             *left -= piece.len();
         }
-        // A client that is gone takes no more.
+        // Writing fails once the client is gone.
         self.is_cut |= (&*self.stream).write_all(&piece).is_err();
     }
 }
 
-/// Sends the request of a case, and returns what came back.
+/// Sends the request of a case, and returns the response.
 pub(super) fn ask(address: SocketAddr, case: &Case, number: usize) -> Seen {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -180,7 +180,7 @@ pub(super) fn ask(address: SocketAddr, case: &Case, number: usize) -> Seen {
             for mut piece in case.request(number) {
                 piece.truncate(left);
                 left -= piece.len();
-                // An endpoint that was cut takes no more.
+                // Writing fails once the endpoint has stopped.
                 if (&stream).write_all(&piece).is_err() {
                     break;
                 }

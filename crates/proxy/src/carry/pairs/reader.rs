@@ -1,4 +1,4 @@
-//! A reader of HTTP/1.1 of its own, as plain as can be.
+//! An independent reader of HTTP/1.1, as simple as possible.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ pub(super) struct Reader<'a> {
     unread: Vec<u8>,
 }
 
-/// Why there is nothing to read.
+/// Why nothing more can be read.
 enum End {
     Closed,
     Reset,
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The lines up to an empty one.
+    /// The lines before the next empty one.
     fn lines(&mut self) -> Result<Vec<String>, End> {
         let mut lines = Vec::new();
         loop {
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a message's head: its first line, and the rest of it. `None` when no whole one comes.
+    /// Reads a message's head: its first line, and its other lines. `None` if no complete head comes.
     pub(super) fn head(&mut self) -> Option<(String, Vec<String>)> {
         let mut lines = self.lines().ok()?;
         if lines.is_empty() {
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         Some((first, lines))
     }
 
-    /// Reads the body behind a head, piece by piece: `came` is told of each.
+    /// Reads the body after a head, piece by piece, and calls `came` for each piece.
     pub(super) fn body(&mut self, head: &[String], mut came: impl FnMut()) -> Seen {
         let mut seen = Seen {
             interim: Vec::new(),

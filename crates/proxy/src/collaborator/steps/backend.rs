@@ -1,11 +1,11 @@
-//! Which of a rule's backends a request goes to.
+//! Chooses one of a rule's backends.
 
 use super::find::is_supported;
 use super::{CONTINUE, Step, StepContext};
 use crate::failure::Reason;
 use crate::route::Target;
 
-/// Draws a backend by the weights, where there is a rule.
+/// Chooses a backend at random by the weights, if a rule matched.
 pub(super) fn choose(context: &mut StepContext<'_>) -> Step {
     let snapshot = &context.decision.bound.snapshot;
     let Some(rule) = context.decision.rule else {
@@ -17,7 +17,7 @@ pub(super) fn choose(context: &mut StepContext<'_>) -> Step {
         _ => (context.worker.random.borrow_mut()).below(action.total_weight),
     };
     let (index, backend) = action.backend(draw).ok_or(Reason::NoBackend)?;
-    // A rule has fewer than four thousand million.
+    // A rule has far fewer than 2^32 backends.
     context.decision.backend = index as u32;
     let Target::Port(port) = backend.target else {
         return Err(Reason::NoBackend.into());

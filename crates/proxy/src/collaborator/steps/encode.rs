@@ -1,14 +1,14 @@
-//! The request as endpoints are to see it.
+//! Writes the request in the form in which it is sent to endpoints.
 //!
-//! A head is forwarded as it came, with a list of edits: what belongs to one connection is cut,
-//! what says who called is replaced by what we know, and the route's own changes are made.
+//! A head is forwarded unchanged, except for a list of edits: hop-by-hop fields are cut, fields about the caller are
+//! replaced by verified values, and the route's changes are applied.
 
 use heddle_wire::http1::{FieldKind, TargetForm, Version};
 
 use super::{CONTINUE, Step, StepContext};
 use crate::collaborator::edits::{apply_both, write};
 
-/// Writes the head into `out`.
+/// Writes the edited head into `out`.
 pub(super) fn encode(context: &mut StepContext<'_>) -> Step {
     let StepContext {
         head,
@@ -35,7 +35,7 @@ pub(super) fn encode(context: &mut StepContext<'_>) -> Step {
     let of_rule = rule.map(|rule| &rule.action.route.filters);
     let of_backend = decision.backend().map(|backend| &backend.filters);
     let filters = [of_rule, of_backend];
-    // Target.
+    // The target.
     let new_path = filters.iter().rev().flatten().find_map(|filters| {
         let path = filters.rewrite.as_ref()?.path.as_ref()?;
         Some((path, &rule?.path))
@@ -53,7 +53,7 @@ pub(super) fn encode(context: &mut StepContext<'_>) -> Step {
         edits.replace(head.target, value);
     }
 
-    // Host: what the rule says, else the canonical form of what the client said, else what it dialled.
+    // Host: by the rule, otherwise the canonical form of the client's authority, otherwise the dialled one.
     let hostname = filters
         .iter()
         .rev()
@@ -72,7 +72,7 @@ pub(super) fn encode(context: &mut StepContext<'_>) -> Step {
         None => edits.append(b"Host", host),
     }
 
-    // Another node has said that already.
+    // The calling node has already added these fields.
     if context.door.inbound().is_none() {
         forwarding_fields(context);
     }
@@ -91,8 +91,8 @@ pub(super) fn encode(context: &mut StepContext<'_>) -> Step {
     CONTINUE
 }
 
-/// Says who sent the request. What a client says about itself is removed and counted, unless
-/// it is one that the operator trusts to know.
+/// Adds the fields that say who sent the request. The client's own such fields are removed and counted, unless the
+/// operator trusts this client.
 fn forwarding_fields(context: &mut StepContext<'_>) {
     let StepContext {
         head,
@@ -113,7 +113,7 @@ fn forwarding_fields(context: &mut StepContext<'_>) {
         }
         match field.kind {
             FieldKind::XForwardedFor => {
-                // One line for all, ours last.
+                // One line for all values, ours last.
                 value.extend_from_slice(field.value.of(buf));
                 value.extend_from_slice(b", ");
                 edits.cut(field.line);
@@ -137,7 +137,7 @@ fn forwarding_fields(context: &mut StepContext<'_>) {
     }
 }
 
-/// Writes a query with its question mark, where there is one.
+/// Writes the query with its question mark, if there is one.
 pub(super) fn put_query(query: Option<&[u8]>, out: &mut Vec<u8>) {
     if let Some(query) = query {
         out.push(b'?');

@@ -1,4 +1,4 @@
-//! Which port of which Service a request calls.
+//! Finds the Service's port that a request calls.
 
 use heddle_model::AppProtocol;
 
@@ -7,7 +7,7 @@ use crate::entry::Entry;
 use crate::failure::Reason;
 use crate::route::{HTTP_PORT, PortIndex, Snapshot};
 
-/// Finds the port, by the listener or by the authority.
+/// Finds the port by the listener, or for a forward proxy by the authority.
 pub(super) fn find(context: &mut StepContext<'_>) -> Step {
     let snapshot = &*context.decision.bound.snapshot;
     let called = match &context.door.entry {
@@ -15,7 +15,7 @@ pub(super) fn find(context: &mut StepContext<'_>) -> Step {
             let found = context.client.found.find(snapshot, entry);
             found.ok_or(Reason::ServiceGone)?
         }
-        // These are never what a request comes by.
+        // Requests never come through these doors.
         Entry::Mesh | Entry::Outbound { .. } | Entry::Arriving { .. } => {
             return Err(Reason::ServiceGone.into());
         }
@@ -40,13 +40,13 @@ pub(super) fn find(context: &mut StepContext<'_>) -> Step {
     }
 }
 
-/// Whether requests can be passed on by it.
+/// Whether requests can be forwarded by this protocol.
 pub(super) fn is_supported(protocol: AppProtocol) -> bool {
     matches!(protocol, AppProtocol::Http | AppProtocol::Undeclared)
 }
 
-/// The port that a listener leads to, as long as the configuration is the same: names cost more than
-/// numbers to look up.
+/// Caches the port to which a listener leads, until the configuration changes: names are slower to look up than
+/// numbers.
 #[derive(Debug, Default)]
 pub(in crate::collaborator) struct LastFound(Option<(u64, PortIndex)>);
 

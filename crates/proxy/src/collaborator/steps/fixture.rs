@@ -1,4 +1,4 @@
-//! A step of tests: a request whose field `X-Wait` names a gate waits until that is opened.
+//! A step for tests: a request whose field `X-Wait` names a gate waits until that gate is opened.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ struct WaitGate {
 
 static GATES: Mutex<BTreeMap<Vec<u8>, WaitGate>> = Mutex::new(BTreeMap::new());
 
-/// Whether a request waits before the gate.
+/// Whether a request waits at the gate.
 pub(super) fn has_waiting(name: &str) -> bool {
     GATES.lock().unwrap().contains_key(name.as_bytes())
 }
@@ -37,7 +37,7 @@ pub(super) fn wait(context: &mut StepContext<'_>) -> Step {
     else {
         return CONTINUE;
     };
-    // What it needs of the head, it takes along.
+    // A waiting step must copy the parts of the head that it needs.
     let name = field.value.of(buf).to_vec();
     if GATES
         .lock()

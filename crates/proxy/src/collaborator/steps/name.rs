@@ -1,4 +1,4 @@
-//! The authority that a request calls.
+//! Determines the authority that a request calls.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::entry::{Direct, Entry, Inbound};
 use crate::failure::Failure;
 use crate::route::HTTP_PORT;
 
-/// Brings the authority into canonical form: what the head names, or what was dialled.
+/// Brings the authority into canonical form: the one in the head, or the dialled one.
 pub(super) fn name(context: &mut StepContext<'_>) -> Step {
     let StepContext {
         head, buf, host, ..
@@ -33,8 +33,8 @@ pub(super) fn name(context: &mut StepContext<'_>) -> Step {
     CONTINUE
 }
 
-/// The authority that a client called last, in both forms: most clients call the same one in every
-/// request of a connection.
+/// Caches the client's last authority, raw and canonical: most clients call the same one in every request of a
+/// connection.
 #[derive(Debug, Default)]
 pub(in crate::collaborator) struct LastCalled {
     raw: Vec<u8>,
@@ -43,7 +43,7 @@ pub(in crate::collaborator) struct LastCalled {
 }
 
 impl LastCalled {
-    /// Brings an authority into canonical form, unless it is the one that came before.
+    /// Brings an authority into canonical form, unless it is the cached one.
     fn learn(&mut self, raw: &[u8]) -> Result<Authority, Failure> {
         if let Some(parts) = self.parts.filter(|_| self.raw == raw) {
             return Ok(parts);
@@ -58,9 +58,8 @@ impl LastCalled {
     }
 }
 
-/// Writes the authority of what was dialled, for a client that does not name what it calls (HTTP/1.0): the
-/// Service's name as callers of every namespace may say it, or the address. Returns how long it is without
-/// the port.
+/// Writes the dialled authority, for a client that sends none (HTTP/1.0): the Service's name in a form that callers of
+/// every namespace may use, or the address. Returns its length without the port.
 #[cold]
 fn dialled(entry: &Entry, out: &mut Vec<u8>) -> usize {
     // Writing to a vector cannot fail.
@@ -77,7 +76,7 @@ fn dialled(entry: &Entry, out: &mut Vec<u8>) -> usize {
             };
             (out.len(), endpoint.port())
         }
-        // A forward proxy does not know, and requests come by none of the others.
+        // A forward proxy does not know the destination, and requests never come through the other doors.
         Entry::ForwardProxy { .. }
         | Entry::Mesh
         | Entry::Outbound { .. }

@@ -1,4 +1,4 @@
-//! One form of the path, for the rules and for the endpoint alike.
+//! Canonicalises the path, so that the rules and the endpoint see the same form.
 
 use heddle_wire::http1::{TargetForm, path};
 
@@ -25,7 +25,7 @@ pub(super) fn canonicalise(context: &mut StepContext<'_>) -> Step {
     CONTINUE
 }
 
-/// Whether an ambiguous path is refused, since something looks at it.
+/// Whether an ambiguous path is refused, because a route or a policy examines paths.
 fn is_strict(context: &StepContext<'_>) -> bool {
     let (door, snapshot) = (context.door, &context.decision.bound.snapshot);
     match context.decision.port {

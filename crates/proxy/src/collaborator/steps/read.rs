@@ -1,4 +1,4 @@
-//! What the head says about the request itself.
+//! Reads the properties of the request from its head.
 
 use heddle_wire::http1::{Framing, Method, RequestHead, Version, may_be_offered, protocols};
 
@@ -6,7 +6,7 @@ use super::{CONTINUE, Step, StepContext};
 use crate::failure::{Failure, Reason};
 use crate::pump::Pump;
 
-/// Notes method, version and framing, and what the access log shows.
+/// Stores method, version and framing, and the parts that the access log shows.
 pub(super) fn read(context: &mut StepContext<'_>) -> Step {
     let StepContext {
         head, buf, request, ..
@@ -30,11 +30,11 @@ pub(super) fn read(context: &mut StepContext<'_>) -> Step {
     CONTINUE
 }
 
-/// Writes the protocols that the client offers to change to (RFC 9110 section 7.8) and that may be
-/// offered on. A client that offers HTTP/2 does as well without: a server may ignore the offer.
+/// Writes the protocols to which the client offers to upgrade (RFC 9110 section 7.8), except those that must not be
+/// passed on, such as HTTP/2: a server may ignore that offer, so the client works without it.
 ///
 /// # Errors
-/// Refuses what is not built yet, with a reason, rather than to serve it wrongly.
+/// The reason for requests that are not supported: CONNECT, and an upgrade by a request with a body.
 fn offer(request: &RequestHead, buf: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
     if request.method == Method::Connect {
         return Err(Reason::ConnectMethod.into());

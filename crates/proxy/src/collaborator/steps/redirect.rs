@@ -1,4 +1,4 @@
-//! Where a redirect leads to.
+//! Builds the Location of a redirect.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use heddle_model::{PathMatch, Redirect};
 
 use super::encode::put_query;
 
-/// What a request called, in canonical form.
+/// The URI that a request called, in canonical form.
 pub(super) struct TargetUri<'a> {
     /// Without the port.
     pub(super) host: &'a [u8],
@@ -14,7 +14,7 @@ pub(super) struct TargetUri<'a> {
     pub(super) query: Option<&'a [u8]>,
 }
 
-/// Writes the Location of a redirect: what the redirect does not change is that of the request (Gateway API,
+/// Writes the Location of a redirect: parts that the redirect does not set are those of the request (Gateway API,
 /// HTTPRequestRedirectFilter).
 pub(super) fn location(
     redirect: &Redirect,

@@ -1,4 +1,4 @@
-//! Which rule a request follows.
+//! Finds the routing rule of a request.
 
 use heddle_model::Outcome;
 use heddle_wire::http1::{Field, RequestHead};
@@ -11,7 +11,7 @@ use crate::entry::Entry;
 use crate::failure::Reason;
 use crate::route::{HTTP_PORT, Request};
 
-/// Finds the rule, answers by it if it redirects, and takes its limits.
+/// Finds the rule, responds if it is a redirect, and takes over its timeouts.
 pub(super) fn follow(context: &mut StepContext<'_>) -> Step {
     let of_proxy = millis(context.worker.settings.timeouts.response_head);
     let of_proxy = Some(of_proxy).filter(|ms| *ms > 0);
@@ -19,13 +19,13 @@ pub(super) fn follow(context: &mut StepContext<'_>) -> Step {
     let snapshot = &context.decision.bound.snapshot;
     let routes = match port {
         Some(port) if !door.is_fixed() => snapshot.port(port).routes(door.namespace()),
-        // The other node has followed its routes and chosen the endpoint; or the client has, which
-        // routes have no say in.
+        // The calling node has applied its routes and chosen the endpoint; or the client has chosen it, to which routes
+        // do not apply.
         _ => None,
     };
     let Some(routes) = routes else {
         context.decision.target = port;
-        // The limits of a request from another node are that node's.
+        // The timeouts of a request from another node are that node's.
         context.decision.response_head_ms = of_proxy.filter(|_| door.inbound().is_none());
         return CONTINUE;
     };
@@ -38,7 +38,7 @@ pub(super) fn follow(context: &mut StepContext<'_>) -> Step {
             method: head.method_span.of(buf),
             path: context.path,
             query: query.unwrap_or_default(),
-            // What a rule sees is what the endpoint gets.
+            // A rule sees exactly the fields that the endpoint gets.
             fields: |name: &[u8], each: &mut dyn FnMut(&[u8])| {
                 if name.eq_ignore_ascii_case(b"host") {
                     return each(context.host);
@@ -79,13 +79,13 @@ pub(super) fn follow(context: &mut StepContext<'_>) -> Step {
         context.request.limit(Due::at(now.saturating_add(ms)));
     }
     context.decision.attempt_ms = of_attempt.filter(|ms| *ms > 0);
-    // Where the route has limits the proxy's own are out of place.
+    // If the route has timeouts, the proxy's own one does not apply.
     let has_own = of_request.is_some() || of_attempt.is_some();
     context.decision.response_head_ms = of_proxy.filter(|_| !has_own);
     CONTINUE
 }
 
-/// Whether a field other than Host and Upgrade goes on to the endpoint.
+/// Whether a field other than Host and Upgrade is passed on to the endpoint.
 fn passes(request: &RequestHead, buf: &[u8], field: &Field, is_trusted: bool) -> bool {
     match field.kind {
         kind if kind.is_forwarding() => is_trusted,

@@ -1,4 +1,4 @@
-//! Requests that wait at a step, and what becomes of them meanwhile.
+//! Requests that wait at a step, and events during the wait.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::{Entry, Proxy, Settings};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An endpoint that answers each connection once, with its name, and says what it has heard.
+/// An endpoint that answers each connection once, with its name, and reports the request that it received.
 fn endpoint(name: &'static str) -> (SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -43,7 +43,7 @@ fn endpoint(name: &'static str) -> (SocketAddr, Receiver<String>) {
     (address, heard)
 }
 
-/// A mesh with one Service before one workload, and its policies.
+/// A mesh with one Service and one workload with these policies.
 fn mesh(endpoint: SocketAddr, policies: Vec<Policy>) -> Mesh {
     let mut echo = workload("echo", endpoint, None);
     echo.policies = policies.iter().map(|policy| policy.name.clone()).collect();
@@ -101,7 +101,7 @@ impl Bed {
         (bed, endpoint)
     }
 
-    /// Sends a request that waits before a gate, and waits until it does.
+    /// Sends a request that waits at a gate, and returns once it waits.
     fn waiting(&self, gate: &str) -> TcpStream {
         let mut client = TcpStream::connect(self.address).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -111,7 +111,7 @@ impl Bed {
         client
     }
 
-    /// Waits until requests that do not wait are answered so.
+    /// Waits until requests without a gate get the expected answer.
     fn settles(&self, expected: &str) {
         until(|| {
             let mut client = TcpStream::connect(self.address).unwrap();
@@ -123,7 +123,7 @@ impl Bed {
         });
     }
 
-    /// Whether an endpoint was asked for what waits.
+    /// Whether the endpoint has received the waiting request.
     fn was_asked(&self) -> bool {
         self.heard
             .try_iter()
@@ -174,7 +174,7 @@ fn a_request_whose_policy_is_revoked_while_it_waits_is_refused() {
     let client = bed.waiting("revoked");
     bed.proxy.apply(&mesh(endpoint, vec![deny()]));
     bed.settles("policy_denied");
-    // Nothing of it is under way: the wait goes on, and what comes after it is asked anew.
+    // No part of the request was sent, so the wait continues, and the later steps check the policies again.
     fixture::open("revoked");
     let answer = answer(client);
     assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");

@@ -1,11 +1,11 @@
-//! On whose account work is, and how much each has used.
+//! Accounts of run time: the owner of each task, and the time that each owner has used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-/// Whose account a piece of work is on. No other account of the Worker has or had the same.
+/// Identifies the account to which work is charged. A key is never reused for another account of the Worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkKey {
     row: u32,
@@ -13,10 +13,10 @@ pub(crate) struct WorkKey {
 }
 
 impl WorkKey {
-    /// Accept loops, the mailbox: work on no caller's account.
+    /// The Worker's own work, such as accept loops and the mailbox.
     pub(crate) const OWN: WorkKey = WorkKey { row: 0, serial: 0 };
 
-    /// A number that no other account has or had.
+    /// The account's unique number.
     pub(crate) fn serial(self) -> u32 {
         self.serial
     }
@@ -27,7 +27,8 @@ impl WorkKey {
     }
 }
 
-/// So many accounts are kept, used or not: their callers are of the configuration, and will mostly call again.
+/// Number of accounts up to which unused ones are kept: their callers are part of the configuration, and will mostly
+/// call again.
 const KEPT: usize = 256;
 
 /// The accounts of a gate. Row 0 is [`WorkKey::OWN`].
@@ -35,9 +36,8 @@ const KEPT: usize = 256;
 pub(super) struct Accounts {
     rows: Vec<Option<Row>>,
     by_owner: HashMap<Arc<str>, WorkKey, RandomState>,
-    /// Rows that are free.
     free: Vec<u32>,
-    /// Accounts that were ever opened.
+    /// Number of accounts that were ever opened.
     opened: u32,
 }
 
@@ -46,7 +46,7 @@ struct Row {
     owner: Arc<str>,
     serial: u32,
     spent_ns: u64,
-    /// What it had spent when it was looked at last.
+    /// `spent_ns` at the last call of [`Accounts::forget_unused`].
     looked_at_ns: u64,
 }
 
@@ -65,7 +65,7 @@ impl Accounts {
         }
     }
 
-    /// The account of `owner`, opened at first sight.
+    /// The account of `owner`, opened if it does not exist yet.
     pub(super) fn open(&mut self, owner: &Arc<str>) -> WorkKey {
         if let Some(key) = self.by_owner.get(owner) {
             return *key;
@@ -85,7 +85,7 @@ impl Accounts {
             }
             None => {
                 self.rows.push(opened);
-                // There are far fewer than 2^32: each has a connection, or had one a while ago.
+                // Far fewer than 2^32 rows exist: each account has a connection, or recently had one.
                 u32::try_from(self.rows.len() - 1).unwrap_or(0)
             }
         };
@@ -94,7 +94,7 @@ impl Accounts {
         key
     }
 
-    /// The caller for which an account was opened, as long as it is there.
+    /// The owner of an account, if the account is still open.
     pub(super) fn owner(&self, key: WorkKey) -> Option<&Arc<str>> {
         let row = self.rows.get(key.row as usize)?.as_ref()?;
         (row.serial == key.serial).then_some(&row.owner)
@@ -107,18 +107,18 @@ impl Accounts {
         }
     }
 
-    /// Each account with what it has used, in nanoseconds.
+    /// The owners, and the time that each has used, in nanoseconds.
     pub(super) fn costs(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         let rows = self.rows.iter().flatten();
         rows.map(|row| (&row.owner, row.spent_ns))
     }
 
-    /// Whether there are so many that [`Accounts::forget_unused`] is worth a look at all tasks.
+    /// Whether enough accounts exist for [`Accounts::forget_unused`] to be worth a scan of all tasks.
     pub(super) fn are_many(&self) -> bool {
         self.by_owner.len() > KEPT
     }
 
-    /// Closes accounts on which no task is, and that have spent nothing since the last look.
+    /// Closes accounts that have no task and have used no time since the last call.
     pub(super) fn forget_unused(&mut self, in_use: impl Iterator<Item = WorkKey>) {
         let mut used = vec![false; self.rows.len()];
         for key in in_use.chain([WorkKey::OWN]) {
@@ -167,7 +167,7 @@ mod tests {
         accounts.forget_unused([in_use].into_iter());
         let left: Vec<&str> = accounts.costs().map(|(owner, _)| &**owner).collect();
         assert_eq!(left, ["heddle", "caller-7", "caller-500"]);
-        // A row is another's, a key is not.
+        // Rows are reused, keys are not.
         let new: Vec<WorkKey> = (0..1_000)
             .map(|n| accounts.open(&format!("new-{n}").into()))
             .collect();

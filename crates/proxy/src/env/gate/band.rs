@@ -1,5 +1,5 @@
-//! Bands: tasks that stay together, as those of a link do. None of them goes anywhere by itself, so that what they
-//! have spent is looked at as a whole.
+//! Bands: tasks that stay on the same Worker together, such as those of a link. None of them moves by itself, so their
+//! run time is measured together.
 
 use std::collections::HashMap;
 
@@ -7,38 +7,38 @@ use foldhash::fast::RandomState;
 
 use super::{Gate, TaskId, WorkKey};
 
-/// Which band of a gate: no other one ever has the same.
+/// Identifies a band of a gate, and is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Band(u64);
 
-/// What a task is in its band.
+/// A task's band, and its part in that band.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BandMember {
     pub(crate) band: Band,
     pub(crate) part: Part,
 }
 
-/// The parts there are.
+/// The part of a task in its band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It does what all the others need.
+    /// It does the work that all other members need.
     Driver,
-    /// It serves one short thing after the other, the next of which may be served elsewhere.
+    /// It serves short exchanges one after the other; the next one may be served on another Worker.
     Exchanges,
-    /// It lasts, and stays where it is.
+    /// It is long-lived, and stays on this Worker.
     Flow,
 }
 
-/// What was spent lately by a caller's task, or by all of a band, in nanoseconds.
+/// Recent run time of a caller's task, or of a whole band, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spent {
-    /// By a task of no band.
+    /// A task that belongs to no band.
     Task(TaskId, u64),
-    /// By a band: in all, and on what may be done elsewhere next time.
+    /// A band: its whole time, and the part for exchanges that may be served elsewhere next time.
     Band(Band, u64, u64),
 }
 
-/// A band's sums.
+/// Run time of a band, by the parts of its tasks.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sums {
     driver: u64,
@@ -47,7 +47,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// The driver has worked for what passes and for what lasts, in proportion.
+    /// The driver's time is divided between exchanges (`passing`) and flows (`lasting`), in proportion to their own
+    /// time.
     fn spent(self, band: Band) -> Spent {
         let Sums {
             driver,
@@ -64,7 +65,7 @@ impl Sums {
 }
 
 impl Gate {
-    /// A band that has no members yet.
+    /// Creates a band without members.
     pub(crate) fn band(&self) -> Band {
         let band = Band(self.last_band.get() + 1);
         self.last_band.set(band.0);
@@ -72,19 +73,19 @@ impl Gate {
         band
     }
 
-    /// Forgets a band, whose members may still have something to finish.
+    /// Removes a band. Its members may still be finishing their work.
     pub(crate) fn disband(&self, band: Band) {
         self.bands.borrow_mut().remove(&band);
     }
 
-    /// Counts what a task had spent that has ended.
+    /// Adds the run time of an ended task.
     pub(super) fn add_ended(&self, band: Band, spent_ns: u64) {
         if let Some(ended) = self.bands.borrow_mut().get_mut(&band) {
             *ended += spent_ns;
         }
     }
 
-    /// What was spent lately on accounts of callers. Looked at a few times a second at most.
+    /// Recent run time of callers' tasks. Called at most a few times a second.
     pub(crate) fn spent(&self) -> Vec<Spent> {
         let tasks = self.tasks.borrow();
         let ended = self.bands.borrow();

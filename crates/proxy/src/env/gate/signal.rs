@@ -1,4 +1,4 @@
-//! How a task becomes ready: its waker files it in the ready queue of its gate.
+//! How a task becomes ready: its waker puts it into the ready queue of its gate.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ impl ReadyQueue {
         self.fifo.pop_front()
     }
 
-    /// Gives up room for work of which there is far less by now.
+    /// Shrinks the queue if it has become far too large.
     pub(super) fn tidy(&mut self) {
         if super::is_roomy(self.fifo.len(), self.fifo.capacity()) {
             self.fifo.shrink_to_fit();
@@ -49,12 +49,12 @@ impl ReadyQueue {
 pub(super) struct Local {
     pub(super) id: u64,
     pub(super) ready: RefCell<ReadyQueue>,
-    /// Wakes the root future; `None` while the root itself runs and will look at the queue anyway.
+    /// Wakes the root future; `None` while the root itself runs, since it checks the queue anyway.
     pub(super) root: RefCell<Option<Waker>>,
 }
 
-/// The part of a gate that wakers reach from any other thread. Off the request path: sockets and
-/// timers of a Worker always wake on its own thread.
+/// The part of a gate that wakers reach from other threads. Not on the request path: sockets and timers of a Worker
+/// always wake on its own thread.
 #[derive(Default)]
 pub(super) struct Remote {
     pub(super) pending: AtomicBool,
@@ -72,7 +72,7 @@ pub(super) static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub(super) struct Signal {
     pub(super) gate: u64,
     pub(super) work: Work,
-    /// Set while the task stands in the ready queue, so that it stands there once.
+    /// Set while the task is in the ready queue, so that it is in there only once.
     pub(super) queued: AtomicBool,
     pub(super) remote: Arc<Remote>,
 }

@@ -2,12 +2,12 @@ use super::*;
 use std::future::poll_fn;
 use std::task::Poll;
 
-/// Polls the gate once, as its root future would be.
+/// Polls the gate once, as its root future would do.
 fn run(gate: &Gate, budget: usize) -> bool {
     gate.run(&Context::from_waker(Waker::noop()), budget, 0, || 0)
 }
 
-/// A task that notes each of its turns and ends after `turns`.
+/// A task that records each of its turns, and ends after `turns`.
 fn noting(
     name: u32,
     turns: usize,

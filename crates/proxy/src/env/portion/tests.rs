@@ -47,9 +47,9 @@ fn links_that_fit_go_and_connections_along_with_them() {
 fn one_link_that_does_all_is_divided_if_its_caller_keeps_two_and_never_moved() {
     assert_eq!(choose(&items(&[(100, READY)]), 0.5), [beside(0)]);
     assert_eq!(choose(&items(&[(100, OF_OLD)]), 0.5), []);
-    // Half of it would be far too much.
+    // Half of the link would be far too much.
     assert_eq!(choose(&items(&[(100, READY)]), 0.1), []);
-    // Small ones beside it go first; it is divided when they are not enough.
+    // Small links go first; the large one is divided if they are not enough.
     let all = items(&[(80, READY), (10, READY), (10, READY)]);
     assert_eq!(choose(&all, 0.5), [instead(1), instead(2), beside(0)]);
 }

@@ -1,4 +1,5 @@
-//! What only ends say that speak HTTP/2 of their own: lengths and trailers in one message, ends in frames of their own.
+//! Messages that only other HTTP/2 implementations send: a length together with trailers, and the end of a stream in a
+//! separate frame.
 
 use std::future::poll_fn;
 
@@ -9,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 
 use super::*;
 
-/// A request to a server, whose answer is to be given.
+/// Sends a request to a server, and returns the client's and the server's handle of the response.
 async fn asked() -> (h2::client::ResponseFuture, SendResponse<Bytes>) {
     let (near, far) = tokio::io::duplex(1 << 16);
     let shaken = tokio::join!(h2::client::handshake(near), h2::server::handshake(far));
@@ -24,7 +25,7 @@ async fn asked() -> (h2::client::ResponseFuture, SendResponse<Bytes>) {
     (answer, respond)
 }
 
-/// Everything that is received of an answer: text and data, and its trailers.
+/// Receives a whole response: its head and data, and its trailers.
 async fn received(answer: h2::client::ResponseFuture) -> (Vec<u8>, Vec<u8>) {
     let shared = Shared::new(0);
     let mut incoming = Incoming::Answer(answer, Method::Get);
@@ -96,7 +97,7 @@ async fn a_body_that_is_given_up_is_not_whole_whatever_the_reason() {
         stream
             .send_data(Bytes::from_static(b"ok"), is_whole)
             .unwrap();
-        // What is said before is heard before.
+        // Let the data be received before the reset.
         tokio::task::yield_now().await;
         stream.send_reset(reason);
         let shared = Shared::new(0);

@@ -4,7 +4,7 @@ fn destination() -> HeaderValue {
     HeaderValue::from_static("01")
 }
 
-/// A request's head at the other end, and how its body is framed there.
+/// Translates a request's head to HTTP/2 and back to the text that the other end sees.
 fn through(head: &str, ended: bool) -> Option<String> {
     let translated = request(head.as_bytes(), &destination())?;
     let (parts, ()) = translated.head.into_parts();
@@ -110,7 +110,7 @@ fn an_answer_ends_where_its_client_expects_it() {
         back(bare, Method::Get, false),
         said("HTTP/1.1 200 OK\r\na: b\r\ntransfer-encoding: chunked\r\n\r\n"),
     );
-    // What follows no head says nothing of a length.
+    // A response that never has a body gets no length.
     let unchanged = said("HTTP/1.1 200 OK\r\na: b\r\n\r\n");
     assert_eq!(back(bare, Method::Head, true), unchanged);
     for status in ["204 No Content", "304 Not Modified", "103 Early Hints"] {

@@ -32,7 +32,7 @@ fn of_many_those_that_were_reset_are_dropped_and_no_other() {
         batch.push(server);
     }
     assert_eq!(look(&mut batch), 0);
-    // One that has asked, and says that this was all, waits for its answer.
+    // A client that has sent its request and half-closed waits for its answer, and is not dropped.
     clients[0].write_all(b"question").unwrap();
     clients[0].shutdown(Shutdown::Write).unwrap();
     for client in clients.drain(2..5) {
@@ -41,7 +41,7 @@ fn of_many_those_that_were_reset_are_dropped_and_no_other() {
     assert_eq!(look(&mut batch), 3);
     assert_eq!(batch.len(), clients.len());
     batch[0].read_exact(&mut [0; 8]).unwrap();
-    // What is left is what was not reset, in its order.
+    // The remaining connections are those that were not reset, in their order.
     for (client, server) in clients.iter().zip(&batch) {
         assert_eq!(client.local_addr().unwrap(), server.peer_addr().unwrap());
     }

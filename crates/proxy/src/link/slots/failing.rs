@@ -1,4 +1,4 @@
-//! How streams fail: one by one, or with their link.
+//! How streams fail: each by itself, or together with their link.
 
 use heddle_wire::link::{Code, Opened, Serial, Streams};
 
@@ -8,7 +8,7 @@ use crate::failure::StreamFailure;
 use crate::link::failure::said;
 
 impl Slots {
-    /// The other end has given the stream up. At the end that calls, what it has answered before is heard.
+    /// The other end has reset the stream. At the calling end, what it answered before is still read.
     pub(in crate::link) fn reset(&mut self, serial: Serial, failure: StreamFailure) {
         self.broke(serial, failure, true);
     }
@@ -30,7 +30,7 @@ impl Slots {
         slot.wake();
         slot.serial = None;
         if slot.has_come && slot.destination.is_none() {
-            // What was said before is heard.
+            // What arrived before is still read.
             slot.deaf = Some(failure);
         } else {
             slot.failure = Some(failure);
@@ -40,12 +40,12 @@ impl Slots {
         }
     }
 
-    /// The slot's stream cannot be opened.
+    /// Records that the slot's stream cannot be opened.
     pub(in crate::link) fn refuse(&mut self, slot: usize, failure: StreamFailure) {
         self.all[slot].failure = Some(failure);
     }
 
-    /// The link is over: what is not open by now never will be.
+    /// Fails all streams that are not open yet: the link is over.
     pub(in crate::link) fn refuse_unopened(&mut self, failure: StreamFailure) {
         for (_, slot) in self.all.iter_mut().filter(|(_, slot)| slot.is_unopened()) {
             slot.failure = Some(failure);
@@ -53,12 +53,13 @@ impl Slots {
         }
     }
 
-    /// Whether a stream that is to be opened waits until the other end is heard.
+    /// Records whether an unopened stream waits until the link is up.
     pub(in crate::link) fn is_linking(&mut self, slot: usize, waits: bool) {
         self.all[slot].is_linking = waits;
     }
 
-    /// The other end is heard, or, for a reason, will not be for now: those that wait for it go on, or go another way.
+    /// The link is up, or with a `failure`, will not be for now: streams that wait for it continue, or use another
+    /// endpoint.
     pub(in crate::link) fn linked(&mut self, failure: Option<StreamFailure>) {
         let waiting = self.all.iter_mut().filter(|(_, slot)| slot.is_linking);
         for (_, slot) in waiting {
@@ -67,7 +68,7 @@ impl Slots {
         }
     }
 
-    /// Breaks all streams that are open. Returns which those are.
+    /// Breaks all open streams. Returns their serials.
     pub(in crate::link) fn fail_all(&mut self, failure: StreamFailure) -> Vec<Serial> {
         let open: Vec<Serial> = self.by_serial.keys().copied().collect();
         for serial in &open {
@@ -77,7 +78,7 @@ impl Slots {
     }
 }
 
-/// Ends streams whose link is given up.
+/// Fails the streams of a link that is given up.
 pub(in crate::link) struct Failing<'a> {
     pub(super) slots: &'a mut Slots,
     pub(super) reason: Reason,
@@ -120,7 +121,7 @@ mod tests {
 
     const ANSWER: &[u8] = b"HTTP/1.1 405 No\r\n\r\n";
 
-    /// What the end that calls finds of a stream that had an answer before it failed in this way.
+    /// How many bytes the calling end can read from a stream that had an answer before it failed in this way.
     fn found(fails: impl FnOnce(&mut Slots, Serial, StreamFailure)) -> usize {
         let pool = Pool::new(64, 16);
         let end = LinkEnd::Caller(Key {

@@ -1,4 +1,4 @@
-//! One stream of a link as its end sees it: what has come for it, and how far it is.
+//! One stream of a link as its end sees it: its receive buffer and its state.
 
 use std::mem;
 use std::task::Waker;
@@ -13,40 +13,40 @@ use crate::link::hold::Held;
 /// Bytes after which a stream's window may grow for the first time.
 const HALF_WINDOW: usize = LinkLimits::INITIAL.stream_window as usize / 2;
 
-/// A place for a stream, or for one after the other.
+/// A place for a stream, or for several one after the other.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Which stream it is; none before it is opened, and between two.
+    /// The present stream; `None` before it is opened, and between two streams.
     pub(super) serial: Option<Serial>,
-    /// What it is good for, at the end that is called.
+    /// The destination that it serves, at the called end.
     pub(super) destination: Option<u32>,
-    /// What has come and was not taken.
+    /// Received bytes that were not read yet.
     pub(super) inbox: Chain,
     pub(super) held: Held,
-    /// Bytes of it that are heads, which no window counts.
+    /// Bytes of `inbox` that are heads, which do not count against a window.
     pub(super) heads: usize,
-    /// Bytes of the stream that were taken, up to where its window may grow.
+    /// Bytes of the stream that were read, up to the point where its window may grow.
     pub(super) taken: usize,
-    /// A byte that was taken and the session was not told of: a window that leaves anything behind does not grow.
+    /// One byte that was read but not credited to the session: a window with uncredited bytes does not grow.
     pub(super) kept_back: usize,
     /// The other end has sent everything.
     pub(super) has_come: bool,
-    /// This end has.
+    /// This end has sent everything.
     pub(super) was_sent: bool,
-    /// A stream was given to it of which nothing was taken yet.
+    /// It has received a stream of which nothing was read yet.
     pub(super) is_fresh: bool,
-    /// The request was answered, at least for the time being.
+    /// The request was answered, at least with an interim response.
     pub(super) answered: bool,
     pub(super) failure: Option<StreamFailure>,
-    /// The other end takes no more, though all that it said has come.
+    /// The other end receives nothing more, although everything that it sent has arrived.
     pub(super) deaf: Option<StreamFailure>,
     pub(super) waker: Option<Waker>,
-    /// No task has it any more: it is there until the other end has ended.
+    /// No task uses it any more: it stays until the other end has ended.
     pub(super) detached: bool,
-    /// When its stream is over it takes another of the same destination.
+    /// It takes another stream of the same destination when its stream is over.
     pub(super) goes_on: bool,
     pub(super) is_waiting: bool,
-    /// It is opened when the other end is heard, and may go another way until then.
+    /// It waits to be opened until the link is up, and may use another endpoint until then.
     pub(super) is_linking: bool,
 }
 
@@ -74,7 +74,7 @@ impl Slot {
         }
     }
 
-    /// Whether this end is to open it, and has not.
+    /// Whether this end has to open it and has not yet.
     pub(super) fn is_unopened(&self) -> bool {
         self.serial.is_none()
             && self.destination.is_none()
@@ -87,7 +87,7 @@ impl Slot {
         self.detached || bytes.len() <= self.inbox.room() || self.held.may_take()
     }
 
-    /// How many bytes the session is told of when so many were taken.
+    /// How many bytes to credit to the session after reading `bytes`.
     pub(super) fn passed_on(&mut self, bytes: usize) -> usize {
         let all = bytes + mem::take(&mut self.kept_back);
         self.taken = self.taken.saturating_add(bytes);

@@ -3,7 +3,7 @@ use super::*;
 const TICK: Duration = Duration::from_millis(100);
 const MIB: usize = 1024 * 1024;
 
-/// How often memory is given back while so much is resident, and so many connections are there, for so long.
+/// How often memory is returned during `seconds` at this resident size and this number of connections.
 fn over(ebb: &mut Ebb, resident: usize, connections: usize, seconds: u64) -> usize {
     let looks = 0..seconds * 10;
     let now = MemoryUse::new(resident * MIB, connections, 0);

@@ -18,7 +18,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Workers that share a load evenly. A load of 1 is what one of them can carry.
+/// Workers that share a load evenly. A load of 1 is what one Worker can carry.
 struct BusyNode {
     controller: Controller,
     workers: usize,
@@ -119,7 +119,7 @@ fn without_patience_it_is_still_the_load_that_counts() {
         assert_eq!(controller.observe(tick, &[0.6]), CrewChange::Stay);
     }
     assert_eq!(controller.observe(tick, &[0.9]), CrewChange::Grow);
-    // One fewer would have too much to do.
+    // With one Worker fewer, the other would have too much to do.
     for _ in 0..50 {
         assert_eq!(controller.observe(tick, &[0.4, 0.4]), CrewChange::Stay);
     }
@@ -153,8 +153,8 @@ fn there_are_never_fewer_than_wanted() {
 }
 
 proptest! {
-    /// Whatever the load, a load that stays makes the number of Workers stay, after changes in one
-    /// direction only; then they are enough, and no more than needed.
+    /// Under any steady load the number of Workers settles, after changes in one direction only; then there are enough
+    /// Workers, and no more than needed.
     #[test]
     fn a_steady_load_is_served_by_a_steady_number(
         before in 0.0..10.0f64,
@@ -176,7 +176,7 @@ proptest! {
         prop_assert!(node.workers == 1 || load / (node.workers - 1) as f64 >= 0.5 - 1e-9);
     }
 
-    /// Nonsense is survived, bounds hold, and changes keep their distance.
+    /// Invalid ratios do no harm, the limits hold, and changes keep their distance in time.
     #[test]
     fn bounds_hold_whatever_it_is_told(
         ticks in proptest::collection::vec(proptest::collection::vec(-1.0..2.0f64, 8), 1..300),

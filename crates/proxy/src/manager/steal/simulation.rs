@@ -1,5 +1,5 @@
-//! Links that callers are asked to open elsewhere: both controllers, the choice of links, and callers that do as they
-//! are asked, a while later. Time is counted in ticks.
+//! Simulates callers that are asked to open links to another Worker: both controllers, the choice of links, and callers
+//! that comply after a while. Time is counted in ticks.
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use crate::env::Standing;
 use crate::env::portion::{Fate, Item, Kind, choose};
 
 const TICK: Duration = Duration::from_millis(100);
-/// Ticks for which a new link is left alone, an answer is waited for, and nothing is asked for again.
+/// Ticks for which a new link is left alone, an answer is awaited, and nothing is asked for again.
 const FRESH: u32 = 10;
 const ANSWERED: u32 = 20;
 const INSTEAD_AGAIN: u32 = 300;
 const BESIDE_AGAIN: u32 = 50;
-/// Links of a caller with one Worker of its own.
+/// Limit of links of a caller with one Worker of its own.
 const MOST_LINKS: usize = 2;
 
 #[derive(Debug, Clone)]
 struct SimLink {
     caller: usize,
     worker: usize,
-    /// Its requests go on over it, and what they cost is seen late.
+    /// Whether new requests start on it. Their cost is measured late.
     begins: bool,
     seen: f64,
     born: u32,
     asked: Option<(Another, u32)>,
-    /// What lasts, and stays.
+    /// Load of flows that last, and stay on the link.
     flows: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct SimCaller {
-    /// Of one Worker's time.
+    /// Demand, as a part of one Worker's time.
     demand: f64,
     keeps_two: bool,
-    /// Ticks that it takes to have another link.
+    /// Ticks until it has opened another link.
     takes: u32,
 }
 
@@ -48,7 +48,7 @@ struct WorkersAndLoads {
     workers: usize,
     loads: Loads,
     stealing: Stealing,
-    /// When callers open another link, and which link was asked.
+    /// When each caller opens another link, and which link was asked.
     coming: Vec<(u32, usize)>,
     asked: u32,
 }
@@ -77,7 +77,7 @@ impl WorkersAndLoads {
         }
     }
 
-    /// What each link costs.
+    /// The cost of each link.
     fn costs(&self) -> Vec<f64> {
         let mut sharing = vec![0_u32; self.callers.len()];
         for link in self.links.iter().filter(|link| link.begins) {
@@ -244,7 +244,7 @@ fn a_link_of_flows_is_not_asked_for() {
     let mut world = WorkersAndLoads::new(vec![caller(0.0)], 2);
     world.links[0].flows = 0.9;
     assert_eq!(world.run(600), 0);
-    // Flows stay, and requests beside them go.
+    // Flows stay; the requests beside them move.
     let mut world = WorkersAndLoads::new(vec![caller(0.3)], 2);
     world.links[0].flows = 0.6;
     world.run(30);
@@ -274,7 +274,8 @@ proptest! {
         let (most, least) = (busy[0].max(busy[1]), busy[0].min(busy[1]));
         prop_assert!(most <= 1.5 * least || most - least <= GAP, "{busy:?}");
         let later = world.run(300);
-        // A caller that has two is asked in vain, and not again for five seconds: there are two at most that large.
+        // A caller that has two links is asked in vain, and not again for five seconds; there are at most two callers
+        // that large.
         prop_assert!(later <= 12, "{later} were asked in half a minute, for {:?}", world.busy());
     }
 

@@ -36,7 +36,7 @@ impl NodeOfWorkers {
             return;
         };
         assert!(taking.share > 0.0 && taking.share <= 0.5, "{taking:?}");
-        // As a Worker chooses: the largest that fit.
+        // Chooses as a Worker does: the largest that fit.
         let giver = &mut self.connections[taking.from];
         giver.sort_by(|a, b| b.total_cmp(a));
         let mut left = giver.iter().sum::<f64>() * taking.share;
@@ -94,7 +94,7 @@ fn little_load_is_left_alone() {
 fn new_connections_go_where_least_is_expected() {
     let mut loads = Loads::default();
     loads.observe(&[0.6, 0.2], 16);
-    // Each is expected to add a twentieth: it takes eight until both are equal.
+    // Each connection is expected to add a twentieth: after eight of them both loads are equal.
     let placed: Vec<usize> = (0..12).filter_map(|_| loads.place(|_| false)).collect();
     assert_eq!(placed[..7], [1; 7]);
     assert!(placed[7..].contains(&0));
@@ -103,7 +103,7 @@ fn new_connections_go_where_least_is_expected() {
 }
 
 proptest! {
-    /// Taking comes to rest: no connection goes back and forth for ever.
+    /// Taking stops after a while: no connection goes back and forth for ever.
     #[test]
     fn taking_comes_to_rest(
         connections in proptest::collection::vec(
@@ -118,7 +118,7 @@ proptest! {
             node.tick();
         }
         prop_assert_eq!(node.moved, moved, "{:?}", node.connections);
-        // What is left of a difference is noise, or a connection larger than half of it.
+        // The remaining difference is noise, or comes from a connection larger than half of it.
         let busy = node.busy();
         let most = busy.iter().copied().fold(0.0, f64::max);
         let from = busy.iter().position(|&one| one == most).unwrap_or(0);

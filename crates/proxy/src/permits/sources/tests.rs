@@ -4,14 +4,14 @@ use super::super::Permits;
 use super::*;
 
 const BOUND: usize = 8_192;
-/// What one gets of it, when no other has any: half of all but the eighth that is kept.
+/// The share of one source while no other holds any: half of all but the reserved eighth.
 const SHARE: usize = BOUND * 7 / 8 / 2;
 
 fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Takes as many as there are to be had.
+/// Takes as many permits as possible.
 fn flood(sources: &Arc<Sources>, client: &str) -> Vec<Permit> {
     std::iter::from_fn(|| sources.take(address(client)).ok()).collect()
 }
@@ -35,7 +35,7 @@ fn one_address_leaves_as_much_as_it_takes_to_the_others() {
     );
     let second = flood(&sources, "192.0.2.2");
     assert!(second.len() >= SHARE / 2, "{}", second.len());
-    // However many take what they can, one that comes now finds a few.
+    // However many sources take what they can, a new one still gets a few.
     let more: Vec<_> = (3..20)
         .map(|n| flood(&sources, &format!("192.0.2.{n}")))
         .collect();
@@ -80,7 +80,7 @@ fn those_at_one_pod_share_what_is_the_pods() {
         .collect();
     let all = first.len() + others.iter().map(Vec::len).sum::<usize>();
     assert!(all <= SHARE + 1, "{all}");
-    // A health check finds a few beside one that floods.
+    // A health check gets a few permits beside a client that floods.
     drop(others);
     assert!(flood(&sources, "192.0.2.99").len() > 500);
 }

@@ -11,7 +11,7 @@ fn address(number: u8) -> SocketAddr {
     ([127, 0, 0, number], 80).into()
 }
 
-/// A Service with these endpoints, and how many requests they take.
+/// A Service with these endpoints, and the request limit of each.
 fn service(endpoints: &[(u8, Option<u32>)], balancing: Balancing) -> Service {
     let endpoint = |&(number, max_requests): &(u8, Option<u32>)| Endpoint {
         address: address(number),
@@ -80,7 +80,7 @@ fn what_is_taken_stays_taken_and_what_changes_nothing_is_the_same() {
     let permit = rooms.at(0).unwrap().take().unwrap();
     let again = kept(&mut keeper, &before, 1).unwrap();
     assert!(Arc::ptr_eq(&rooms, &again));
-    // While it is away a request is still in it.
+    // While the endpoint is removed, a request still uses it.
     let without = kept(
         &mut keeper,
         &service(&[(2, Some(5))], Balancing::default()),
@@ -92,7 +92,7 @@ fn what_is_taken_stays_taken_and_what_changes_nothing_is_the_same() {
     assert!(back.at(0).unwrap().take().is_none());
     drop(permit);
     assert!(back.at(0).unwrap().take().is_some());
-    // One that is away and empty is forgotten.
+    // A removed endpoint without requests is forgotten.
     kept(
         &mut keeper,
         &service(&[(2, Some(5))], Balancing::default()),
@@ -144,7 +144,7 @@ fn an_endpoint_that_is_new_begins_slowly_and_those_of_the_beginning_do_not() {
     assert_eq!(share(&rooms, 0, 20), FULL_SHARE);
     assert_eq!(share(&rooms, 1, 25), FULL_SHARE / 2);
     assert_eq!(share(&rooms, 1, 30), FULL_SHARE);
-    // So does one that was away.
+    // An endpoint that was removed and comes back starts slowly, too.
     kept(&mut keeper, &service(&[(2, None)], slow_start()), 40).unwrap();
     let rooms = kept(
         &mut keeper,

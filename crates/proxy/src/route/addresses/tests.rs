@@ -93,8 +93,7 @@ fn every_address_of_a_mesh_is_found_as_what_it_is() {
         ("10.0.0.1:8080", Found::Endpoint(port("a/1"))),
         ("10.0.0.1:9", Found::Workload(&w)),
         ("[fd00::1]:9", Found::Workload(&w)),
-        // A headless Service is meant before one that declares what is spoken, that one before others, and
-        // of equals the first.
+        // A headless Service is preferred, then one that declares its protocol, then the first by name.
         ("10.0.1.1:8080", Found::Endpoint(port("a/4"))),
         ("192.0.2.1:5432", Found::Endpoint(port("a/2"))),
         ("10.0.1.1:9", Found::Elsewhere),

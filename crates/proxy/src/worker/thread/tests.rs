@@ -85,7 +85,7 @@ async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
     let until = Instant::now() + Duration::from_millis(200);
     worker.mailbox.send(Command::Drain { until });
     thread::park_timeout(Duration::from_millis(50));
-    // The Worker is not woken for it: it is still there when the time is over.
+    // The Worker is not woken for it: the flow is still in the intake at the deadline.
     worker.intake.put(second).unwrap();
     assert_eq!(worker.ended.await, Ok(2));
     let mut text = String::new();
@@ -103,7 +103,7 @@ async fn what_comes_while_the_worker_ends_is_cut_like_the_rest() {
     }
 }
 
-/// A Worker that has more to do than fits into a turn never waits for its timer.
+/// A Worker whose work never fits into one turn never waits for its timer.
 #[test]
 fn deadlines_are_kept_by_a_worker_that_is_never_done() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -135,7 +135,7 @@ fn deadlines_are_kept_by_a_worker_that_is_never_done() {
     let waits = {
         let (worker, mailbox, over) = (Rc::clone(&worker), mailbox.clone(), Rc::clone(&over));
         async move {
-            // The second is planned in a turn that has more to do, like the first.
+            // The second alarm is set in a turn that has more work left, like the first.
             for _ in 0..2 {
                 let due = worker.clock.now_ms() + 100;
                 worker.alarms.alarm().wait_until(due).await;
@@ -154,7 +154,7 @@ fn deadlines_are_kept_by_a_worker_that_is_never_done() {
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
-/// A Worker that cannot be made, for want of a descriptor, is dropped where the Manager runs.
+/// A Worker that cannot be created, for lack of a descriptor, is dropped on the Manager's thread.
 #[test]
 fn a_runtime_is_dropped_within_another() {
     let new = || {

@@ -1,4 +1,4 @@
-//! What arrives at pods from outside of the mesh.
+//! Connections from outside the mesh that arrive at pods.
 
 use heddle_model::{AppProtocol, Mesh, Mode, Probe, ServiceName};
 
@@ -106,14 +106,14 @@ fn a_further_address_is_the_workloads() {
     steered.expect("heddle_http_requests_total", &labels, 2.0);
     let answer = steered.dial("shop", further).ask(GET);
     assert_eq!(answer.body, b"further");
-    // The Service's port is known by each of them, and what it declares.
+    // The Service's port and protocol apply to each of the addresses.
     steered.expect("heddle_http_requests_total", &labels, 3.0);
 }
 
 #[test]
 fn what_cannot_be_delivered_is_refused() {
     let (upstream, steered) = Steered::scripted(AppProtocol::Tcp, &["shop"]);
-    // It would arrive here again.
+    // This connection would be redirected to the proxy again.
     assert_eq!(steered.arrive("echo", upstream.address).rest(), b"");
     steered.expect_rejected("pod_gone", 1.0);
     assert_eq!(steered.arrive("stranger", upstream.address).rest(), b"");

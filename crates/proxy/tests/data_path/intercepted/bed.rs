@@ -1,5 +1,5 @@
-//! A proxy whose listeners stand for pods: where a connection was going, which the kernel knows elsewhere, a
-//! table says here.
+//! A proxy with listeners of pods. The original destination of a connection, which the kernel knows in production,
+//! comes from a table here.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,14 +20,14 @@ use heddle_telemetry::Registry;
 use crate::policy::guarded;
 use crate::support::{Client, PATIENCE, Upstream, count, expect, expect_rejected, get};
 
-/// Where connections to a listener were going.
+/// Original destinations of connections, by listener.
 static GOING: Mutex<BTreeMap<SocketAddr, SocketAddr>> = Mutex::new(BTreeMap::new());
 
 /// The address of the echo Service.
 pub(super) const SERVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 80);
-/// The node's own address, of one family.
+/// The node's own address; it has only one family.
 pub(super) const NODE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 30, 0, 250));
-/// Where its workload is.
+/// Address of the node's workload.
 pub(super) const ECHO: &str = "127.30.0.9:0";
 
 fn going(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
@@ -51,7 +51,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// The echo Service with an address before a workload, and two callers with addresses of their own.
+/// The echo Service with a cluster address and one workload, and two callers with addresses of their own.
 pub(crate) fn mesh(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
     let mut mesh = guarded(endpoint, protocol);
     mesh.services[0].addresses = vec![SERVICE.ip()];
@@ -62,10 +62,10 @@ pub(crate) fn mesh(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
     mesh
 }
 
-/// A listener whose connections were going there, for a test that makes its own.
+/// A listener whose connections have this original destination, for a test that passes it on itself.
 pub(crate) fn listener(going: Option<SocketAddr>) -> TcpListener {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    // As long a queue as those in pods have.
+    // The same backlog as listeners in pods have.
     rustix::net::listen(&socket, 4096).unwrap();
     let address = socket.local_addr().unwrap();
     if let Some(going) = going {
@@ -74,12 +74,12 @@ pub(crate) fn listener(going: Option<SocketAddr>) -> TcpListener {
     socket
 }
 
-/// Whatever comes to a listener was going there.
+/// Sets the original destination of all connections to a listener.
 pub(super) fn going_to(listener: SocketAddr, going: SocketAddr) {
     GOING.lock().unwrap().insert(listener, going);
 }
 
-/// Sockets of a holder, with a thread that listens to it.
+/// Sockets from a holder, with a thread that reads the holder's messages.
 pub(super) fn sockets(channel_end: OwnedFd) -> Sockets {
     let (send, receive) = sync_channel(1);
     std::thread::spawn(move || {
@@ -105,12 +105,12 @@ pub(super) struct Steered {
 }
 
 impl Steered {
-    /// A proxy for a mesh, with a pod for each of these workloads: the first has the number 1.
+    /// A proxy for a mesh, with a pod for each of these workloads, numbered from 1.
     pub(super) fn new(mesh: &Mesh, pods: &[&str]) -> Steered {
         Steered::with(1, mesh, pods)
     }
 
-    /// The same before a workload that the test scripts.
+    /// As [`Steered::new`], with one workload that the test scripts.
     pub(super) fn scripted(protocol: AppProtocol, pods: &[&str]) -> (Upstream, Steered) {
         let upstream = Upstream::at(ECHO);
         let steered = Steered::new(&mesh(upstream.address, protocol), pods);
@@ -128,7 +128,7 @@ impl Steered {
         steered
     }
 
-    /// One that asks for sockets there.
+    /// A proxy that requests sockets over this channel.
     pub(super) fn over(
         channel_end: OwnedFd,
         workers: usize,
@@ -171,7 +171,7 @@ impl Steered {
         steered
     }
 
-    /// Serves a mesh, and waits until it does.
+    /// Applies a mesh, and waits until all Workers use it.
     pub(super) fn apply(&self, mesh: &Mesh) {
         self.proxy.apply(mesh);
         let generation = mesh.generation as f64 * self.workers;
@@ -191,34 +191,34 @@ impl Steered {
         (id, address)
     }
 
-    /// A listener of a pod for what it dials: everything is going there.
+    /// A pod's listener for outbound connections, all with this original destination.
     pub(super) fn outbound(&self, caller: &str, going: Option<SocketAddr>) -> (u64, SocketAddr) {
         let caller = name(caller);
         self.listen(Entry::Outbound { caller }, going)
     }
 
-    /// A connection of a pod's program to somewhere.
+    /// A connection of a pod's program to this destination.
     pub(super) fn dial(&self, caller: &str, going: SocketAddr) -> Client {
         Client::connect(self.outbound(caller, Some(going)).1)
     }
 
-    /// A listener of a pod for what arrives at it.
+    /// A pod's listener for connections that arrive at the pod.
     pub(super) fn arriving(&self, workload: &str, going: SocketAddr) -> (u64, SocketAddr) {
         let workload = name(workload);
         self.listen(Entry::Arriving { workload }, Some(going))
     }
 
-    /// A connection from outside of the mesh that arrives at a pod.
+    /// A connection from outside the mesh that arrives at a pod.
     pub(super) fn arrive(&self, workload: &str, going: SocketAddr) -> Client {
         Client::connect(self.arriving(workload, going).1)
     }
 
-    /// The status of a request on a connection.
+    /// The status of a request on this connection.
     pub(super) fn get(&self, mut client: Client, path: &str) -> u16 {
         client.ask(get(path)).status()
     }
 
-    /// Waits until a metric is at least so much.
+    /// Waits until a metric is at least `least`.
     pub(super) fn expect_at_least(&self, name: &str, least: f64) {
         let patience = Instant::now() + PATIENCE;
         while count(&self.registry, name, &[]) < least {
@@ -227,7 +227,7 @@ impl Steered {
         }
     }
 
-    /// What metrics come to together.
+    /// The sum of several metrics.
     pub(super) fn sum(&self, names: &[&str]) -> f64 {
         let each = names.iter().map(|name| count(&self.registry, name, &[]));
         each.sum()
@@ -237,12 +237,12 @@ impl Steered {
         expect(&self.registry, metric, labels, value);
     }
 
-    /// Waits until so many requests and connections were refused for this reason.
+    /// Waits until this number of requests and connections were refused for this reason.
     pub(super) fn expect_rejected(&self, reason: &str, times: f64) {
         expect_rejected(&self.registry, reason, times);
     }
 
-    /// Waits until these sockets were asked for.
+    /// Waits until exactly these sockets were requested.
     pub(super) fn expect_asked(&self, sockets: &[(u32, Option<SocketAddr>)]) {
         let patience = Instant::now() + PATIENCE;
         while self.asked() != sockets {
@@ -252,7 +252,7 @@ impl Steered {
         }
     }
 
-    /// The sockets that were asked for so far: in which pod, and with which source.
+    /// The requested sockets so far: the pod, and the source address.
     pub(super) fn asked(&self) -> Vec<(u32, Option<SocketAddr>)> {
         let heard = self.holder.iter().flat_map(Holder::heard);
         heard

@@ -1,4 +1,4 @@
-//! Listeners that are served to their end.
+//! Listeners that are drained before they are closed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,8 @@ use heddle_model::AppProtocol;
 use super::bed::{ECHO, SERVICE, Steered, mesh};
 use crate::support::{PATIENCE, serve_at};
 
-/// Connects and asks until the listener is gone. Returns how often it was answered, and how often not.
+/// Connects and sends a request, repeatedly, until connections are refused. Returns the number of responses and of
+/// failures.
 fn ask_until_refused(address: std::net::SocketAddr, stop: &AtomicBool) -> (usize, usize) {
     let (mut served, mut cut) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
@@ -40,7 +41,7 @@ async fn what_the_kernel_has_accepted_is_served() {
         let (id, address) = steered.outbound("shop", Some(SERVICE));
         let stop = Arc::new(AtomicBool::new(false));
         let waiting = Arc::new(AtomicUsize::new(0));
-        // Some that are there when it begins, and are heard when the grace is long over.
+        // These connections exist when the drain begins, but send their requests long after the grace period.
         let early: Vec<_> = (0..20)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
@@ -65,7 +66,7 @@ async fn what_the_kernel_has_accepted_is_served() {
         for asker in askers {
             let (served, cut) = asker.join().unwrap();
             assert!(served > 0);
-            // The last may be between the kernel's queue and the end of it.
+            // The last connection may arrive just as the kernel's queue is closed.
             assert!(cut <= 1, "{cut} of {served} with {workers} workers");
         }
         for mut stream in early {

@@ -1,4 +1,4 @@
-//! What pods dial on other nodes: through their proxy or not at all.
+//! Connections of pods to other nodes: either through the other node's proxy, or refused.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::nodes::pair::Pair;
 use crate::policy::{allow, workload};
 use crate::support::{Client, GET, Upstream, serve_at};
 
-/// A connection of a pod of the calling node to somewhere.
+/// A connection of a pod of the calling node to this destination.
 fn dial(pair: &Pair, id: u64, caller: &str, going: SocketAddr) -> Client {
     let socket = listener(Some(going));
     let address = socket.local_addr().unwrap();
@@ -73,7 +73,7 @@ fn an_endpoint_of_another_node_is_called_by_each_of_its_addresses() {
     let labels = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
     pair.called
         .expect("heddle_http_requests_total", &labels, 1.0);
-    // A port that no Service has is not, by whichever address.
+    // A port that no Service has is refused at every address.
     let other = SocketAddr::new(further, 9);
     assert_eq!(dial(&pair, 102, "shop", other).rest(), b"");
     pair.calling.expect_rejected("port_of_no_service", 1.0);
@@ -87,7 +87,7 @@ fn nothing_goes_to_a_workload_of_another_node_in_the_clear() {
         Upstream::at("127.30.0.7:0"),
     );
     let mut mesh = mesh(known.address, AppProtocol::Tcp);
-    // One that is behind no Service, and has another address.
+    // A workload of no Service, with a second address.
     let mut other = workload("lonely", lonely.address);
     other.more_addresses = vec![IpAddr::from([127, 30, 1, 7])];
     other.node = Some(NodeName::parse("called").unwrap());
@@ -108,7 +108,7 @@ fn nothing_goes_to_a_workload_of_another_node_in_the_clear() {
     pair.calling.expect_rejected("port_of_no_service", 3.0);
     assert!(own.is_quiet() && lonely.is_quiet());
 
-    // Nor to one whose node is not known.
+    // A connection to a workload whose node is unknown is refused, too.
     pair.mesh.nodes = vec![Node {
         name: NodeName::parse("calling").unwrap(),
         address: ([127, 0, 0, 1], 1).into(),

@@ -1,4 +1,4 @@
-//! What pods dial.
+//! Outbound connections of pods.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
@@ -19,7 +19,7 @@ fn a_services_address_is_the_service() {
     assert_eq!(steered.get(steered.dial("intruder", SERVICE), "/"), 403);
     let labels = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
     steered.expect("heddle_http_requests_total", &labels, 1.0);
-    // Requests share connections: no client's address is theirs.
+    // Pooled connections for requests do not show a client's address.
     steered.expect_asked(&[(1, None)]);
 }
 
@@ -37,7 +37,7 @@ fn a_request_without_host_gets_what_was_dialled() {
             assert_eq!(host, endpoint.to_string(), "{request:?}");
         }
     }
-    // What is outside of the mesh gets the bytes as they are.
+    // A destination outside the mesh gets the bytes unchanged.
     let outside = Upstream::at("127.0.0.1:0");
     let steered = Steered::new(&mesh(endpoint, AppProtocol::Http), &["shop"]);
     let _client = steered
@@ -59,7 +59,7 @@ fn an_endpoints_own_address_is_exactly_that_endpoint() {
     for protocol in [AppProtocol::Tcp, AppProtocol::Http, AppProtocol::Undeclared] {
         let (one, other) = (Upstream::at(ECHO), Upstream::at("127.30.0.8:0"));
         let mut mesh = mesh(one.address, protocol);
-        // The other is outside of the mesh, and behind the same Service.
+        // The second endpoint is outside the mesh, and of the same Service.
         let endpoints = &mut mesh.services[0].ports[0].endpoints;
         endpoints.push(Endpoint {
             address: other.address,
@@ -81,7 +81,7 @@ fn an_endpoints_own_address_is_exactly_that_endpoint() {
 
 #[test]
 fn policies_stand_before_every_port_of_a_workload() {
-    // Of its two ports a Service has one; each is dialled by its address.
+    // The workload has two ports, of which one belongs to a Service; the test dials each by the pod's address.
     let (known, own) = (Upstream::at(ECHO), Upstream::at(ECHO));
     let mesh = with(mesh(known.address, AppProtocol::Tcp), allow("shop"));
     let steered = Steered::new(&mesh, &["echo"]);
@@ -125,7 +125,7 @@ fn what_the_mesh_does_not_know_is_dialled_from_within_the_caller() {
     steered.expect_asked(&[(2, None)]);
     let labels = ["source=\"test/shop\"", "destination_service=\"external\""];
     steered.expect("heddle_tcp_connections_total", &labels, 1.0);
-    // No dial is made in the name of a pod that there is not.
+    // The proxy makes no connection on behalf of a pod that does not exist.
     assert_eq!(steered.dial("intruder", outside.address).rest(), b"");
     steered.expect_rejected("pod_gone", 1.0);
     assert!(outside.is_quiet());
@@ -149,7 +149,7 @@ fn what_leads_nowhere_is_refused() {
 #[test]
 fn a_pod_that_dials_its_listener_is_not_led_in_a_circle() {
     let (_upstream, steered) = Steered::scripted(AppProtocol::Tcp, &["shop"]);
-    // A listener of one family, and one of both.
+    // An IPv4 listener and a dual-stack listener.
     for (id, bound) in [(1_000, "127.0.0.1:0"), (1_001, "[::]:0")] {
         let socket = TcpListener::bind(bound).unwrap();
         let port = socket.local_addr().unwrap().port();
@@ -235,12 +235,12 @@ fn what_was_intercepted_moves_like_any_other() {
             (client, server)
         })
         .collect();
-    // One of which it is not known yet what it speaks.
+    // The protocol of this connection is not known yet.
     let mut silent = steered.dial("shop", SERVICE);
     let mut shown = upstream.accept();
     for round in 1..5 {
         steered.proxy.rotate();
-        // One that arrives before a Worker has heard its order goes on with those that it has.
+        // A connection that arrives at a Worker before the order to move moves along with its others.
         steered.expect_at_least("heddle_connections_moved_total", f64::from(5 * round));
         for (client, server) in &mut flows {
             client.send("ping");

@@ -1,4 +1,4 @@
-//! Pods that are reached from within.
+//! Connections made from inside pods' network namespaces.
 
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -33,12 +33,12 @@ fn a_program_sees_who_calls_when_bytes_are_passed_on() {
 fn a_port_that_is_taken_is_another() {
     let (upstream, steered) = Steered::scripted(AppProtocol::Tcp, &["echo"]);
     let (_, address) = steered.outbound("shop", Some(SERVICE));
-    // Another socket has the port that the client calls from, of the address that it is shown with.
+    // Another socket occupies the client's port number on the pod's address, with which the client would be shown.
     let (_taken, port, client) = std::iter::repeat_with(|| {
         let taken = TcpListener::bind("127.30.0.2:0").unwrap();
         let port = taken.local_addr().unwrap().port();
         let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        // Another test may have the port of that address at the moment.
+        // Another test may occupy the port on 127.0.0.1 at the moment; then try again.
         let bound = bind(&client, &SocketAddr::from(([127, 0, 0, 1], port)));
         bound.ok().map(|()| (taken, port, client))
     })
@@ -84,7 +84,7 @@ fn a_connection_that_shows_one_client_carries_no_other() {
         assert_eq!(client.response().body, b"ok");
         server
     };
-    // It was made before it was known that there would be a request, which it carries.
+    // This connection was made before the proxy knew that a request would come, and carries the request.
     let mut shown = ask(None);
     assert_eq!(shown.rest(), b"", "it is not kept");
     let shared = ask(None);
@@ -110,15 +110,15 @@ fn nothing_is_kept_into_a_pod_that_is_none_any_more() {
     let (_, mut first) = ask(1);
     answer(&mut first);
     steered.expect("heddle_upstream_connections_idle", &[], 1.0);
-    // The same workload in another pod, while the client's connection stays.
+    // The workload moves to another pod, while the client's connection stays.
     steered.pods(&[("echo", 7)]);
     assert_eq!(first.rest(), b"", "it is closed");
     let (_, mut second) = ask(2);
-    // One that is in use when its pod goes is not kept either.
+    // A connection in use when its pod goes is not kept for later requests either.
     steered.pods(&[("echo", 8)]);
     let patience = Instant::now() + PATIENCE;
     loop {
-        // The order has been obeyed when a listener that was ordered later serves.
+        // The new pod is in effect when a listener opened afterwards serves.
         let mut probe = steered.dial("shop", SERVICE).sending(GET);
         let mut server = upstream.asked();
         answer(&mut server);
@@ -149,7 +149,7 @@ fn a_listener_of_a_released_pod_is_served_where_it_is() {
     let dials = listen(100, Entry::Outbound { caller }, outside.address);
     let arrives = listen(101, Entry::Arriving { workload }, upstream.address);
     let mut expected = Vec::new();
-    // Each has another pod, then none, and then another address.
+    // The pod changes, then is gone, and then has another address.
     for round in 0..3 {
         if round == 1 {
             steered.pods(&[]);
@@ -168,7 +168,7 @@ fn a_listener_of_a_released_pod_is_served_where_it_is() {
     }
 }
 
-/// Answers requests for sockets, once it is told to begin.
+/// A holder that answers requests for sockets only after it is told to begin.
 fn slow_holder(channel: OwnedFd) -> SyncSender<()> {
     let (begin, begun) = sync_channel(1);
     std::thread::spawn(move || {
@@ -196,8 +196,8 @@ fn slow_holder(channel: OwnedFd) -> SyncSender<()> {
 fn a_crowd_waits_for_its_sockets() {
     const CROWD: usize = 100;
     let server = TcpListener::bind(ECHO).unwrap();
-    // All of them dial it at once when they get their sockets. In a shorter queue they would be dropped, with or
-    // without a proxy, and each would wait seconds for another try.
+    // All clients connect to it at the same moment, when they get their sockets. A shorter backlog would drop
+    // connections, with or without a proxy, and a retry takes seconds.
     rustix::net::listen(&server, 4096).unwrap();
     let mesh = mesh(server.local_addr().unwrap(), AppProtocol::Tcp);
     std::thread::spawn(move || {
@@ -210,7 +210,7 @@ fn a_crowd_waits_for_its_sockets() {
     let (channel, proxys) = pair().unwrap();
     let begin = slow_holder(channel);
     let steered = Steered::over(proxys, 1, &mesh, &["echo"]);
-    // More than can be asked for at the same time.
+    // More socket requests than may be pending at once.
     let mut clients = Vec::new();
     for _ in 0..9 {
         let (_, door) = steered.outbound("shop", Some(SERVICE));

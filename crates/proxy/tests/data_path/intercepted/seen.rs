@@ -1,4 +1,4 @@
-//! What programs that are spoken to in bytes see of who calls.
+//! The client address that a program sees on TCP connections.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,11 +13,11 @@ use crate::support::Upstream;
 
 const BYTES: [AppProtocol; 2] = [AppProtocol::Tcp, AppProtocol::Undeclared];
 
-/// The echo Service's address of the other family.
+/// The IPv6 cluster address of the echo Service.
 const SERVICE6: &str = "[fd96::1]:80";
 
-/// The same mesh, whose workloads have addresses of both families: echo only if it is said so. This machine has none
-/// of those of IPv6.
+/// The mesh with dual-stack workloads; echo has an IPv6 address only if `is_echo_too`. This machine has none of the
+/// IPv6 addresses.
 fn of_both(mut mesh: Mesh, is_echo_too: bool) -> Mesh {
     mesh.services[0].addresses.push("fd96::1".parse().unwrap());
     for (workload, last) in mesh.workloads.iter_mut().zip([9, 3, 2]) {
@@ -47,7 +47,8 @@ fn who_dials_the_other_family_is_seen_there_or_by_its_address_of_this_one() {
         assert_eq!(server.exact(6), b"hello\n");
         let seen = SocketAddr::from(([127, 30, 0, 2], port));
         assert_eq!(server.stream.peer_addr().unwrap(), seen);
-        // Where the program is by the family that was dialled, it is tried first: from the client's port, and any.
+        // If the program has an address of the dialled family, that is tried first: with the client's port, then with
+        // any port.
         let there = |port| (1, Some(SocketAddr::new("fd30::2".parse().unwrap(), port)));
         let mut asked = Vec::new();
         if is_echo_too {
@@ -77,7 +78,7 @@ fn who_has_dialled_one_very_address_is_led_to_no_other() {
 fn who_cannot_be_shown_is_seen_as_the_node_and_never_as_the_pod() {
     for protocol in BYTES {
         let (upstream, steered) = Steered::scripted(protocol, &["echo"]);
-        // A client with an address that means the pod's own machine there.
+        // The client's address would mean the pod itself there, a loopback address.
         let _client = steered.arrive("echo", upstream.address).sending("hello\n");
         let mut server = upstream.accept();
         assert_eq!(server.exact(6), b"hello\n");
@@ -95,7 +96,7 @@ fn who_calls_from_another_node_is_seen_as_the_node() {
         pair.called.proxy.sockets(sockets(channel));
         let pods = [(name("echo"), PodId(1))].into_iter().collect();
         pair.called.proxy.pods(std::sync::Arc::new(pods));
-        // Where this is in effect, so is what was ordered before.
+        // When this mesh is in effect, earlier orders are too.
         pair.apply(&pair.mesh);
         let _client = pair.sending("shop", "hello\n");
         let mut server = upstream.accept();

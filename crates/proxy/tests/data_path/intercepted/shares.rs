@@ -1,4 +1,4 @@
-//! What one pod, or a client that calls one pod from outside of the mesh, may take of a node's connections.
+//! The share of a node's connections for one pod, or for one client outside the mesh that connects to one pod.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -10,23 +10,22 @@ use heddle_proxy::Bounds;
 use super::bed::{ECHO, SERVICE, Steered, going_to, mesh};
 use crate::support::{Client, PATIENCE, allow_descriptors, serve_at};
 
-/// Connections of a node.
+/// Connection limit of the node.
 const BOUND: usize = 4_096;
-/// What one source gets of them, when no other source has any: half of all but the eighth that is kept.
+/// The share of the only source: half of the limit without the reserved eighth.
 const SHARE: usize = BOUND * 7 / 8 / 2;
-/// How long a request may take beside a flood.
+/// Latency limit of a request during a flood.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Connections of which the proxy has decided what becomes of them.
+/// Counters of connections that the proxy has accepted or refused.
 const SEEN: [&str; 2] = [
     "heddle_connections_total",
     "heddle_connections_refused_total",
 ];
-/// Opened at a time: fewer than wait in a listener's queue.
+/// Connections opened at once: fewer than the backlog of a listener.
 const AT_A_TIME: usize = 100;
 
-/// Opens connections and holds those that are not reset before one could look at them. When it returns all have been
-/// taken or refused.
+/// Opens connections; returns those that were not reset at once, when the proxy has accepted or refused all of them.
 fn flood(steered: &Steered, address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let before = steered.sum(&SEEN);
     let mut held = Vec::new();
@@ -46,7 +45,7 @@ fn flood(steered: &Steered, address: SocketAddr, count: usize) -> Vec<TcpStream>
     held
 }
 
-/// Opens one that is reset.
+/// Opens a connection; whether it is reset.
 fn is_reset(address: SocketAddr) -> bool {
     let read = TcpStream::connect(address).and_then(|mut stream| {
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -62,7 +61,7 @@ fn bounds() -> Bounds {
     }
 }
 
-/// Asks over a connection of its own each time, and finds an answer in time.
+/// Sends requests, each over its own connection, and expects each response in time.
 fn goes_on(steered: &Steered, address: SocketAddr) {
     for _ in 0..100 {
         let began = Instant::now();
@@ -84,17 +83,17 @@ fn a_flood_of_one_pod_or_at_one_pod_leaves_room_for_the_others() {
         let held = |count: usize| steered.expect("heddle_connections_active", &[], count as f64);
         let (_, shop) = steered.outbound("shop", Some(SERVICE));
         let (_, intruder) = steered.outbound("intruder", Some(SERVICE));
-        // Given a pod that holds all it gets, and tries for more …
+        // Given a pod that holds its whole share, and tries for more …
         let own = flood(&steered, intruder, SHARE + 500);
         over_share(500);
         held(SHARE);
         assert!(is_reset(intruder));
         goes_on(&steered, shop);
-        // … and strangers at another who do the same …
+        // … and clients outside the mesh that do the same at another pod …
         let (_, arriving) = steered.arriving("echo", endpoint);
         let strangers = flood(&steered, arriving, SHARE);
         goes_on(&steered, shop);
-        // … then the others' requests go on, none of them was refused, and all of it comes back.
+        // … then requests of others are served, none is refused, and all connections become available again.
         drop((own, strangers));
         held(0);
         let again = flood(&steered, intruder, SHARE);

@@ -1,4 +1,4 @@
-//! A node that is not there: what is for its endpoints goes to others.
+//! An unreachable node: requests for its endpoints go to other endpoints.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -13,13 +13,13 @@ use super::traffic::bytes;
 use crate::policy::guarded;
 use crate::support::{Client, get, post, serve};
 
-/// Longer than a body that is kept to be sent again.
+/// Longer than the longest body that is kept for a retry.
 const LARGE: usize = 600_000;
-/// Longer than a link tries to come back for the first time, which takes two seconds; not as long as requests wait for
-/// a node that is the only one.
+/// Longer than the first attempt to resume a link, which takes two seconds, and shorter than requests wait for a node
+/// that is the only one.
 const LONG: Duration = Duration::from_secs(6);
 
-/// Gives the Service another endpoint, which is reached without the other node.
+/// Gives the Service a second endpoint, which is reached without the other node.
 fn add_a_near_one(pair: &Pair) {
     let mut mesh = pair.mesh.clone();
     let endpoints = &mut mesh.services[0].ports[0].endpoints;
@@ -47,15 +47,15 @@ fn far() -> SocketAddr {
 
 #[test]
 fn a_large_body_goes_elsewhere_when_a_node_cannot_be_reached() {
-    // Given a node that takes no connections …
+    // Given a node that accepts no connections …
     let mesh = guarded(far(), AppProtocol::Http);
     let nowhere = ([127, 0, 0, 1], 1).into();
     let pair = Pair::by(&Settings::default(), mesh, |_| nowhere);
     add_a_near_one(&pair);
-    // … when requests come whose bodies cannot be repeated …
+    // … when requests come whose bodies are too long for a retry …
     for _ in 0..6 {
         let response = posting(&pair).response();
-        // … then nothing of them was lost.
+        // … then each is served with its whole body.
         assert_eq!((response.status(), &response.body[..]), (200, &b"near"[..]));
     }
 }
@@ -64,30 +64,30 @@ fn a_large_body_goes_elsewhere_when_a_node_cannot_be_reached() {
 fn requests_go_elsewhere_while_a_link_cannot_come_back() {
     let (pair, relay) = relayed(&Settings::default(), far(), AppProtocol::Http);
     add_a_near_one(&pair);
-    // Given a link on which something is open …
+    // Given a link with open requests …
     let mut silent = Vec::new();
     for _ in 0..2 {
         silent.push(pair.sending("shop", get("/silent")));
     }
     let answers: Vec<Vec<u8>> = (0..8).map(|_| posting(&pair).response().body).collect();
     assert!(answers.contains(&b"far".to_vec()), "{answers:?}");
-    // … when it is cut and nothing reaches its node any more …
+    // … when it is cut and its node is unreachable …
     relay.is_dead(true);
     relay.cut();
-    // … then what cannot be sent twice is not sent before the link is back …
+    // … then requests that cannot be retried are not sent to the other node before the link is back …
     let begun = Instant::now();
     let large: Vec<Client> = (0..4).map(|_| posting(&pair)).collect();
     for mut client in large {
         assert_eq!(client.response().body, b"near");
     }
     assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
-    // … and what comes then does not wait for it.
+    // … and later requests do not wait for the link.
     let begun = Instant::now();
     for _ in 0..8 {
         assert_eq!(pair.get("shop").text(), "near");
     }
     assert!(begun.elapsed() < Duration::from_secs(1));
-    // When the node is there again it is used again.
+    // After the node is reachable again it is used again.
     relay.is_dead(false);
     let patience = Instant::now() + 2 * LONG;
     while pair.get("shop").text() != "far" {

@@ -1,4 +1,4 @@
-//! The calling end of a link that a test has in hand, frame by frame.
+//! The calling end of a link, driven by a test frame by frame.
 
 use heddle_proxy::Protocol;
 use heddle_wire::link::{Code, LinkLimits, Opened, Serial, Session, Streams};
@@ -7,21 +7,21 @@ use super::pair::Pair;
 use super::refused::{Intruder, intruder, preface};
 use crate::support::{Client, GET, Upstream};
 
-/// Proves to be a workload, and says on its link what the test says.
+/// Authenticates as a workload, and sends on its link what the test says.
 pub(super) struct Caller {
     pub(super) intruder: Intruder,
     pub(super) session: Session,
     pub(super) told: Told,
 }
 
-/// What it was told.
+/// Events that the other node caused.
 #[derive(Default)]
 pub(super) struct Told {
     pub(super) away: Option<Code>,
     pub(super) ended: bool,
-    /// Heads of answers.
+    /// Number of response heads.
     pub(super) heads: usize,
-    /// Streams that were reset, and why.
+    /// Reset streams with their codes.
     pub(super) resets: Vec<(Serial, Code)>,
 }
 
@@ -46,7 +46,7 @@ impl Streams for Told {
 }
 
 impl Caller {
-    /// A link of the shop's, if the other node says anything.
+    /// A link of the shop; `None` if the other node refused it.
     pub(super) fn of(pair: &Pair) -> Option<Caller> {
         Caller::named(pair, "shop")
     }
@@ -63,7 +63,7 @@ impl Caller {
         caller.session.token().map(|_| caller)
     }
 
-    /// A link of this caller's, on which it has asked for this.
+    /// A link of this caller, with a request for this destination.
     pub(super) fn asking(pair: &Pair, who: &str, destination: &[u8]) -> Caller {
         let mut caller = Caller::named(pair, who).unwrap();
         caller.ask(destination);
@@ -71,7 +71,7 @@ impl Caller {
         caller
     }
 
-    /// A link of each of these, with a request that the endpoint has.
+    /// A link for each of these callers, with a request that has reached the endpoint.
     pub(super) fn served(
         pair: &Pair,
         upstream: &Upstream,
@@ -93,14 +93,14 @@ impl Caller {
         }
     }
 
-    /// Waits for the next words.
+    /// Waits for the next bytes.
     pub(super) fn hear(&mut self) {
         self.intruder.hear();
         let heard = std::mem::take(&mut self.intruder.heard);
         let _broken = self.session.receive(&heard, 0, &mut self.told);
     }
 
-    /// With what it is told to go, if it is.
+    /// The code with which the other node closed the link; `None` if it only closed the connection.
     pub(super) fn farewell(&mut self) -> Option<Code> {
         while self.told.away.is_none() && !self.intruder.closed {
             self.hear();

@@ -1,4 +1,5 @@
-//! Each request and each flow between nodes is counted once by either of them, and once under both where it stays on one.
+//! Each request and flow between nodes is counted once by each node. On a single node it is counted under both
+//! reporters.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -9,10 +10,10 @@ use heddle_telemetry::Registry;
 use super::pair::{Pair, Side};
 use crate::support::{Client, accept_all, echo_entry, open};
 
-/// Ends of sums.
+/// Both values of the `reporter` label.
 const REPORTERS: [&str; 2] = ["reporter=\"source\"", "reporter=\"destination\""];
 
-/// The sum of a metric over all samples of both nodes that have these labels.
+/// The sum of a metric over all samples of both nodes with these labels.
 fn sum(pair: &Pair, name: &str, labels: &[&str]) -> f64 {
     let of = |registry: &Registry| -> f64 {
         let mut page = String::new();
@@ -26,13 +27,13 @@ fn sum(pair: &Pair, name: &str, labels: &[&str]) -> f64 {
     of(&pair.calling.registry) + of(&pair.called.registry)
 }
 
-/// A client on the called node itself, in the name of its workload.
+/// A client on the called node itself, with that node's workload as its caller.
 fn local(side: &Side) -> Client {
     let caller = WorkloadName::new("test", "echo").unwrap();
     Client::connect(open(&side.proxy, 77, echo_entry(Some(caller))))
 }
 
-/// An endpoint that has found, not found, or broken what it is asked for, as its path says.
+/// An endpoint that answers with 200, 404 or 503, depending on the path.
 fn endpoint() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     accept_all(listener, |stream| {
@@ -104,7 +105,7 @@ fn flows_over_two_nodes_sum_to_themselves_under_either_reporter() {
         &|| pair.client("intruder"),
         &|| local(&pair.called),
     ];
-    // One after the other: the endpoint is connected as soon as a client is.
+    // One after the other, since the proxy connects to the endpoint as soon as a client connects.
     for caller in callers {
         let mut client = caller();
         client.send("hello");

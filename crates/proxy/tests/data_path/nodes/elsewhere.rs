@@ -1,4 +1,4 @@
-//! Endpoints of another node to which that cannot connect: it says so, and requests go elsewhere.
+//! Endpoints of another node that this node cannot reach: it reports that, and requests go to other endpoints.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::support::{PATIENCE, over, serve, serve_at, unused_address};
 fn a_request_goes_elsewhere_when_its_endpoints_node_cannot_connect_it() {
     for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
         let settings = over(between_nodes);
-        // Given two endpoints on another node, of which one is not there …
+        // Given two endpoints on another node, of which one refuses connections …
         let absent = unused_address();
         let mut mesh = guarded(serve(|_| "one".into()), AppProtocol::Http);
         let endpoints = &mut mesh.services[0].ports[0].endpoints;
@@ -28,10 +28,10 @@ fn a_request_goes_elsewhere_when_its_endpoints_node_cannot_connect_it() {
         }
         let tried = |name: &str| pair.calling.metric(name, &[]);
         assert!(tried("heddle_upstream_retries_total") > 0.0);
-        // … the one is passed over, so that it is not tried with each …
+        // … the refusing one is passed over, so that it is not tried by each request …
         let tries = tried("heddle_upstream_connect_failures_total");
         assert!((1.0..15.0).contains(&tries), "{tries} of {between_nodes:?}");
-        // … and when it is there, it gets its part.
+        // … and when it listens, it gets its share.
         let _there = serve_at(&absent.to_string(), |_| "two".into());
         let patience = Instant::now() + PATIENCE;
         while pair.get("shop").text() != "two" {

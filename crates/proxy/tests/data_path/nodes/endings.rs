@@ -1,8 +1,8 @@
-//! What one exchange leaves for the next: every way in which an exchange between two nodes can end, and what the
-//! caller's next exchanges with the same workload meet then.
+//! Every way in which an exchange between two nodes can end, and what the caller's next exchange with the same
+//! workload meets.
 //!
-//! Exchanges of a caller share what there is between two nodes: a link and what waits at its other end, a connection
-//! of HTTP/2, connections of HTTP/1.1 that are kept. However one of them ends, the next must not notice.
+//! Exchanges of a caller share state between two nodes: a link and the idle connections at its other end, an HTTP/2
+//! connection, pooled HTTP/1.1 connections. No ending may disturb the next exchange.
 
 mod endpoint;
 
@@ -21,7 +21,7 @@ use crate::policy::{asking_for, from, guarded, policy, with};
 use crate::support::{Client, GET, field, post};
 pub(super) use endpoint::Endpoint;
 
-/// Two nodes, and an endpoint that does what it is asked for.
+/// Two nodes, and an endpoint that acts as its path says.
 struct Nodes {
     pair: Pair,
     endpoint: Endpoint,
@@ -37,10 +37,10 @@ impl Nodes {
     }
 }
 
-/// Bytes of a body that fits into no buffer on its way.
+/// Bytes of a body that exceeds all buffers on the way together.
 const LARGE: usize = 1_500_000;
 
-/// How an exchange ends. Where its client may go on with another, that one is returned.
+/// Makes one exchange end. Returns the client if its connection can be reused.
 type Ending = fn(&Nodes) -> Option<Client>;
 
 const ENDINGS: [(&str, Ending); 33] = [
@@ -66,7 +66,7 @@ const ENDINGS: [(&str, Ending); 33] = [
         let mut client = nodes.sending("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
         let head = client.head();
         assert!(head.starts_with("HTTP/1.1 200 "));
-        // What cannot end with a connection has chunks.
+        // A response that cannot end with the connection is chunked.
         if field(&head, "transfer-encoding").is_some() {
             assert_eq!(chunked(&mut client), b"whole");
             return Some(client);
@@ -85,7 +85,7 @@ const ENDINGS: [(&str, Ending); 33] = [
     }),
     ("an early answer after an interim one", |nodes| {
         let mut client = posting(nodes, "/early-interim", LARGE);
-        // The interim answer comes first, where it comes at all.
+        // The interim response comes first, or not at all.
         let heads = (0..2).map(|_| client.head());
         assert!(
             heads
@@ -96,7 +96,7 @@ const ENDINGS: [(&str, Ending); 33] = [
     }),
     ("an early answer, and a reset", |nodes| {
         let mut client = posting(nodes, "/early-reset", LARGE);
-        // The reset may overtake the answer.
+        // The reset may overtake the response.
         let head = client.try_head();
         assert!(head.is_none_or(|head| head.starts_with("HTTP/1.1 ")));
         None
@@ -216,13 +216,13 @@ const ENDINGS: [(&str, Ending); 33] = [
         let mut client = offering(nodes, "/upgrade-resets");
         assert!(client.head().starts_with("HTTP/1.1 101 "));
         client.send(b"hi");
-        // A reset may overtake what was said before it.
+        // A reset may overtake earlier bytes.
         assert!(b"hi".starts_with(&client.rest()[..]));
         None
     }),
 ];
 
-/// What comes next.
+/// The next exchange.
 type Next = fn(&Nodes);
 
 const NEXT: [(&str, Next); 5] = [
@@ -252,7 +252,7 @@ const NEXT: [(&str, Next); 5] = [
     }),
 ];
 
-/// A request with an empty body, and the status that it gets.
+/// Sends a request with an empty body, and expects this status.
 fn answered(nodes: &Nodes, method: &str, path: &str, status: u16) -> Option<Client> {
     let mut client = nodes.sending(format!(
         "{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
@@ -262,39 +262,39 @@ fn answered(nodes: &Nodes, method: &str, path: &str, status: u16) -> Option<Clie
     Some(client).filter(|_| response.field("connection") != Some("close"))
 }
 
-/// A request with a body that nothing waits for.
+/// Sends a request with a body, in a thread of its own.
 fn posting(nodes: &Nodes, path: &str, length: usize) -> Client {
     let client = nodes.sending(format!(
         "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
     ));
     let mut half = client.stream.try_clone().unwrap();
-    // The other end may listen no more.
+    // The peer may have closed the connection.
     thread::spawn(move || half.write_all(&bytes(length)));
     client
 }
 
-/// A request whose answer does not wait for its body.
+/// Sends a request whose response comes before the end of its body.
 fn early(nodes: &Nodes, path: &str, status: u16, length: usize) -> Option<Client> {
     let response = posting(nodes, path, length).response();
     assert_eq!(response.status(), status, "{}", response.head);
     None
 }
 
-/// A request with a body that comes back.
+/// Sends a request with a body that the endpoint sends back.
 fn posted(nodes: &Nodes, length: usize) {
     let response = posting(nodes, "/", length).response();
     assert_eq!(response.status(), 200, "{}", response.head);
     assert!(response.body == bytes(length), "what was sent comes back");
 }
 
-/// A request of whose body a part has arrived.
+/// Sends a request with only a part of its body.
 fn half_posted(nodes: &Nodes) -> Client {
     let client = nodes.sending(post(1_000) + "begun");
     thread::park_timeout(Duration::from_millis(5));
     client
 }
 
-/// A request that gets the beginning of an answer.
+/// Sends a request that gets an incomplete response.
 fn truncated(nodes: &Nodes, path: &str) -> Option<Client> {
     let mut client = nodes.sending(format!(
         "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
@@ -311,7 +311,7 @@ fn offering(nodes: &Nodes, path: &str) -> Client {
     ))
 }
 
-/// A connection that speaks something else by now, in which a word has gone to and fro.
+/// An upgraded connection, over which bytes have gone both ways.
 fn switched(nodes: &Nodes, path: &str) -> Client {
     let mut client = offering(nodes, path);
     let head = client.head();
@@ -325,7 +325,7 @@ fn deny(rule: PolicyRule) -> Policy {
     policy("denied", PolicyAction::Deny, vec![rule])
 }
 
-/// Goes through the table.
+/// Combines every ending with every next exchange.
 fn every_ending_leaves_nothing(between_nodes: Protocol) {
     let mut settings = Settings {
         between_nodes,
@@ -353,14 +353,14 @@ fn every_ending_leaves_nothing(between_nodes: Protocol) {
                     assert_eq!(client.ask(GET).status(), 200, "on the same connection");
                 }
             };
-            // All that fail are named, not the first one alone.
+            // Reports all failures, not only the first one.
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(case)).is_err() {
                 wrong.push(format!("{next} after {ending}"));
             }
         }
     }
     assert!(wrong.is_empty(), "{between_nodes:?}: {wrong:#?}");
-    // Nothing is left of any of them, and none has cost the link.
+    // No exchange is left, and none has cost the link.
     for side in [&nodes.pair.calling, &nodes.pair.called] {
         side.expect("heddle_requests_active", &[], 0.0);
         side.expect("heddle_tcp_connections_active", &[], 0.0);

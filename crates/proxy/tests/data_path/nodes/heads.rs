@@ -1,4 +1,5 @@
-//! Heads that are as large as may be: what one node lets in the next does not refuse for what was added on the way.
+//! Heads of the maximum size: the next node accepts every head that the first accepts, even with the fields added on
+//! the way.
 
 use heddle_model::{
     AppProtocol, Filters, HeaderEdits, HttpMatch, Mesh, PathRewrite, PolicyAction, PolicyRule,
@@ -12,7 +13,7 @@ use crate::support::{Client, GET, Response, Upstream, forward, mirror, over, pre
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Link, Protocol::Http1, Protocol::Http2];
 
-/// Settings of a node that takes heads of so many fields and bytes.
+/// Settings of a node with these limits of fields and bytes in a head.
 fn settings(between_nodes: Protocol, (head_fields, head_bytes): (usize, usize)) -> Settings {
     Settings {
         between_nodes,
@@ -25,7 +26,7 @@ fn settings(between_nodes: Protocol, (head_fields, head_bytes): (usize, usize)) 
     }
 }
 
-/// A request of so many fields, with the shortest there are as far as that goes, and of so many bytes if that is more.
+/// A request with `fields` fields, as short as possible, extended to `bytes` bytes if it is shorter.
 fn request(fields: usize, bytes: usize) -> String {
     let short: String = (0..fields - 2).map(|_| "a:b\r\n").collect();
     let head = |fill: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{short}fill:{fill}\r\n\r\n");
@@ -33,7 +34,7 @@ fn request(fields: usize, bytes: usize) -> String {
     head(&"f".repeat(fill))
 }
 
-/// The answer to a request, and how many fields its endpoint got if it got it.
+/// The response to a request, and the number of fields that reached its endpoint, if it did.
 fn ask(mut client: Client, request: &str) -> (Response, Option<usize>) {
     let response = client.ask(request);
     let got = (response.status() == 200).then(|| String::from_utf8(response.body.clone()).unwrap());
@@ -41,7 +42,7 @@ fn ask(mut client: Client, request: &str) -> (Response, Option<usize>) {
     (response, got)
 }
 
-/// The echo Service with a route that adds so many fields of so many bytes each.
+/// The echo Service with a route that adds `fields` fields of `bytes` bytes each.
 fn adding(mut mesh: Mesh, fields: usize, bytes: usize) -> Mesh {
     let added = |number| (format!("x-added-{number}"), "v".repeat(bytes));
     let edits = HeaderEdits {
@@ -57,7 +58,7 @@ fn adding(mut mesh: Mesh, fields: usize, bytes: usize) -> Mesh {
     mesh
 }
 
-/// Fields of a request or an answer, as many as may be, of a size that comes near to what a head may have.
+/// Fields of a request or a response whose size together approaches the limit of a head.
 fn fields(count: usize) -> String {
     (0..count)
         .map(|number| format!("x-field-{number}: {}\r\n", "v".repeat(300)))
@@ -69,12 +70,12 @@ fn what_one_node_lets_in_the_next_does_not_refuse() {
     for between_nodes in PROTOCOLS {
         let settings = over(between_nodes);
         let upstream = Upstream::new();
-        // A policy looks at every field of what is sent.
+        // The policy looks at every field of the request.
         let allow = policy("all", PolicyAction::Allow, vec![from(CALLERS[0])]);
         let mesh = with(guarded(upstream.address, AppProtocol::Http), vec![allow]);
         let pair = Pair::of(&settings, mesh);
         let mut client: Client = pair.client(CALLERS[0]);
-        // A hundred fields with Host, and with the length of the answer.
+        // With Host, or in the response with Content-Length, these are 100 fields.
         client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", fields(99)));
         let mut server = upstream.accept();
         let head = server.head();
@@ -91,7 +92,7 @@ fn what_one_node_lets_in_the_next_does_not_refuse() {
             response.head
         );
         assert_eq!(response.head.matches("x-field-").count(), 99);
-        // One more is too many, and it is the first node that says so.
+        // One field more is refused by the first node.
         let response = client.ask(format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", fields(100)));
         assert_eq!(
             response.status(),
@@ -108,7 +109,7 @@ fn a_head_is_refused_by_the_first_node_or_by_none() {
     let default = (100, 32 * 1024);
     let most = (MAX_HEAD_FIELDS, MAX_HEAD_BYTES);
     for between_nodes in PROTOCOLS {
-        // The called node's own bounds are nothing to heads that another one has let in.
+        // The called node's own limits do not apply to heads that another node has accepted.
         for (first, second) in [(default, default), (most, most), (most, (8, 1024))] {
             let both = [first, second].map(|bounds| settings(between_nodes, bounds));
             let mesh = guarded(echo, AppProtocol::Http);
@@ -124,7 +125,7 @@ fn a_head_is_refused_by_the_first_node_or_by_none() {
                 let case = format!("{between_nodes:?} {first:?} {second:?}: {fields} {bytes}");
                 let (response, got) = ask(pair.client(CALLERS[0]), &request(fields, bytes));
                 assert_eq!(response.status(), status, "{case} {}", response.head);
-                // With three that say where it comes from.
+                // Plus three forwarding fields added by the nodes.
                 assert_eq!(got, (status == 200).then_some(fields + 3), "{case}");
             }
         }
@@ -135,12 +136,12 @@ fn a_head_is_refused_by_the_first_node_or_by_none() {
 fn the_largest_answer_that_a_node_takes_of_an_endpoint_the_next_takes_of_it() {
     let (fields, bytes) = (MAX_HEAD_FIELDS, MAX_HEAD_BYTES);
     for between_nodes in PROTOCOLS {
-        // The calling node's own bounds are nothing to heads that another one has let in.
+        // The calling node's own limits do not apply to heads that another node has accepted.
         let both = [(8, 1024), (fields, bytes)].map(|bounds| settings(between_nodes, bounds));
         let upstream = Upstream::new();
         let mesh = guarded(upstream.address, AppProtocol::Http);
         let pair = Pair::unlike([&both[0], &both[1]], mesh, None, |called| called);
-        // With a length; and ended by the end of the connection, for which there is a field more on the way.
+        // With a Content-Length; and delimited by the end of the connection, which adds a field on the way.
         for first in ["Content-Length:0", "x:y"] {
             let mut client = pair.sending(CALLERS[0], GET);
             let mut server = upstream.asked();
@@ -181,7 +182,7 @@ fn what_a_route_makes_too_large_for_the_next_node_the_first_refuses() {
     }
 }
 
-/// Allows the first caller what it asks for by the one path.
+/// Allows the first caller only requests for this path.
 fn allowed(mesh: Mesh, path: &str) -> Mesh {
     let looks_at_paths = PolicyRule {
         http: Some(HttpMatch {
@@ -198,7 +199,7 @@ fn allowed(mesh: Mesh, path: &str) -> Mesh {
 fn a_head_that_is_too_large_to_be_judged_is_not_said_to_be_denied() {
     let mesh = guarded(mirror(), AppProtocol::Http);
     let bed = Guarded::new(&allowed(adding(mesh, 64, 0), "/"));
-    // With three that say where it comes from: as many as the parser takes, and one more.
+    // With the three forwarding fields and the route's 64: exactly the parser's limit, and more.
     for (fields, status) in [(93, 200), (94, 431), (100, 431)] {
         let (response, got) = ask(bed.client(CALLERS[0]), &request(fields, 0));
         assert_eq!(

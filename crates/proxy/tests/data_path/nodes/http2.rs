@@ -1,4 +1,4 @@
-//! Two nodes that speak HTTP/2 with each other.
+//! Two nodes with HTTP/2 between them.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -16,12 +16,12 @@ fn scripted() -> (Upstream, Pair) {
     Pair::scripted_with(&over(Protocol::Http2), AppProtocol::Http)
 }
 
-/// A pair before an endpoint that answers by itself.
+/// A pair with an endpoint that answers by itself.
 fn pair(endpoint: SocketAddr) -> Pair {
     Pair::with(&over(Protocol::Http2), endpoint, AppProtocol::Http)
 }
 
-/// Reads a body that comes in chunks, and has no trailers.
+/// Reads a chunked body without trailers.
 pub(super) fn chunked(client: &mut Client) -> Vec<u8> {
     let mut body = Vec::new();
     loop {
@@ -128,7 +128,7 @@ fn many_requests_are_under_way_at_once() {
     let labels = ["source=\"test/shop\""];
     pair.called
         .expect("heddle_http_requests_total", &labels, 256.0);
-    // One for each Worker of the calling node, of which there is one.
+    // One connection for each Worker of the calling node, which has one Worker.
     pair.called.expect("heddle_handshakes_total", &[], 1.0);
 }
 
@@ -143,7 +143,7 @@ fn chunks_are_chunks_at_the_other_end() {
         let server = server.get_or_insert_with(|| upstream.accept());
         let head = server.head();
         assert_eq!(field(&head, "transfer-encoding"), Some("chunked"), "{head}");
-        // What has come goes on before the end is known.
+        // Bytes are forwarded before the end of the body is known.
         assert_eq!(server.exact(11), b"6\r\nheddle\r\n");
         client.send("4\r\n-end\r\n0\r\nX-Trailer: kept\r\nHost: other\r\n\r\n");
         let end = b"4\r\n-end\r\n0\r\nx-trailer: kept\r\n\r\n";
@@ -199,19 +199,19 @@ fn what_breaks_at_the_endpoint_breaks_one_request() {
     second.send("GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut other = upstream.accept();
     assert!(other.head().starts_with("GET /second"));
-    // Before there is an answer.
+    // Before the response begins.
     first.send(post(0));
     let server = upstream.asked();
     server.reset();
     assert_eq!(first.response().verdict(), (502, "upstream_reset"));
-    // In the middle of one.
+    // In the middle of a response.
     first.send(post(0));
     let server = upstream.replying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
     first.head();
     assert_eq!(first.exact(5), b"hello");
     server.reset();
     assert_eq!(first.rest(), b"");
-    // The other goes on.
+    // The other request continues.
     other.answer("ok");
     assert_eq!(second.response().body, b"ok");
     pair.called.expect("heddle_handshakes_total", &[], 1.0);
@@ -371,7 +371,7 @@ fn an_answer_that_ends_with_the_connection_is_whole_or_cut() {
         let server = upstream.replying("HTTP/1.1 200 OK\r\n\r\nhello");
         let head = client.head();
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-        // Its length is not known, so it comes in chunks.
+        // The length is unknown, so the body is chunked.
         assert_eq!(client.exact(10), b"5\r\nhello\r\n");
         if !whole {
             server.reset_on_drop();
@@ -393,7 +393,7 @@ fn a_request_under_way_of_a_denied_caller_ends_and_is_told_why() {
     pair.called_trusts(&trust);
     assert_eq!(client.response().verdict(), (503, "identity_revoked"));
     assert_eq!(server.rest(), b"");
-    // Nor is it spoken with any more.
+    // New connections of this caller are refused, too.
     assert_eq!(pair.get("intruder").verdict(), (503, "peer_refused"));
 }
 

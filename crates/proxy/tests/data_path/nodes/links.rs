@@ -1,4 +1,4 @@
-//! Links: what they share, and what becomes of it when the way between two nodes breaks.
+//! Links: sharing by requests and flows, and behaviour when the connection between two nodes breaks.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -21,7 +21,6 @@ use crate::support::{
     Client, GET, PATIENCE, Upstream, each_connection, over, post, quick, serve, wait_until,
 };
 
-/// A pair whose nodes reach each other through a relay.
 pub(super) fn relayed(
     settings: &Settings,
     endpoint: SocketAddr,
@@ -30,7 +29,7 @@ pub(super) fn relayed(
     Pair::relayed(settings, guarded(endpoint, protocol), None)
 }
 
-/// An upstream that sends back whatever it gets, and then says that it ends.
+/// An endpoint that sends back every byte, and closes its direction after the client's.
 pub(super) fn echo() -> SocketAddr {
     each_connection(|stream| {
         let (mut from, mut to) = (&stream, &stream);
@@ -39,7 +38,7 @@ pub(super) fn echo() -> SocketAddr {
     })
 }
 
-/// A request that has arrived: its client, and the endpoint's side.
+/// A request that has reached the endpoint: both ends.
 fn ask(pair: &Pair, upstream: &Upstream) -> (Client, Client) {
     (pair.sending("shop", GET), upstream.asked())
 }
@@ -105,11 +104,11 @@ fn bodies_of_every_size_arrive_whole() {
 fn an_endpoint_that_talks_too_much_harms_no_other() {
     let (upstream, pair) = Pair::scripted(AppProtocol::Http);
     let ask = || ask(&pair, &upstream);
-    // Given requests that share a link …
+    // Given three requests that share a link …
     let (mut long, mut patient) = ask();
     let (mut too_long, mut talker) = ask();
     let (mut other, mut quiet) = ask();
-    // … when one endpoint sends as many interim answers as there may be, and one sends more …
+    // … when one endpoint sends the maximum number of interim responses, and one sends more …
     for _ in 0..100 {
         patient.send("HTTP/1.1 102 Processing\r\n\r\n");
         talker.send("HTTP/1.1 102 Processing\r\n\r\n");
@@ -117,7 +116,7 @@ fn an_endpoint_that_talks_too_much_harms_no_other() {
     talker.send("HTTP/1.1 102 Processing\r\n\r\n");
     patient.answer("ok");
     quiet.answer("ok");
-    // … then only the one that was too long fails.
+    // … then only the one that exceeded the maximum fails.
     let last = |client: &mut Client| {
         let mut heads = std::iter::from_fn(|| Some(client.head()));
         heads
@@ -138,7 +137,7 @@ fn heads_that_wait_for_a_link_go_one_by_one() {
     let ask = || ask(&pair, &upstream);
     let (mut client, mut server) = ask();
     let mut others: Vec<_> = (0..30).map(|_| ask()).collect();
-    // Given a link on which more is to be said than may be on its way, bytes and heads …
+    // Given a link with more bytes and heads to send than its window holds …
     relay.is_dead(true);
     let body = vec![b'x'; 60_000];
     for (number, (_, server)) in others.iter_mut().enumerate() {
@@ -148,13 +147,13 @@ fn heads_that_wait_for_a_link_go_one_by_one() {
         ));
         server.send(&body);
     }
-    // Time for all of it to be taken that will be: what is held back says nothing that could be waited for.
+    // Time for the proxy to read what it accepts: no event shows that the rest is held back.
     thread::park_timeout(Duration::from_millis(500));
-    // … when an answer is two heads, at once …
+    // … when a response of two heads comes at once …
     server.send("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     thread::park_timeout(Duration::from_millis(300));
     relay.is_dead(false);
-    // … then both arrive, and so does everything else.
+    // … then both heads arrive, and so does everything else.
     assert!(client.head().starts_with("HTTP/1.1 103 "));
     assert_eq!(client.response().body, b"ok");
     for (client, _) in &mut others {
@@ -173,7 +172,7 @@ fn an_endpoint_cannot_speak_for_its_node() {
     assert_eq!(client.response().verdict(), (503, ""));
 }
 
-/// Everything that comes, and whether it ended instead of being reset.
+/// Everything received, and whether the stream ended without a reset.
 fn read_all(mut stream: &TcpStream) -> (Vec<u8>, bool) {
     let mut heard = Vec::new();
     let ended = stream.read_to_end(&mut heard);
@@ -183,8 +182,8 @@ fn read_all(mut stream: &TcpStream) -> (Vec<u8>, bool) {
     (heard, ended.is_ok())
 }
 
-/// Requests, each with a number of its own, and streams of bytes, while the way between the nodes is cut
-/// `cuts` times at any byte.
+/// Sends numbered requests and byte streams, while the connection between the nodes is cut `cuts` times at arbitrary
+/// bytes.
 fn cut_under_load(cuts: usize) {
     let executed: Arc<Mutex<HashMap<u64, u32>>> = Arc::default();
     let seen = Arc::clone(&executed);
@@ -214,9 +213,9 @@ fn cut_under_load(cuts: usize) {
                     ));
                     match (response.status(), response.field("heddle-reason")) {
                         (200, None) => answered.fetch_add(1, Ordering::Relaxed),
-                        // Cut before the other node had said anything: it is not known what it has heard.
+                        // Cut before the other node confirmed anything: the request may or may not have arrived.
                         (502, Some("link_lost")) => lost.fetch_add(1, Ordering::Relaxed),
-                        // Cut before the link was there.
+                        // Cut before the link was established.
                         (503, Some("node_connect_failed")) => {
                             unmade.fetch_add(1, Ordering::Relaxed)
                         }
@@ -244,7 +243,7 @@ fn cut_under_load(cuts: usize) {
                     let _reset = writing.join();
                     match whole {
                         true => assert_eq!(heard.len(), n, "its end is told when it is whole"),
-                        // Its link never was.
+                        // Its link was never established.
                         false if heard.is_empty() => drop(unmade.fetch_add(1, Ordering::Relaxed)),
                         false => drop(cut_off.fetch_add(1, Ordering::Relaxed)),
                     }
@@ -253,7 +252,7 @@ fn cut_under_load(cuts: usize) {
             });
         }
         for cut in 0..cuts {
-            // At any time: what has gone through since the last cut decides.
+            // The number of responses since the last cut decides when to cut again.
             let before = answered.load(Ordering::Relaxed);
             let until = before + (cut as u64 * 7) % 5;
             wait_until("requests go on", PATIENCE, || {
@@ -289,7 +288,7 @@ fn cut_under_load(cuts: usize) {
         "{lost} requests lost, {unmade} not begun; {cut_off} streams reset, {unstreamed} not begun"
     );
     let resumed = web.calling.metric("heddle_links_resumed_total", &[]);
-    // Several cuts may fall into one way back.
+    // Several cuts may interrupt the same attempt to resume.
     assert!(resumed >= cuts as f64 / 20.0, "{resumed} of {cuts} cuts");
     assert!(web_way.taken() > cuts / 20 && raw_way.taken() > cuts / 20);
 }
@@ -312,12 +311,12 @@ fn streams_survive_a_way_that_is_dead_for_five_seconds() {
     assert_eq!(client.exact(6), b"before");
     way.is_dead(true);
     client.send("meanwhile");
-    // As long as it takes, since that is what is asked for.
+    // The duration is what this test checks.
     let until = Instant::now() + Duration::from_secs(5);
     while Instant::now() < until {
         thread::park_timeout(until.saturating_duration_since(Instant::now()));
     }
-    // What was on its way is lost with the connection that carried it.
+    // Bytes in flight are lost with their connection.
     way.cut();
     way.is_dead(false);
     assert_eq!(client.exact(9), b"meanwhile");
@@ -335,7 +334,7 @@ fn a_caller_of_a_node_that_begins_anew_is_told_what_is_lost() {
     pair.called_begins_anew();
     let response = client.response();
     assert_eq!(response.status(), 502);
-    // Either the old proxy had the time to give its requests up, or the new one knows nothing of them.
+    // Either the old proxy still reset its requests, or the new one does not know them.
     let reason = response.field("heddle-reason").unwrap_or_default();
     assert!(["link_lost", "node_reset"].contains(&reason), "{reason}");
 }
@@ -346,12 +345,13 @@ fn what_may_have_been_heard_is_not_sent_again_when_the_other_node_refuses_later(
     let (pair, relay) = relayed(&Settings::default(), upstream.address, AppProtocol::Http);
     let mut client = pair.sending("shop", post(0));
     let _server = upstream.asked();
-    // Given a request that is being answered, when the link is cut and the other node does not believe us any more …
+    // Given a request that has reached the endpoint, when the link is cut and the other node no longer trusts this
+    // node …
     let trust = pair.trust(&[&Authority::new()], Denied::default());
     let identities = pair.identities(&pair.called, &pair.authority, &trust, NOW + DAY);
     relay.cut();
     pair.give(&pair.called, identities);
-    // … then no endpoint is asked once more.
+    // … then no endpoint gets the request a second time.
     assert_eq!(client.response().verdict(), (502, "link_lost"));
     assert!(upstream.is_quiet());
 }
@@ -363,13 +363,13 @@ fn what_an_attacker_puts_between_two_nodes_sends_nothing_again() {
         let upstream = Upstream::new();
         let (pair, relay) = relayed(&settings, upstream.address, AppProtocol::Http);
         let (mut client, mut server) = ask(&pair, &upstream);
-        // Given a request that is being answered, when bytes come that are none of TLS's …
+        // Given a request that has reached the endpoint, when an attacker injects bytes that are not TLS …
         relay.inject(b"HTTP/1.1 200 OK\r\n\r\n");
-        // … which cost a link its connection, and no more …
+        // … which cost a link only its connection …
         if between_nodes == Protocol::Link {
             pair.calling.expect("heddle_links_resumed_total", &[], 1.0);
         }
-        // … then a link goes on as if nothing had been, and no endpoint is asked once more.
+        // … then the request on a link completes, and no endpoint gets it a second time.
         if between_nodes == Protocol::Link {
             server.answer("ok");
         }

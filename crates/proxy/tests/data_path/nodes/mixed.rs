@@ -1,4 +1,4 @@
-//! Valid requests among broken ones: what fails between two nodes and succeeds on one.
+//! Valid requests mixed with broken ones: a valid request that succeeds on one node must not fail between two.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -17,18 +17,17 @@ use super::traffic::bytes;
 use crate::policy::{asking_for, guarded, policy, with};
 use crate::support::{Bed, Client};
 
-/// Clients at the same time.
+/// Number of concurrent clients.
 const CLIENTS: u64 = 8;
-/// Valid requests on a connection, at most.
+/// Limit of valid requests on a connection.
 const MOST: usize = 5;
 
-/// The length of a body.
 fn length(chance: &mut Choices<'_>) -> usize {
     let most = chance.of(&[1, 100, 5_000, 70_000, 300_000]);
     chance.below(most)
 }
 
-/// One valid request and its answer, if the client may go on after it.
+/// Sends one valid request and checks its response.
 fn valid(chance: &mut Choices<'_>, client: &mut Client) -> Result<(), String> {
     let length = length(chance);
     let body = bytes(length);
@@ -55,7 +54,7 @@ fn valid(chance: &mut Choices<'_>, client: &mut Client) -> Result<(), String> {
             message.extend_from_slice(&body);
         }
     }
-    // A body in several pieces finds the proxy waiting.
+    // Between the pieces of a body the proxy has to wait.
     let pieces = chance.of(&[message.len(), message.len().div_ceil(3), 16_000]);
     for piece in message.chunks(pieces.max(1)) {
         client
@@ -82,9 +81,9 @@ fn valid(chance: &mut Choices<'_>, client: &mut Client) -> Result<(), String> {
     }
 }
 
-/// Ends a connection in one of many ways that are not valid, or valid and not to the end.
+/// Ends a connection in one of many ways: with an invalid request, or with an incomplete valid one.
 fn end(chance: &mut Choices<'_>, broken: &[Vec<u8>], mut client: Client) {
-    // What becomes of it is for others to say.
+    // The outcome does not matter here.
     let _gone = match chance.below(8) {
         0 => return,
         1 => client.stream.shutdown(Shutdown::Write),
@@ -117,13 +116,13 @@ fn end(chance: &mut Choices<'_>, broken: &[Vec<u8>], mut client: Client) {
     let _gone = client
         .stream
         .set_read_timeout(Some(Duration::from_millis(200)));
-    // Not every answer is waited for.
+    // Only some of the responses are read.
     if chance.below(2) == 0 {
         let _gone = client.stream.read(&mut [0; 4096]);
     }
 }
 
-/// Runs `connections`, and returns how many valid requests there were and those that failed.
+/// Runs `connections`; returns the number of valid requests, and the failed ones.
 fn run(seed: u64, connections: usize, connect: impl Fn() -> Client + Sync) -> (usize, Vec<String>) {
     let broken: Vec<Vec<u8>> = corpus::requests()
         .into_iter()
@@ -174,7 +173,7 @@ fn mesh(endpoint: &Endpoint) -> Mesh {
     with(guarded(endpoint.address, AppProtocol::Http), policies)
 }
 
-/// The same on one node and between two, where nothing may fail that does not fail there.
+/// The same load on one node and between two nodes; nothing may fail that does not fail on one node.
 fn mixed(seed: u64, connections: usize) {
     let endpoint = Endpoint::new();
     let mesh = mesh(&endpoint);

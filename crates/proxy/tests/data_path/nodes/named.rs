@@ -1,4 +1,4 @@
-//! Who is named when a request gets a 502: the endpoint, or the other node and the way to it.
+//! Blame for a 502: the endpoint, or the other node and the connection to it.
 
 use heddle_model::AppProtocol;
 use heddle_proxy::Protocol;
@@ -7,7 +7,7 @@ use super::pair::Pair;
 use crate::policy::guarded;
 use crate::support::{Client, Log, Upstream, over, post};
 
-/// What is said of a 502: the code, whose fault the log shows it to be, and the sentence.
+/// The log's description of a 502: the code, the blamed side, and the sentence.
 struct Said {
     code: String,
     blame: String,
@@ -30,7 +30,7 @@ fn said(client: &mut Client, log: &Log) -> Said {
     }
 }
 
-/// A request that the endpoint has: its side of it.
+/// Sends a request that reaches the endpoint; returns the endpoint's side.
 fn ask(client: &mut Client, upstream: &Upstream) -> Client {
     client.send(post(0));
     upstream.asked()
@@ -46,7 +46,7 @@ fn a_502_names_the_endpoint_or_the_other_node() {
         let (mut pair, relay) = Pair::relayed(&settings, mesh, Some(writes));
         let mut client = pair.client("shop");
 
-        // The endpoint resets its connection: its own node says so, and so does this one.
+        // The endpoint resets its connection: both nodes blame the endpoint.
         let server = ask(&mut client, &upstream);
         server.reset();
         let said_of_reset = said(&mut client, &log);
@@ -54,7 +54,7 @@ fn a_502_names_the_endpoint_or_the_other_node() {
         assert_eq!(said_of_reset.blame, "upstream", "{between_nodes:?}");
         assert!(said_of_reset.sentence.contains("the endpoint closed"));
 
-        // It answers what cannot be understood.
+        // The endpoint's response is malformed.
         let mut server = ask(&mut client, &upstream);
         server.send("HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n");
         let said_of_answer = said(&mut client, &log);
@@ -66,10 +66,11 @@ fn a_502_names_the_endpoint_or_the_other_node() {
         );
         drop(server);
 
-        // The endpoint is well, and the other node or the way to it is not.
+        // The endpoint works, but the other node or the connection to it fails.
         let server = ask(&mut client, &upstream);
         match between_nodes {
-            // A link would come back. What a node says that ends in an orderly way is not to arrive.
+            // A cut link would be resumed, so its node restarts. The goodbye of a node that ends in order must not
+            // arrive.
             Protocol::Link => {
                 relay.is_dead(true);
                 pair.called_begins_anew();

@@ -1,4 +1,4 @@
-//! Messages that want no answer, which links can carry and HTTP has no form for: the called node refuses them.
+//! One-way messages, which links can carry and HTTP cannot express: the called node refuses them.
 
 use heddle_model::AppProtocol;
 use heddle_wire::link::{Code, Serial};
@@ -8,13 +8,13 @@ use super::pair::Pair;
 use super::refused::preface;
 use crate::support::GET;
 
-/// Opens a one-way message, of which more is to come.
+/// Opens a one-way message and leaves it open.
 fn open(caller: &mut Caller, destination: &[u8]) -> Serial {
     let opened = caller.session.open(0, destination, GET.as_bytes(), false);
     opened.unwrap()
 }
 
-/// Waits until this happens on the link, which goes on meanwhile.
+/// Exchanges bytes on the link until the condition holds.
 fn hear_until(caller: &mut Caller, is_so: impl Fn(&Told) -> bool) {
     while !is_so(&caller.told) {
         caller.send();
@@ -35,11 +35,11 @@ fn a_one_way_message_is_reset_with_its_code_and_reaches_no_endpoint() {
     let refused = [alone, with_body].map(|serial| (serial, Code::MALFORMED));
     assert_eq!(caller.told.resets, refused);
     assert_eq!(Code::MALFORMED.0, 5, "what docs/link-protocol.md says");
-    // One that has ended before it is refused has nothing left that could be reset.
+    // A message that ends before it is refused has no open stream to reset.
     let whole = open(&mut caller, &here);
     assert!(caller.session.end(whole));
 
-    // The link carries what wants an answer, and that is the first that the endpoint hears of.
+    // The link still carries a request, and that is the first thing that reaches the endpoint.
     caller.session.open(0, &here, GET.as_bytes(), true).unwrap();
     caller.send();
     let mut server = upstream.accept();
@@ -56,7 +56,7 @@ fn many_one_way_messages_take_no_place_of_requests() {
     let (upstream, pair) = Pair::scripted(AppProtocol::Http);
     let here = preface(1, upstream.address, "echo");
     let mut caller = Caller::of(&pair).unwrap();
-    // More than there may be streams that are refused and not over (docs/link-protocol.md).
+    // More than the limit of streams that were refused but are not over (docs/link-protocol.md).
     for sent in 1..=1_200 {
         open(&mut caller, &here);
         hear_until(&mut caller, |told| told.resets.len() == sent);

@@ -1,4 +1,4 @@
-//! Two proxies on one machine: callers on one node, the echo workload on the other.
+//! Two proxies in one process: callers on one node, the echo workload on the other.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -32,32 +32,31 @@ pub(crate) fn node_name(name: &str) -> NodeName {
     NodeName::parse(name).unwrap()
 }
 
-/// One node.
 pub(crate) struct Side {
     pub(crate) proxy: Proxy,
     pub(crate) registry: Arc<Registry>,
     name: NodeName,
     accounts: Vec<ServiceAccountName>,
-    /// Workers that it has from the beginning.
+    /// Initial number of Workers.
     workers: f64,
 }
 
-/// A node that calls and one that is called.
+/// A calling and a called node.
 pub(crate) struct Pair {
     pub(crate) authority: Authority,
     pub(crate) time: Arc<AtomicU64>,
     pub(crate) mesh: Mesh,
     pub(crate) calling: Side,
     pub(crate) called: Side,
-    /// Where the called node takes connections from others.
+    /// The called node's address for connections of other nodes.
     pub(crate) mesh_address: SocketAddr,
     doors: BTreeMap<&'static str, SocketAddr>,
-    /// Of the next mesh.
+    /// Generation of the next mesh.
     generation: AtomicU64,
 }
 
 impl Pair {
-    /// A pair before an endpoint.
+    /// A pair with this endpoint.
     pub(crate) fn new(endpoint: SocketAddr, protocol: AppProtocol) -> Pair {
         Pair::with(&Settings::default(), endpoint, protocol)
     }
@@ -66,7 +65,7 @@ impl Pair {
         Pair::of(settings, guarded(endpoint, protocol))
     }
 
-    /// A pair before an endpoint that the test scripts.
+    /// A pair with an endpoint that the test scripts.
     pub(crate) fn scripted(protocol: AppProtocol) -> (Upstream, Pair) {
         Pair::scripted_with(&Settings::default(), protocol)
     }
@@ -77,12 +76,13 @@ impl Pair {
         (upstream, pair)
     }
 
-    /// A pair with this mesh, of which echo is on the called node and every other workload on the calling one.
+    /// A pair with this mesh: echo is on the called node, every other workload on the calling one.
     pub(crate) fn of(settings: &Settings, mesh: Mesh) -> Pair {
         Pair::by(settings, mesh, |called| called)
     }
 
-    /// A pair with something between its nodes: `way` says where the calling one finds the other.
+    /// A pair with an intermediary between its nodes: `way` maps the called node's address to the one that the caller
+    /// uses.
     pub(crate) fn by(
         settings: &Settings,
         mesh: Mesh,
@@ -91,7 +91,7 @@ impl Pair {
         Pair::unlike([settings, settings], mesh, None, way)
     }
 
-    /// A pair whose nodes reach each other through a relay. The calling one may have an access log.
+    /// A pair with a relay between its nodes. The calling node may have an access log.
     pub(crate) fn relayed(
         settings: &Settings,
         mesh: Mesh,
@@ -104,7 +104,7 @@ impl Pair {
         (pair, relay.unwrap())
     }
 
-    /// The same of two nodes with settings of their own: the calling one's, and the called one's.
+    /// A pair with different settings: first the calling node's, then the called node's.
     pub(crate) fn unlike(
         settings: [&Settings; 2],
         mesh: Mesh,
@@ -147,7 +147,7 @@ impl Pair {
         pair
     }
 
-    /// Replaces the called node's proxy by one that knows nothing of what was.
+    /// Replaces the called node's proxy by a new one without state, as a restart does.
     pub(crate) fn called_begins_anew(&mut self) {
         let (name, accounts) = (self.called.name.clone(), self.called.accounts.clone());
         let registry = Arc::new(Registry::new());
@@ -159,7 +159,7 @@ impl Pair {
             accounts,
             workers: self.called.workers,
         };
-        // The old one lets go of its sockets.
+        // The old proxy closes its sockets.
         drop(std::mem::replace(&mut self.called, side));
         let socket = loop {
             match TcpListener::bind(self.mesh_address) {
@@ -172,7 +172,7 @@ impl Pair {
         self.apply(&self.mesh);
     }
 
-    /// Gives both nodes new leaves of an authority, which alone is trusted.
+    /// Gives both nodes new leaf certificates of this authority, the only trusted one.
     pub(crate) fn identify(&self, authority: &Authority, until: u64) {
         let trust = self.trust(&[authority], Denied::default());
         for side in [&self.calling, &self.called] {
@@ -180,10 +180,10 @@ impl Pair {
         }
     }
 
-    /// Lets a node call and be called as these, and waits until it does.
+    /// Gives a node these identities, and waits until they are in effect.
     pub(crate) fn give(&self, side: &Side, identities: Identities) {
         side.proxy.identify(Arc::new(identities));
-        // What is ordered later is obeyed later.
+        // Orders are processed in sequence: when the mesh is in effect, so are the identities.
         self.apply_to(side, &self.mesh);
     }
 
@@ -192,7 +192,7 @@ impl Pair {
         Arc::new(Trust::new(domain(), &roots, denied).unwrap())
     }
 
-    /// What a node knows, by leaves of an authority.
+    /// A node's identities, with leaf certificates of this authority.
     pub(crate) fn identities(
         &self,
         side: &Side,
@@ -213,7 +213,7 @@ impl Pair {
         Arc::new(Clock::with(0, move || time.load(Ordering::Relaxed)))
     }
 
-    /// Serves a mesh on both nodes, and waits until they do.
+    /// Applies a mesh on both nodes, and waits until it is in effect.
     pub(crate) fn apply(&self, mesh: &Mesh) {
         for side in [&self.calling, &self.called] {
             self.apply_to(side, mesh);
@@ -229,19 +229,19 @@ impl Pair {
         side.expect("heddle_worker_config_generation", &[], generation);
     }
 
-    /// Puts policies before the echo workload.
+    /// Applies policies to the echo workload.
     pub(crate) fn guard(&mut self, policies: Vec<Policy>) {
         self.mesh = with(self.mesh.clone(), policies);
         self.apply(&self.mesh);
     }
 
-    /// Lets the called node, whose leaves stay as they are, trust this and nothing else.
+    /// Makes the called node trust only this; its leaf certificates stay the same.
     pub(crate) fn called_trusts(&self, trust: &Arc<Trust>) {
         let identities = self.identities(&self.called, &self.authority, trust, NOW + DAY);
         self.give(&self.called, identities);
     }
 
-    /// Takes the leaf of the called node's workload away: it proves another identity.
+    /// Removes the leaf certificate of the called node's workload, so that the node proves another identity.
     pub(crate) fn called_is_another(&self) {
         let trust = self.trust(&[&self.authority], Denied::default());
         let leaf = |id: &SpiffeId| self.authority.leaf(id, NOW - DAY, NOW + DAY);
@@ -254,12 +254,12 @@ impl Pair {
         Client::connect(self.doors[caller])
     }
 
-    /// A client that has sent this.
+    /// A client that has sent these bytes.
     pub(crate) fn sending(&self, caller: &str, bytes: impl AsRef<[u8]>) -> Client {
         self.client(caller).sending(bytes)
     }
 
-    /// The answer to a request on a connection of its own.
+    /// The response to a request on a connection of its own.
     pub(crate) fn ask(&self, caller: &str, request: impl AsRef<[u8]>) -> Response {
         self.client(caller).ask(request)
     }
@@ -274,12 +274,12 @@ impl Side {
         expect(&self.registry, name, labels, value);
     }
 
-    /// Waits until so many requests and connections were refused for this reason.
+    /// Waits until this number of requests and connections were refused for this reason.
     pub(crate) fn expect_rejected(&self, reason: &str, times: f64) {
         expect_rejected(&self.registry, reason, times);
     }
 
-    /// Waits until so many handshakes were refused for this reason.
+    /// Waits until this number of handshakes were refused for this reason.
     pub(crate) fn expect_handshakes_refused(&self, reason: &str, times: f64) {
         let label = format!("reason=\"{reason}\"");
         self.expect("heddle_handshakes_refused_total", &[&label], times);
@@ -290,7 +290,7 @@ impl Side {
     }
 }
 
-/// Says which workload is on which node, and where the called node is.
+/// Sets the node of each workload, and the address of the called node.
 fn placed(mut mesh: Mesh, mesh_address: SocketAddr) -> Mesh {
     let node_of = |workload: &str| match workload {
         "echo" => node_name("called"),

@@ -1,4 +1,4 @@
-//! Who is not let in, and how the reason is told.
+//! Peers that a node refuses, and how it reports the reason.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use super::trust::denied;
 use crate::policy::{account, allow};
 use crate::support::{GET, PATIENCE, bounded, quick, serve};
 
-/// A client of the mesh's own protocol that a test has in hand.
+/// A client of the protocol between nodes that a test drives by hand.
 pub(super) struct Intruder {
     stream: TcpStream,
     session: Session,
@@ -25,7 +25,7 @@ pub(super) struct Intruder {
 }
 
 impl Intruder {
-    /// Goes through a handshake as far as it gets.
+    /// Connects, and runs the handshake until it completes or fails.
     fn connect(at: SocketAddr, session: Session) -> Intruder {
         let stream = TcpStream::connect(at).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -35,7 +35,7 @@ impl Intruder {
             heard: Vec::new(),
             closed: false,
         };
-        // A client speaks first.
+        // In TLS the client speaks first.
         intruder.take(&mut []);
         while intruder.session.peer().is_none() && !intruder.closed {
             intruder.read();
@@ -66,14 +66,14 @@ impl Intruder {
         let _gone = self.stream.write_all(&out[..n]);
     }
 
-    /// Waits for the next words, or the end: sessions have things to say of their own.
+    /// Waits for the next application bytes or the end: a TLS session also receives messages of its own.
     pub(super) fn hear(&mut self) {
         while self.heard.is_empty() && !self.closed {
             self.read();
         }
     }
 
-    /// What is said until the connection ends.
+    /// Everything received until the connection ends.
     pub(super) fn rest(mut self) -> Vec<u8> {
         while !self.closed {
             self.read();
@@ -82,7 +82,7 @@ impl Intruder {
     }
 }
 
-/// What a caller that has proven to be the shop says first.
+/// The first bytes of a caller that has authenticated as the shop.
 pub(super) fn preface(kind: u8, endpoint: SocketAddr, name: &str) -> Vec<u8> {
     use heddle_wire::preface::{Kind, Preface};
     let mut bytes = Vec::new();
@@ -112,7 +112,7 @@ fn identities(
     Identities::new(trust, pair.clock(), Arc::clone(&leaf), [leaf]).unwrap()
 }
 
-/// An intruder that calls as a workload, with a leaf that is as it should be.
+/// A peer that calls as this workload, with a valid leaf certificate.
 pub(super) fn intruder(pair: &Pair, who: &str, protocol: Protocol) -> Intruder {
     let identities = identities(pair, &pair.authority, &id(who), NOW - DAY, NOW + DAY);
     let session = identities.connect(Some(&account(who)), &account("echo"), protocol);
@@ -143,7 +143,7 @@ fn a_peer_that_is_not_believed_is_refused_with_a_reason() {
         ("not_yet_valid", own, id("shop"), NOW + 3600, day_after),
     ];
     for (reason, authority, who, from, until) in cases {
-        // Its own clock is another one: it sees nothing wrong with itself.
+        // With its own clock, its certificate is valid to itself.
         let identities = identities(&pair, authority, &who, from, until);
         let session = identities
             .connect(None, &account("echo"), Protocol::Http1)
@@ -153,7 +153,7 @@ fn a_peer_that_is_not_believed_is_refused_with_a_reason() {
         assert_eq!(intruder.rest(), b"", "{reason}");
         pair.called.expect_handshakes_refused(reason, 1.0);
     }
-    // No peer whose certificate has expired gets as far as that with an honest clock.
+    // With the correct clock, a peer with an expired certificate would not even begin the handshake.
     let session = {
         let identities = identities(&pair, own, &id("shop"), day_before, NOW + 10);
         identities
@@ -167,7 +167,8 @@ fn a_peer_that_is_not_believed_is_refused_with_a_reason() {
     pair.called.expect_handshakes_refused("expired", 1.0);
 }
 
-/// It is signed by the authority, and may prove to any program which workload it is; but for others a node speaks.
+/// The authority signed it, and programs may authenticate as a workload with it; but only a node may speak for
+/// others.
 #[test]
 fn a_workloads_own_certificate_is_refused_on_a_connection_that_claims_to_be_a_nodes() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
@@ -182,7 +183,7 @@ fn a_workloads_own_certificate_is_refused_on_a_connection_that_claims_to_be_a_no
         pair.called
             .expect_handshakes_refused("not_a_node", f64::from(count));
     }
-    // Nor is such a program called in place of a node.
+    // The calling node does not accept such a program in place of a node either.
     let trust = pair.trust(&[&pair.authority], Denied::default());
     let own = (pair.authority).leaf_for(None, &id("echo"), NOW - DAY, NOW + DAY);
     let other = Identities::new(trust, pair.clock(), Arc::clone(&own), [own]);
@@ -203,7 +204,7 @@ fn plaintext_and_nonsense_are_no_handshake() {
         let _gone = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _reset = stream.read_to_end(&mut answer);
-        // A TLS alert at most (RFC 8446 section 6).
+        // At most a TLS alert (RFC 8446 section 6).
         assert!(answer.len() <= 7, "{answer:?}");
     }
     pair.called.expect_handshakes_refused("plaintext", 3.0);
@@ -220,7 +221,7 @@ fn those_who_prove_nothing_are_few_and_keep_no_caller_out() {
     let mut silent: Vec<_> = (0..6)
         .map(|_| TcpStream::connect(pair.mesh_address).unwrap())
         .collect();
-    // The oldest make room: for each other, and for honest callers.
+    // The oldest ones are closed to make room, for newer ones and for honest callers.
     pair.called
         .expect("heddle_handshakes_failed_total", &[], 2.0);
     for caller in ["shop", "intruder"] {
@@ -252,7 +253,7 @@ fn a_caller_that_is_denied_before_it_has_said_what_it_calls_gets_no_further() {
     let mut intruder = as_shop(&pair);
     let bytes = preface(1, endpoint, "echo");
     intruder.send(&bytes[..10]);
-    // It is over the handshake when another one is.
+    // After the other caller's response, this one has passed its handshake, too.
     assert_eq!(pair.get("intruder").status(), 200);
     let trust = pair.trust(&[&pair.authority], denied(&id("shop")));
     pair.called_trusts(&trust);
@@ -314,7 +315,7 @@ fn policies_of_the_called_node_decide() {
         assert_eq!(pair.sending(caller, b"x").rest(), b"", "{caller}");
         pair.called.expect_rejected("policy_denied", refused);
     }
-    // Its own node knows the reason too.
+    // The caller's node learns the reason, too.
     pair.calling.expect_rejected("policy_denied", 2.0);
 }
 
@@ -391,11 +392,11 @@ fn connections_that_call_nothing_have_one_share_together() {
             stay.push(intruder);
         }
     }
-    // As many as are free besides, but for the eighth that is kept for others.
+    // Half of the limit without the reserved eighth.
     assert_eq!(stay.len(), 35);
     let refused = "heddle_connections_over_share_total";
     pair.called.expect(refused, &[], 10.0);
-    // What is called here finds room.
+    // Requests for this node's workload still find room.
     assert_eq!(pair.get("shop").status(), 200);
     drop(stay);
     pair.called.expect("heddle_connections_active", &[], 1.0);
@@ -421,12 +422,12 @@ fn a_node_that_only_trusts_others_is_not_spoken_to() {
     let trust: Arc<Trust> = pair.trust(&[&other], Denied::default());
     pair.called_trusts(&trust);
     assert_eq!(pair.get("shop").verdict(), (503, "peer_refused"));
-    // Once: a moment later it would be refused again.
+    // The counter is read at once: a moment later it would grow with the next attempt.
     pair.called
         .expect_handshakes_refused("unknown_authority", 1.0);
-    // The other one knows that it was refused.
+    // The other node counts that it was refused.
     pair.calling.expect_handshakes_refused("by_peer", 1.0);
-    // Who asks again at once makes no other handshake; who waits a while does.
+    // An immediate retry makes no new handshake; a retry after a while does.
     let handshakes = || pair.calling.metric("heddle_handshakes_total", &[]);
     let began = Instant::now();
     let requests = 40;

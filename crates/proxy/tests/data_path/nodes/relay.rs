@@ -1,4 +1,4 @@
-//! What is between two nodes: a way that a test can cut, stop and open again.
+//! A relay between two nodes, whose connections a test can cut, stall and resume.
 
 use crate::support::listener;
 use std::io::{Read, Write};
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How long a look at a way that is stopped takes.
+/// Polling interval while the relay is stalled.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Passes connections on to an address.
+/// Forwards connections to an address.
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
@@ -21,7 +21,7 @@ pub(crate) struct Relay {
 struct Shared {
     open: Mutex<Vec<TcpStream>>,
     taken: AtomicUsize,
-    /// Nothing is passed on, and neither end is told.
+    /// Nothing is forwarded, and both ends stay connected.
     dead: AtomicBool,
 }
 
@@ -55,12 +55,12 @@ impl Relay {
         Relay { address, shared }
     }
 
-    /// Connections so far.
+    /// Number of connections so far.
     pub(crate) fn taken(&self) -> usize {
         self.shared.taken.load(Ordering::Relaxed)
     }
 
-    /// Resets every connection, in the middle of whatever it carries.
+    /// Resets every connection, in the middle of its data.
     pub(crate) fn cut(&self) {
         for side in self.shared.open.lock().unwrap().drain(..) {
             let _ = rustix::net::sockopt::set_socket_linger(&side, Some(Duration::ZERO));
@@ -68,7 +68,7 @@ impl Relay {
         }
     }
 
-    /// Says something to the caller that the other end has not said.
+    /// Sends bytes to the caller that did not come from the other end.
     pub(crate) fn inject(&self, bytes: &[u8]) {
         let open = self.shared.open.lock().unwrap();
         for mut near in open.iter().step_by(2) {
@@ -76,14 +76,14 @@ impl Relay {
         }
     }
 
-    /// Passes nothing on any more, or goes on where it stopped.
+    /// Stalls forwarding, or continues where it stopped.
     pub(crate) fn is_dead(&self, dead: bool) {
         self.shared.dead.store(dead, Ordering::Relaxed);
     }
 }
 
 fn pass_on(from: &mut TcpStream, to: &mut TcpStream, shared: &Shared) {
-    // Small, so that a cut falls into the middle of something.
+    // Small, so that a cut hits the middle of something.
     let mut bytes = [0; 1000];
     while let Ok(n @ 1..) = from.read(&mut bytes) {
         while shared.dead.load(Ordering::Relaxed) {

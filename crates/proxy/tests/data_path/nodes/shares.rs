@@ -1,4 +1,4 @@
-//! What one node may take of another by links.
+//! The share of a node's connections that another node may use with links.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ fn wait_for(pair: &Pair, links: usize) {
 fn links_of_one_node_leave_connections_for_others() {
     let settings = bounded(|bounds| bounds.connections = 80);
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
-    // Given a node that makes as many links as it can, and keeps each busy with a stream that leads nowhere …
+    // Given a node that makes as many links as it can, and keeps each busy with an unanswered stream …
     let mut held = Vec::new();
     for _ in 0..100 {
         let Some(mut caller) = Caller::of(&pair) else {
@@ -36,7 +36,7 @@ fn links_of_one_node_leave_connections_for_others() {
         caller.send();
         held.push(caller);
     }
-    // … then it has as many connections as are free besides, but for the eighth that is kept …
+    // … then it gets its share of the connections, without the reserved eighth …
     wait_for(&pair, 35);
     pair.called.expect("heddle_connections_active", &[], 0.0);
     // … and others find room.
@@ -46,7 +46,7 @@ fn links_of_one_node_leave_connections_for_others() {
     drop(held);
 }
 
-/// A connection of HTTP/2, of which the other node has said its first words, or that it has closed.
+/// An HTTP/2 connection, after the first bytes of the other node, or after the node has closed it.
 fn http2(pair: &Pair, who: &str) -> Intruder {
     let mut caller = intruder(pair, who, Protocol::Http2);
     caller.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
@@ -54,7 +54,7 @@ fn http2(pair: &Pair, who: &str) -> Intruder {
     caller
 }
 
-/// Asks for a path by stream 1, in the fewest words of HPACK (RFC 7541 appendix A, section 6.2.2).
+/// Requests a path on stream 1, with the shortest HPACK encoding (RFC 7541 appendix A, section 6.2.2).
 fn ask_http2(caller: &mut Intruder, path: &str, endpoint: SocketAddr) {
     const HEADERS: u8 = 1;
     const END_STREAM_AND_HEADERS: u8 = 5;
@@ -62,7 +62,7 @@ fn ask_http2(caller: &mut Intruder, path: &str, endpoint: SocketAddr) {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    // GET, http; then a path and an authority by the numbers of their names, and a field by its own.
+    // GET and http by index; path and authority with indexed names; and one field with a literal name.
     let mut block = vec![0x82, 0x86];
     let mut text = |name: &[u8], value: &str| {
         block.extend_from_slice(name);
@@ -77,7 +77,7 @@ fn ask_http2(caller: &mut Intruder, path: &str, endpoint: SocketAddr) {
     caller.send(&[&head[..], &block].concat());
 }
 
-/// The kinds of the frames that came.
+/// The types of the received frames.
 fn kinds(mut heard: &[u8]) -> Vec<u8> {
     let mut kinds = Vec::new();
     while let [a, b, c, kind, ..] = *heard {
@@ -88,7 +88,7 @@ fn kinds(mut heard: &[u8]) -> Vec<u8> {
     kinds
 }
 
-/// An endpoint that answers everything but `/hold`.
+/// An endpoint that answers all requests but `/hold`.
 fn holding() -> SocketAddr {
     serve(|head| {
         while head.starts_with("GET /hold ") {
@@ -102,11 +102,12 @@ fn holding() -> SocketAddr {
 fn connections_of_http2_have_the_share_of_links() {
     let settings = bounded(|bounds| bounds.connections = 80);
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
-    // Of a node that makes as many as it can, and asks for nothing, the oldest make room for each other …
+    // Given a node that opens as many connections as it can and sends no requests, its oldest connections make room
+    // for its new ones …
     let held: Vec<Intruder> = (0..60).map(|_| http2(&pair, "shop")).collect();
     assert!(held.iter().all(|caller| !caller.heard.is_empty()));
     pair.called.expect("heddle_connections_active", &[], 35.0);
-    // … and for others.
+    // … and for other callers.
     assert_eq!(pair.get("intruder").status(), 200);
     pair.called.expect(OVER_SHARE, &[], 0.0);
     drop(held);
@@ -123,7 +124,7 @@ fn a_connection_of_http2_that_is_idle_makes_room() {
     let active = |requests| {
         pair.called.expect("heddle_requests_active", &[], requests);
     };
-    // Given a worker whose four places have connections that each serve a request, but for one …
+    // Given a Worker whose four places have connections, three of them with a request and one idle …
     let mut held = Vec::new();
     let mut idle = http2(&pair, "shop");
     for (asked, who) in [(1.0, "shop"), (2.0, "one"), (3.0, "other")] {
@@ -132,7 +133,7 @@ fn a_connection_of_http2_that_is_idle_makes_room() {
         active(asked);
         held.push(caller);
     }
-    // … when there is another, that one is told to go, and nothing that it still asks is looked at …
+    // … when another connection comes, the idle one gets GOAWAY, and its later requests are ignored …
     let mut late = http2(&pair, "shop");
     assert!(!late.heard.is_empty());
     ask_http2(&mut idle, "/hold", endpoint);
@@ -145,7 +146,7 @@ fn a_connection_of_http2_that_is_idle_makes_room() {
     ask_http2(&mut late, "/hold", endpoint);
     active(4.0);
     pair.called.expect(OVER_SHARE, &[], 0.0);
-    // … and where all of them serve, the new one is closed.
+    // … and if all of them have requests, the new connection is closed.
     assert!(http2(&pair, "shop").heard.is_empty());
     pair.called.expect(OVER_SHARE, &[], 1.0);
     drop((held, late));
@@ -156,7 +157,7 @@ fn a_link_that_was_cut_gives_its_place_up_at_once() {
     let settings = bounded(|bounds| bounds.links = 2);
     let (upstream, pair) = Pair::scripted_with(&settings, AppProtocol::Http);
     let here = preface(1, upstream.address, "echo");
-    // Given a worker whose four places have links that each serve a request, but for one that is cut …
+    // Given a Worker whose four places have links, three of them with a request and one cut …
     let cut = Caller::named(&pair, "shop").unwrap();
     let token = cut.session.token();
     let held = Caller::served(&pair, &upstream, &["shop", "one", "other"]);
@@ -165,7 +166,7 @@ fn a_link_that_was_cut_gives_its_place_up_at_once() {
     shows(&pair.called, from, "one is cut", |shown| {
         (shown.links_up, shown.links_cut) == (3, 1)
     });
-    // … when there is another, then that has a place, long before the cut one would be given up.
+    // … when another link comes, then it gets that place, long before the cut link's timeout.
     let mut late = Caller::named(&pair, "shop").unwrap();
     assert!(late.session.token() != token);
     late.ask(&here);
@@ -181,18 +182,18 @@ fn of_a_pair_there_are_so_many_links_and_what_serves_nothing_makes_room() {
     let (upstream, pair) = Pair::scripted(AppProtocol::Http);
     let here = preface(1, upstream.address, "echo");
     let ask = |destination: &[u8]| Caller::asking(&pair, "shop", destination);
-    // Given as many links as may be of which each serves a request, but for one …
+    // Given the maximum number of links, each with a request except one …
     let mut held: Vec<Caller> = (0..63).map(|_| ask(&here)).collect();
     let servers: Vec<_> = (0..63).map(|_| upstream.accept()).collect();
     let mut idle = ask(b"nowhere");
     wait_for(&pair, 64);
-    // … when there is another, that one parts …
+    // … when another link comes, the idle one is closed …
     held.push(ask(&here));
     assert_eq!(idle.farewell(), Some(Code::IDLE));
     let last = upstream.accept();
     wait_for(&pair, 64);
     pair.called.expect(OVER_SHARE, &[], 0.0);
-    // … and where all of them serve, the new one: it is told so, and nothing is done of what it asks.
+    // … and if all of them have requests, the new link is closed with a code, and its requests are not executed.
     let mut late = Caller::of(&pair).unwrap();
     assert_eq!(late.farewell(), Some(Code::OVERLOAD));
     pair.called.expect(OVER_SHARE, &[], 1.0);
@@ -207,14 +208,14 @@ fn of_a_pair_there_are_so_many_links_and_what_serves_nothing_makes_room() {
 fn a_caller_that_is_refused_a_link_is_told_and_asks_no_endpoint() {
     let settings = bounded(|bounds| bounds.links = 2);
     let (upstream, pair) = Pair::scripted_with(&settings, AppProtocol::Http);
-    // Given a worker whose four places have links that each serve a request, two of them of one caller …
+    // Given a Worker whose four places have links with requests, two of them of one caller …
     let mut held = Caller::served(&pair, &upstream, &["shop", "shop", "one", "other"]);
     wait_for(&pair, 4);
-    // … then a request that needs another link fails, and it is certain that no endpoint has seen it.
+    // … then a request that needs another link fails with a reason that says that no endpoint has seen it.
     assert_eq!(pair.get("intruder").verdict(), (503, "node_connect_failed"));
     assert!(upstream.is_quiet());
     assert!(pair.called.metric(OVER_SHARE, &[]) >= 1.0);
-    // When one of them is answered, though its client does not end it, there is room.
+    // After one request is answered there is room, even if its client does not end the stream.
     let (caller, server) = held.last_mut().unwrap();
     server.head();
     server.answer("ok");
@@ -223,7 +224,7 @@ fn a_caller_that_is_refused_a_link_is_told_and_asks_no_endpoint() {
         caller.hear();
     }
     let mut client = pair.sending("intruder", GET);
-    // The connection to the endpoint is good for other requests of the one who has used it only.
+    // The upstream connection is reused only for requests of the same caller, so this one opens another.
     let _server = upstream.answering("ok");
     assert_eq!(client.response().status(), 200);
 }
@@ -252,7 +253,7 @@ fn a_link_whose_streams_are_reset_all_the_time_is_given_up() {
     assert_eq!(pair.get("intruder").status(), 200);
 }
 
-/// An endpoint whose answers never end, but for those to `/short`.
+/// An endpoint with endless responses, except for `/short`.
 fn endless() -> SocketAddr {
     each_connection(|stream| {
         let mut client = Client::of(stream);
@@ -275,13 +276,13 @@ fn downloads_that_are_not_read_leave_blocks_for_others() {
     const BLOCKS: usize = 256;
     let settings = bounded(|bounds| bounds.blocks = BLOCKS);
     let pair = Pair::with(&settings, endless(), AppProtocol::Http);
-    // Given a workload that reads fast for a while, and then no more, of more than there are blocks for …
+    // Given a workload that downloads more than there are blocks for, reads fast for a while, and then stops …
     let downloads: Vec<Client> = (0..32)
         .map(|_| {
             let mut client = pair.client("shop");
             set_socket_recv_buffer_size(&client.stream, 65_536).unwrap();
             client.send(get("/long"));
-            // What finds no room is its own.
+            // A download that finds no block fails alone.
             let _head = client.head();
             client
         })
@@ -293,7 +294,7 @@ fn downloads_that_are_not_read_leave_blocks_for_others() {
             .unwrap();
         let _goes_on = (0..8).all(|_| stream.read_exact(&mut [0; 65_536]).is_ok());
     }
-    // … when all that can come has come …
+    // … when everything that fits has arrived …
     let in_use = || pair.calling.metric("heddle_buffer_blocks_active", &[]);
     let (mut last, patience) = (-1.0, Instant::now() + PATIENCE);
     while last != in_use() || last < BLOCKS as f64 / 4.0 {
@@ -301,7 +302,7 @@ fn downloads_that_are_not_read_leave_blocks_for_others() {
         last = in_use();
         thread::park_timeout(Duration::from_millis(1_200));
     }
-    // … then there is room besides, and others are served.
+    // … then free blocks are left, and others are served.
     assert!(last <= BLOCKS as f64 * 0.75, "{last} blocks");
     for _ in 0..20 {
         let response = pair.ask("intruder", get("/short"));

@@ -1,4 +1,4 @@
-//! What a node shows of others.
+//! A node's status of other nodes.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
@@ -12,7 +12,7 @@ use super::pair::{Pair, Side};
 use crate::policy::guarded;
 use crate::support::{PATIENCE, over, quick, refusing, serve};
 
-/// Waits until a node shows this of another.
+/// Waits until a node's status of a peer satisfies the condition.
 pub(super) fn shows(side: &Side, peer: Peer, what: &str, is: impl Fn(&PeerStatus) -> bool) {
     let patience = Instant::now() + PATIENCE;
     loop {
@@ -39,7 +39,7 @@ fn links_are_shown_as_they_are() {
     for (side, peer) in [(&pair.calling, other), (&pair.called, caller)] {
         shows(side, peer, "a link is up", is_up);
     }
-    // One that is cut and cannot come back for a while is shown as such, on both nodes …
+    // A cut link that cannot be resumed yet is shown as cut, on both nodes …
     relay.is_dead(true);
     relay.cut();
     let is_cut = |shown: &PeerStatus| {
@@ -54,7 +54,7 @@ fn links_are_shown_as_they_are() {
             .failure
             .is_some_and(|failure| failure.code == "link_lost")
     });
-    // … and when it is back, why it was away is still known.
+    // … and after it is resumed, the reason of the cut is still shown.
     relay.is_dead(false);
     client.send("again");
     assert_eq!(client.exact(5), b"again");
@@ -62,7 +62,7 @@ fn links_are_shown_as_they_are() {
         is_up(shown) && shown.cut_since.is_none() && shown.failure.is_some()
     });
     shows(&pair.called, caller, "it is back", is_up);
-    // What is over is not shown any longer, though nothing else happens.
+    // A closed link disappears from the status, even without further events.
     drop(client);
     shows(&pair.calling, other, "it is over", |shown| {
         !shown.is_connected() && shown.failure.is_some()

@@ -1,4 +1,4 @@
-//! A called node with several Workers: what comes over links is shared among them.
+//! A called node with several Workers: requests that arrive over links are spread over them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::pair::Pair;
 use crate::policy::guarded;
 use crate::support::{post, serve, wait_until, workers};
 
-/// How long Workers may take to come and go, beside whatever else the machine does.
+/// How long a change of the number of Workers may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Two nodes with settings of their own, before an endpoint that answers.
+/// Two nodes with different settings, and an endpoint that answers.
 fn unlike(calling: &Settings, called: &Settings) -> Pair {
     let mesh = guarded(serve(|_| "ok".into()), AppProtocol::Http);
     Pair::unlike([calling, called], mesh, None, |called| called)
 }
 
-/// Clients of one caller that post one thing after the other until they are told to stop, each of which must be answered.
+/// Clients of one caller that send POST after POST until they are told to stop. Each must be answered.
 fn browse(pair: &Pair, clients: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<u32>> {
     let one = |number: usize| {
         let (mut client, stop) = (pair.client("shop"), Arc::clone(stop));
@@ -41,7 +41,7 @@ fn browse(pair: &Pair, clients: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle
     (0..clients).map(one).collect()
 }
 
-/// What each Worker of the called node has worked within a while.
+/// Busy time of each Worker of the called node within a short period.
 fn worked(pair: &Pair) -> Vec<u64> {
     let busy_ms = || -> BTreeMap<usize, u64> {
         let workers = pair.called.proxy.status().workers;
@@ -58,13 +58,13 @@ fn worked(pair: &Pair) -> Vec<u64> {
 fn a_second_worker_has_its_part_of_one_callers_requests_and_hands_it_back_when_it_goes() {
     let pair = unlike(&workers(1, 1), &workers(1, 2));
     let stop = Arc::default();
-    // Given one caller over one link, which keeps a Worker busy …
+    // Given one caller with one link, which keeps a Worker busy …
     let clients = browse(&pair, 16, &stop);
     let called = |name| pair.called.metric(name, &[]);
     wait_until("a second worker comes", LONG, || {
         called("heddle_workers_active") >= 2.0
     });
-    // … then the second Worker soon does half of what the first one does, at least.
+    // … then the second Worker soon does at least half as much as the first one.
     wait_until("the second worker has something to do", LONG, || {
         let worked = worked(&pair);
         let (most, least) = (worked.iter().max(), worked.iter().min());
@@ -74,7 +74,7 @@ fn a_second_worker_has_its_part_of_one_callers_requests_and_hands_it_back_when_i
     assert!(pair.calling.metric("heddle_links_active", &[]) >= 2.0);
     stop.store(true, Ordering::Relaxed);
     let answered: u32 = clients.into_iter().map(|one| one.join().unwrap()).sum();
-    // When there is little to do one Worker goes, while requests go on, and none of them fails.
+    // With little load one Worker ends, while requests continue, and none of them fails.
     let stop = Arc::default();
     let slow = thread::scope(|scope| {
         let asking = scope.spawn(|| {
@@ -110,7 +110,7 @@ fn no_request_fails_while_its_caller_is_asked_for_other_links_all_the_time() {
     for client in clients {
         assert!(client.join().unwrap() > 0);
     }
-    // What made way for another is over.
+    // Replaced links were closed.
     pair.called.expect("heddle_links_active", &[], 1.0);
     pair.calling.expect("heddle_links_active", &[], 1.0);
 }
@@ -123,14 +123,14 @@ fn a_flow_stays_on_the_link_that_it_has_and_the_next_one_takes_another() {
     let mut first = pair.sending("shop", "before");
     assert_eq!(first.exact(6), b"before");
     pair.called.proxy.rotate();
-    // There is another link, and both are kept.
+    // There is a second link, and both are kept.
     pair.called.expect("heddle_links_total", &[], 2.0);
     let mut second = pair.sending("shop", "beside");
     assert_eq!(second.exact(6), b"beside");
     first.send("still");
     assert_eq!(first.exact(5), b"still");
     pair.called.expect("heddle_links_active", &[], 2.0);
-    // The first one is over with what it carried.
+    // The first link closes after its flow has ended.
     drop(first);
     pair.called.expect("heddle_links_active", &[], 1.0);
     second.send("after");
@@ -148,7 +148,7 @@ fn a_caller_that_has_no_room_for_another_link_goes_on_with_the_one_it_has() {
     pair.called.expect("heddle_links_total", &[], 1.0);
     pair.called.proxy.rotate();
     pair.called.expect("heddle_links_asked_total", &[], 1.0);
-    // No other link comes within this time, which is what the counts below say.
+    // No other link is opened within this time, as the counters below show.
     thread::park_timeout(Duration::from_millis(200));
     stop.store(true, Ordering::Relaxed);
     for client in clients {

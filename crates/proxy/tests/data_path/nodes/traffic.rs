@@ -1,4 +1,4 @@
-//! What goes from one node to the other, and arrives as it was.
+//! Traffic from one node to the other arrives unchanged.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
@@ -42,12 +42,12 @@ fn a_request_reaches_a_workload_of_another_node() {
         ];
         assert_eq!(forwarded, expected, "what the client says is not believed");
     }
-    // One connection for all of them.
+    // One connection for all requests.
     for side in [&pair.calling, &pair.called] {
         side.expect("heddle_handshakes_total", &[], 1.0);
         side.expect("heddle_handshakes_refused_total", &[], 0.0);
     }
-    // Each node counts by what it knows of the caller.
+    // Each node counts with the caller's identity.
     let labels = ["source=\"test/shop\"", "destination_service=\"test/echo\""];
     for side in [&pair.calling, &pair.called] {
         side.expect("heddle_http_requests_total", &labels, 3.0);
@@ -66,8 +66,8 @@ fn bytes_between_nodes_are_counted_as_they_are_below_tls() {
         let of = |direction| pair.calling.metric(NAME, &[direction]);
         let (more, answered) = (of("sent") - sent, of("received") - received);
         (sent, received) = (of("sent"), of("received"));
-        // What both say first, the destination and heads of some lines the first time; then what differs in them,
-        // which is nothing, and an answer of 3,000 bytes.
+        // First both greetings, the destination, and all lines of both heads; later only the differences to earlier
+        // heads, which are none, and a response body of 3,000 bytes.
         let most = if turn == 0 { 400.0 } else { 24.0 };
         assert!((10.0..=most).contains(&more), "{turn}: {more}");
         assert!(
@@ -75,7 +75,7 @@ fn bytes_between_nodes_are_counted_as_they_are_below_tls() {
             "{turn}: {answered}"
         );
     }
-    // What one node sends is what the other receives.
+    // One node sends as many bytes as the other receives.
     pair.called.expect(NAME, &["received"], sent);
     pair.called.expect(NAME, &["sent"], received);
     pair.calling
@@ -220,7 +220,7 @@ fn a_trailer_that_connection_names_reaches_no_other_node() {
     }
 }
 
-/// What the calling node answers and logs of a request and a flow, when the other node is found at `address`.
+/// The calling node's response and log line for a request and a flow, when it uses `address` for the other node.
 fn expect_away(settings: &Settings, address: SocketAddr, status: u16, reason: &str) {
     for protocol in [AppProtocol::Http, AppProtocol::Tcp] {
         let upstream = Upstream::new();
@@ -232,7 +232,7 @@ fn expect_away(settings: &Settings, address: SocketAddr, status: u16, reason: &s
             _ => assert_eq!(pair.client("shop").rest(), b""),
         }
         let named = format!(r#""reason":"{reason}""#);
-        // Tried again as often as an endpoint that does not accept.
+        // Retried as often as for an endpoint that refuses connections.
         log.expect(&[&named, r#""blame":"node""#, r#""attempts":3"#]);
         pair.calling.expect_rejected(reason, 1.0);
         let failures = "heddle_upstream_connect_failures_total";
@@ -250,7 +250,7 @@ fn a_node_that_takes_no_connection_is_to_blame_and_not_the_endpoint() {
 
 #[test]
 fn a_node_that_is_silent_is_to_blame_and_not_the_endpoint() {
-    // Its kernel takes connections, and what it is sent is not read.
+    // Its kernel accepts connections, but nothing reads them.
     let (_silent, address) = listener();
     for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
         let mut settings = quick(|timeouts| timeouts.connect = Duration::from_millis(200));
@@ -270,7 +270,7 @@ fn connections_between_nodes_move_from_worker_to_worker() {
     let client = pair.sending("shop", b"x");
     let mut server = upstream.accept();
     assert_eq!(server.exact(1), b"x");
-    // The same again and again, until the connection has moved often enough.
+    // Sends the same bytes again and again, until the connection has moved often enough.
     let enough = Arc::new(AtomicBool::new(false));
     let ways = [&client.stream, &server.stream].map(|stream| {
         let mut stream = stream.try_clone().unwrap();
@@ -314,23 +314,23 @@ fn connections_between_nodes_move_from_worker_to_worker() {
 fn a_workload_gets_no_more_than_its_share_of_a_nodes_connections() {
     let settings = bounded(|bounds| bounds.connections = 80);
     let (upstream, pair) = Pair::scripted_with(&settings, AppProtocol::Tcp);
-    // Callers have shares of their own node's, which none of these uses up.
+    // Each caller also has a share of its own node's connections; none is used up here.
     let of = |caller: &str, count| -> Vec<Client> {
         let clients = (0..count).map(|_| pair.client(caller));
         clients.collect()
     };
     let first = of("intruder", 20);
-    // Each caller has a link of its own: which is there first is by chance.
+    // Each caller has its own link, so the order of arrival would otherwise be random.
     pair.called.expect("heddle_connections_active", &[], 20.0);
     let clients = (first, of("shop", 25));
-    // As many as are free besides, but for the eighth that is kept for others, and a link of each caller.
+    // Half of what the reserved eighth and one link of each caller leave of the limit.
     let refused = "heddle_connections_over_share_total";
     pair.called.expect(refused, &[], 11.0);
     pair.called.expect("heddle_connections_active", &[], 34.0);
     let labels = ["source=\"test/shop\"", "reason=\"upstream_overflow\""];
     let failed = "heddle_tcp_connections_failed_total";
     pair.calling.expect(failed, &labels, 11.0);
-    // No server accepts them there: the kernel resets them.
+    // The endpoint accepts none of them: the kernel resets them.
     drop((clients, upstream));
     pair.called.expect("heddle_connections_active", &[], 0.0);
 }

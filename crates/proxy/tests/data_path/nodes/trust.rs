@@ -1,4 +1,4 @@
-//! Trust changes while connections are open.
+//! Changes of trust while connections are open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,9 +13,9 @@ use super::pair::{Pair, Side, id};
 use crate::policy::{allow, policy};
 use crate::support::{Client, GET, Upstream, over, serve};
 
-/// How long a connection that is not allowed any more may last.
+/// Time limit for closing a connection that is no longer allowed.
 const SOON: Duration = Duration::from_secs(1);
-/// The same where a certificate has expired, which is looked for once a second, and what a busy machine adds.
+/// The limit for an expired certificate: Workers check once a second, and a busy machine adds to that.
 pub(super) const EXPIRED: Duration = Duration::from_millis(2_500);
 
 pub(crate) fn denied(who: &SpiffeId) -> Denied {
@@ -25,7 +25,7 @@ pub(crate) fn denied(who: &SpiffeId) -> Denied {
     }
 }
 
-/// An opaque connection of a caller, joined to an endpoint.
+/// A TCP connection of a caller through to the endpoint.
 fn joined(pair: &Pair, upstream: &Upstream, caller: &str) -> (Client, Client) {
     let client = pair.sending(caller, caller);
     let mut server = upstream.accept();
@@ -44,7 +44,7 @@ fn a_denied_caller_is_cut_off_at_once_and_no_other() {
     assert_eq!(intruder.rest(), b"");
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     pair.called.expect_rejected("identity_revoked", 1.0);
-    // A new connection gets no further, and the other goes on.
+    // A new connection is refused, and the other caller's connection continues.
     assert_eq!(pair.sending("intruder", "x").rest(), b"");
     pair.called.expect_handshakes_refused("denied", 1.0);
     shop.send("more");
@@ -80,7 +80,7 @@ fn a_change_of_policies_ends_live_flows_from_other_nodes() {
     assert_eq!(shop.rest(), b"");
 }
 
-/// A pair with a connection for each flow, not a link.
+/// A pair with one connection for each flow, instead of a link.
 fn by_connections() -> (Upstream, Pair) {
     Pair::scripted_with(&over(Protocol::Http1), AppProtocol::Tcp)
 }
@@ -90,7 +90,7 @@ fn a_connection_ends_with_the_certificates_that_it_was_made_with() {
     let (upstream, pair) = by_connections();
     pair.identify(&pair.authority, NOW + 100);
     let (mut old, _server) = joined(&pair, &upstream, "shop");
-    // Renewed in time, which helps new connections only.
+    // Renewed in time, which only helps new connections.
     pair.identify(&pair.authority, NOW + DAY);
     let (mut new, mut server) = joined(&pair, &upstream, "shop");
     let began = Instant::now();
@@ -99,7 +99,7 @@ fn a_connection_ends_with_the_certificates_that_it_was_made_with() {
     assert!(began.elapsed() < EXPIRED, "{:?}", began.elapsed());
     new.send("more");
     assert_eq!(server.exact(4), b"more");
-    // Whichever node looks first.
+    // The node that checks first reports it.
     let rejected =
         |side: &Side| side.metric("heddle_tcp_connections_failed_total", &["identity_revoked"]);
     assert!(rejected(&pair.calling) + rejected(&pair.called) >= 1.0);
@@ -135,7 +135,7 @@ fn nothing_is_begun_on_what_ends_soon() {
     for _ in 0..3 {
         assert_eq!(pair.get("shop").status(), 200);
     }
-    // It could have been one.
+    // One handshake for each request: the certificates expire too soon for their connection to be reused.
     pair.called.expect("heddle_handshakes_total", &[], 3.0);
 }
 
@@ -144,7 +144,7 @@ fn no_request_notices_that_leaves_are_renewed_and_the_root_is_replaced() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
     let (old, new) = (&pair.authority, &Authority::new());
     let stop = AtomicBool::new(false);
-    // What the old root signs lasts so long that soon nothing is begun on it any more.
+    // These certificates expire so soon that a moment later new requests avoid connections made with them.
     let soon = NOW + 31;
     pair.identify(old, soon);
     thread::scope(|scope| {
@@ -171,7 +171,7 @@ fn no_request_notices_that_leaves_are_renewed_and_the_root_is_replaced() {
                 pause(50);
             }
         };
-        // Renewed a few times, then begin, switch and finish, one node after the other.
+        // Renewed a few times; then the rotation begins, switches and finishes, one node after the other.
         let alone = pair.trust(&[old], Denied::default());
         for _ in 0..3 {
             give(old, &alone, soon);

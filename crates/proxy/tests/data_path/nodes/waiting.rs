@@ -1,4 +1,4 @@
-//! Links that are full: what begins on them waits for its turn.
+//! Full links: new requests and flows wait for room.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -15,17 +15,17 @@ use super::relay::Relay;
 use crate::policy::guarded;
 use crate::support::{Client, PATIENCE, count, open, quick, serve};
 
-/// Of one request, in bytes: a head and a body.
+/// Bytes of a request's head and body.
 const HEAD: usize = 20_000;
 const BODY: usize = 40_000;
-/// Requests that have more to say than may be on its way on a link, in heads alone more than is kept for these.
+/// More requests than a link's window holds; their heads alone exceed the buffer for waiting heads.
 const REQUESTS: u64 = 40;
 
-/// A pair with something between its nodes, whose echo Service takes requests at one port and bytes at another.
+/// A pair with a relay between its nodes; the echo Service has an HTTP port and a TCP port.
 struct Bed {
     pair: Pair,
     relay: Relay,
-    /// Where the shop's bytes go in.
+    /// The shop's listener for the TCP port.
     bytes: SocketAddr,
 }
 
@@ -46,7 +46,7 @@ impl Bed {
         Bed { pair, relay, bytes }
     }
 
-    /// Stops the way between the nodes, and asks until nothing more may be on it. Some have not begun then.
+    /// Stalls the relay, and sends requests until the link is full. Some of them have not begun then.
     fn fill(&self) -> Vec<Client> {
         assert_eq!(self.pair.get("shop").status(), 200);
         self.relay.is_dead(true);
@@ -79,7 +79,7 @@ impl Bed {
     }
 }
 
-/// A value that no template makes shorter.
+/// A header value that template compression cannot shorten.
 fn noise(seed: u64) -> String {
     let mut state = seed;
     let mut next = || {
@@ -93,15 +93,15 @@ fn noise(seed: u64) -> String {
 
 #[test]
 fn a_flow_waits_for_room_on_its_link_as_requests_do() {
-    // Given a link on which as much is on its way as may be, while requests wait to begin …
+    // Given a full link, with requests that wait to begin …
     let bed = Bed::with(&Settings::default());
     let mut requests = bed.fill();
-    // … when bytes are to go there, too …
+    // … when a TCP flow begins on it, too …
     let mut flow = Client::connect(bed.bytes).sending("hello");
-    // It waits in the proxy, which says so nowhere: nothing comes of it within this time.
+    // The flow waits in the proxy without any visible event.
     thread::park_timeout(Duration::from_millis(300));
     bed.relay.is_dead(false);
-    // … then they do as soon as there is room, and so does everything else.
+    // … then the flow continues as soon as there is room, and so does everything else.
     assert_eq!(flow.exact(5), b"hello");
     for client in &mut requests {
         assert_eq!(client.response().status(), 200);
@@ -120,7 +120,7 @@ fn a_flow_for_which_there_is_no_room_in_time_says_so() {
     let calling = &bed.pair.calling;
     let reason = ["reason=\"link_full\""];
     calling.expect("heddle_tcp_connections_failed_total", &reason, 1.0);
-    // That says nothing about the endpoint, and others go on.
+    // That is not a failure of the endpoint, and the requests continue.
     calling.expect("heddle_upstream_connect_failures_total", &[], 0.0);
     bed.relay.is_dead(false);
     for client in &mut requests {
@@ -135,12 +135,12 @@ fn a_request_that_waits_for_room_on_a_link_that_is_given_up_is_told() {
     let bed = Bed::with(&Settings::default());
     let mut requests = bed.fill();
     let pair = &bed.pair;
-    // When the other node does not believe us any more …
+    // When the other node no longer trusts this node …
     let trust = pair.trust(&[&Authority::new()], Denied::default());
     pair.called_trusts(&trust);
     bed.relay.cut();
     bed.relay.is_dead(false);
-    // … then it is known of each whether it may have been heard.
+    // … then each response says whether the request may have reached the other node.
     let mut unheard = 0;
     for client in &mut requests {
         match client.response().verdict() {

@@ -1,4 +1,4 @@
-//! A proxy before the echo Service.
+//! A proxy for the echo Service.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,17 +15,16 @@ pub(crate) struct Bed {
     pub(crate) proxy: Proxy,
     pub(crate) registry: Arc<Registry>,
     pub(crate) address: SocketAddr,
-    /// Workers that it has from the beginning.
+    /// Initial number of Workers.
     workers: f64,
 }
 
 impl Bed {
-    /// A proxy before `test/echo` with these endpoints.
+    /// A proxy for `test/echo` with these endpoints.
     pub(crate) fn new(endpoints: &[SocketAddr]) -> Bed {
         Bed::of(&mesh(endpoints, None))
     }
 
-    /// A proxy that serves this mesh.
     pub(crate) fn of(mesh: &Mesh) -> Bed {
         Bed::with(Settings::default(), mesh)
     }
@@ -34,30 +33,29 @@ impl Bed {
         Bed::start(settings, mesh, None)
     }
 
-    /// The same, with an access log.
+    /// As [`Bed::with`], with an access log.
     pub(crate) fn logged(settings: Settings, mesh: &Mesh) -> (Bed, Log) {
         let (log, lines) = Log::open();
         (Bed::start(settings, mesh, Some(log)), lines)
     }
 
-    /// A proxy before an endpoint that sends back the heads that reach it.
+    /// A proxy for an endpoint that sends back each request head.
     pub(crate) fn mirrored() -> Bed {
         Bed::new(&[mirror()])
     }
 
-    /// A proxy before one endpoint that the test scripts.
+    /// A proxy for one endpoint that the test scripts.
     pub(crate) fn scripted() -> (Upstream, Bed) {
         Bed::scripted_with(Settings::default())
     }
 
-    /// The same, with other settings.
     pub(crate) fn scripted_with(settings: Settings) -> (Upstream, Bed) {
         let upstream = Upstream::new();
         let bed = Bed::with(settings, &mesh(&[upstream.address], None));
         (upstream, bed)
     }
 
-    /// The same, with an access log.
+    /// As [`Bed::scripted_with`], with an access log.
     pub(crate) fn scripted_logged(settings: Settings) -> (Upstream, Bed, Log) {
         let upstream = Upstream::new();
         let (bed, log) = Bed::logged(settings, &mesh(&[upstream.address], None));
@@ -78,7 +76,7 @@ impl Bed {
         }
     }
 
-    /// Serves another mesh, and waits until every Worker does.
+    /// Applies another mesh, and waits until every Worker uses it.
     pub(crate) fn apply(&self, mesh: &Mesh) {
         self.proxy.apply(mesh);
         let generation = mesh.generation as f64 * self.workers;
@@ -89,18 +87,18 @@ impl Bed {
         Client::connect(self.address)
     }
 
-    /// A client that has sent this.
+    /// A client that has sent these bytes.
     pub(crate) fn sending(&self, bytes: impl AsRef<[u8]>) -> Client {
         self.client().sending(bytes)
     }
 
-    /// Where the proxy is a forward proxy from now on.
+    /// Makes the proxy listen as a forward proxy, on the returned address.
     pub(crate) fn forward_proxy(&self) -> SocketAddr {
         let caller = WorkloadName::parse("test/web").unwrap();
         open(&self.proxy, 2, Entry::ForwardProxy { caller })
     }
 
-    /// The answer to a request on a connection of its own.
+    /// The response to a request on a connection of its own.
     pub(crate) fn ask(&self, request: impl AsRef<[u8]>) -> Response {
         self.client().ask(request)
     }
@@ -110,12 +108,12 @@ impl Bed {
         count(&self.registry, name, labels)
     }
 
-    /// Waits until a metric has this value: a request is counted just after its answer is sent.
+    /// Waits until a metric has this value: a request is counted just after its response is sent.
     pub(crate) fn expect(&self, name: &str, labels: &[&str], value: f64) {
         expect(&self.registry, name, labels, value);
     }
 
-    /// Waits until so many requests and connections were refused for this reason.
+    /// Waits until this number of requests and connections were refused for this reason.
     pub(crate) fn expect_rejected(&self, reason: &str, times: f64) {
         expect_rejected(&self.registry, reason, times);
     }

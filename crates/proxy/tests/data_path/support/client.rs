@@ -1,4 +1,4 @@
-//! A connection that sends bytes as they are, and reads what comes.
+//! A raw connection: sends bytes as given, and parses received heads.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,13 +9,11 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::PATIENCE;
 
-/// Either end of a raw connection.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     unread: Vec<u8>,
 }
 
-/// A response as it was read.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) head: String,
@@ -35,14 +33,13 @@ impl Response {
         field(&self.head, name)
     }
 
-    /// The status, and the reason that the proxy names; an empty one if it names none.
+    /// The status, and the reason that the proxy gives; empty if there is none.
     pub(crate) fn verdict(&self) -> (u16, &str) {
         let reason = self.field("heddle-reason");
         assert_ne!(reason, Some(""), "a reason that is empty");
         (self.status(), reason.unwrap_or_default())
     }
 
-    /// The body.
     pub(crate) fn text(self) -> String {
         String::from_utf8(self.body).unwrap()
     }
@@ -56,7 +53,7 @@ pub(crate) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// Whether the other side has closed the connection.
+/// Whether the peer has closed the connection.
 fn closed(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
@@ -71,7 +68,7 @@ impl Client {
         Client::of(stream)
     }
 
-    /// Either end of a connection that there is.
+    /// Wraps either end of a connection.
     pub(crate) fn of(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client {
@@ -84,14 +81,14 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends on a thread of its own, while this one reads.
+    /// Sends in a thread of its own while this thread reads.
     pub(crate) fn send_aside(&self, bytes: Vec<u8>) -> JoinHandle<()> {
         let mut stream = self.stream.try_clone().unwrap();
         thread::spawn(move || stream.write_all(&bytes).unwrap())
     }
 
-    /// The same client, which has sent this, unless the other side had closed the connection by then: a proxy may
-    /// refuse a connection before its first byte. What is read next shows which.
+    /// This client, after sending these bytes. A closed connection is ignored here, since a proxy may refuse a
+    /// connection before its first byte: the next read shows it.
     pub(crate) fn sending(mut self, bytes: impl AsRef<[u8]>) -> Client {
         match self.stream.write_all(bytes.as_ref()) {
             Err(error) if closed(&error) => {}
@@ -100,13 +97,13 @@ impl Client {
         self
     }
 
-    /// Sends a request and reads its answer.
+    /// Sends a request and reads its response.
     pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>) -> Response {
         self.send(request);
         self.response()
     }
 
-    /// As an endpoint: sends a 200 with this body.
+    /// As an endpoint, sends a response with status 200 and this body.
     pub(crate) fn answer(&mut self, body: &str) {
         let length = body.len();
         self.send(format!(
@@ -114,7 +111,7 @@ impl Client {
         ));
     }
 
-    /// Reads a head up to and with its blank line.
+    /// Reads a head including its blank line.
     pub(crate) fn head(&mut self) -> String {
         self.try_head().expect("a head, not the end of the stream")
     }
@@ -151,7 +148,7 @@ impl Client {
         std::mem::replace(&mut self.unread, rest)
     }
 
-    /// Reads a response whose body has a Content-Length (or none).
+    /// Reads a response; without a Content-Length its body is empty.
     pub(crate) fn response(&mut self) -> Response {
         let head = self.head();
         let length = field(&head, "content-length").map_or(0, |n| n.parse().unwrap());
@@ -159,7 +156,7 @@ impl Client {
         Response { head, body }
     }
 
-    /// Everything until the other side closes.
+    /// Everything until the peer closes the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         while self.fill() > 0 {}
         std::mem::take(&mut self.unread)
@@ -176,7 +173,7 @@ impl Client {
         n
     }
 
-    /// Lets closing reset the connection.
+    /// Makes the next close send a reset.
     pub(crate) fn reset_on_drop(&self) {
         set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
@@ -186,7 +183,7 @@ impl Client {
         self.reset_on_drop();
     }
 
-    /// Waits for the connection to end, which must be by a reset.
+    /// Waits for the end of the connection, which must be a reset.
     pub(crate) fn expect_reset(mut self) {
         let read = self.stream.read(&mut [0; 1]);
         let error = read.expect_err("a reset, not an end");

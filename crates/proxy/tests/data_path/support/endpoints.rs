@@ -1,4 +1,4 @@
-//! Endpoints: one that a test scripts, and those that answer by themselves.
+//! Endpoints: one scripted by a test, and several that serve by themselves.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::thread;
 
 use super::{Client, PATIENCE, field};
 
-/// An upstream whose connections a test takes one by one.
+/// An endpoint whose connections a test accepts one by one.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     connections: Receiver<TcpStream>,
@@ -18,7 +18,7 @@ impl Upstream {
         Upstream::at("127.0.0.1:0")
     }
 
-    /// One at this address.
+    /// An endpoint at this address.
     pub(crate) fn at(address: &str) -> Upstream {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
@@ -42,42 +42,42 @@ impl Upstream {
         Client::of(taken.expect("a connection"))
     }
 
-    /// The next connection, with the head of its first request read.
+    /// The next connection, after reading its first request head.
     pub(crate) fn asked(&self) -> Client {
         let mut server = self.accept();
         server.head();
         server
     }
 
-    /// The next connection, with this sent in reply to its first request.
+    /// The next connection, after sending these bytes in reply to its first request head.
     pub(crate) fn replying(&self, bytes: impl AsRef<[u8]>) -> Client {
         self.asked().sending(bytes)
     }
 
-    /// The next connection, with a 200 and this body sent in reply to its first request.
+    /// The next connection, after sending a 200 with this body in reply to its first request head.
     pub(crate) fn answering(&self, body: &str) -> Client {
         let mut server = self.asked();
         server.answer(body);
         server
     }
 
-    /// Whether a connection waits to be taken.
+    /// Whether no new connection waits.
     pub(crate) fn is_quiet(&self) -> bool {
         self.connections.try_recv().is_err()
     }
 }
 
-/// An endpoint that sends back the heads that reach it.
+/// An endpoint that sends back each request head as a body.
 pub(crate) fn mirror() -> SocketAddr {
     serve(str::to_owned)
 }
 
-/// An upstream that answers every request with 200 and what `answer` makes of its head.
+/// An endpoint that answers every request with 200 and the body that `answer` makes of its head.
 pub(crate) fn serve(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> SocketAddr {
     serve_at("127.0.0.1:0", answer)
 }
 
-/// The same at this address.
+/// As [`serve`], at this address.
 pub(crate) fn serve_at(
     address: &str,
     answer: impl Fn(&str) -> String + Send + Sync + 'static,
@@ -85,7 +85,7 @@ pub(crate) fn serve_at(
     let listener = TcpListener::bind(address).unwrap();
     accept_all(listener, move |stream| {
         let mut client = Client::of(stream);
-        // The proxy may keep a connection for as long as it likes.
+        // No timeout, since the proxy may keep a connection in its pool.
         client.stream.set_read_timeout(None).unwrap();
         while let Some(head) = client.try_head() {
             let length = field(&head, "content-length").map_or(0, |n| n.parse().unwrap());
@@ -95,7 +95,7 @@ pub(crate) fn serve_at(
     })
 }
 
-/// An endpoint that does this with every connection, each on its own thread.
+/// An endpoint that calls `serve` for every connection, each in a thread of its own.
 pub(crate) fn each_connection(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     accept_all(TcpListener::bind("127.0.0.1:0").unwrap(), serve)
 }

@@ -1,4 +1,4 @@
-//! Meshes of one Service, `test/echo`.
+//! Meshes with one Service, `test/echo`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ pub(crate) fn service(name: &str, endpoints: &[SocketAddr]) -> Service {
     }
 }
 
-/// The echo Service with these endpoints, and these rules if it has any.
+/// The echo Service with these endpoints and, if given, these rules.
 pub(crate) fn mesh(endpoints: &[SocketAddr], routes: Option<Vec<RouteRule>>) -> Mesh {
     let mut echo = service("test/echo", endpoints);
     echo.ports[0].routes = routes;
@@ -49,14 +49,14 @@ pub(crate) fn mesh(endpoints: &[SocketAddr], routes: Option<Vec<RouteRule>>) -> 
     }
 }
 
-/// The echo Service with endpoints that speak this.
+/// The echo Service with endpoints of this protocol.
 pub(crate) fn speaking(protocol: AppProtocol, endpoints: &[SocketAddr]) -> Mesh {
     let mut mesh = mesh(endpoints, None);
     mesh.services[0].ports[0].protocol = protocol;
     mesh
 }
 
-/// What comes to a listener is for the echo Service, from this caller.
+/// A listener for the echo Service and this caller.
 pub(crate) fn echo_entry(caller: Option<WorkloadName>) -> Entry {
     Entry::Service {
         caller,

@@ -1,5 +1,4 @@
-//! A proxy with one Service, an upstream that a test scripts byte by byte, and a client that sends
-//! bytes as they are.
+//! A proxy with one Service, an endpoint that a test scripts byte by byte, and a client that sends raw bytes.
 
 mod bed;
 mod client;
@@ -24,26 +23,26 @@ pub(crate) use sockets::{
     allow_descriptors, connect_from, listener, open, refusing, taking_none, unused_address,
 };
 
-/// Longest wait for anything in a test.
+/// Timeout of every wait in a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A request of which a test needs no more than that it is one.
+/// A request for tests to which its contents do not matter.
 pub(crate) const GET: &str = "GET / HTTP/1.1\r\nHost: echo\r\n\r\n";
 
-/// What every client of HTTP/2 without TLS begins with (RFC 9113 section 3.4).
+/// The first bytes of every cleartext HTTP/2 client (RFC 9113 section 3.4).
 pub(crate) const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A GET of this path.
+/// A GET request for this path.
 pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: echo\r\n\r\n")
 }
 
-/// The head of a request with a body of so many bytes. It is not sent twice.
+/// The head of a POST with a body of this length. The proxy does not send it twice.
 pub(crate) fn post(length: usize) -> String {
     format!("POST / HTTP/1.1\r\nHost: echo\r\nContent-Length: {length}\r\n\r\n")
 }
 
-/// Settings of a proxy with so many Workers.
+/// Settings with this minimum and maximum of Workers.
 pub(crate) fn workers(min: usize, max: usize) -> Settings {
     Settings {
         workers: Elasticity {
@@ -55,21 +54,21 @@ pub(crate) fn workers(min: usize, max: usize) -> Settings {
     }
 }
 
-/// Settings with times that are shorter.
+/// Settings with changed timeouts.
 pub(crate) fn quick(change: impl Fn(&mut Timeouts)) -> Settings {
     let mut settings = Settings::default();
     change(&mut settings.timeouts);
     settings
 }
 
-/// Settings with other bounds.
+/// Settings with changed bounds.
 pub(crate) fn bounded(change: impl Fn(&mut Bounds)) -> Settings {
     let mut settings = Settings::default();
     change(&mut settings.bounds);
     settings
 }
 
-/// Settings of nodes that speak this with each other.
+/// Settings of nodes that use this protocol between them.
 pub(crate) fn over(between_nodes: Protocol) -> Settings {
     Settings {
         between_nodes,
@@ -77,7 +76,7 @@ pub(crate) fn over(between_nodes: Protocol) -> Settings {
     }
 }
 
-/// Waits until something is so; `what` is the message if that takes too long.
+/// Polls until the condition holds; `what` is the message of the panic on timeout.
 pub(crate) fn wait_until(what: &str, patience: Duration, mut is: impl FnMut() -> bool) {
     let by = Instant::now() + patience;
     while !is() {

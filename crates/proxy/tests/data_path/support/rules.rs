@@ -1,4 +1,4 @@
-//! Rules of routes.
+//! Builders for rules of routes.
 
 use std::sync::Arc;
 
@@ -37,12 +37,12 @@ pub(crate) fn rule(path: PathMatch, outcome: Outcome, filters: Filters) -> Route
     }
 }
 
-/// A rule for what begins with this path, which changes nothing.
+/// A rule for paths with this prefix, without filters.
 pub(crate) fn plain(path: &str, outcome: Outcome) -> RouteRule {
     rule(prefix(path), outcome, Filters::default())
 }
 
-/// A rule that leads what begins with this path to the echo Service, and changes it so.
+/// A rule that forwards paths with this prefix to the echo Service, with these filters.
 pub(crate) fn to_echo(path: &str, filters: Filters) -> RouteRule {
     rule(prefix(path), forward(vec![to("test/echo", 1)]), filters)
 }

@@ -1,4 +1,4 @@
-//! What a proxy says of itself: metrics, and its access log.
+//! What a proxy reports: metrics and its access log.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(crate) fn expect(registry: &Registry, name: &str, labels: &[&str], value: f6
     }
 }
 
-/// Waits until so many requests and connections were refused for this reason.
+/// Waits until this number of requests and connections were refused for this reason.
 pub(crate) fn expect_rejected(registry: &Registry, reason: &str, times: f64) {
     let label = format!("reason=\"{reason}\"");
     let rejected = || {
@@ -42,8 +42,8 @@ pub(crate) fn expect_rejected(registry: &Registry, reason: &str, times: f64) {
     }
 }
 
-/// The value of a metric, summed over the lines that contain all of `labels`. What the proxy shows under both reporters
-/// counts once.
+/// The value of a metric, summed over the lines that contain all of `labels`. A sample that the proxy shows under
+/// both reporters counts once.
 pub(crate) fn count(registry: &Registry, name: &str, labels: &[&str]) -> f64 {
     let mut text = String::new();
     registry.render(&mut text);
@@ -63,14 +63,14 @@ pub(crate) fn count(registry: &Registry, name: &str, labels: &[&str]) -> f64 {
     once.values().sum()
 }
 
-/// What the access log holds, line by line.
+/// A reader of the access log.
 pub(crate) struct Log {
     lines: RefCell<BufReader<File>>,
     _dir: tempfile::TempDir,
 }
 
 impl Log {
-    /// An access log, and what is read of it.
+    /// An access log and its reader.
     pub(crate) fn open() -> (AccessLog, Log) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("access.log");
@@ -93,7 +93,7 @@ impl Log {
         line
     }
 
-    /// Waits for the next line, which must have all of these in it.
+    /// Waits for the next line, which must contain all of these.
     pub(crate) fn expect(&self, parts: &[&str]) -> String {
         let line = self.line();
         for part in parts {

@@ -1,4 +1,4 @@
-//! Sockets, and addresses at which there is none.
+//! Sockets, and addresses without a listener.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -9,32 +9,32 @@ use rustix::net::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// A listener, and where it is.
+/// A listener and its address.
 pub(crate) fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
-/// Gives a proxy another listener, and says where it is.
+/// Gives a proxy another listener; returns its address.
 pub(crate) fn open(proxy: &Proxy, id: u64, entry: Entry) -> SocketAddr {
     let (socket, address) = listener();
     proxy.listen(id, socket, entry);
     address
 }
 
-/// Where nothing listens. A port that was free a moment ago may be another test's by now; this one is
-/// given to a socket only when it asks for it.
+/// An address that refuses connections. An unused ephemeral port could be taken by another test at any time; the
+/// kernel gives port 1 only to a socket that requests it.
 pub(crate) fn refusing() -> SocketAddr {
     ([127, 0, 0, 1], 1).into()
 }
 
-/// Another address each time, at which nothing listens unless a test begins to.
+/// A new unused address each time. Nothing listens on it until a test binds it.
 pub(crate) fn unused_address() -> SocketAddr {
     listener().1
 }
 
-/// A listener that takes no connection: its queue is full. It is there as long as what comes with it.
+/// A listener whose accept queue is full, so that connections hang. It lasts as long as the returned descriptors.
 pub(crate) fn taking_none() -> (SocketAddr, Vec<OwnedFd>) {
     let socket = || {
         socket_with(
@@ -51,14 +51,14 @@ pub(crate) fn taking_none() -> (SocketAddr, Vec<OwnedFd>) {
     let mut held = vec![listener];
     for _ in 0..4 {
         let client = socket().unwrap();
-        // It goes on connecting.
+        // Does not block: the connection stays half open.
         let _begun = connect(&client, &address);
         held.push(client);
     }
     (address, held)
 }
 
-/// Allows as many descriptors as there may be: both ends of every connection are in this process.
+/// Raises the limit of descriptors to its maximum, since both ends of every connection are in this process.
 pub(crate) fn allow_descriptors() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit {
@@ -68,7 +68,7 @@ pub(crate) fn allow_descriptors() {
     setrlimit(Resource::Nofile, limit).unwrap();
 }
 
-/// A connection from an address of loopback.
+/// A connection with this loopback source address.
 pub(crate) fn connect_from(source: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = socket_with(
         AddressFamily::INET,

@@ -1,6 +1,6 @@
 //! A store that is written, emptied and compacted, behind a network that fails, page by page and change by change.
-//! Whatever comes: a provider that registered and lives is known once everything was heard, no other is, and as
-//! long as nothing is heard none goes.
+//! Invariants: once every message was received, exactly the live, valid providers are known; while nothing is received,
+//! no provider is removed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,21 +8,21 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One step of the world.
+/// One event of the simulation.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A key is written: which one, whether the value is right, and the lease.
+    /// A key is written: its number, whether the value is valid, and the lease.
     Put(u8, bool, i64),
     Delete(u8),
-    /// The watch has to be listed anew.
+    /// etcd compacts: the watch fails, and a new list is needed.
     Compact,
-    /// The connection fails, or comes back.
+    /// The connection fails, or is restored.
     Lose,
-    /// The store loses everything.
+    /// The store loses all data.
     Empty,
-    /// So many messages are heard.
+    /// This many messages are received.
     Hear(u8),
-    /// Time goes by, in parts of the grace.
+    /// Time passes, in quarters of the grace.
     Wait(u8),
 }
 
@@ -48,14 +48,14 @@ struct World {
     connected: bool,
     store: Store,
     revision: i64,
-    /// How the store was at each revision.
+    /// The store's content at each revision.
     at: BTreeMap<i64, Store>,
-    /// Changes that a watch has not told.
+    /// Changes that the watch has not delivered yet.
     pending: VecDeque<(i64, Change)>,
     was_compacted: bool,
-    /// What was passed on last.
+    /// The content that was passed on last.
     passed_on: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Every right value that a key ever had, with its lease and the revision at which the key came to be.
+    /// Every valid value that a key ever had, with its lease and the revision that created the key.
     ever: Vec<(Vec<u8>, Vec<u8>, i64, i64)>,
     was_emptied: bool,
 }
@@ -104,7 +104,7 @@ impl World {
                 self.at = BTreeMap::from([(1, Store::new())]);
                 self.pending.clear();
                 self.was_emptied = true;
-                // It cannot be emptied without being stopped.
+                // An emptied store was restarted, so the connection is lost, too.
                 self.reconnect();
             }
             Step::Hear(messages) => (0..*messages).for_each(|_| self.hear()),
@@ -179,7 +179,7 @@ impl World {
             Next::Watch { revision } => {
                 self.pending.retain(|(at, _)| *at >= revision);
                 if let Some((at, change)) = self.pending.pop_front() {
-                    // Told twice, it changes nothing more.
+                    // A change delivered twice has no further effect.
                     self.core.changed(at, vec![change.clone(), change]);
                 }
             }
@@ -196,7 +196,7 @@ impl World {
         self.passed_on = known.collect();
     }
 
-    /// Everything is heard.
+    /// Receives every pending message.
     fn settle(&mut self) {
         if !self.connected {
             self.take(&Step::Lose);
@@ -246,7 +246,7 @@ proptest! {
         }
         world.settle();
         world.check();
-        // What a store has lost goes with time.
+        // Entries that a store has lost expire in the end.
         world.take(&Step::Wait(8));
         for key in world.passed_on.keys() {
             prop_assert!(world.store.contains_key(key), "who is gone is gone in the end");

@@ -1,11 +1,11 @@
-//! The families that are tables: name, help, and where their numbers are found.
+//! Tables of metric families: name, help, and the function that reads the value.
 
 use crate::http::HttpTotals;
 use crate::tcp::TcpTotals;
 use crate::worker::ReasonCounters;
 use crate::{ManagerStats, WorkerStats};
 
-/// Families with a counter, or a gauge, for each source of the numbers: name, help, where it is found.
+/// Families with one counter or gauge for each `S`: name, help, and the function that reads the value.
 pub(super) type Families<S, V> = [(&'static str, &'static str, fn(&S) -> V)];
 
 pub(super) const BYTES: &Families<HttpTotals, u64> = &[
@@ -29,17 +29,18 @@ pub(super) const TCP: &Families<TcpTotals, u64> = &[
     ),
     (
         "heddle_tcp_received_bytes_total",
-        "Bytes that they carried from clients to endpoints.",
+        "Bytes of opaque connections from clients to endpoints.",
         |totals| totals.received_bytes,
     ),
     (
         "heddle_tcp_sent_bytes_total",
-        "Bytes that they carried from endpoints to clients.",
+        "Bytes of opaque connections from endpoints to clients.",
         |totals| totals.sent_bytes,
     ),
 ];
 
-/// Who accepts refuses: a Worker that is the only one, else the Manager.
+/// Also a metric of the Manager, since connections are refused by the thread that accepts them: the Worker if it is
+/// the only one, else the Manager. The same holds for `OVER_SHARE` and `ABANDONED`.
 pub(super) const REFUSED: &str = "heddle_connections_refused_total";
 pub(super) const OVER_SHARE: &str = "heddle_connections_over_share_total";
 pub(super) const ABANDONED: &str = "heddle_connections_abandoned_total";
@@ -50,17 +51,17 @@ pub(super) const COUNTERS: &Families<WorkerStats, u64> = &[
     }),
     (
         REFUSED,
-        "Connections turned away because a bound was reached.",
+        "Connections refused because a limit was reached.",
         |w| w.connections_refused.get(),
     ),
     (
         OVER_SHARE,
-        "Of the connections turned away, those whose source had its share.",
+        "Of the connections refused, those whose source had used up its share of the limit.",
         |w| w.connections_over_share.get(),
     ),
     (
         ABANDONED,
-        "Connections that their clients had reset before anything was begun for them.",
+        "Connections that the client had already reset when they were accepted.",
         |w| w.connections_abandoned.get(),
     ),
     (
@@ -85,12 +86,12 @@ pub(super) const COUNTERS: &Families<WorkerStats, u64> = &[
     ),
     (
         "heddle_upstream_retries_refused_total",
-        "Requests not sent a second time because too many others had been.",
+        "Requests not sent a second time because the retry budget was used up.",
         |w| w.upstream_retries_refused.get(),
     ),
     (
         "heddle_upstream_requests_waited_total",
-        "Requests that waited for an endpoint to have room.",
+        "Requests that waited because their endpoints were at their limit.",
         |w| w.upstream_requests_waited.get(),
     ),
     (
@@ -100,7 +101,7 @@ pub(super) const COUNTERS: &Families<WorkerStats, u64> = &[
     ),
     (
         "heddle_handshakes_total",
-        "Handshakes with other nodes that were begun.",
+        "Handshakes with other nodes that were started, by either side.",
         |w| w.handshakes.get(),
     ),
     (
@@ -115,12 +116,12 @@ pub(super) const COUNTERS: &Families<WorkerStats, u64> = &[
     ),
     (
         "heddle_links_resumed_total",
-        "How often a link that was cut came back with its streams.",
+        "How often a link that was cut was resumed with its streams.",
         |w| w.links_resumed.get(),
     ),
     (
         "heddle_links_asked_total",
-        "How often a caller was asked for another link, for a worker that has less to do.",
+        "How often a calling node was asked to open another link, to a less loaded worker.",
         |w| w.links_asked.get(),
     ),
     (
@@ -130,7 +131,7 @@ pub(super) const COUNTERS: &Families<WorkerStats, u64> = &[
     ),
     (
         "heddle_policy_dry_run_differences_total",
-        "Decisions that policies in dry run would have made otherwise.",
+        "Decisions that would differ if policies in dry run were in force.",
         |w| w.policy_dry_run_differences.get(),
     ),
     (
@@ -140,13 +141,13 @@ pub(super) const COUNTERS: &Families<WorkerStats, u64> = &[
     ),
 ];
 
-/// Who accepts: a Worker that is the only one, else the Manager.
+/// Also a metric of the Manager: the Worker accepts if it is the only one, else the Manager.
 pub(super) const LISTENERS: &str = "heddle_listeners_active";
 
 pub(super) const GAUGES: &Families<WorkerStats, i64> = &[
     (
         "heddle_links_active",
-        "Links with other nodes that are there now.",
+        "Links with other nodes now, including links that were cut and may be resumed.",
         |w| w.links_active.get(),
     ),
     (LISTENERS, "Listeners that accept now.", |w| {
@@ -167,7 +168,7 @@ pub(super) const GAUGES: &Families<WorkerStats, i64> = &[
     ),
     (
         "heddle_upstream_requests_waiting",
-        "Requests that wait for an endpoint to have room.",
+        "Requests that wait because their endpoints are at their limit.",
         |w| w.upstream_requests_waiting.get(),
     ),
     (
@@ -187,12 +188,12 @@ pub(super) const GAUGES: &Families<WorkerStats, i64> = &[
     ),
 ];
 
-/// Where a Worker's counters by reason are found.
+/// Selects the counters by reason of a Worker.
 type Pick = fn(&WorkerStats) -> &ReasonCounters;
 
 pub(super) const REASONS: &[(&str, &str, Pick)] = &[(
     "heddle_handshakes_refused_total",
-    "Handshakes with other nodes in which one side was not believed.",
+    "Handshakes with other nodes in which one side rejected the other's identity.",
     |w| &w.handshakes_refused,
 )];
 
@@ -202,7 +203,7 @@ pub(super) const MANAGER_GAUGES: &Families<ManagerStats, i64> = &[
         "Workers that take connections.",
         |m| m.workers_active.get(),
     ),
-    ("heddle_workers_limit", "Workers that there may be.", |m| {
+    ("heddle_workers_limit", "Limit of workers.", |m| {
         m.workers_limit.get()
     }),
 ];
@@ -210,7 +211,7 @@ pub(super) const MANAGER_GAUGES: &Families<ManagerStats, i64> = &[
 pub(super) const MANAGER_COUNTERS: &Families<ManagerStats, u64> = &[
     (
         "heddle_workers_started_total",
-        "Workers started, or kept that were about to retire.",
+        "Workers started, and Workers about to retire that were kept.",
         |m| m.workers_started.get(),
     ),
     (
@@ -220,7 +221,7 @@ pub(super) const MANAGER_COUNTERS: &Families<ManagerStats, u64> = &[
     ),
     (
         "heddle_workers_died_total",
-        "Workers that ended by a fault of theirs, and were replaced.",
+        "Workers that crashed and were replaced.",
         |m| m.workers_died.get(),
     ),
     (
@@ -230,7 +231,7 @@ pub(super) const MANAGER_COUNTERS: &Families<ManagerStats, u64> = &[
     ),
     (
         "heddle_connections_unplaced_total",
-        "Of the connections that were turned away, those for which no worker had room.",
+        "Of the connections refused, those for which no worker had room.",
         |m| m.connections_unplaced.get(),
     ),
 ];

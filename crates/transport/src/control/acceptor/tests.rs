@@ -28,7 +28,7 @@ fn usual(authority: &Authority) -> Acceptor {
     acceptor(authority, authority.trust(Denied::default()), clock)
 }
 
-/// What a node would connect with; `leaf` is what it shows.
+/// The TLS configuration of a node that shows `leaf`.
 fn client(authority: &Authority, leaf: Option<&Leaf>) -> ClientConfig {
     let clock = Arc::new(Clock::with(0, || NOW));
     let verifier = Verifier::new(authority.trust(Denied::default()));
@@ -51,7 +51,7 @@ fn client(authority: &Authority, leaf: Option<&Leaf>) -> ClientConfig {
 type Server = TlsStream<DuplexStream>;
 type Client = tokio_rustls::client::TlsStream<DuplexStream>;
 
-/// Both ends of a connection, as far as each came.
+/// The result of a handshake at both ends.
 async fn call(
     acceptor: &Acceptor,
     config: ClientConfig,
@@ -160,7 +160,7 @@ async fn who_speaks_no_tls_is_told_apart() {
         refused,
         Err(AcceptError::Refused(Refusal::Plaintext))
     ));
-    // And so is who goes away.
+    // So is a client that disconnects.
     let (ours, theirs) = duplex(1024);
     drop(ours);
     let gone = usual(&authority).accept(theirs).await;
@@ -187,7 +187,7 @@ async fn what_is_shown_and_believed_is_exchanged_while_it_serves() {
     let refusal = refused(&acceptor, client(&authority, Some(&leaf))).await;
     assert_eq!(refusal, Refusal::Denied);
 
-    // Another root: clients that know only the old one refuse, others see the new one.
+    // With another root, clients that know only the old one reject the server; others accept it.
     let next = Authority::new();
     let shown = next.leaf(&control(), NOW - DAY, NOW + DAY);
     acceptor.show(&shown, &next.root).unwrap();
@@ -199,7 +199,7 @@ async fn what_is_shown_and_believed_is_exchanged_while_it_serves() {
     assert_eq!(chain[1].as_ref(), next.root);
 }
 
-/// What would be resumed verifies nothing: no ticket is given out, and the clock that counts is ours.
+/// A resumption would verify no certificate: no ticket is issued, and validity is judged by our clock.
 #[tokio::test]
 async fn every_connection_is_verified_anew() {
     let authority = Authority::new();
@@ -211,7 +211,7 @@ async fn every_connection_is_verified_anew() {
     let config = client(&authority, Some(&leaf));
     let (server, client) = call(&acceptor, config.clone()).await;
     let (mut server, mut client) = (server.unwrap().0, client.unwrap());
-    // Whatever tickets there were would be read with the first bytes.
+    // A ticket would arrive with the first bytes.
     server.write_all(b"x").await.unwrap();
     client.read_u8().await.unwrap();
     time.store(NOW + DAY + 1, Relaxed);

@@ -1,4 +1,4 @@
-//! A server in the test shows whatever it is told to.
+//! The test's server shows any chain that it is told to show.
 
 use heddle_model::{NodeName, TrustDomain};
 use rustls::ServerConfig;
@@ -17,8 +17,8 @@ fn digest_of(root: &[u8]) -> [u8; 32] {
     digest(&SHA256, root).as_ref().try_into().unwrap()
 }
 
-/// Connects to a server that shows the leaf with `behind` behind it; says which peer the client
-/// found, and which the server did.
+/// Connects to a server that shows the leaf followed by `behind`; returns the peer that the client found, and the one
+/// that the server found.
 async fn connect(
     connector: &Connector,
     shown: &Leaf,
@@ -81,7 +81,7 @@ async fn who_joins_believes_the_root_of_its_token_alone() {
     let (root, stranger) = (own.root.as_slice(), other.root.as_slice());
     for (name, leaf, behind, expected) in [
         ("its own", &usual, vec![root], Ok(control())),
-        // The trust domain is what the authority of the token says.
+        // The trust domain is the one that the token's authority uses.
         (
             "any domain",
             &elsewhere,
@@ -150,7 +150,7 @@ async fn a_node_shows_itself_and_believes_its_bundle() {
         serials: [denied_leaf.serial().into()].into(),
         ..Denied::default()
     };
-    // In the middle of a rotation there are two roots.
+    // During a rotation there are two roots.
     let roots = [own.root.clone(), next.root.clone()];
     let trust = Arc::new(Trust::new(domain(), &roots, denied).unwrap());
     let connector = Connector::joined(&leaf, &trust, &clock()).unwrap();
@@ -195,8 +195,8 @@ async fn a_server_that_speaks_something_else_is_refused() {
     assert!(found.is_err(), "{found:?}");
 }
 
-/// A node whose clock stands at 1970 knows by its floor that it is wrong. What is signed is believed when it
-/// is later than the floor, and never when it had expired before.
+/// A node whose clock stands at 1970 knows by its floor that the clock is wrong. It accepts a signed certificate that
+/// starts after the floor, but never one that had expired before the floor.
 #[tokio::test]
 async fn a_clock_that_is_behind_learns_the_time_from_who_is_trusted() {
     let own = Authority::new();
@@ -208,7 +208,7 @@ async fn a_clock_that_is_behind_learns_the_time_from_who_is_trusted() {
         (NOW - DAY, NOW + DAY, Ok(NOW - DAY)),
         (floor - DAY, floor + DAY, Ok(floor)),
         (floor - DAY, floor - 1, Err(Refusal::Expired)),
-        // The floor is not taken further than a year ahead.
+        // The floor rises by at most a year and a day.
         (NOW + 500 * DAY, NOW + 501 * DAY, Err(Refusal::NotYetValid)),
     ] {
         let clock = Arc::new(Clock::with(floor, || 0));
@@ -217,14 +217,14 @@ async fn a_clock_that_is_behind_learns_the_time_from_who_is_trusted() {
         let (found, _) = connect(&connector, &shown, &[&own.root], None).await;
         assert_eq!(found.map(|_| clock.now()), expected);
     }
-    // One that is right, or of which nothing is known, is believed.
+    // A clock that is right, or has no floor, is believed.
     for floor in [0, NOW - 3 * DAY] {
         let clock = Arc::new(Clock::with(floor, || NOW));
         let connector = Connector::joined(&leaf, &trust, &clock).unwrap();
         let shown = own.leaf(&control(), NOW + 60, NOW + DAY);
         let (found, _) = connect(&connector, &shown, &[&own.root], None).await;
         assert_eq!(found.map(|_| ()), Err(Refusal::NotYetValid));
-        // What was shown is there for the message.
+        // The validity that was shown is available for the error message.
         assert_eq!(connector.shown_validity(), Some((NOW + 60, NOW + DAY)));
     }
 }

@@ -1,21 +1,21 @@
 //! The chunked transfer coding (RFC 9112 section 7.1), to the letter.
 //!
-//! Stricter than what a recipient must accept in one place: whitespace in chunk extensions, which
-//! the grammar calls bad and which readers treat differently, is refused.
+//! It is stricter than RFC 9112 requires in one point: whitespace in chunk extensions, which the grammar calls bad and
+//! which readers treat differently, is refused.
 //!
-//! What is passed on is in one form. Data and size lines of plain digits pass as they are; any other
-//! size line, and every trailer, is left out and written anew, see [`Line`]. A size line that comes in
-//! two pieces counts as another, since nothing of it may have been passed on when its rest comes.
+//! The forwarded framing has one form. Data and size lines of plain digits are forwarded unchanged; any other size
+//! line, and every trailer, is skipped and rewritten, see [`Line`]. A size line split between two reads is rewritten
+//! too, because its first part was held back.
 
 use super::{Line, Piece};
 use crate::http1::framing::is_token_byte;
 use crate::http1::{Limits, Reject};
 
-/// Digits in a chunk size: what 64 bits need.
+/// Limit on the digits of a chunk size: 64 bits.
 const MAX_SIZE_DIGITS: u8 = 16;
 
-/// Framing bytes that every chunk may have, those that each byte of data allows on top, and what
-/// may be in excess of both over a whole body: a body of nothing but chunk extensions is an attack.
+/// Free framing bytes per chunk, free framing bytes per byte of data, and the limit on framing beyond both over a whole
+/// body: a body that is mostly chunk extensions is an attack.
 const FREE_PER_CHUNK: u64 = 16;
 const FREE_PER_DATA_BYTE: u64 = 2;
 const MAX_EXCESS_BYTES: u64 = 16 * 1024;
@@ -42,39 +42,39 @@ enum Phase {
     TrailerName,
     TrailerValue,
     TrailerLf,
-    /// After the CR of the empty line.
+    /// After the CR of the final empty line.
     EndLf,
     Done,
-    /// After a refusal, which is repeated.
+    /// After an error, which every later call repeats.
     Refused(Reject),
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Chunked {
     phase: Phase,
-    /// The size being read, then what is left of the chunk's data.
+    /// The size read so far, then the bytes left of the chunk's data.
     size: u64,
     digits: u8,
-    /// Bytes in the present size line.
+    /// Bytes in the current size line.
     line_bytes: u16,
     trailer_bytes: u16,
     max_line_bytes: u16,
     max_trailer_bytes: u16,
-    /// Bytes of `trailer` that are the name.
+    /// Length of the field name at the front of `trailer`.
     name_len: u16,
-    /// Framing beyond what is free.
+    /// Framing bytes beyond the free ones so far.
     excess: u64,
-    /// The trailer line being read, or read last; at most `max_trailer_bytes`.
+    /// The trailer line being read, or the last one read; at most `max_trailer_bytes`.
     trailer: Vec<u8>,
 }
 
-/// How far a look came.
+/// How much of the input was processed.
 pub(super) struct Reach {
-    /// Bytes that pass as they are.
+    /// Bytes that are forwarded unchanged.
     pub(super) passed: usize,
-    /// Bytes behind them that do not.
+    /// Bytes after them that are not.
     pub(super) skipped: usize,
-    /// Whether a line ends there that is to be written in their place.
+    /// Whether those complete a line, which is to be rewritten.
     pub(super) rewritten: bool,
 }
 
@@ -102,7 +102,7 @@ impl Chunked {
         (self.phase == Phase::Data).then_some(self.size)
     }
 
-    /// Takes input up to the end of the body, and returns how much that was.
+    /// Processes input up to the end of the body; returns the number of bytes.
     #[inline(never)]
     pub(super) fn advance(
         &mut self,
@@ -122,7 +122,7 @@ impl Chunked {
         Ok(taken)
     }
 
-    /// Takes input up to the end of the body, or of the first line that does not pass as it is.
+    /// Processes input up to the end of the body, or of the first line that cannot be forwarded unchanged.
     pub(super) fn forward(
         &mut self,
         input: &[u8],
@@ -160,7 +160,7 @@ impl Chunked {
         })
     }
 
-    /// Whether a byte of framing passes as it is: the end of a chunk's data, and that of the body.
+    /// Whether a framing byte is forwarded unchanged: the CRLF after a chunk's data, and the one that ends the body.
     fn passes(&self, byte: u8) -> bool {
         match self.phase {
             Phase::TrailerStart => byte == b'\r',
@@ -168,7 +168,7 @@ impl Chunked {
         }
     }
 
-    /// Takes what has come of a line that does not pass as it is.
+    /// Processes a line that cannot be forwarded unchanged, as far as it has arrived.
     #[cold]
     fn skip_line(&mut self, input: &[u8], passed: usize) -> Result<Reach, Reject> {
         let mut reach = Reach {
@@ -187,7 +187,7 @@ impl Chunked {
         Ok(reach)
     }
 
-    /// The line that ends where the last look did.
+    /// The line that the last call completed.
     pub(super) fn line(&self) -> Line<'_> {
         match self.phase {
             Phase::Data => Line::Size(self.size),
@@ -199,16 +199,16 @@ impl Chunked {
         }
     }
 
-    /// Takes one byte of framing.
+    /// Processes one byte of framing.
     fn take(&mut self, byte: u8) -> Result<(), Reject> {
         let next = self.step(byte);
         self.phase = next.unwrap_or_else(Phase::Refused);
         next.map(drop)
     }
 
-    /// Takes what stands between two chunks' data, the end of the one and the size of the next, in
-    /// one go. Only in its plainest form: what is split between reads, has extensions or zeros in
-    /// front, or is wrong is left to [`step`](Self::step).
+    /// Processes the framing between two chunks' data at once: the CRLF of one chunk and the size line of the next.
+    /// Only in its plainest form: a line that is split between reads, has extensions or leading zeros, or is malformed
+    /// is left to [`step`](Self::step).
     fn plain_size_line(&mut self, input: &[u8]) -> Option<usize> {
         let line = match self.phase {
             Phase::Size if self.digits == 0 => input,
@@ -220,7 +220,7 @@ impl Chunked {
         }
         let mut size = 0;
         let mut digits = 0;
-        // Seven digits are chunks of 256 MiB, and far from any overflow.
+        // Seven digits allow chunks of up to 256 MiB, and cannot overflow.
         while let Some(digit) = line.get(digits).and_then(|&byte| hex_digit(byte)) {
             if digits == 7 {
                 return None;
@@ -238,7 +238,7 @@ impl Chunked {
         Some(input.len() - line.len() + digits + 2)
     }
 
-    /// The same for the size that ends the body.
+    /// The same for the final size line, `0`.
     fn plain_last_line(&mut self, input: &[u8], line: &[u8]) -> Option<usize> {
         let rest = line.strip_prefix(b"0\r\n")?;
         if self.max_line_bytes == 0 {
@@ -250,7 +250,7 @@ impl Chunked {
         Some(input.len() - rest.len())
     }
 
-    /// The phase after one byte of framing.
+    /// The next phase after one byte of framing.
     fn step(&mut self, byte: u8) -> Result<Phase, Reject> {
         match self.phase {
             Phase::Size => self.size_digit(byte),
@@ -271,7 +271,7 @@ impl Chunked {
             Phase::EndLf if byte == b'\n' => Ok(Phase::Done),
             Phase::EndLf => Err(Reject::BARE_CR),
             Phase::Refused(reject) => Err(reject),
-            // Neither takes framing; `advance` never asks.
+            // These phases take no framing bytes; `forward` never calls this.
             Phase::Data | Phase::Done => Ok(self.phase),
         }
     }
@@ -297,7 +297,7 @@ impl Chunked {
         }
     }
 
-    /// `*( ";" name [ "=" ( token / quoted-string ) ] )`, within a bound.
+    /// `*( ";" name [ "=" ( token / quoted-string ) ] )`, with a limited length.
     fn extension(&mut self, byte: u8) -> Result<Phase, Reject> {
         let quoted = matches!(self.phase, Phase::ValueQuoted | Phase::ValueEscaped);
         if byte == b'\n' {
@@ -342,7 +342,7 @@ impl Chunked {
         })
     }
 
-    /// Weighs a size line against the data that it brings.
+    /// Counts a size line against the data that its chunk brings.
     fn account(&mut self, line_bytes: u64) {
         let free = FREE_PER_CHUNK.saturating_add(self.size.saturating_mul(FREE_PER_DATA_BYTE));
         self.excess = (self.excess + line_bytes).saturating_sub(free);
@@ -370,7 +370,7 @@ impl Chunked {
                 Ok(Phase::TrailerName)
             }
             (Phase::TrailerName, byte) if is_token_byte(byte) => {
-                // The section is shorter than that.
+                // The trailer section is limited to 16 bits, so this never saturates.
                 self.name_len = self.name_len.saturating_add(1);
                 Ok(Phase::TrailerName)
             }

@@ -158,7 +158,7 @@ fn limits_are_settings() {
     assert_eq!(code(b"0\r\nA: bcd\r\n\r\n"), Err("trailers_too_large"));
 }
 
-/// What goes on of `input`, which comes in pieces: trailers of which `keeps` says no are left out.
+/// Forwards `input` in pieces and returns the output; trailers for which `keeps` returns false are left out.
 fn pass_on(
     input: &[u8],
     cuts: &[usize],
@@ -234,7 +234,7 @@ fn what_is_plain_passes_in_one_piece() {
     );
 }
 
-/// A valid chunked body, and the data in it.
+/// A valid chunked body, and its data.
 fn body() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let chunk = (
         prop::collection::vec(any::<u8>(), 1..40),
@@ -258,7 +258,7 @@ fn body() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
         })
 }
 
-/// Feeds `input` in pieces, and returns the outcome: bytes consumed and data, or the reason code.
+/// Feeds `input` in pieces and returns the outcome: bytes consumed and data, or the reason code.
 fn feed(input: &[u8], cuts: &[usize]) -> Result<(usize, bool, Vec<u8>), &'static str> {
     let mut body = chunked();
     let mut data = Vec::new();
@@ -300,7 +300,7 @@ proptest! {
         prop_assert_eq!(&gone, &pass_on(&raw, &[usize::MAX], |_| true).unwrap());
         prop_assert_eq!(feed(&gone, &[usize::MAX]), Ok((gone.len(), true, data)));
         prop_assert_eq!(&pass_on(&gone, &cuts, |_| true).unwrap(), &gone);
-        // Without trailers nothing is left that is not plain.
+        // The output without trailers is in plain form, so it is forwarded unchanged.
         let bare = pass_on(&raw, &cuts, |_| false).unwrap();
         let step = chunked().forward(&bare).unwrap();
         prop_assert_eq!((step.pass, step.done), (bare.len(), true));

@@ -87,8 +87,8 @@ fn a_head_shorter_than_the_edits_is_no_reason_to_panic() {
     }
 }
 
-/// The model: for each byte of the head, what is written before it and whether it stays. Later
-/// edits overwrite earlier ones unless a larger one is in the way.
+/// The model: for each byte of the head, the text written before it and whether the byte stays. Later edits overwrite
+/// earlier ones, unless a larger one contains them.
 fn model(head: &[u8], edits: &[(Span, Vec<u8>)]) -> Vec<u8> {
     let within = |inner: &Span, outer: &Span| {
         inner != outer
@@ -129,8 +129,8 @@ fn model(head: &[u8], edits: &[(Span, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// Spans that are nested or apart, never crossing: those of a small fixed tree, as fields, their
-/// names and their values are.
+/// Spans that are nested or disjoint, never crossing: those of a small fixed tree, like fields with their names and
+/// values.
 fn tree_span() -> impl Strategy<Value = Span> {
     (0..4u16, 0..6u16).prop_map(|(line, part)| {
         let start = line * 7;

@@ -1,5 +1,5 @@
-//! The parser beside httparse, which takes a little more: bare LFs, and targets beyond ASCII. What the two
-//! make of heads that are generated, mutilated and cut short is the same but for that.
+//! Compares the parser with httparse, which accepts a little more: bare LFs, and targets beyond ASCII. Apart from that,
+//! both must agree on heads that are generated, mutilated and truncated.
 
 use super::{Stop, Window};
 use crate::http1::{Field, FieldKind, Limits, RequestHead, ResponseHead, Span, Version};
@@ -33,7 +33,7 @@ const RESPONSES: [&str; 6] = [
     "HTTP/1.1 999 X\r\nA: 1\r\nB: 2\r\nC: 3\r\nD: 4\r\nE: 5\r\nF: 6\r\nG: 7\r\n\r\n",
 ];
 
-/// What is put in somewhere.
+/// Fragments that are inserted at random places.
 const PIECES: [&[u8]; 22] = [
     b"\r\n",
     b"\n",
@@ -59,7 +59,7 @@ const PIECES: [&[u8]; 22] = [
     b"200",
 ];
 
-/// Numbers that look random: splitmix64.
+/// Pseudo-random numbers: splitmix64.
 struct Random(u64);
 
 impl Random {
@@ -71,7 +71,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) as usize % bound
     }
 
-    /// A head with up to three things wrong.
+    /// A head with up to three errors.
     fn mutilated(&mut self, heads: &[&str]) -> Vec<u8> {
         let mut bytes = heads[self.below(heads.len())].as_bytes().to_vec();
         for _ in 0..self.below(4) {
@@ -94,10 +94,10 @@ impl Random {
     }
 }
 
-/// What a reader finds: the end of the head, its first line's parts, and its fields.
+/// The result of a reader: the end of the head, the parts of its first line, and its fields.
 type Read = (usize, Vec<Span>, Vec<Field>);
 
-/// What httparse makes of a message; none where it wants more.
+/// The result of httparse; `None` when it needs more bytes.
 fn peer(bytes: &[u8], start: usize, is_request: bool) -> Result<Option<Read>, httparse::Error> {
     let message = &bytes[start..];
     let mut table = [httparse::EMPTY_HEADER; MAX_FIELDS];
@@ -139,7 +139,7 @@ fn peer(bytes: &[u8], start: usize, is_request: bool) -> Result<Option<Read>, ht
     Ok(Some((start + length, parts, fields)))
 }
 
-/// What the parser makes of it.
+/// The result of our parser.
 fn own(window: &Window<'_>, is_request: bool) -> Result<Read, Stop> {
     let after = |span: Span| Span::new(usize::from(span.end) + 1, usize::from(span.end) + 9);
     if is_request {
@@ -178,7 +178,7 @@ fn version(bytes: &[u8], span: Span) -> Version {
     }
 }
 
-/// Whether the message has, as far as it goes, what only httparse takes.
+/// Whether the message has a feature that only httparse accepts.
 fn is_too_much(message: &[u8], is_request: bool) -> bool {
     let bare = |(at, &byte): (usize, &u8)| byte == b'\n' && (at == 0 || message[at - 1] != b'\r');
     let mut lines = message.split(|&byte| byte == b'\n');

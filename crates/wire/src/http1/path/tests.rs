@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::{Canonical, canonicalise, clean_prefix, is_usual};
 
-/// The canonical path, or the reason why there is none.
+/// The canonical path, or the reason code of the refusal.
 fn canonical(raw: &[u8], strict: bool) -> Result<String, &'static str> {
     let mut out = b"left over".to_vec();
     match canonicalise(raw, &mut out, strict) {
@@ -36,7 +36,7 @@ fn a_canonical_path_stays_where_it_is() {
 fn one_form_with_and_without_a_path_rule() {
     type Expected = Result<&'static str, &'static str>;
     let cases: &[(&str, Expected, Expected)] = &[
-        // Sent, without a rule, with a rule.
+        // Input; expected without a rule; expected with a rule.
         ("", Ok("/"), Ok("/")),
         ("/%41%7a%30%2d%5F%7e%2E", Ok("/Az0-_~."), Ok("/Az0-_~.")),
         ("/%c3%a9", Ok("/%C3%A9"), Ok("/%C3%A9")),
@@ -58,7 +58,7 @@ fn one_form_with_and_without_a_path_rule() {
         ("/;x/a", Ok("/;x/a"), Err("dot_segment")),
         ("/a/%3b/b", Ok("/a/%3B/b"), Err("dot_segment")),
         ("/;/;/", Ok("/;/;/"), Err("dot_segment")),
-        // Parameters of a name, and of a directory that is asked for itself, are harmless.
+        // Parameters after a name, or after the trailing slash of a directory, are harmless.
         ("/a;x/b%3by", Ok("/a;x/b%3By"), Ok("/a;x/b%3By")),
         ("/a/;session=1", Ok("/a/;session=1"), Ok("/a/;session=1")),
         ("/a\\b", Err("backslash"), Err("backslash")),
@@ -86,7 +86,7 @@ fn one_form_with_and_without_a_path_rule() {
     }
 }
 
-/// Paths of every length up to some steps, with every byte at every place after every other.
+/// Paths of all lengths up to a few steps, with each byte at each place after each other byte.
 #[test]
 fn what_is_usual_is_clean() {
     for length in 1..40 {
@@ -108,7 +108,7 @@ fn what_is_usual_is_clean() {
     assert!(!is_usual(b"api/v1.2/some_items/7-a/x.html"));
 }
 
-/// Decodes every percent-encoding: what the path means.
+/// Decodes all percent-encodings: the meaning of the path.
 fn meaning(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = path;

@@ -13,7 +13,7 @@ fn code(text: &str) -> &'static str {
     parse(text).expect_err("a refusal").code
 }
 
-/// What goes on after the hop-by-hop fields are gone.
+/// The head that is forwarded, without hop-by-hop fields.
 fn forwarded(text: &str) -> String {
     let (head, length) = parse(text).unwrap();
     let mut edits = Edits::new();
@@ -276,7 +276,7 @@ fn bounds_on_what_connection_may_name() {
     );
 }
 
-/// Field lines with names and values that mean nothing to a proxy.
+/// Field lines with names and values that a proxy ignores.
 fn fields() -> impl Strategy<Value = Vec<(String, String)>> {
     let value = "([!-~\u{e9}]([ -~\t]{0,20}[!-~])?)?";
     prop::collection::vec(("X[!#$%&'*+.^_`|~0-9A-Za-z-]{0,12}", value), 0..20)
@@ -320,7 +320,7 @@ proptest! {
         prop_assert_eq!(read, written);
     }
 
-    /// Whatever comes, there is an answer, and a head that is accepted is accepted at no byte less.
+    /// Any input gets an answer, and an accepted head is not accepted with one byte less.
     #[test]
     fn a_mutilated_request_is_refused_or_read(
         at in any::<prop::sample::Index>(),

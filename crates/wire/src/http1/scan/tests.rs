@@ -34,7 +34,7 @@ fn the_first_byte_of_a_kind_is_found_in_a_block() {
     }
 }
 
-/// Runs of every length up to some blocks, ended by every byte and by the end.
+/// Runs of all lengths up to a few blocks, ended by each byte and by the end of the input.
 #[test]
 fn runs_end_where_a_loop_over_bytes_ends_them() {
     for length in 0..40 {

@@ -10,7 +10,7 @@ fn head(bytes: [u8; 8]) -> Result<Head, LinkError> {
 fn heads_are_these_bytes() {
     let at_rest = |kind, number| Head::new(kind, number);
     let cases = [
-        // A request that wants an answer and has a body.
+        // A request with a body that wants an answer.
         (
             Head {
                 wanted: true,
@@ -20,7 +20,7 @@ fn heads_are_these_bytes() {
             },
             [0xb7, 0x50, 0, 0, 0, 1, 2, 1],
         ),
-        // The whole of its response.
+        // Its whole response.
         (
             Head {
                 response: true,

@@ -1,4 +1,4 @@
-//! What every head must be, whatever looks at it later.
+//! Checks that every head must pass, independent of later parsers.
 
 use memchr::{memchr, memchr_iter};
 
@@ -6,21 +6,21 @@ use super::HeadError;
 use super::slot::{Slot, SlotKind};
 use crate::http1::FieldKind;
 
-/// RFC 9110 section 5.6.2.
+/// Whether the byte may be in a token (RFC 9110 section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// RFC 9110 section 5.5: what may stand in a line.
+/// Whether the byte may be in a line (RFC 9110 section 5.5).
 #[inline]
 fn is_text(byte: u8) -> bool {
     (byte >= b' ' && byte != 0x7f) || byte == b'\t'
 }
 
-/// Whether a value may stand in a line, or in a request's target.
+/// Whether a value may be in a line, or in a request's target.
 #[inline]
 pub(super) fn is_value(value: &[u8], in_target: bool) -> bool {
-    // Without an early end, so that many bytes are looked at together.
+    // No early exit, so that the compiler vectorises it.
     if in_target {
         value
             .iter()
@@ -30,8 +30,8 @@ pub(super) fn is_value(value: &[u8], in_target: bool) -> bool {
     }
 }
 
-/// Whether a field's value is never held in a template: to a client that can send requests beside it and
-/// see how long they become, a template would say whether a guess was right.
+/// Whether a field's value must never be held in a template. Otherwise a client that shares the template and sees the
+/// size of requests could test guesses of the value.
 pub(super) fn is_secret(name: &[u8]) -> bool {
     matches!(
         FieldKind::of(name),
@@ -42,7 +42,7 @@ pub(super) fn is_secret(name: &[u8]) -> bool {
     )
 }
 
-/// Calls `each` with where every line begins and ends, without its CR LF and without the empty one.
+/// Calls `each` with the start and end of every line, without its CR LF and without the empty line.
 fn lines(
     head: &[u8],
     mut each: impl FnMut(usize, usize) -> Result<(), &'static str>,
@@ -69,8 +69,8 @@ fn lines(
     Err("it does not end with an empty line")
 }
 
-/// Looks at a head that came as it is: lines of text, each with its CR LF, an empty one at the end
-/// and nowhere else, a token at the beginning.
+/// Checks a literal head: it begins with a token, and consists of text lines with CR LF, of which only the last one is
+/// empty.
 pub(super) fn head(head: &[u8]) -> Result<(), HeadError> {
     if !head.first().is_some_and(|&byte| is_token(byte)) {
         return Err(HeadError::Head("it does not begin with a token"));
@@ -78,15 +78,16 @@ pub(super) fn head(head: &[u8]) -> Result<(), HeadError> {
     lines(head, |_, _| Ok(())).map_err(HeadError::Head)
 }
 
-/// Looks at a template: its text is a head in which each line is what it is whatever stands in the
-/// slots. Notes which slots are within the target.
+/// Checks a template: its text must be a head in which the meaning of each line does not depend on the slots' values.
+/// Marks the slots in the target.
 pub(super) fn template(text: &[u8], slots: &mut [Slot]) -> Result<(), HeadError> {
     let mut slots = slots.iter_mut().peekable();
     let mut before = None;
     let mut lengths = 0;
     lines(text, |start, end| {
         let line = &text[start..end];
-        // Where slots may be, as offsets of the text, and where they must not be alone.
+        // The first and last offset at which slots may be, and whether the value is secret and may be only in a slot
+        // for secrets.
         let (first, last, secret) = if start == 0 {
             let (first, last) = target(line)?;
             (first, last, false)
@@ -94,7 +95,7 @@ pub(super) fn template(text: &[u8], slots: &mut [Slot]) -> Result<(), HeadError>
             let colon = memchr(b':', line).ok_or("a field without a colon")?;
             let name = &line[..colon];
             if name.is_empty() || !name.iter().all(|&byte| is_token(byte)) {
-                return Err("a field's name is no token");
+                return Err("a field's name is not a token");
             }
             match FieldKind::of(name) {
                 FieldKind::ContentLength => lengths += 1,
@@ -114,7 +115,7 @@ pub(super) fn template(text: &[u8], slots: &mut [Slot]) -> Result<(), HeadError>
         while let Some(slot) = slots.next_if(|slot| slot.at as usize <= end) {
             let at = slot.at as usize;
             if before.is_some_and(|before| before >= at) {
-                return Err("slots are not one after the other");
+                return Err("slots are not in order");
             }
             before = Some(at);
             if at < first || at > last {
@@ -137,8 +138,8 @@ pub(super) fn template(text: &[u8], slots: &mut [Slot]) -> Result<(), HeadError>
     Ok(())
 }
 
-/// Where slots may be in the first line: behind the first byte of a request's target, up to its end.
-/// Nowhere in a status line.
+/// The first and last offset for slots in the first line: after the first byte of a request's target, up to its end. A
+/// status line has none.
 fn target(line: &[u8]) -> Result<(usize, usize), &'static str> {
     if let Some(rest) = line.strip_prefix(b"HTTP/1.") {
         let status = rest

@@ -1,10 +1,10 @@
-//! Dates of HTTP, `Sun, 06 Nov 1994 08:49:37 GMT` (IMF-fixdate, RFC 9110 section 5.6.7), as seconds.
+//! HTTP dates, `Sun, 06 Nov 1994 08:49:37 GMT` (IMF-fixdate, RFC 9110 section 5.6.7), as seconds since 1970.
 
-/// Length of such a date.
+/// Length of a date, in bytes.
 pub(super) const LENGTH: usize = 29;
-/// The first second of the year 10000 since 1970, which can not be written.
+/// The first second that cannot be written: the start of the year 10000.
 pub(super) const END: u64 = 253_402_300_800;
-/// Second 0.
+/// The date of second 0.
 pub(super) const EPOCH: [u8; LENGTH] = *b"Thu, 01 Jan 1970 00:00:00 GMT";
 
 const DAY_NAMES: [&[u8; 3]; 7] = [b"Thu", b"Fri", b"Sat", b"Sun", b"Mon", b"Tue", b"Wed"];
@@ -12,12 +12,11 @@ const MONTHS: [&[u8; 3]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
 ];
 const DAY_S: u64 = 86_400;
-/// Days from the first of March of the year 0 to the first of January 1970. Years that begin in
-/// March have their leap day last.
+/// Days from 1 March of the year 0 to 1 January 1970. With years that begin in March, the leap day comes last.
 const EPOCH_DAY: u64 = 719_468;
 const ERA_DAYS: u64 = 146_097;
 
-/// Seconds since 1970 of a date that [`write()`] would write in the same way.
+/// The seconds since 1970 of a date, if it is exactly in the form of [`write()`].
 pub(super) fn parse(value: &[u8]) -> Option<u64> {
     let value: &[u8; LENGTH] = value.try_into().ok()?;
     let number = |at: usize, digits: usize| {
@@ -29,7 +28,7 @@ pub(super) fn parse(value: &[u8]) -> Option<u64> {
     let month = MONTHS.iter().position(|&month| month == &value[8..11])?;
     let days = day_number(number(12, 4)?, month as u64, number(5, 2)?)?;
     let seconds = days * DAY_S + number(17, 2)? * 3600 + number(20, 2)? * 60 + number(23, 2)?;
-    // Whatever else is not as it should be (a day that the month has not, the weekday) differs.
+    // Any other error (a day that the month does not have, a wrong weekday) shows as a difference here.
     (seconds < END && write(seconds) == *value).then_some(seconds)
 }
 

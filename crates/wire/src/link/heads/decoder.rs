@@ -1,4 +1,4 @@
-//! Blocks to heads.
+//! Turns blocks into heads.
 
 use super::number::Reader;
 use super::slot::{Slot, SlotKind};
@@ -7,32 +7,32 @@ use super::{HeadError, HeadLimits, check, instruction};
 
 /// Turns blocks into heads.
 ///
-/// It does what blocks say and decides nothing: which template is kept, which makes room and what a
-/// slot remembers is the encoder's choice, so that both are always in step.
+/// It follows the instructions in the blocks and makes no decisions: the encoder chooses which templates to keep or
+/// evict, and which values a slot remembers, so both ends always agree.
 #[derive(Debug)]
 pub struct Decoder {
     limits: HeadLimits,
-    /// There from the first template on.
+    /// Created with the first template.
     tables: Option<Box<Tables>>,
 }
 
-/// What a block says besides the head.
+/// The content of a block besides the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decoded<'a> {
-    /// Where the head is called; empty for responses.
+    /// The destination of the request; empty for responses.
     pub destination: &'a [u8],
-    /// Stands for this destination and no other as long as the decoder lives. `None` when the
-    /// destination is not remembered. One that was forgotten meanwhile has another number later.
+    /// Identifies this destination, and no other, for the lifetime of the decoder. `None` when the destination is not
+    /// remembered. A destination that was forgotten gets another number when it returns.
     pub destination_id: Option<u32>,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// By their ids.
+    /// Indexed by template id.
     templates: Vec<Option<Box<Held>>>,
-    /// What all of them cost.
+    /// Cost of all templates, in bytes.
     bytes: u32,
-    /// Of the next destination that was not known.
+    /// The number for the next new destination.
     next_destination: Option<u32>,
 }
 
@@ -52,24 +52,24 @@ impl Decoder {
         }
     }
 
-    /// What its templates cost, in bytes: never more than `all_bytes` of its limits.
+    /// Cost of its templates, in bytes: never more than `all_bytes` of its limits.
     #[must_use]
     pub fn bytes(&self) -> u32 {
         self.tables.as_ref().map_or(0, |tables| tables.bytes)
     }
 
-    /// How many templates it holds.
+    /// The number of templates that it holds.
     #[must_use]
     pub fn templates(&self) -> usize {
         let tables = self.tables.as_ref();
         tables.map_or(0, |tables| tables.templates.iter().flatten().count())
     }
 
-    /// Appends the head that `block` stands for to `head`.
+    /// Decodes `block` and appends the head to `head`.
     ///
     /// # Errors
-    /// [`HeadError`] when the block is malformed or beyond the limits. `head` is as it was then, and
-    /// the session is over: this decoder may be out of step.
+    /// [`HeadError`] when the block is malformed or exceeds the limits. `head` is then unchanged, and the session must
+    /// end, because this decoder may be out of step.
     pub fn decode<'a>(
         &'a mut self,
         block: &'a [u8],
@@ -141,7 +141,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Appends the head that is template `id` with the values that are the rest of `block`.
+    /// Appends template `id`, with the values from the rest of `block`.
     fn fill(
         &mut self,
         limits: &HeadLimits,
@@ -169,7 +169,7 @@ impl Tables {
             done = at;
             slot.take(&mut block, head, end, &mut room)
         });
-        // Counted even if a value was malformed: what came before it is remembered.
+        // Account for it even if a value was malformed: the values before it are remembered.
         template.cost += whole - room;
         self.bytes += whole - room;
         filled?;
@@ -186,14 +186,14 @@ impl Tables {
         })
     }
 
-    /// Reads a definition and puts the template where it says.
+    /// Reads a definition and stores the template under `id`.
     fn define(
         &mut self,
         limits: &HeadLimits,
         id: u64,
         block: &mut Reader<'_>,
     ) -> Result<(), HeadError> {
-        // Ids are used from 0 on, so that the table is no longer than what was defined.
+        // Ids are used in order from 0, so the table is no longer than the number of definitions.
         if id >= u64::from(limits.templates) || id > self.templates.len() as u64 {
             return Err(HeadError::NoTemplate);
         }
@@ -238,7 +238,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The number of a destination that some template has.
+    /// The number of a destination, if any template has it.
     fn known(&self, destination: &[u8]) -> Option<u32> {
         let mut held = self.templates.iter().flatten();
         held.find(|held| *held.template.destination == *destination)?
@@ -246,8 +246,8 @@ impl Tables {
     }
 }
 
-/// Reads text and slots. What is copied counts like what is said, so that a few bytes do not become
-/// more than a template may be.
+/// Reads text and slots. Copied bytes count like literal ones, so that a few bytes cannot expand beyond the limit on a
+/// template.
 fn pieces(
     limits: &HeadLimits,
     base: &[u8],
@@ -266,7 +266,7 @@ fn pieces(
                 let length = usize::try_from(number).unwrap_or(usize::MAX);
                 base.get(start..)
                     .and_then(|base| base.get(..length))
-                    .ok_or(HeadError::Template("a copy of what is not there"))?
+                    .ok_or(HeadError::Template("a copy from beyond its base"))?
             }
             instruction::SLOT => {
                 slots.push(Slot::new(text.len() as u32, SlotKind::from_number(number)?));

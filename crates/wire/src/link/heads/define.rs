@@ -1,11 +1,11 @@
-//! How a definition is written: as little of it as the base has not.
+//! Writes a definition as its difference from a base.
 
 use super::template::Template;
 use super::{instruction, number};
 
-/// Lines of the base that a line is looked for in, from behind the one that was found last.
+/// Number of lines of the base in which a line is searched for, after the last one found.
 const WINDOW: usize = 8;
-/// Bytes from which on copying takes less than saying.
+/// Shortest text for which a copy is smaller than the text itself, in bytes.
 const MIN_COPY: usize = 5;
 
 /// Appends destination and pieces of a template, as far as they differ from those of `base`.
@@ -39,7 +39,7 @@ pub(super) fn define(template: &Template, base: Option<&Template>, out: &mut Vec
     instruction::put_piece(out, instruction::END, 0);
 }
 
-/// Where `line` is in `base`, not before `from` and not far behind it.
+/// Position of `line` among the next lines of `base`, from `from` on.
 fn find_line(base: &[u8], from: usize, line: &[u8]) -> Option<usize> {
     let mut start = from;
     for other in base[from..]
@@ -56,11 +56,11 @@ fn find_line(base: &[u8], from: usize, line: &[u8]) -> Option<usize> {
 
 struct Pieces<'a> {
     template: &'a Template,
-    /// How many slots were put.
+    /// Number of slots written.
     slots: usize,
-    /// How much of the text was.
+    /// Number of text bytes written.
     done: usize,
-    /// Where what comes next is in the base, if it is there.
+    /// Position of the next text in the base, if it is there.
     source: Option<usize>,
 }
 

@@ -1,20 +1,20 @@
-//! Values of few different characters, packed: hexadecimal, decimal, and two alphabets of 64.
+//! Packs values of few different characters: hexadecimal, decimal, and two alphabets of 64 characters.
 
 /// `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` in lower case (RFC 9562 section 4).
 pub(super) const UUID_LENGTH: usize = 36;
-/// `00-` and the ids of trace and span, and flags (W3C Trace Context, level 1).
+/// `00-`, the ids of trace and span, and flags (W3C Trace Context, level 1).
 pub(super) const TRACE_LENGTH: usize = 55;
-/// A trace's 16, 8 and 1 bytes.
+/// The packed length of a trace: 16, 8 and 1 bytes.
 pub(super) const TRACE_BYTES: usize = 25;
 
-/// The characters of base64url (RFC 4648 section 5), which are those of most tokens.
+/// The characters of base64url (RFC 4648 section 5), which most tokens consist of.
 pub(super) const TOKEN: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// Those of most paths, lists of arguments, times and entity tags.
+/// The characters of most paths, argument lists, times and entity tags.
 pub(super) const PATH: &[u8; 64] =
     b"abcdefghijklmnopqrstuvwxyz0123456789/-._~?=&%+:,;@!$*()ABCDEFTZ\"";
 
-/// No digit.
+/// Marks a byte that is not in the alphabet.
 const NONE: u8 = 0xff;
 
 const fn places<const N: usize>(alphabet: &[u8; N]) -> [u8; 256] {
@@ -31,7 +31,7 @@ const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 const HEX: [u8; 256] = places(HEX_DIGITS);
 const TOKEN_PLACES: [u8; 256] = places(TOKEN);
 const PATH_PLACES: [u8; 256] = places(PATH);
-/// Both digits of each byte.
+/// The two digits of each byte.
 const HEX_PAIRS: [[u8; 2]; 256] = {
     let mut pairs = [[0; 2]; 256];
     let mut byte = 0;
@@ -42,7 +42,7 @@ const HEX_PAIRS: [[u8; 2]; 256] = {
     pairs
 };
 
-/// What all bytes of a value are, as a set.
+/// The set of classes that all bytes of a value belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Classes(u8);
 
@@ -51,7 +51,7 @@ impl Classes {
     pub(super) const TOKEN: Self = Self(2);
     pub(super) const PATH: Self = Self(4);
 
-    /// The classes that all of `value` is in.
+    /// The classes to which every byte of `value` belongs.
     #[inline]
     pub(super) fn of(value: &[u8]) -> Self {
         let mut all = 7;
@@ -82,8 +82,8 @@ const CLASSES: [u8; 256] = {
     classes
 };
 
-/// Packs pairs of lower-case digits into `out`, which has half the length. `false` when there is
-/// anything else among them; `out` is spoilt then.
+/// Packs pairs of lower-case digits into `out`, which has half the length. `false` when other characters are among
+/// them; the content of `out` is then undefined.
 #[inline]
 pub(super) fn pack_hex(digits: &[u8], out: &mut [u8]) -> bool {
     debug_assert_eq!(digits.len(), 2 * out.len());
@@ -96,7 +96,7 @@ pub(super) fn pack_hex(digits: &[u8], out: &mut [u8]) -> bool {
     all < 16
 }
 
-/// The digits of `bytes`, in `out`, which has twice the length.
+/// Writes the digits of `bytes` into `out`, which has twice the length.
 #[inline]
 pub(super) fn unpack_hex(bytes: &[u8], out: &mut [u8]) {
     debug_assert_eq!(out.len(), 2 * bytes.len());
@@ -105,7 +105,7 @@ pub(super) fn unpack_hex(bytes: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Where the groups of a UUID begin: in its text and in its bytes.
+/// The groups of a UUID: start in the text, start in the bytes, and length in bytes.
 const UUID_GROUPS: [(usize, usize, usize); 5] =
     [(0, 0, 4), (9, 4, 2), (14, 6, 2), (19, 8, 2), (24, 10, 6)];
 
@@ -152,7 +152,7 @@ pub(super) fn unpack_trace(bytes: &[u8; TRACE_BYTES]) -> [u8; TRACE_LENGTH] {
     text
 }
 
-/// A number that is written in decimal in one way only.
+/// Parses a decimal number in its only canonical form.
 #[inline]
 pub(super) fn parse_decimal(text: &[u8]) -> Option<u64> {
     let (&first, _) = text.split_first()?;
@@ -184,20 +184,20 @@ pub(super) fn put_decimal(mut number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&text[start..]);
 }
 
-/// One of the alphabets of 64.
+/// One of the alphabets of 64 characters.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Alphabet {
     Token,
     Path,
 }
 
-/// Bytes that `n` characters of an alphabet take.
+/// Number of bytes for `n` packed characters.
 #[inline]
 pub(super) fn six_bytes(n: usize) -> usize {
     (n * 6).div_ceil(8)
 }
 
-/// Appends `text`, all of `alphabet`, as six bits each from the high end, filled up with zeros.
+/// Appends `text`, all in `alphabet`, as six bits per character, high bits first, padded with zeros.
 pub(super) fn put_six(alphabet: Alphabet, text: &[u8], out: &mut Vec<u8>) {
     let places = match alphabet {
         Alphabet::Token => &TOKEN_PLACES,
@@ -213,8 +213,8 @@ pub(super) fn put_six(alphabet: Alphabet, text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the `n` characters that `bytes`, of [`six_bytes`], stand for. `false` when what fills up
-/// is not zero.
+/// Appends the `n` characters packed in `bytes`, which has the length from [`six_bytes`]. `false` when the padding is
+/// not zero.
 pub(super) fn unpack_six(alphabet: Alphabet, bytes: &[u8], n: usize, out: &mut Vec<u8>) -> bool {
     debug_assert_eq!(bytes.len(), six_bytes(n));
     let characters = match alphabet {

@@ -1,4 +1,4 @@
-//! Heads to blocks.
+//! Turns heads into blocks.
 
 use super::define::define;
 use super::learn::{Draft, Kin, SlotEnd, has_parts};
@@ -10,13 +10,13 @@ use super::{HeadLimits, check, instruction, number};
 
 use memchr::memchr;
 
-/// The scope of what belongs to no workload in particular: its heads go as they are.
+/// The scope for requests of no particular workload: their heads are sent as literals.
 pub const NO_SCOPE: u32 = u32::MAX;
 
-/// Templates of one shape for one destination before their targets are made one.
+/// Limit on templates with one shape for one destination: beyond it, a template's target is generalised.
 const TARGETS_OF_A_SHAPE: usize = 4;
 
-/// What is kept of the room that a long head was looked at in.
+/// Buffer capacity that is kept after a long head, in bytes.
 const KEPT_BYTES: usize = 4096;
 
 /// Turns heads into blocks.
@@ -31,7 +31,7 @@ const KEPT_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct Encoder {
     limits: HeadLimits,
-    /// There from the first template on.
+    /// Created with the first head that can use a template.
     state: Option<Box<EncoderState>>,
 }
 
@@ -39,20 +39,20 @@ pub struct Encoder {
 struct EncoderState {
     table: TemplateTable,
     draft: Draft,
-    /// The head that is looked at.
+    /// The lines of the head to encode.
     lines: Lines,
-    /// A template that it is compared with.
+    /// The lines of a template to compare it with.
     kin_lines: Lines,
-    /// Where the values are that a template would take from the head.
+    /// Positions in the head of the values for a template's slots.
     values: Vec<(u32, u32)>,
 }
 
-/// What is to be encoded.
+/// The arguments of one call to encode.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     scope: u32,
     destination: &'a [u8],
-    /// Stands for both.
+    /// Hash of scope and destination.
     group: u64,
     head: &'a [u8],
 }
@@ -67,7 +67,7 @@ impl Encoder {
         }
     }
 
-    /// The decoder takes more from now on: what is smaller in `limits` than it was stays as it was.
+    /// Raises the limits, because the decoder accepts more from now on. Lower values in `limits` are ignored.
     pub fn raise(&mut self, limits: &HeadLimits) {
         let now = &mut self.limits;
         now.templates = now.templates.max(limits.templates);
@@ -76,33 +76,31 @@ impl Encoder {
         now.max_head_bytes = now.max_head_bytes.max(limits.max_head_bytes);
     }
 
-    /// What the templates of the other end cost by now, in bytes.
+    /// Cost of the decoder's templates after all blocks so far, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u32 {
         self.state.as_ref().map_or(0, |state| state.table.bytes())
     }
 
-    /// How many templates the other end holds by now.
+    /// Number of the decoder's templates after all blocks so far.
     #[must_use]
     pub fn templates(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.table.len())
     }
 
-    /// The next block drops the templates that no block has used since this was called before. To be
-    /// called now and then: the time between two calls is for how long at least a template is kept.
+    /// The next block drops all templates that no block has used since the previous call. Call it at intervals: a
+    /// template is kept for at least one interval after its last use.
     pub fn age(&mut self) {
         if let Some(state) = &mut self.state {
             state.table.age();
         }
     }
 
-    /// Appends the header block for `head` to `out`: a whole HTTP/1.1 head, its empty line included,
-    /// called at `destination` (empty for responses), in the name of `scope`, a workload. Templates
-    /// never serve two scopes or destinations; [`NO_SCOPE`] has none. The block has to be sent, and in this
-    /// order.
+    /// Appends the header block for `head` to `out`. `head` is a complete HTTP/1.1 head with its empty line, to
+    /// `destination` (empty for responses), on behalf of the workload `scope`. A template is never used for two scopes
+    /// or destinations; [`NO_SCOPE`] uses none. The blocks must be sent, and in this order.
     ///
-    /// A head that a parser has not accepted, or that is longer than the limit, is refused at the
-    /// other end.
+    /// The decoder refuses a head that an HTTP parser does not accept, or that exceeds the limit.
     pub fn encode(&mut self, scope: u32, destination: &[u8], head: &[u8], out: &mut Vec<u8>) {
         if self.limits.templates == 0 || scope == NO_SCOPE {
             return literal(destination, head, out);
@@ -135,7 +133,7 @@ impl Encoder {
         }
         if !state.learn(&call, limits, fitting, out) {
             if let Some(id) = fitting {
-                // What it remembers may have changed on the way.
+                // Its memory may have changed in the failed attempt.
                 state.table.drop_template(id, out);
             }
             literal(destination, head, out);
@@ -143,7 +141,7 @@ impl Encoder {
     }
 }
 
-/// Appends a block with the head as it is.
+/// Appends a block with a literal head.
 fn literal(destination: &[u8], head: &[u8], out: &mut Vec<u8>) {
     out.push(instruction::LITERAL);
     number::put(out, 0, 8, destination.len() as u64);
@@ -151,18 +149,18 @@ fn literal(destination: &[u8], head: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(head);
 }
 
-/// How a template is made for a head that none fits.
+/// How to make a template for a head that no template fits.
 struct Plan {
-    /// Whose id it gets; the next free one otherwise.
+    /// The template to replace; `None` to use another id.
     replaced: Option<u16>,
-    /// From what it is made.
+    /// The template to start from.
     kin: Option<u16>,
-    /// It is for this target alone.
+    /// The new template is only for this target.
     new_target: bool,
 }
 
 impl EncoderState {
-    /// The template that fits; `values` says then where its slots' values are.
+    /// The template that fits, with the positions of its slots' values in `values`.
     fn find(&mut self, call: &Call<'_>) -> Option<u16> {
         let Self { table, values, .. } = self;
         table.find(call.group, |entry| {
@@ -170,8 +168,8 @@ impl EncoderState {
         })
     }
 
-    /// Makes a template for a head that none fits, or not any more, and appends its definition and
-    /// first use. `false` when there can not be one: nothing was appended then but drops.
+    /// Makes a template for a head that no template fits any more, and appends its definition and first use. `false`
+    /// when that is not possible: then only drops were appended.
     fn learn(
         &mut self,
         call: &Call<'_>,
@@ -208,12 +206,12 @@ impl EncoderState {
         };
         let ends = draft.slots.iter().map(|&(_, _, end)| end).collect();
 
-        // What gives way for it: not what it is made from, if there is another.
+        // Prefer to evict a template other than the one that the definition is based on.
         let base = plan
             .kin
             .or_else(|| table.of_group(call.group).next().map(|(id, _)| id));
         let id = table.make_room(limits, plan.replaced, base, cost, out);
-        // A definition without a destination has that of its base.
+        // An empty destination in a definition means that of its base.
         let base = base.filter(|&base| {
             let base = table.get(base).map(|base| &*base.template.destination);
             base.is_some_and(|base| !call.destination.is_empty() || base.is_empty())
@@ -236,7 +234,7 @@ impl EncoderState {
         true
     }
 
-    /// Looks for what the head is like.
+    /// Searches for a similar template.
     fn plan(&mut self, call: &Call<'_>, stale: Option<u16>) -> Plan {
         let Self {
             table,
@@ -272,7 +270,7 @@ impl EncoderState {
                 kin: Some(id),
                 new_target: true,
             },
-            // One for another destination knows where slots should be.
+            // A template for another destination shows where slots are needed.
             None => Plan {
                 replaced: None,
                 kin: table.alike(call.scope, lines.shape),
@@ -281,7 +279,7 @@ impl EncoderState {
         }
     }
 
-    /// Drafts the template that was planned, or what can be done instead.
+    /// Drafts the planned template, or the best possible one instead.
     fn draft(&mut self, call: &Call<'_>, plan: Plan) -> Plan {
         let Self {
             table,
@@ -316,7 +314,7 @@ impl Entry {
     }
 }
 
-/// Whether `head` is the template with some values, and where these are then.
+/// Whether `head` is the template with some values; `values` gets their positions.
 #[inline]
 fn fits(entry: &Entry, head: &[u8], values: &mut Vec<(u32, u32)>) -> bool {
     let text = &*entry.template.text;

@@ -1,4 +1,4 @@
-//! What a template becomes when a head of its shape differs from it.
+//! How a template changes when a head of its shape differs from it.
 //!
 //! ```text
 //!            equal                     differs                      differs in form
@@ -9,9 +9,9 @@
 //!                       (parts are what / ? & = separate)   differs to the last one
 //! ```
 //!
-//! No step is ever taken back, so that a template becomes new a few times at most. Values are looked
-//! at as wholes, targets in whole parts: a client that sends a guess beside another's secret learns from
-//! the length whether all of it was right, never that it begins well.
+//! Steps are never reversed, so a template is redefined only a few times. Values are compared as a whole, and targets
+//! by whole parts: a client that sends a guess of another client's secret learns from the block's length only whether
+//! the whole guess was right, never whether its beginning was.
 
 use super::check::is_secret;
 use super::lines::{LineSpan, Lines, behind_blanks, is_separator};
@@ -19,33 +19,33 @@ use super::slot::{Slot, SlotKind};
 use super::template::Template;
 use super::value::kind_of;
 
-/// Slots in a target before it becomes one slot.
+/// Limit on slots in a target; beyond it the target becomes one slot.
 const TARGET_SLOTS: usize = 6;
 
 /// How the encoder finds where the value in a slot ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotEnd {
-    /// With its line.
+    /// At the end of its line.
     Line,
-    /// With the part of the target.
+    /// At the end of the target's part.
     Part,
-    /// So many bytes before the target's end.
+    /// This many bytes before the target's end.
     Target(u32),
 }
 
-/// What a template could be made of, for one head.
+/// A draft of a template for one head.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) text: Vec<u8>,
-    /// Offset in the text, kind, end.
+    /// Offset in the text, kind, and how the end is found.
     pub(super) slots: Vec<(u32, SlotKind, SlotEnd)>,
-    /// Where in the head the values of the slots are.
+    /// Positions of the slots' values in the head.
     pub(super) values: Vec<(u32, u32)>,
-    /// Up to where the head has been taken over.
+    /// How much of the head is already in the draft.
     done: usize,
 }
 
-/// A template that a draft is made from.
+/// An existing template to start from.
 #[derive(Clone, Copy)]
 pub(super) struct Kin<'a> {
     pub(super) template: &'a Template,
@@ -54,7 +54,7 @@ pub(super) struct Kin<'a> {
 }
 
 impl Draft {
-    /// Drafts a template for a head of which nothing else is known.
+    /// Drafts a template for a head without a similar template.
     pub(super) fn fresh(&mut self, head: &[u8], lines: &Lines) {
         self.begin();
         for &line in &lines.all[1..] {
@@ -63,10 +63,10 @@ impl Draft {
         self.finish(head);
     }
 
-    /// Drafts a template for `head` that is also one for what `kin` was for. With `new_target` it is
-    /// for the target of `head` alone.
+    /// Drafts a template that fits both `head` and the heads of `kin`. With `new_target` it is only for the target of
+    /// `head`.
     ///
-    /// `false` when the two have nothing to do with each other.
+    /// `false` when the two are not similar.
     pub(super) fn merge(
         &mut self,
         head: &[u8],
@@ -118,7 +118,7 @@ impl Draft {
         self.text.extend_from_slice(&head[self.done..]);
     }
 
-    /// What stands between `start` and `end` goes into a slot.
+    /// Puts the bytes from `start` to `end` into a slot.
     fn slot(&mut self, head: &[u8], start: usize, end: usize, kind: SlotKind, how: SlotEnd) {
         self.text.extend_from_slice(&head[self.done..start]);
         self.slots.push((self.text.len() as u32, kind, how));
@@ -157,7 +157,7 @@ impl Draft {
                     let kind = if same { kind } else { SlotKind::Text };
                     self.slot(head, now, end, kind, SlotEnd::Line);
                 } else {
-                    // The blanks differ, too.
+                    // The blanks differ too, so the slot includes them.
                     self.slot(
                         head,
                         line.value as usize,
@@ -187,7 +187,7 @@ impl Draft {
         }
     }
 
-    /// Takes over the target as far as it is that of `old`. `false` when not even the first byte is.
+    /// Drafts the target from that of `old`. `false` when they have not even the first part boundary in common.
     fn target(&mut self, head: &[u8], line: LineSpan, old: &Target<'_>) -> bool {
         let start = line.value as usize;
         let new = &head[start..line.end as usize];
@@ -226,7 +226,7 @@ impl Draft {
         true
     }
 
-    /// The same with a slot for each part that differs, if the targets have the same parts otherwise.
+    /// The same with a slot for each part that differs, if both targets have the same separators.
     fn target_in_parts(&mut self, head: &[u8], start: usize, new: &[u8], old: &Target<'_>) -> bool {
         if !new.first().is_some_and(|&byte| is_separator(byte)) {
             return false;
@@ -260,7 +260,7 @@ impl Draft {
     }
 }
 
-/// A template's target.
+/// The target of a template.
 struct Target<'a> {
     text: &'a [u8],
     /// Where it begins in the template's text.
@@ -268,7 +268,7 @@ struct Target<'a> {
     slots: [Option<(u32, SlotEnd)>; TARGET_SLOTS],
 }
 
-/// The parts of a target, each with the separator before it.
+/// Iterates over the parts of a target, each with the separator before it.
 struct Parts<'a>(&'a [u8], usize);
 
 struct Part<'a> {
@@ -296,8 +296,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Whether a head's target has the parts of a template's, so that a slot for each that differs is
-/// enough, or whether the template takes any.
+/// Whether a head's target has the same separators as a template's, so that slots for the parts suffice, or whether the
+/// template accepts any target.
 pub(super) fn has_parts(head: &[u8], lines: &Lines, kin: &Kin<'_>) -> bool {
     let old = kin.lines.all[0];
     let mut slots = kin.template.slots.iter().zip(kin.ends);
@@ -314,7 +314,7 @@ pub(super) fn has_parts(head: &[u8], lines: &Lines, kin: &Kin<'_>) -> bool {
     separators(lines.target(head)) == separators(kin.lines.target(&kin.template.text))
 }
 
-/// Whether the head has the method, the version and the names of a template.
+/// Whether the head has the same method, version and field names as a template.
 fn has_shape(head: &[u8], lines: &Lines, kin: &Kin<'_>) -> bool {
     let text = &*kin.template.text;
     let name = |line: &LineSpan| line.start as usize..line.value as usize;
@@ -324,7 +324,7 @@ fn has_shape(head: &[u8], lines: &Lines, kin: &Kin<'_>) -> bool {
             .all(|(line, old)| head[name(line)] == text[name(old)])
 }
 
-/// What of the first line is always constant.
+/// The constant parts of the first line: before and after the target.
 fn around_target<'a>(head: &'a [u8], lines: &Lines) -> (&'a [u8], &'a [u8]) {
     let target = lines.all[0];
     let end = lines.first_end as usize;

@@ -1,36 +1,36 @@
-//! A head, or a template's text, taken apart into lines.
+//! Splits a head, or a template's text, into lines.
 
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::fast::FixedState;
 use memchr::{memchr, memchr_iter};
 
-/// Where one line is.
+/// The position of one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LineSpan {
     pub(super) start: u32,
-    /// Behind the name and its colon; in the first line the begin of a request's target.
+    /// After the name and its colon; in the first line, the start of a request's target.
     pub(super) value: u32,
-    /// Before the CR LF; in the first line the end of a request's target.
+    /// Before the CR LF; in the first line, the end of a request's target.
     pub(super) end: u32,
 }
 
-/// Lines of a head that a template is made of: more than parsers take.
+/// Limit on the lines of a head for a template: more than HTTP parsers accept.
 const MAX_LINES: usize = 256;
 
-/// The lines of a head without the empty one.
+/// The lines of a head, without the empty one.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub(super) all: Vec<LineSpan>,
-    /// Where the first line's CR LF is.
+    /// Position of the first line's CR LF.
     pub(super) first_end: u32,
-    /// Stands for method and version, or the status line, and all names in their order.
+    /// Hash of method and version, or of the status line, and of all field names in order.
     pub(super) shape: u64,
 }
 
 impl Lines {
-    /// Takes `head` apart. `None` when it is nothing that a template could be made of; what is `Some`
-    /// may still be no head.
+    /// Splits `head` into lines. `None` when no template can be made of it. `Some` does not mean that the head is
+    /// valid.
     pub(super) fn read(&mut self, head: &[u8]) -> Option<()> {
         self.all.clear();
         let mut hasher = FixedState::with_seed(0).build_hasher();
@@ -74,14 +74,14 @@ impl Lines {
         (!self.all.is_empty()).then_some(())
     }
 
-    /// The target of the head that was read; empty in a response.
+    /// The target of the split head; empty in a response.
     pub(super) fn target<'a>(&self, head: &'a [u8]) -> &'a [u8] {
         let line = self.all[0];
         &head[line.value as usize..line.end as usize]
     }
 }
 
-/// Where the value of a field begins: behind the blanks that follow its colon.
+/// Start of a field's value, after the blanks that follow its colon.
 pub(super) fn behind_blanks(head: &[u8], line: LineSpan) -> usize {
     let value = &head[line.value as usize..line.end as usize];
     let blanks = value
@@ -90,7 +90,7 @@ pub(super) fn behind_blanks(head: &[u8], line: LineSpan) -> usize {
     line.value as usize + blanks.count()
 }
 
-/// What separates the parts of a target.
+/// Whether the byte separates parts of a target.
 #[inline]
 pub(super) fn is_separator(byte: u8) -> bool {
     matches!(byte, b'/' | b'?' | b'&' | b'=')

@@ -1,39 +1,39 @@
-//! What slots remember.
+//! The memory of slots.
 
 use super::{date, digits};
 
-/// Values that a slot remembers at most.
+/// Limit on the values that a slot remembers.
 pub(super) const PLACES: usize = 8;
-/// Longest value that is remembered, in bytes.
+/// Limit on a remembered value, in bytes.
 pub(super) const MAX_REMEMBERED: usize = 255;
-/// What a place costs besides the longest value that it has had.
+/// Fixed cost of a place, in bytes, besides the longest value it has held.
 const PLACE_COST: u32 = 32;
 
-/// What a slot keeps from one use to the next.
+/// The state of a slot between uses.
 #[derive(Debug)]
 pub(super) enum Memory {
     None,
-    /// The date that it had last.
+    /// The previous date.
     Date {
         seconds: u64,
         text: [u8; date::LENGTH],
     },
-    /// The bytes of the UUID or trace that it had last, the first so many.
+    /// The bytes of the previous UUID or trace; the first `length` are valid.
     Last {
         bytes: [u8; digits::TRACE_BYTES],
         length: u8,
     },
-    /// Values that it had.
+    /// Previous values.
     Places(Vec<Place>),
 }
 
-/// A value that is remembered.
+/// A remembered value.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) bytes: Vec<u8>,
-    /// Longest value that it has had, which is what it costs.
+    /// Length of the longest value it has held: this is its cost.
     pub(super) longest: u8,
-    /// When it was used last; at the encoder alone.
+    /// The number of the block that used it last; at the encoder only.
     pub(super) used: u32,
 }
 
@@ -45,7 +45,7 @@ impl Memory {
         }
     }
 
-    /// The UUID or trace that was there last.
+    /// The previous UUID or trace.
     pub(super) fn last(&self) -> Option<&[u8]> {
         match self {
             Self::Last { bytes, length } => bytes.get(..usize::from(*length)),
@@ -53,7 +53,7 @@ impl Memory {
         }
     }
 
-    /// Remembers one, which is no longer than a trace.
+    /// Remembers a UUID or trace.
     pub(super) fn keep(&mut self, packed: &[u8]) {
         let mut bytes = [0; digits::TRACE_BYTES];
         bytes[..packed.len()].copy_from_slice(packed);
@@ -68,7 +68,7 @@ impl Memory {
         }
     }
 
-    /// What it would cost more to have a value of `length` in `place`.
+    /// The additional cost of a value of `length` bytes in `place`.
     pub(super) fn cost_of(&self, place: usize, length: usize) -> u32 {
         match self.places().get(place) {
             None => PLACE_COST + length as u32,
@@ -76,7 +76,7 @@ impl Memory {
         }
     }
 
-    /// Puts a value of at most [`MAX_REMEMBERED`] into a place that exists or is the next one.
+    /// Stores a value of at most [`MAX_REMEMBERED`] bytes in an existing place or the next new one.
     pub(super) fn remember(&mut self, place: usize, value: &[u8], now: u32) {
         if !matches!(self, Self::Places(_)) {
             *self = Self::Places(Vec::new());

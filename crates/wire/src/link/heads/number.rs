@@ -1,12 +1,12 @@
-//! Whole numbers in the low bits of a byte and, where these do not suffice, in bytes that follow
-//! (RFC 7541 section 5.1).
+//! Integers of variable length: in the low bits of a byte and, if these do not suffice, in further bytes (RFC 7541
+//! section 5.1).
 
 use super::HeadError;
 
-/// Longest run of bytes that follow: enough for 64 bits.
+/// Limit on the further bytes: enough for 64 bits.
 const MAX_MORE: usize = 10;
 
-/// Appends `value` with its first `bits` in a byte whose other bits are those of `high`.
+/// Appends `value`, with its first `bits` in a byte whose other bits come from `high`.
 #[inline]
 pub(super) fn put(out: &mut Vec<u8>, high: u8, bits: u32, value: u64) {
     let most = (1u64 << bits) - 1;
@@ -26,7 +26,7 @@ fn put_long(out: &mut Vec<u8>, first: u8, mut rest: u64) {
     out.push(rest as u8);
 }
 
-/// What is left of a block.
+/// The part of a block that is not read yet.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// A number that begins in the low `bits` of `first`, which was read.
+    /// A number that begins in the low `bits` of `first`, a byte that was already read.
     #[inline]
     pub(super) fn number(&mut self, first: u8, bits: u32) -> Result<u64, HeadError> {
         let most = (1u64 << bits) - 1;
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         if low < most { Ok(low) } else { self.long(most) }
     }
 
-    /// A number that has the next byte for itself.
+    /// A number that begins with a whole byte.
     #[inline]
     pub(super) fn whole(&mut self) -> Result<u64, HeadError> {
         let first = self.byte()?;

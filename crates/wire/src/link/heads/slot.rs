@@ -1,13 +1,12 @@
-//! The places of a template whose bytes come with every use.
+//! The places of a template whose bytes are sent with every use.
 
 use super::HeadError;
 use super::memory::Memory;
 
-/// A slot's [`worth`](Slot::worth) when it is new: so many values are remembered without any of
-/// them coming again.
+/// Initial [`worth`](Slot::worth) of a slot: the number of values that are remembered before one has to repeat.
 pub(super) const WORTH_AT_FIRST: i8 = 12;
 
-/// What stands in a slot, and how it is written in a block.
+/// The kind of a slot's values, and their encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum SlotKind {
@@ -17,7 +16,7 @@ pub(super) enum SlotKind {
     Secret = 1,
     /// A decimal number.
     Number = 2,
-    /// A date as RFC 9110 section 5.6.7 wants it.
+    /// A date in the form of RFC 9110 section 5.6.7.
     Date = 3,
     /// A UUID in lower case.
     Uuid = 4,
@@ -39,15 +38,15 @@ impl SlotKind {
     }
 }
 
-/// A place in a template whose bytes come with every use.
+/// A place in a template whose bytes are sent with every use.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Before which byte of the text.
+    /// Offset in the text before which the value goes.
     pub(super) at: u32,
     pub(super) kind: SlotKind,
-    /// Within the request line, where there are no blanks.
+    /// Whether it is in the request's target, where blanks are not allowed.
     pub(super) in_target: bool,
-    /// How much it was worth to remember values; at the encoder alone.
+    /// How useful remembering values has been so far; at the encoder only.
     pub(super) worth: i8,
     pub(super) memory: Memory,
 }

@@ -1,4 +1,4 @@
-//! The templates of an encoder: found by scope and destination, forgotten when used least.
+//! The templates of an encoder, found by scope and destination; the least recently used one is evicted.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -8,26 +8,26 @@ use super::learn::SlotEnd;
 use super::template::Template;
 use super::{HeadLimits, instruction, number};
 
-/// Templates that an encoder makes at most, whatever the other end would take: the one that was
-/// used least is searched for among all.
+/// Limit on an encoder's templates, whatever the peer allows: the search for the least recently used one looks at all
+/// of them.
 const MAX_TEMPLATES: u16 = 1024;
 const MAX_BUCKETS: usize = 256;
 const NONE: u16 = u16::MAX;
 
-/// A template, and what only the encoder knows of it.
+/// A template, and the encoder's own data about it.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) template: Template,
-    /// How the values of its slots end.
+    /// How the encoder finds the end of each slot's value.
     pub(super) ends: Box<[SlotEnd]>,
     scope: u32,
-    /// Stands for scope and destination.
+    /// Hash of scope and destination.
     group: u64,
-    /// That of its text, see [`Lines`](super::lines::Lines).
+    /// Hash of its text's shape, see [`Lines`](super::lines::Lines).
     pub(super) shape: u64,
-    /// The number of the block that used it last.
+    /// The number of the last block that used it.
     used: u64,
-    /// The next one in the same bucket.
+    /// The next template in the same bucket.
     next: u16,
 }
 
@@ -56,20 +56,20 @@ impl Entry {
     }
 }
 
-/// All of them.
+/// All templates of an encoder.
 #[derive(Debug)]
 pub(super) struct TemplateTable {
-    /// By their ids.
+    /// Indexed by template id.
     entries: Vec<Option<Box<Entry>>>,
-    /// The id of the one used last of each bucket of groups; the others follow by `next`.
+    /// The id of each bucket's most recently used template; the others follow by `next`.
     buckets: Box<[u16]>,
-    /// What all of them cost.
+    /// Cost of all templates.
     bytes: u32,
-    /// The number of the block that is being made.
+    /// The number of the current block.
     now: u64,
-    /// The block before which [`age`](Self::age) was called.
+    /// The number of the current block at the last call of [`age`](Self::age).
     aged: u64,
-    /// Those that no block since has used are dropped.
+    /// The next block drops the templates that were not used after this block.
     drop_before: Option<u64>,
 }
 
@@ -86,7 +86,7 @@ impl TemplateTable {
         }
     }
 
-    /// What stands for a scope and a destination.
+    /// Hash of a scope and a destination.
     #[inline]
     pub(super) fn group(scope: u32, destination: &[u8]) -> u64 {
         let mut hasher = FixedState::with_seed(1).build_hasher();
@@ -107,7 +107,7 @@ impl TemplateTable {
         self.entries.get(usize::from(id))?.as_deref()
     }
 
-    /// Those of a group, and maybe others; the one used last comes first.
+    /// The templates of a group, most recently used first. Other groups in the same bucket may be among them.
     pub(super) fn of_group(&self, group: u64) -> impl Iterator<Item = (u16, &Entry)> {
         let mut next = self.buckets[self.bucket(group)];
         std::iter::from_fn(move || {
@@ -118,7 +118,7 @@ impl TemplateTable {
         })
     }
 
-    /// One of that scope and shape, for whatever destination.
+    /// Any template with this scope and shape, for any destination.
     pub(super) fn alike(&self, scope: u32, shape: u64) -> Option<u16> {
         let mut entries = self.entries.iter();
         let alike = |entry: &Entry| entry.scope == scope && entry.shape == shape;
@@ -136,7 +136,7 @@ impl TemplateTable {
         self.aged = self.now;
     }
 
-    /// Begins a block, with what is to be dropped.
+    /// Starts a block, with the drops that are due.
     #[inline]
     pub(super) fn begin(&mut self, out: &mut Vec<u8>) {
         self.now += 1;
@@ -149,7 +149,7 @@ impl TemplateTable {
         }
     }
 
-    /// The first one of a bucket that is `wanted`; it is the first from now on.
+    /// The first template in the bucket that is `wanted`; it moves to the front.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -173,7 +173,7 @@ impl TemplateTable {
         None
     }
 
-    /// What follows `before`, or begins the bucket.
+    /// Links `next` behind `before`, or makes it the first of the bucket.
     fn set_next(&mut self, bucket: usize, before: u16, next: u16) {
         match self.entries.get_mut(usize::from(before)) {
             Some(Some(entry)) => entry.next = next,
@@ -181,7 +181,7 @@ impl TemplateTable {
         }
     }
 
-    /// Takes an entry out of its bucket and of the table.
+    /// Removes a template from its bucket and from the table.
     fn remove(&mut self, id: u16) -> Option<Box<Entry>> {
         let group = self.get(id)?.group;
         let bucket = self.bucket(group);
@@ -197,7 +197,7 @@ impl TemplateTable {
         Some(entry)
     }
 
-    /// Drops a template, and says so.
+    /// Drops a template, and appends the instruction to do so.
     pub(super) fn drop_template(&mut self, id: u16, out: &mut Vec<u8>) {
         if self.remove(id).is_some() {
             number::put(
@@ -209,15 +209,15 @@ impl TemplateTable {
         }
     }
 
-    /// The one used least, other than those two.
+    /// The least recently used template, other than those two.
     fn oldest(&self, but: Option<u16>, nor: Option<u16>) -> Option<u16> {
         let ids = (0..self.entries.len() as u16).filter(|&id| Some(id) != but && Some(id) != nor);
         let used = |id: u16| Some((self.get(id)?.used, id));
         Some(ids.filter_map(used).min()?.1)
     }
 
-    /// The id for a template of that cost, after what is in its way was dropped: `replaced` if there
-    /// is one, a new one, or that of the one used least. `base` is spared as long as possible.
+    /// Frees an id and room for a template of this cost: drops what is in the way, and returns the id. It is `replaced`
+    /// if given, else a free one, else that of the least recently used template. `base` is spared as long as possible.
     pub(super) fn make_room(
         &mut self,
         limits: &HeadLimits,
@@ -249,7 +249,7 @@ impl TemplateTable {
         }
     }
 
-    /// Puts a template where [`make_room`](Self::make_room) said.
+    /// Stores a template under the id from [`make_room`](Self::make_room).
     pub(super) fn put(&mut self, id: u16, mut entry: Box<Entry>) {
         self.remove(id);
         let bucket = self.bucket(entry.group);
@@ -262,9 +262,9 @@ impl TemplateTable {
         self.entries[at] = Some(entry);
     }
 
-    /// Appends the values for the slots of a template, which stand in `head` where `values` says.
-    /// `false` when one is not of its slot's kind: what was appended is to be taken back, and the
-    /// template used no more, since what it remembers is out of step.
+    /// Appends the values for the slots of a template; `values` are their positions in `head`. `false` when a value is
+    /// not of its slot's kind: the caller must remove the appended bytes and stop using the template, whose memory is
+    /// out of step.
     #[inline]
     pub(super) fn put_values(
         &mut self,

@@ -1,31 +1,30 @@
-//! A template as both ends hold it: the bytes that stay, and where the others go.
+//! A template, as both ends hold it: the constant bytes and the positions of the slots.
 
 use super::HeadError;
 use super::check;
 use super::slot::Slot;
 
-/// What a template costs besides its bytes.
+/// Fixed cost of a template, in bytes.
 pub(super) const TEMPLATE_COST: u32 = 128;
-/// What a slot costs.
+/// Cost of a slot, in bytes.
 pub(super) const SLOT_COST: u32 = 64;
 
-/// A destination, a head's text, and slots in it.
+/// A destination, and the text of a head with slots in it.
 #[derive(Debug)]
 pub(super) struct Template {
     pub(super) destination: Box<[u8]>,
-    /// The head without what stands in slots. It has the lines of the head: slots lie within them.
+    /// The head without its slots' values. It has all lines of the head: slots are within lines.
     pub(super) text: Box<[u8]>,
     pub(super) slots: Box<[Slot]>,
-    /// What it costs now, remembered values included.
+    /// The current cost in bytes, with remembered values.
     pub(super) cost: u32,
 }
 
 impl Template {
-    /// A template after its form was looked at: the one place where this happens, at both ends.
+    /// Checks the form of a template and builds it: both ends use this one function.
     ///
     /// # Errors
-    /// [`HeadError::Template`] when not every use of it makes a head, or when it would hold what is
-    /// secret.
+    /// [`HeadError::Template`] when some use of it would not be a valid head, or it would hold a secret.
     pub(super) fn new(
         destination: Box<[u8]>,
         text: Box<[u8]>,
@@ -41,7 +40,7 @@ impl Template {
         })
     }
 
-    /// What a template costs before it remembers anything, in bytes.
+    /// Cost of a template without remembered values, in bytes.
     pub(super) fn cost(destination: usize, text: usize, slots: usize) -> usize {
         TEMPLATE_COST as usize + destination + text + SLOT_COST as usize * slots
     }

@@ -78,7 +78,7 @@ fn values_that_come_again_are_remembered() {
     for n in 1..9 {
         assert_eq!(pair.send(1, "where", request(n)), 2);
     }
-    // More than there are places: the one that was used least gives way.
+    // More values than places: the least recently used one is evicted.
     assert!(pair.send(1, "where", request(10)) > 2);
     assert_eq!(pair.send(1, "where", request(2)), 2);
     assert!(pair.send(1, "where", request(1)) > 2);
@@ -124,7 +124,7 @@ fn targets_with_other_parts_have_templates_of_their_own_but_not_many() {
     }
     assert_eq!(send("/api/11"), (2, 4), "a part that changes");
     assert_eq!(send("/api/12/13"), (3, 4), "two of them");
-    // A fifth order of separators: one of the templates takes any.
+    // A fifth order of separators: one of the templates now accepts any target.
     send("/api/1/2/3/4");
     let path = "/some/longer/way?with=an&argument";
     send(path);

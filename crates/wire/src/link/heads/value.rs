@@ -1,4 +1,4 @@
-//! What stands in slots, as it is written in blocks.
+//! Encoding of the values in slots.
 
 use super::digits::{self, Alphabet, Classes};
 use super::memory::{MAX_REMEMBERED, Memory, PLACES, Place};
@@ -6,15 +6,15 @@ use super::number::{self, Reader};
 use super::slot::{Slot, SlotKind};
 use super::{HeadError, check, date};
 
-/// Shortest that an encoder has remembered: others cost little.
+/// Shortest value that an encoder remembers, in bytes: shorter ones cost little to send.
 const MIN_REMEMBERED: usize = 6;
-/// What a value that comes again adds to a slot's [`worth`](Slot::worth).
+/// How much a repeated value adds to a slot's [`worth`](Slot::worth).
 const WORTH_OF_A_HIT: i8 = 3;
 const MAX_WORTH: i8 = 48;
-/// One value of so many is remembered in a slot that is worth nothing.
+/// A slot without any worth remembers values only in blocks whose number is a multiple of this, as a probe.
 const PROBE: u32 = 16;
 
-// The high three bits of a text's first byte.
+// The high three bits of a text's first byte: its form.
 const REMEMBERED: u8 = 0 << 5;
 const RAW: u8 = 1 << 5;
 const HEX: u8 = 2 << 5;
@@ -24,19 +24,19 @@ const PATH: u8 = 5 << 5;
 const TYPED: u8 = 6 << 5;
 const REMEMBER: u8 = 7 << 5;
 const FORM: u8 = 7 << 5;
-/// The bits that are left for a number.
+/// The low bits, which hold a number.
 const BITS: u32 = 5;
 
-// What a UUID or a trace in a slot of its kind begins with.
+// The first byte of a value in a slot for UUIDs or traces.
 const SAME: u8 = 0;
 const ANOTHER: u8 = 1;
 
-// The numbers of TYPED.
+// The number in a TYPED byte.
 const TYPED_UUID: u8 = 0;
 const TYPED_TRACE: u8 = 1;
 const TYPED_DATE: u8 = 2;
 
-/// The kind of slot that takes `value` in the fewest bytes.
+/// The kind of slot that encodes `value` in the fewest bytes.
 pub(super) fn kind_of(value: &[u8]) -> SlotKind {
     match value.len() {
         digits::UUID_LENGTH if digits::pack_uuid(value).is_some() => SlotKind::Uuid,
@@ -48,8 +48,8 @@ pub(super) fn kind_of(value: &[u8]) -> SlotKind {
 }
 
 impl Slot {
-    /// Appends `value`. What it remembers takes from `room`, the cost that the template may still
-    /// have. `false` when values of this kind are not written like that: nothing was appended then.
+    /// Appends `value`. A remembered value reduces `room`, the cost that the template may still add. `false` when the
+    /// value is not of this slot's kind: nothing was appended then.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -136,7 +136,7 @@ impl Slot {
         put_text(value, out);
     }
 
-    /// Appends the value that stands in `block` to `head`, which may become `end` bytes long.
+    /// Reads a value from `block` and appends it to `head`, up to a length of `end` bytes.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -176,14 +176,14 @@ impl Slot {
         match block.byte()? {
             SAME => {
                 let last = self.memory.last().and_then(|last| last.try_into().ok());
-                last.ok_or(HeadError::Value("there was none before"))
+                last.ok_or(HeadError::Value("there is no previous value"))
             }
             ANOTHER => {
                 let packed: [u8; N] = *block.array()?;
                 self.memory.keep(&packed);
                 Ok(packed)
             }
-            _ => Err(HeadError::Value("neither the same nor another")),
+            _ => Err(HeadError::Value("an unknown mark for a UUID or trace")),
         }
     }
 
@@ -242,7 +242,7 @@ impl Slot {
     }
 }
 
-/// Appends `value` in the form that is the shortest.
+/// Appends `value` in its shortest form.
 fn put_text(value: &[u8], out: &mut Vec<u8>) {
     match value.len() {
         digits::UUID_LENGTH => {
@@ -273,7 +273,7 @@ fn put_text(value: &[u8], out: &mut Vec<u8>) {
     let n = value.len();
     let classes = Classes::of(value);
     if n < 2 {
-        // Nothing to be gained.
+        // No other form is shorter.
     } else if classes.has(Classes::HEX) && n.is_multiple_of(2) {
         number::put(out, HEX, BITS, n as u64 / 2);
         let start = out.len();
@@ -291,7 +291,7 @@ fn put_text(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Appends the text that begins with `first` to `head`, which may become `end` bytes long.
+/// Reads the text whose first byte is `first` and appends it to `head`, up to a length of `end` bytes.
 fn take_text(
     first: u8,
     block: &mut Reader<'_>,
@@ -340,7 +340,7 @@ fn take_text(
             };
             let bytes = block.take(digits::six_bytes(n) as u64)?;
             if !digits::unpack_six(alphabet, bytes, n, head) {
-                return Err(HeadError::Value("what fills up is not zero"));
+                return Err(HeadError::Value("the padding is not zero"));
             }
         }
         _ => return Err(HeadError::Value("nothing is remembered here")),
@@ -366,7 +366,7 @@ fn take_typed(
             }
             head.extend_from_slice(&date::write(seconds));
         }
-        _ => return Err(HeadError::Value("no such form")),
+        _ => return Err(HeadError::Value("an unknown form of text")),
     }
     Ok(())
 }

@@ -81,7 +81,7 @@ fn what_no_end_may_say_is_refused() {
 #[test]
 fn what_later_versions_may_add_is_skipped() {
     let mut bytes = written(&hello());
-    // Flags, a newer version that speaks this one, too, and three reserved bytes.
+    // Flags, a newer version that also speaks this one, and three reserved bytes.
     (bytes[8], bytes[10]) = (9, 0x80);
     (bytes[7], bytes[65]) = (61, 3);
     bytes.extend([1, 2, 3]);

@@ -1,4 +1,4 @@
-//! A server asks the client for another link, since this one's end has too much to do, or is to end.
+//! A server asks the client for another link, because this link's end is overloaded or going away.
 //!
 //! ```text
 //!   server                                   client
@@ -8,21 +8,21 @@
 //!     Beside:  goes on  ◀──────────────────────   then has streams on both
 //! ```
 //!
-//! Unlike [`go_away`](Session::go_away) it refuses nothing: no stream has to be sent again. A client that knows nothing
-//! of this takes it for a farewell and opens nothing more, which is right for [`Another::Instead`].
+//! Unlike [`go_away`](Session::go_away) it refuses nothing, so no stream has to be retried. A client without support
+//! for it reads a plain GOAWAY and opens no more streams, which is right for [`Another::Instead`].
 
 use super::super::frame::{Code, FrameKind, Head, Serial};
 use super::{End, Session};
 
-/// The last serial there is: in GOAWAY of a server it says that streams are taken as before.
+/// The highest serial: in a server's GOAWAY it means that streams are still accepted.
 const TAKES_ALL: u32 = Serial::MAX;
 
-/// What for another link is.
+/// The purpose of another link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Another {
-    /// In place of this one.
+    /// It replaces this one.
     Instead,
-    /// Beside this one: both are kept.
+    /// It is used beside this one: both are kept.
     Beside,
 }
 
@@ -43,21 +43,21 @@ impl Another {
 }
 
 impl Session {
-    /// The end that calls, of an owner that keeps a link beside another when it is asked to.
+    /// The client end of an owner that keeps a second link when asked to.
     #[must_use]
     pub fn keeping_two(mut self) -> Self {
         self.beside = self.end == End::Client;
         self
     }
 
-    /// At the server's end, whether the client keeps a link beside this one when it is asked to.
+    /// At the server end: whether the client keeps a second link when asked to.
     #[must_use]
     pub fn may_ask_for_two(&self) -> bool {
         self.end == End::Server && self.beside
     }
 
-    /// Asks the client for another link, at the server's end. A client that does not keep two is not asked
-    /// for one beside this.
+    /// Asks the client for another link, at the server end. A client that keeps only one link is not asked for a second
+    /// one.
     pub fn ask_for(&mut self, what: Another) {
         if self.end == End::Server && (what == Another::Instead || self.beside) {
             self.asks_for = Some(what);
@@ -65,15 +65,15 @@ impl Session {
         }
     }
 
-    /// What a GOAWAY that came asks for, if it takes nothing away.
+    /// What a received GOAWAY asks for, if it is a request for another link.
     pub(super) fn asked_by(&self, farewell: &Head) -> Option<Another> {
         let asks = self.end == End::Client && farewell.number == TAKES_ALL;
         asks.then(|| Another::of(farewell.code))
     }
 
-    /// The GOAWAY that is to be said: of one that asks and one that is meant for good the latter.
+    /// The GOAWAY to send. If this end both asks for a link and goes away, going away takes precedence.
     pub(super) fn farewell(&self) -> Option<Head> {
-        // The very last serial would say something else.
+        // The highest serial would mean a request for another link.
         let last = self.last.map_or(0, Serial::number).min(TAKES_ALL - 1);
         let leaving = self.leaving.map(|code| (code, last));
         let asks = self.asks_for.map(|what| (what.code(), TAKES_ALL));

@@ -1,12 +1,12 @@
-//! The length of a header block's piece in a MESSAGE: in one byte up to 254, else 255 and what it
-//! is more in groups of seven bits, the lowest first (RFC 7541 section 5.1 with a prefix of 8 bits).
+//! The length of the header block part in a MESSAGE: one byte up to 254, else 255 followed by the excess in groups of
+//! seven bits, lowest first (RFC 7541 section 5.1 with a prefix of 8 bits).
 
 use super::super::LinkError;
 
-/// Longest one of a length that fits a frame, in bytes.
+/// Limit on the encoded length, in bytes.
 pub(super) const MAX_BYTES: usize = 4;
 
-/// The bytes of `length`, and how many they are.
+/// Encodes `length`; returns the bytes and their number.
 pub(super) fn put(length: u16) -> ([u8; MAX_BYTES], usize) {
     let mut bytes = [0; MAX_BYTES];
     if length < 255 {
@@ -25,12 +25,12 @@ pub(super) fn put(length: u16) -> ([u8; MAX_BYTES], usize) {
     (bytes, at + 1)
 }
 
-/// Splits a MESSAGE's payload into a piece of a header block and bytes of the body.
+/// Splits a MESSAGE's payload into the part of a header block and the bytes of the body.
 ///
 /// # Errors
-/// [`LinkError`] when the length is not as short as can be, or beyond the payload.
+/// [`LinkError`] when the length is not in its shortest form, or exceeds the payload.
 pub(super) fn split(payload: &[u8]) -> Result<(&[u8], &[u8]), LinkError> {
-    let cut = LinkError::Rule("a header block is beyond its frame");
+    let cut = LinkError::Rule("a header block exceeds its frame");
     let (&first, mut rest) = payload.split_first().ok_or(cut)?;
     let mut length = usize::from(first);
     if first == 255 {
@@ -40,12 +40,12 @@ pub(super) fn split(payload: &[u8]) -> Result<(&[u8], &[u8]), LinkError> {
             length += usize::from(byte & 0x7f) << (7 * place);
             if byte & 0x80 == 0 {
                 if byte == 0 && place > 0 {
-                    return Err(LinkError::Rule("a length is longer than it needs to be"));
+                    return Err(LinkError::Rule("a length is not in its shortest form"));
                 }
                 break;
             }
             if place + 2 == MAX_BYTES {
-                return Err(LinkError::Rule("a length is longer than it needs to be"));
+                return Err(LinkError::Rule("a length is not in its shortest form"));
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What is due, and when.
+//! Deadlines of a session.
 //!
 //! ```text
-//!   something is waited for ──1 s without a byte──▶ HEARTBEAT ──3 s──▶ path dead
+//!   something is waited for ──1 s without a byte──▶ HEARTBEAT ──2 s──▶ path dead
 //!   sequenced bytes came ────500 ms after the last──▶ ACK
 //!   idle ────────────────────1 s──▶ buffers are freed
 //!   away ────────────────────retention──▶ session over
@@ -10,33 +10,33 @@
 use super::super::LinkError;
 use super::{Path, Session, Streams, Verdict};
 
-/// Without a byte for so long an end that waits asks whether the other end is there.
+/// After this long without a byte, an end that waits sends a heartbeat.
 const QUIET_MS: u64 = 1000;
-/// Without a byte for so long it is not.
+/// After this long without a byte, the connection is dead.
 const DEAD_MS: u64 = 3000;
-/// An acknowledgement waits so long for company.
+/// Delay of an ACK, so that it can be sent with other frames.
 const ACK_MS: u64 = 500;
-/// Buffers of an idle session are kept so long.
+/// How long an idle session keeps its buffers.
 const TIDY_MS: u64 = 1000;
-/// Events that bring nothing on, within a second.
+/// Limit on events without effect, in every `STRAYS_MS`.
 const MAX_STRAYS: u32 = 100;
 const STRAYS_MS: u64 = 1000;
 
-/// Times, all in milliseconds of the owner's clock.
+/// Times, in milliseconds of the owner's clock.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// A byte came last.
+    /// When the last byte arrived.
     heard_ms: u64,
-    /// Something has been waited for since then: an answer, or that bytes are acknowledged.
+    /// Since when this end has been waiting for an answer or an acknowledgement.
     waiting_since_ms: Option<u64>,
-    /// Something was sent or came last.
+    /// When the last byte was sent or arrived.
     active_ms: u64,
-    /// An acknowledgement is due.
+    /// When an ACK is due.
     ack_at_ms: Option<u64>,
-    /// The number of the last heartbeat, and whether its answer is waited for.
+    /// The number of the last heartbeat; `asked` is set until it is answered.
     heartbeat: u32,
     asked: bool,
-    /// When a heartbeat was last due; it is not sent while another is on its way.
+    /// When a heartbeat was last due; none is sent while another is unanswered.
     doubted_ms: Option<u64>,
     strays: u32,
     strays_since_ms: u64,
@@ -66,7 +66,7 @@ impl Clock {
         self.active_ms = now_ms;
     }
 
-    /// Whether anything is waited for.
+    /// Starts or stops the wait for the peer.
     pub(super) fn waits(&mut self, waits: bool, now_ms: u64) {
         if !waits {
             self.waiting_since_ms = None;
@@ -90,19 +90,19 @@ impl Clock {
         self.ack_at_ms = None;
     }
 
-    /// The number of a heartbeat that goes now.
+    /// The number of a new heartbeat, which is sent now.
     pub(super) fn heartbeat_goes(&mut self) -> u32 {
         self.heartbeat = (self.heartbeat + 1) & 0xff_ffff;
         self.asked = true;
         self.heartbeat
     }
 
-    /// Whether an answer is that to the last heartbeat.
+    /// Whether this answers the last heartbeat.
     pub(super) fn heartbeat_answered(&mut self, number: u32) -> bool {
         std::mem::take(&mut self.asked) && number == self.heartbeat
     }
 
-    /// An event that brings nothing on.
+    /// Counts an event without effect.
     pub(super) fn stray(&mut self, now_ms: u64) -> Result<(), LinkError> {
         if now_ms.saturating_sub(self.strays_since_ms) >= STRAYS_MS {
             self.strays_since_ms = now_ms;
@@ -110,15 +110,15 @@ impl Clock {
         }
         self.strays += 1;
         if self.strays > MAX_STRAYS {
-            return Err(LinkError::Rule("events come that say nothing"));
+            return Err(LinkError::Rule("too many events without effect"));
         }
         Ok(())
     }
 
-    /// When to ask whether the other end is there, or to believe that it is not.
+    /// When to send a heartbeat, or after one, when to declare the connection dead.
     fn patience_ends_ms(&self) -> Option<u64> {
         let since = self.waiting_since_ms?.max(self.heard_ms);
-        // Who was late to ask gives as much time to answer.
+        // If the heartbeat was late, the peer still gets the full time to answer.
         Some(match self.doubted_ms {
             None => since.saturating_add(QUIET_MS),
             Some(asked) => asked.saturating_add(DEAD_MS - QUIET_MS),
@@ -127,7 +127,7 @@ impl Clock {
 }
 
 impl Session {
-    /// When [`tick`](Self::tick) is to be called next, if nothing else happens.
+    /// When to call [`tick`](Self::tick) next, if nothing else happens before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         if self.over {
@@ -140,7 +140,7 @@ impl Session {
             Path::Away { since_ms } => Some(since_ms.saturating_add(self.retention_ms())),
             Path::Greeting { since_ms } => Some(since_ms.saturating_add(DEAD_MS)),
             Path::Up => {
-                // One that is to be sent anyway is not waited for.
+                // An ACK that is already pending needs no deadline.
                 let ack = self.clock.ack_at_ms.filter(|_| !self.pending.ack);
                 earlier(self.clock.patience_ends_ms(), ack)
             }
@@ -148,7 +148,7 @@ impl Session {
         earlier(tidy, other)
     }
 
-    /// Does what is due: asks for signs of life, acknowledges, frees buffers.
+    /// Handles expired deadlines: sends heartbeats and ACKs, frees buffers, ends connections and sessions.
     pub fn tick(&mut self, now_ms: u64, streams: &mut impl Streams) -> Verdict {
         if self.over {
             self.lose(streams);
@@ -187,7 +187,7 @@ impl Session {
         Verdict::GoOn
     }
 
-    /// How long both ends keep this session without a connection.
+    /// How long both ends keep this session without a connection; 0 if it cannot be resumed.
     fn retention_ms(&self) -> u64 {
         if self.is_resumable() {
             self.ours.retention_ms.min(self.theirs.retention_ms).into()

@@ -1,18 +1,17 @@
-//! What the owner of the streams does with them.
+//! Calls of the streams' owner.
 
 use super::super::frame::{Code, FrameKind, Serial};
 use super::streams::Waiting;
 use super::{End, MAX_DESTINATION_BYTES, MAX_HEADS, NoStream, Session, block};
 
 impl Session {
-    /// Whether a stream could be opened right now. It may become so whenever something was
-    /// received.
+    /// Whether a stream can be opened now. The answer may change after each receive.
     #[must_use]
     pub fn may_open(&self) -> bool {
         self.check_open().is_ok()
     }
 
-    /// Whether no stream can be opened now, but once the other end has acknowledged something.
+    /// Whether streams can be opened only after the peer has acknowledged data.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.check_open() == Err(NoStream::Full)
@@ -32,11 +31,11 @@ impl Session {
         }
     }
 
-    /// Opens an exchange: a whole HTTP/1.1 head, its empty line included, to be called at `destination` in
-    /// the name of `scope` (which templates are not shared between). Its body is [sent](Self::send).
+    /// Opens an exchange with a complete HTTP/1.1 head, including its empty line, to `destination`. Templates are not
+    /// shared between values of `scope`. [`send`](Self::send) sends the body.
     ///
     /// # Errors
-    /// [`NoStream`]; then nothing was sent.
+    /// [`NoStream`]; nothing was sent.
     pub fn open(
         &mut self,
         scope: u32,
@@ -62,7 +61,7 @@ impl Session {
     /// Opens an opaque flow to `destination`.
     ///
     /// # Errors
-    /// [`NoStream`]; then nothing was sent.
+    /// [`NoStream`]; nothing was sent.
     pub fn open_flow(&mut self, destination: &[u8]) -> Result<Serial, NoStream> {
         self.check_open()?;
         if !is_destination(destination) {
@@ -79,11 +78,11 @@ impl Session {
         Ok(serial)
     }
 
-    /// Sends the head of a response: one, or interim ones before it, [`MAX_HEADS`] in all. Its body is
-    /// [sent](Self::send).
+    /// Sends the head of a response: the final one, or interim ones before it, at most [`MAX_HEADS`] in all.
+    /// [`send`](Self::send) sends the body.
     ///
     /// # Errors
-    /// [`NoStream::Full`] when it has to wait; the stream is told to be writable then. Others are for ever.
+    /// [`NoStream::Full`] when it must wait; the stream is reported writable later. Other errors are permanent.
     pub fn answer(
         &mut self,
         serial: Serial,
@@ -116,10 +115,10 @@ impl Session {
         Ok(())
     }
 
-    /// Sends as many of `bytes` as there is room for, and says how many that are. If it is less than all, the
-    /// stream is told to be writable later.
+    /// Sends the part of `bytes` that fits, and returns its length. If that is not all, the stream is reported writable
+    /// later.
     ///
-    /// On the called end of an exchange none, before it was [answered](Self::answer).
+    /// At the server end of an exchange nothing is sent before the [`answer`](Self::answer).
     pub fn send(&mut self, serial: Serial, bytes: &[u8]) -> usize {
         let mut room = self.body_room();
         let longest = self.longest_payload();
@@ -145,7 +144,7 @@ impl Session {
             taken += piece;
             room = room.saturating_sub(piece + super::HEAD_BYTES);
         }
-        // No more than the credit, which is a number of 32 bits.
+        // At most the credit, which fits 32 bits.
         stream.credit -= taken as u32;
         if taken < bytes.len() {
             if taken == most {
@@ -157,7 +156,7 @@ impl Session {
         taken
     }
 
-    /// How many bytes [`send`](Self::send) would take, at most.
+    /// The most bytes that [`send`](Self::send) would take now.
     #[must_use]
     pub fn room(&self, serial: Serial) -> usize {
         match self.streams.get(serial) {
@@ -168,10 +167,10 @@ impl Session {
         }
     }
 
-    /// Says that this end has sent everything. Returns whether the stream is over with that: then nothing more
-    /// is told of it.
+    /// Half-closes the stream: this end has sent everything. Returns whether the stream is now over, in which case no
+    /// further call follows for it.
     ///
-    /// A response that has no head is [reset](Self::reset) instead.
+    /// A response without a head is [reset](Self::reset) instead.
     pub fn end(&mut self, serial: Serial) -> bool {
         let head = self.frame(FrameKind::Data, serial);
         let Some(stream) = self.streams.get_mut(serial) else {
@@ -195,8 +194,8 @@ impl Session {
         over
     }
 
-    /// Gives a stream up, in both directions. Returns whether the stream is over with that: then nothing more is
-    /// told of it. Otherwise only that it is over, later.
+    /// Resets a stream in both directions. Returns whether the stream is now over, in which case no further call
+    /// follows for it. Otherwise only its end is reported, later.
     pub fn reset(&mut self, serial: Serial, code: Code) -> bool {
         let mut head = self.frame(FrameKind::Reset, serial);
         head.code = code;
@@ -217,8 +216,8 @@ impl Session {
         over
     }
 
-    /// The owner has passed `bytes` of a stream on: as many more may come. They are told to the
-    /// other end when they are half a window. Whose reader leaves nothing behind is trusted with more.
+    /// The owner has processed `bytes` of a stream, so the peer may send as many more. It is told when they reach half
+    /// a window. If the reader has consumed everything, the window also grows.
     pub fn consumed(&mut self, serial: Serial, bytes: usize) {
         let most = self.ours.grown_window;
         let mut head = self.frame(FrameKind::Window, serial);
@@ -246,7 +245,7 @@ impl Session {
         self.out.push(head, &[&credit.to_be_bytes()]);
     }
 
-    /// Says that this end opens nothing more, or takes nothing more: what is open goes on.
+    /// Announces that this end opens and accepts no more streams; open ones continue.
     pub fn go_away(&mut self, code: Code) {
         self.leaving = Some(code);
         self.pending.go_away = true;
@@ -254,7 +253,7 @@ impl Session {
 
     fn next_serial(&mut self) -> Serial {
         let mut serial = self.last.map_or(Serial::FIRST, Serial::next);
-        // Far fewer are open than there are serials.
+        // There are far fewer open streams than serials.
         while self.streams.contains(serial) {
             serial = serial.next();
         }
@@ -262,7 +261,7 @@ impl Session {
         serial
     }
 
-    /// Adds the frames of the header block in `block`, one behind the other. Returns the offset of the last one.
+    /// Appends the frames of the header block in `block`. Returns the offset of the last one.
     fn push_block(&mut self, serial: Serial, wanted: bool, code: Code) -> u64 {
         let longest = self.longest_payload();
         let mut head = self.frame(FrameKind::Part, serial);

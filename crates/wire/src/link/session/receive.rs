@@ -1,4 +1,4 @@
-//! Bytes that came.
+//! Receiving bytes.
 //!
 //! ```text
 //!   bytes ──▶ whole frames ──▶ events ─────────────▶ HELLO, heartbeat, ACK, GOAWAY
@@ -19,17 +19,16 @@ use super::super::frame::{FrameKind, HEAD_BYTES, Head, Serial};
 use super::super::hello::MAX_HELLO_BYTES;
 use super::{End, Path, Session, Streams};
 
-/// Most that a window may grow to, in bytes.
+/// Limit on a stream's send window, in bytes.
 const MAX_CREDIT: u32 = i32::MAX as u32;
-/// What is said of a stream that does not exist, or whose sender has ended it.
-const NO_STREAM: LinkError = LinkError::Rule("a frame is of no stream");
+/// A frame for a stream that does not exist, or that its sender has ended.
+const NO_STREAM: LinkError = LinkError::Rule("a frame is for an unknown or ended stream");
 
 impl Session {
-    /// Takes bytes of the connection, cut anywhere, and tells `streams` what they mean.
+    /// Processes bytes of the connection, split anywhere, and reports their meaning to `streams`.
     ///
     /// # Errors
-    /// [`LinkError`] when the other end breaks the protocol. The connection is to be closed and the session to
-    /// be [given up](Self::fail_all).
+    /// [`LinkError`] when the peer breaks the protocol: close the connection and [give up](Self::fail_all) the session.
     pub fn receive(
         &mut self,
         bytes: &[u8],
@@ -37,7 +36,7 @@ impl Session {
         streams: &mut impl Streams,
     ) -> Result<(), LinkError> {
         if self.over || matches!(self.path, Path::New | Path::Away { .. }) {
-            return Err(LinkError::Rule("nothing goes on here"));
+            return Err(LinkError::Rule("the session has no connection, or is over"));
         }
         if bytes.is_empty() {
             return Ok(());
@@ -82,7 +81,7 @@ impl Session {
         Ok(())
     }
 
-    /// Adds bytes to the beginning of a frame until it is whole. Returns its head then.
+    /// Appends bytes to an incomplete frame. Returns its head once the frame is complete.
     fn complete(&self, frame: &mut Vec<u8>, bytes: &mut &[u8]) -> Result<Option<Head>, LinkError> {
         let mut add = |frame: &mut Vec<u8>, until: usize| {
             let (now, later) = bytes.split_at(bytes.len().min(until - frame.len()));
@@ -102,7 +101,7 @@ impl Session {
         Ok((frame.len() == whole).then_some(head))
     }
 
-    /// What is to be said of a frame as soon as its head is there.
+    /// Decodes a frame head, and makes the checks that need no payload.
     fn expected(&self, head: &[u8; HEAD_BYTES]) -> Result<Head, LinkError> {
         let head = Head::parse(head)?;
         let most = match head.kind {
@@ -120,7 +119,7 @@ impl Session {
         let from_server = self.end == End::Client;
         let says_its_end = !head.kind.is_event() || head.kind == FrameKind::Hello;
         if says_its_end && head.response != from_server {
-            return Err(LinkError::Rule("a frame is of the wrong direction"));
+            return Err(LinkError::Rule("a frame has the wrong direction"));
         }
         Ok(head)
     }
@@ -162,10 +161,10 @@ impl Session {
         if self.received - self.acknowledged >= self.window() as u64 / 8 {
             self.pending.ack = true;
         }
-        // Nothing but what the other end asked for goes without room. If it acknowledges nothing of that it
-        // could ask for ever.
+        // Only answers to the peer's own requests may exceed the window. A peer that never acknowledges them could
+        // otherwise make this buffer grow forever.
         if self.out.unacknowledged() > 2 * self.window() + 2 * self.theirs.max_head as usize {
-            return Err(LinkError::Rule("nothing is acknowledged"));
+            return Err(LinkError::Rule("too many bytes are not acknowledged"));
         }
         Ok(())
     }
@@ -180,10 +179,10 @@ impl Session {
         if let Some((whose, _)) = self.parts_of {
             let goes_on = matches!(head.kind, FrameKind::Part | FrameKind::Message);
             if !goes_on || serial != whose || head.wanted {
-                return Err(LinkError::Rule("a header block does not go on"));
+                return Err(LinkError::Rule("a header block is interrupted"));
             }
         } else if self.end == End::Client && head.wanted {
-            return Err(LinkError::Rule("a response wants one"));
+            return Err(LinkError::Rule("a response asks for an answer"));
         }
         match head.kind {
             FrameKind::Part => {

@@ -1,4 +1,4 @@
-//! The sequenced frames of one direction that the other end has not acknowledged.
+//! The sequenced frames of one direction that the peer has not acknowledged.
 //!
 //! ```text
 //!        base                   sent           end
@@ -8,10 +8,10 @@
 //!          │ transport            │ handed out  │
 //!    ──────┴──────────────────────┴─────────────┴
 //!    acknowledge(offset) ──▶ base       push ──▶ end
-//!    rewind(offset): a new connection begins there
+//!    resume(offset): a new connection begins there
 //! ```
 //!
-//! Offsets count bytes since the session began. Wherever frames are cut off, they are cut between two.
+//! Offsets count bytes since the start of the session. All of these boundaries are between two frames.
 
 use super::super::LinkError;
 use super::super::frame::{HEAD_BYTES, Head};
@@ -19,25 +19,25 @@ use super::super::frame::{HEAD_BYTES, Head};
 #[cfg(test)]
 mod tests;
 
-/// A payload, told from the last two bytes of a head.
+/// Positions in a frame head: its last two bytes are the payload's length; the second byte has the flags.
 const LENGTH_AT: usize = 6;
 const SECOND: usize = 1;
 const MORE: u8 = 1 << 4;
 
-/// The offset of a frame that is not there.
+/// The offset that stands for no frame.
 pub(super) const NO_FRAME: u64 = u64::MAX;
 
-/// Bytes that are neither acknowledged nor forgotten.
+/// Bytes that may have to be sent again.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
-    /// From `start` on the bytes from `base` on.
+    /// `bytes[start..]` are the bytes from offset `base` on.
     bytes: Vec<u8>,
     start: usize,
-    /// Everything before it was acknowledged.
+    /// Everything before this offset was acknowledged.
     base: u64,
-    /// Everything before it was handed to the connection there is.
+    /// Everything before this offset was handed to the current connection.
     sent: u64,
-    /// Everything before it was handed to some connection: it may be out there, and stays as it is.
+    /// Everything before this offset was handed to some connection: the peer may have it, so it must not change.
     handed: u64,
 }
 
@@ -47,7 +47,7 @@ impl Replay {
         self.base + self.unacknowledged() as u64
     }
 
-    /// Bytes that are kept.
+    /// Number of bytes that are kept.
     pub(super) fn unacknowledged(&self) -> usize {
         self.bytes.len() - self.start
     }
@@ -56,17 +56,17 @@ impl Replay {
         self.bytes.is_empty()
     }
 
-    /// Whether something waits to be handed out.
+    /// Whether there are bytes to hand out.
     pub(super) fn has_more(&self) -> bool {
         self.sent < self.end()
     }
 
-    /// Whether a frame at `offset`, or a part of it, was ever handed to a connection.
+    /// Whether any byte of the frame at `offset` was ever handed to a connection.
     pub(super) fn was_handed(&self, offset: u64) -> bool {
         offset < self.handed
     }
 
-    /// Adds a frame. Returns its offset.
+    /// Appends a frame. Returns its offset.
     pub(super) fn push(&mut self, mut head: Head, payload: &[&[u8]]) -> u64 {
         let length: usize = payload.iter().map(|piece| piece.len()).sum();
         debug_assert!(length <= usize::from(u16::MAX), "frames are cut to size");
@@ -80,8 +80,8 @@ impl Replay {
         offset
     }
 
-    /// Adds to the payload of the frame at `offset` as much of `bytes` as it takes with no more than
-    /// `longest` bytes in all. 0 unless it is the last frame of all and was never handed out.
+    /// Appends as much of `bytes` to the frame at `offset` as fits a payload of `longest` bytes. Returns the number of
+    /// bytes; 0 unless it is the very last frame and was never handed out.
     pub(super) fn extend(&mut self, offset: u64, bytes: &[u8], longest: usize) -> usize {
         if offset == NO_FRAME || self.was_handed(offset) {
             return 0;
@@ -93,7 +93,7 @@ impl Replay {
         }
         let taken = bytes.len().min(longest - length);
         self.reserve(taken);
-        // Reserving may have moved the bytes.
+        // `reserve` may have moved the bytes.
         let at = self.index(offset);
         self.bytes.extend_from_slice(&bytes[..taken]);
         let length = ((length + taken) as u16).to_be_bytes();
@@ -101,7 +101,7 @@ impl Replay {
         taken
     }
 
-    /// Makes the frame at `offset` the last one of its stream. `false` when it may be out there, or there
+    /// Marks the frame at `offset` as the last one of its stream. `false` when the peer may already have it, or there
     /// is none.
     pub(super) fn finish(&mut self, offset: u64) -> bool {
         if offset == NO_FRAME || self.was_handed(offset) {
@@ -112,10 +112,10 @@ impl Replay {
         true
     }
 
-    /// The other end has everything before `offset`.
+    /// The peer has everything before `offset`.
     ///
     /// # Errors
-    /// [`LinkError`] when it was said to have more, was never sent that much, or if that is within a frame.
+    /// [`LinkError`] when `offset` goes back, is beyond what was sent, or is inside a frame.
     pub(super) fn acknowledge(&mut self, offset: u64) -> Result<(), LinkError> {
         if offset < self.base {
             return Err(LinkError::Rule("an offset goes back"));
@@ -129,7 +129,7 @@ impl Replay {
             at += HEAD_BYTES + self.length_at(at);
         }
         if at != end {
-            return Err(LinkError::Rule("an offset is within a frame"));
+            return Err(LinkError::Rule("an offset is inside a frame"));
         }
         self.base = offset;
         self.start = end;
@@ -141,12 +141,12 @@ impl Replay {
         Ok(())
     }
 
-    /// The same by the low 24 bits of the offset. Returns whether there is anything new in it.
+    /// The same for the low 24 bits of an offset. Returns whether it acknowledges anything new.
     ///
     /// # Errors
     /// As [`acknowledge`](Self::acknowledge).
     pub(super) fn acknowledge_low(&mut self, low: u32) -> Result<bool, LinkError> {
-        // Far less than 2²⁴ bytes are kept.
+        // Far fewer than 2²⁴ bytes are kept, so the low bits are unambiguous.
         let distance = low.wrapping_sub(self.base as u32) & 0xff_ffff;
         if self.base + u64::from(distance) > self.sent {
             return Err(LinkError::Rule("an offset is beyond what was sent"));
@@ -155,7 +155,7 @@ impl Replay {
         Ok(distance > 0)
     }
 
-    /// A connection is there whose other end has everything before `offset` and nothing else.
+    /// On a new connection, the peer has everything before `offset` and nothing after it.
     ///
     /// # Errors
     /// As [`acknowledge`](Self::acknowledge).
@@ -165,7 +165,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Adds to `out` what is to be sent: whole frames, no more than `max` bytes but for the first one.
+    /// Appends bytes to send to `out`: whole frames, at most `max` bytes except for the first frame.
     pub(super) fn hand_out(&mut self, out: &mut Vec<u8>, max: usize) {
         let from = self.index(self.sent);
         let mut to = self.bytes.len();
@@ -187,12 +187,12 @@ impl Replay {
         self.handed = self.handed.max(self.sent);
     }
 
-    /// Forgets everything, and that there ever was anything.
+    /// Resets to the state of a new session.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Frees what it does not need.
+    /// Frees an empty buffer.
     pub(super) fn tidy(&mut self) {
         if self.bytes.is_empty() {
             self.bytes = Vec::new();
@@ -207,7 +207,7 @@ impl Replay {
         self.start + (offset - self.base) as usize
     }
 
-    /// Length of the payload of the frame that begins at this index. A frame is always there as a whole.
+    /// Payload length of the frame at this index. The buffer holds only complete frames.
     fn length_at(&self, at: usize) -> usize {
         usize::from(u16::from_be_bytes([
             self.bytes[at + LENGTH_AT],
@@ -215,8 +215,8 @@ impl Replay {
         ]))
     }
 
-    /// Makes room for `n` bytes: where acknowledged ones were, as long as those are no fewer than what has to
-    /// move, so that a byte is moved once at most.
+    /// Makes room for `n` bytes. It reuses the space of acknowledged bytes only if that is at least as large as the
+    /// rest, so that each byte is moved at most once.
     fn reserve(&mut self, n: usize) {
         if self.bytes.capacity() - self.bytes.len() >= n {
             return;

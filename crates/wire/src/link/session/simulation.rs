@@ -1,5 +1,5 @@
-//! Two ends of a link, a network that fails in every way it can, and two owners who do anything they may,
-//! all by chance: of a seed, or of a script that a fuzzer writes.
+//! Two ends of a link, a network that fails in every possible way, and two owners that do anything they are allowed to,
+//! all at random: from a seed, or from a script written by a fuzzer.
 //!
 //! ```text
 //!   owner ──▶ client ══ up ═════▶ server ◀── owner      cut at any byte, each end notices later
@@ -8,8 +8,8 @@
 //!                 which stream, and what came
 //! ```
 //!
-//! After every step what holds always is checked, and when chance has run out the network heals, every stream
-//! is ended and everything has to have arrived and to be freed. Whatever does not hold panics.
+//! The invariants are checked after every step. At the end of the choices the network heals, every stream is ended, and
+//! everything must have arrived and been freed. A violation panics.
 
 mod choices;
 mod events;
@@ -27,46 +27,46 @@ pub use choices::Choices;
 use ledger::{Ledger, Side, Teller};
 use network::Connection;
 
-/// Bytes that a body grows by at once, at most.
+/// Limit on the bytes that one send adds to a body.
 const MOST_SENT: usize = 40_000;
-/// Steps in which a healed network has to bring everything to its end.
+/// Limit on the steps in which a healed network must finish everything.
 const PATIENCE: usize = 100_000;
 
-/// What a run came to, to see that chance reaches everything.
+/// Counters of a run, to verify that the random choices reach every case.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
-    /// Streams that were opened.
+    /// Streams opened.
     pub streams: u64,
-    /// Those that the other end refused.
+    /// Streams refused by the peer.
     pub refused: u64,
-    /// Those that were reset by an owner.
+    /// Streams reset by an owner.
     pub reset: u64,
-    /// Those that were lost with their session.
+    /// Streams lost with their session.
     pub lost: u64,
-    /// Connections that were made.
+    /// Connections made.
     pub connections: u64,
-    /// Sessions that were gone on with on another connection.
+    /// Sessions resumed on another connection.
     pub resumed: u64,
-    /// Sessions that a client gave up.
+    /// Sessions given up by a client.
     pub given_up: u64,
-    /// Servers that forgot their sessions.
+    /// Server restarts, which forget all sessions.
     pub restarts: u64,
-    /// Connections that an end gave up for silence.
+    /// Connections given up because the peer was silent.
     pub dead: u64,
-    /// Bytes of bodies that arrived.
+    /// Body bytes that arrived.
     pub bytes: u64,
     /// Sends that had to wait.
     pub waits: u64,
 }
 
-/// Both ends and all between them.
+/// Both ends, and the network between them.
 pub struct World<'a> {
     choices: Choices<'a>,
     now_ms: u64,
     limits: [LinkLimits; 2],
-    /// Bytes that a direction of the network holds.
+    /// Buffer size of each direction of the network, in bytes.
     capacity: usize,
-    /// Nothing fails but by itself.
+    /// No failures are injected any more.
     is_calm: bool,
     client: Session,
     server: Option<Session>,
@@ -77,10 +77,10 @@ pub struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// Runs at most `steps` steps by these choices, heals everything, and checks.
+    /// Runs at most `steps` steps with these choices, heals everything, and checks.
     ///
     /// # Panics
-    /// When anything does not hold.
+    /// When an invariant is violated.
     pub fn run(choices: Choices<'a>, steps: usize) -> Tally {
         let mut world = Self::new(choices);
         for _ in 0..steps {
@@ -172,7 +172,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// What holds after every step.
+    /// Checks the invariants that hold after every step.
     fn check(&self) {
         let both = [
             (Side::Client, Some(&self.client)),
@@ -186,7 +186,7 @@ impl<'a> World<'a> {
             };
             assert_eq!(session.open_streams(), open, "{side:?}: open streams");
             let kept = session.out.unacknowledged();
-            // One head may go over it, and what is said about streams.
+            // The window may be exceeded by one head, and by frames about streams.
             let about_streams = 64 * 1024;
             let most = session.window() + session.theirs.max_head as usize + about_streams;
             assert!(kept <= most, "{side:?}: {kept} bytes are kept");

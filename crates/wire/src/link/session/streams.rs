@@ -1,8 +1,8 @@
-//! The streams that are open, by serial.
+//! The open streams, by serial.
 //!
-//! A table of twice as many slots as streams, probed one by one from where a serial belongs. The other end
-//! chooses serials, and must not be able to choose ones that all belong to the same place: where that is
-//! depends on chance, by a folded multiplication. An entry that goes is closed up behind.
+//! A hash table with linear probing and at least twice as many slots as streams. The peer chooses serials and must not
+//! be able to cause collisions, so the hash is a folded multiplication with random seeds. A removal moves later entries
+//! back into the gap.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -13,15 +13,15 @@ use super::replay::NO_FRAME;
 #[cfg(test)]
 mod tests;
 
-/// What a stream that could not send everything waits for.
+/// Why a stream is blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waiting {
     Nothing,
-    /// The peer has to give it room.
+    /// It needs room in its own window.
     Window,
-    /// The peer has to acknowledge. A stream that waits for that stands in the session's queue.
+    /// It needs room in the link window for bytes, and is in the session's queue.
     Link,
-    /// The same, with a head.
+    /// It needs room in the link window for a head, and is in the session's queue.
     LinkForHead,
 }
 
@@ -31,41 +31,41 @@ impl Waiting {
     }
 }
 
-/// One stream, as one end sees it.
+/// State of one stream at one end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
-    /// 0: no stream is here.
+    /// 0: this slot is free.
     pub(super) serial: u32,
-    /// Bytes that may still be sent on it.
+    /// Send window: bytes that this end may still send.
     pub(super) credit: u32,
-    /// How many bytes may come at most before this end gives room for more; grows.
+    /// Receive window: bytes that the peer may send before this end gives it more room; it can grow.
     pub(super) window: u32,
-    /// How many of them may still come.
+    /// The part of the receive window that is left.
     pub(super) room: u32,
-    /// Bytes that came and were not consumed by the owner.
+    /// Bytes received and not yet consumed by the owner.
     pub(super) unread: u32,
-    /// Bytes that were consumed, and for which no room was given yet.
+    /// Bytes consumed for which the peer was not given room yet.
     pub(super) read: u32,
-    /// Offset of its first frame among those of this end.
+    /// Offset of its first frame sent by this end.
     pub(super) first: u64,
     /// Offset of its last frame with content, or [`NO_FRAME`].
     pub(super) last: u64,
     pub(super) waiting: Waiting,
-    /// Heads of responses that came on it, or were sent.
+    /// Number of response heads received or sent.
     pub(super) heads: u8,
     /// This end may still send.
     pub(super) sending: bool,
     /// The other end may still send.
     pub(super) receiving: bool,
-    /// This end sends a head before anything else, and has not done so.
+    /// This end must send a head before anything else.
     pub(super) owes_head: bool,
     /// An opaque flow: no heads.
     pub(super) is_flow: bool,
-    /// Bytes of a body have come: no more heads.
+    /// Body bytes have arrived: no more heads may come.
     pub(super) in_body: bool,
-    /// This end has reset it: what comes is dropped until the other end has ended it, too.
+    /// This end has reset it: incoming frames are dropped until the peer has ended it too.
     pub(super) dropped: bool,
-    /// The owner was never told of it.
+    /// It was refused, so the owner never saw it.
     pub(super) refused: bool,
 }
 
@@ -97,19 +97,19 @@ impl Stream {
     }
 }
 
-/// The serial of a slot without a stream.
+/// The serial of a free slot.
 const EMPTY: u32 = 0;
 const FEWEST_SLOTS: usize = 8;
 
-/// The streams that are open.
+/// The hash table of open streams.
 #[derive(Debug, Default)]
 pub(super) struct StreamTable {
-    /// A power of two, at least twice as many as are taken; or none at all.
+    /// Length: a power of two, at least twice `len`; or 0.
     slots: Vec<Stream>,
     len: usize,
-    /// How many of them are flows.
+    /// How many of the streams are flows.
     flows: usize,
-    /// No other process knows them.
+    /// Random for each process, so that a peer cannot predict them.
     seeds: [u64; 2],
 }
 
@@ -130,7 +130,7 @@ impl StreamTable {
         self.slots.len() - 1
     }
 
-    /// Where a serial belongs.
+    /// The preferred slot of a serial.
     fn home(&self, serial: u32) -> usize {
         let [salt, factor] = self.seeds;
         let product = u128::from(u64::from(serial) ^ salt) * u128::from(factor);
@@ -164,7 +164,7 @@ impl StreamTable {
         self.find(serial).map(|at| &mut self.slots[at])
     }
 
-    /// Adds a stream whose serial is not there.
+    /// Inserts a stream whose serial is not in the table.
     pub(super) fn insert(&mut self, stream: Stream) -> &mut Stream {
         if (self.len + 1) * 2 > self.slots.len() {
             self.grow();
@@ -217,7 +217,7 @@ impl StreamTable {
             if found == EMPTY {
                 break;
             }
-            // It may move up unless that is before where it belongs.
+            // An entry may move back into the gap, but not before its preferred slot.
             let distance = at.wrapping_sub(self.home(found)) & mask;
             if distance >= at.wrapping_sub(hole) & mask {
                 self.slots[hole] = self.slots[at];

@@ -7,7 +7,7 @@ mod rules;
 mod vectors;
 mod windows;
 
-/// What an owner was told.
+/// A call that an owner received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Told {
     Opened(u32, Opened, Vec<u8>),
@@ -67,7 +67,7 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: web\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
 const DESTINATION: &[u8] = b"web.shop";
 
-/// Two ends whose bytes arrive at once, and their owners.
+/// Two ends with their owners, connected without delay.
 struct SessionPair {
     client: Session,
     server: Session,
@@ -77,7 +77,7 @@ struct SessionPair {
 }
 
 impl SessionPair {
-    /// Both ends, connected, with both HELLOs said.
+    /// Both ends, connected, after both HELLOs.
     fn new(client: LinkLimits, server: LinkLimits) -> Self {
         let mut pair = Self::unconnected(client, server);
         pair.connect();
@@ -121,7 +121,7 @@ impl SessionPair {
         self.client.receive(bytes, self.now_ms, &mut self.at_client)
     }
 
-    /// Passes on what both have to say until neither has anything.
+    /// Exchanges bytes until neither end has more to send.
     fn pass(&mut self) {
         while self.client.wants_transmit() || self.server.wants_transmit() {
             let bytes = self.client_bytes();

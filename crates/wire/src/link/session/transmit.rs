@@ -1,14 +1,14 @@
-//! Bytes that go.
+//! Sending bytes.
 
 use super::super::frame::{FrameKind, Head};
 use super::super::hello::{Hello, VERSION};
 use super::{End, Path, Session};
 
-/// With this many bytes to be acknowledged it is done along with whatever goes next.
+/// From this many unacknowledged bytes on, the next transmit includes an ACK.
 const ACK_ALONG_BYTES: u64 = 4 * 1024;
 
 impl Session {
-    /// Whether [`transmit`](Self::transmit) would give something that is not to wait.
+    /// Whether [`transmit`](Self::transmit) has output that should be sent now.
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
         if self.over || matches!(self.path, Path::New | Path::Away { .. }) {
@@ -24,8 +24,8 @@ impl Session {
             || self.may_send() && self.out.has_more()
     }
 
-    /// Adds to `out` what is to be sent now: whole frames, about `max` bytes. They count as handed to the
-    /// connection there is: they are written to it in this order, or the connection is given up.
+    /// Appends the frames to send now to `out`: whole frames, about `max` bytes. They count as handed to the current
+    /// connection: write them in this order, or give the connection up.
     pub fn transmit(&mut self, out: &mut Vec<u8>, max: usize, now_ms: u64) {
         if self.over || matches!(self.path, Path::New | Path::Away { .. }) {
             return;
@@ -64,7 +64,7 @@ impl Session {
     fn write_events(&mut self, out: &mut Vec<u8>) {
         let pending = std::mem::take(&mut self.pending);
         if pending.ack || self.received - self.acknowledged >= ACK_ALONG_BYTES {
-            // The low 24 bits are what a head has.
+            // A frame head carries the low 24 bits.
             let head = Head::new(FrameKind::Ack, self.received as u32);
             out.extend_from_slice(&head.bytes());
             self.acknowledged();
@@ -84,7 +84,7 @@ impl Session {
         }
     }
 
-    /// The other end is told of all that came.
+    /// Everything received so far is now acknowledged.
     fn acknowledged(&mut self) {
         self.acknowledged = self.received;
         self.clock.acknowledged();

@@ -10,7 +10,7 @@ fn addresses(last: impl IntoIterator<Item = u8>) -> Vec<IpAddr> {
 #[test]
 fn what_is_another_pods_is_not_ours_and_what_we_had_we_keep() {
     let most = u8::try_from(MAX_ADDRESSES).unwrap();
-    // Found, had, another's: own, others.
+    // Input: found, own before, another pod's. Result: own, others.
     let cases = [
         (
             addresses([1, 2]),

@@ -59,7 +59,7 @@ proptest! {
         networks in prop::collection::btree_map((0u8..=255, 0u8..=8), any::<bool>(), 0..12),
         probe in 0u8..=255,
     ) {
-        // Networks of 10.0.0.N, so that they meet often.
+        // All networks are within 10.0.0.0/24, so that they often nest or touch.
         let ranges: Vec<_> = networks.into_iter().map(|((last, bits), inside)| {
             let last = last & u8::MAX.checked_shl(bits.into()).unwrap_or(0);
             let network = Cidr::new(IpAddr::from([10, 0, 0, last]), 32 - bits).unwrap();

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::lab::plan::Plan;
 
-/// `web` of both families, `old` of one, `all` of 100 pods without a cluster address.
+/// `web` has both families, `old` has one, `all` has 100 pods and no cluster address.
 fn zone() -> Zone {
     let mut text = String::new();
     for (name, spec) in [
@@ -78,7 +78,7 @@ fn names_are_answered_as_a_cluster_does() {
             NoError,
             &["10.96.0.2"],
         ),
-        // There is the name, but no such address.
+        // The name exists, but has no address of this type.
         ("old.shop.svc.cluster.local.", Kind::AAAA, NoError, &[]),
         (
             "p7.all.shop.svc.cluster.local.",
@@ -86,7 +86,7 @@ fn names_are_answered_as_a_cluster_does() {
             NoError,
             &["10.1.1.8"],
         ),
-        // Others are below it.
+        // These names exist only as parents of others.
         ("shop.svc.cluster.local.", Kind::A, NoError, &[]),
         ("cluster.local.", Kind::A, NoError, &[]),
         ("none.shop.svc.cluster.local.", Kind::A, NXDomain, &[]),
@@ -104,7 +104,7 @@ fn names_are_answered_as_a_cluster_does() {
         assert_eq!(answer.metadata.response_code, code, "{name} {kind}");
         let found = answer.answers.iter().map(|record| record.data.to_string());
         assert_eq!(found.collect::<Vec<_>>(), answers, "{name} {kind}");
-        // A client that is told that there is nothing is told how long that holds.
+        // A negative response has an SOA record: it limits caching.
         let says_how_long = answer.authorities.len() == 1;
         assert_eq!(
             says_how_long,
@@ -152,7 +152,7 @@ fn what_is_no_question_is_refused_or_ignored() {
         (Vec::new(), None),
         (vec![0; 2], None),
         (response.to_vec().unwrap(), None),
-        // A head that promises a question, and none.
+        // The header announces a question, but none follows.
         (
             [&[0, 1, 1, 0, 0, 1][..], &[0; 6]].concat(),
             Some(ResponseCode::FormErr),

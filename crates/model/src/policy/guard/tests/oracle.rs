@@ -1,5 +1,4 @@
-//! The decision against one that is made with strings and lists: it writes down what every policy
-//! says, and then picks.
+//! The decision against an oracle with strings and lists: it collects the result of every policy, and then chooses.
 
 use proptest::prelude::*;
 
@@ -113,7 +112,7 @@ fn any_request() -> impl Strategy<Value = Option<Request>> {
     }))
 }
 
-/// What a rule says, in words.
+/// An independent implementation of a rule's conditions.
 fn oracle_matches(
     rule: &PolicyRule,
     deny: bool,
@@ -253,8 +252,8 @@ proptest! {
         }
     }
 
-    /// A connection is refused only where everything on it would be; bytes pass only where a flow
-    /// of them is allowed; and a rule that refuses a caller outright does so at once.
+    /// A connection is refused only if everything on it would be; bytes pass only if a byte stream is allowed; and a
+    /// rule that refuses a caller entirely refuses the connection.
     #[test]
     fn a_connection_is_refused_only_when_nothing_is_allowed_on_it(
         guard in any_guard(),

@@ -27,7 +27,7 @@ fn an_entry_of_the_deny_list_holds_until_it_ends() {
     two.step(Some(&authority), 0);
     let refused = call(&one.identities, "web", &two.identities, "cart").unwrap_err();
     assert!(refused.contains("deny-list"), "{refused}");
-    // The node need not be told that it is over, and a restart forgets nothing of it.
+    // Entries expire without a message from the control plane, and a restart does not forget them.
     let mut two = Sim::start(two.disk, time);
     two.step(None, HOUR - 1);
     assert!(call(&one.identities, "web", &two.identities, "cart").is_err());
@@ -37,7 +37,7 @@ fn an_entry_of_the_deny_list_holds_until_it_ends() {
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
 }
 
-/// The certificate has most of its life before it, but no node takes it any more: that is said.
+/// A denied certificate is reported although most of its life is left: no node accepts it any more.
 #[test]
 fn a_denied_identity_of_ours_is_something_to_look_at() {
     let dir = tempfile::tempdir().unwrap();
@@ -58,7 +58,7 @@ fn a_denied_identity_of_ours_is_something_to_look_at() {
     assert_eq!(one.core.status(one.now()).problems, [""; 0]);
 }
 
-/// A key that fell into wrong hands is denied by its certificate: the workload goes on with another.
+/// A stolen key is denied by its certificate's serial number: the workload goes on with a new certificate.
 #[test]
 fn a_denied_certificate_of_ours_is_renewed_at_once() {
     let dir = tempfile::tempdir().unwrap();

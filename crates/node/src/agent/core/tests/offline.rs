@@ -58,13 +58,13 @@ fn a_node_on_its_own_serves_until_its_certificates_expire() {
         if seen.last() != Some(&problems) {
             seen.push(problems);
         }
-        // Degraded soon, and it says so when renewal is due, at about half of the life.
+        // A problem soon, and again when renewal is due, at about half of the life.
         assert_eq!(
             status.problems.is_empty(),
             passed == 300,
             "after {passed} s"
         );
-        let due = ["want to be renewed", "certificate has expired"];
+        let due = ["are due for renewal", "certificate has expired"];
         let is_due = |problem: &String| due.iter().any(|text| problem.contains(text));
         assert_eq!(
             status.problems.iter().any(is_due),
@@ -92,7 +92,7 @@ fn a_node_on_its_own_serves_until_its_certificates_expire() {
     assert_eq!(one.problems(), Vec::<String>::new());
 }
 
-/// Twelve hours are certain, also for a site that is cut off when its certificates are about to be renewed.
+/// Twelve hours are guaranteed, also for a site that is cut off when its certificates are about to be renewed.
 #[test]
 fn a_site_that_is_cut_off_just_before_it_renews_lasts_for_twelve_hours() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn one_renewal(sim: &Sim) -> u64 {
     own.renew_at - START
 }
 
-/// A machine without a battery starts at 1970, offline: it goes on with what is valid at the floor.
+/// A machine without a clock battery starts at 1970, offline: it goes on with what is valid at the floor.
 #[test]
 fn a_reboot_at_1970_goes_on_with_what_is_valid_and_refuses_what_had_expired() {
     let dir = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn a_reboot_at_1970_goes_on_with_what_is_valid_and_refuses_what_had_expired() {
     assert!(peer.not_after > floor);
     let problems = one.problems();
     assert!(
-        problems[0].contains("the system's clock shows less than"),
+        problems[0].contains("the system's clock is behind"),
         "{problems:?}"
     );
     assert!(one.core.status(one.now()).clock.degraded);
@@ -160,7 +160,7 @@ fn a_reboot_at_1970_goes_on_with_what_is_valid_and_refuses_what_had_expired() {
     let refused = call(&stale, "web", &two.identities, "cart").unwrap_err();
     assert!(refused.contains("xpired"), "{refused}");
 
-    // Time does not stand still: the rest of their life is no longer than it was.
+    // Time does not stand still: certificates expire on time.
     for _ in 0..25 {
         one.step(None, HOUR);
         two.step(None, HOUR);
@@ -168,7 +168,7 @@ fn a_reboot_at_1970_goes_on_with_what_is_valid_and_refuses_what_had_expired() {
     let called = call(&one.identities, "web", &two.identities, "cart");
     assert_eq!(called, Err("Expired".to_owned()));
 
-    // The control plane is back; by what it signs the time is known again.
+    // The control plane is back; its certificates tell the time again.
     let now = START + 5 * DAY;
     let own = issue(&site, None, &one.core.own, now).unwrap();
     let one_own = one.core.own.clone();
@@ -176,7 +176,7 @@ fn a_reboot_at_1970_goes_on_with_what_is_valid_and_refuses_what_had_expired() {
     assert!(one.core.clock.now() >= now - HOUR);
 }
 
-/// Between two starts of the machine the disk's floor is what keeps an expired certificate out.
+/// Across a restart, the floor on disk keeps expired certificates out.
 #[test]
 fn the_floor_outlives_the_process_and_is_not_written_all_the_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ fn the_floor_outlives_the_process_and_is_not_written_all_the_time() {
         written.insert(one.disk.floor);
     }
     assert!(written.len() <= 150, "{}", written.len());
-    // What has passed since it was certain is certain, too.
+    // The floor rises with the uptime.
     assert!(one.disk.floor >= START + DAY - HOUR - FLOOR_STEP_S);
     let again = Sim::start(one.disk, Time::new(0));
     let client = again
@@ -199,7 +199,7 @@ fn the_floor_outlives_the_process_and_is_not_written_all_the_time() {
     assert!(client.is_ok(), "valid for an hour still");
 }
 
-/// A node that is refused is not told so again: the next connections are broken off without a word.
+/// A refused node gets the reason once: later connections are closed without one.
 #[test]
 fn why_a_node_was_refused_is_said_until_it_is_let_in_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -214,7 +214,7 @@ fn why_a_node_was_refused_is_said_until_it_is_let_in_again() {
         one.core.link_down("transport error".to_owned(), now);
         let expected = "on the deny-list; since then: transport error";
         assert_eq!(problem(&one).as_deref(), Some(expected));
-        let expected = "nothing comes of the control plane: on the deny-list".to_owned();
+        let expected = "no data from the control plane: on the deny-list".to_owned();
         assert!(one.problems().contains(&expected), "{:?}", one.problems());
     }
     one.core.link_up(now);

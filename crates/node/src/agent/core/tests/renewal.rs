@@ -5,7 +5,7 @@ fn authority(dir: &Path) -> Authority {
     Authority::open(&dir.join("a"), &domain(), settings, at(START)).unwrap()
 }
 
-/// What is refused is asked for again, less and less often, and the old certificate is kept meanwhile.
+/// A refused request is retried, less and less often; the old certificate stays in use meanwhile.
 #[test]
 fn a_renewal_that_fails_is_tried_again_and_costs_nothing_before_the_certificate_expires() {
     let dir = tempfile::tempdir().unwrap();
@@ -17,13 +17,13 @@ fn a_renewal_that_fails_is_tried_again_and_costs_nothing_before_the_certificate_
     let time = Time::new(START);
     let mut one = Sim::join(&authority, "edge-1", &["web"], time.clone());
     let two = Sim::join(&authority, "edge-2", &["cart"], time);
-    // From now on an authority answers that no node here trusts.
+    // From now on the answers come from an authority that no node here trusts.
     for _ in 0..DAY * 3 / 4 / 60 {
         one.step(Some(&stranger), 60);
     }
     let status = one.core.status(one.now());
     assert_eq!(status.renewals, 0);
-    // Two identities for six hours and more, every five minutes at last.
+    // Two identities for more than six hours, in the end every five minutes.
     assert!(
         (100..300).contains(&status.renewal_failures),
         "{}",
@@ -43,7 +43,7 @@ fn a_renewal_that_fails_is_tried_again_and_costs_nothing_before_the_certificate_
     assert_eq!((status.renewals, status.problems.len()), (2, 0));
 }
 
-/// Half of its life is left, and something is wrong all the same.
+/// Half of the life is left, but there is a problem all the same.
 #[test]
 fn several_attempts_that_fail_and_a_control_plane_that_is_away_are_something_to_look_at() {
     let dir = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ fn several_attempts_that_fail_and_a_control_plane_that_is_away_are_something_to_
     one.step(Some(&authority), 13 * HOUR);
     assert_eq!(one.core.status(one.now()).problems, [""; 0]);
 
-    // A restart of the control plane takes a moment; after that it is said.
+    // A restart of the control plane takes a moment; only a longer outage is reported.
     one.step(None, 1);
     one.step(None, 60);
     assert_eq!(one.core.status(one.now()).problems, [""; 0]);
@@ -72,7 +72,7 @@ fn several_attempts_that_fail_and_a_control_plane_that_is_away_are_something_to_
     );
 }
 
-/// Nodes that started in the same second do not come back in the same second.
+/// Nodes that joined in the same second do not renew in the same second.
 #[test]
 fn nodes_that_joined_together_do_not_renew_together() {
     let dir = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn a_new_root_is_followed() {
     for _ in 0..13 {
         two.step(Some(&authority), HOUR);
     }
-    // One is of the old root still, the other of the new one, and it can be seen which is which.
+    // One node's certificate is still from the old root, the other's from the new one; the status shows which.
     let roots = |sim: &Sim| -> Vec<String> {
         let all = sim.core.status(sim.now()).identities;
         all.into_iter()
@@ -135,7 +135,7 @@ fn a_new_root_is_followed() {
     };
     assert_ne!(old, new);
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
-    // Forced: no node believes what the old root signed any more, and it is asked for anew at once.
+    // Forced: no node accepts certificates of the old root any more, and new ones are requested at once.
     authority
         .finish_rotation(&[], true, at(START + 14 * HOUR))
         .unwrap();
@@ -148,7 +148,8 @@ fn a_new_root_is_followed() {
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
 }
 
-/// It was issued by an authority that marked none yet: other nodes do not believe it, however long it lasts.
+/// A certificate from an older authority, which did not mark nodes' certificates: other nodes refuse it, however long
+/// it lasts.
 #[test]
 fn a_certificate_that_is_not_marked_as_a_nodes_is_renewed_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -181,7 +182,7 @@ fn a_certificate_for_another_identity_is_refused() {
     );
 }
 
-/// Workloads that left the node leave nothing behind, and those that stay keep what they have.
+/// Identities of workloads that left the node are dropped; those that stay keep their certificates.
 #[test]
 fn a_mesh_says_which_identities_are_held() {
     let dir = tempfile::tempdir().unwrap();

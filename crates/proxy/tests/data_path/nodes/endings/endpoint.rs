@@ -1,4 +1,4 @@
-//! An endpoint that ends an exchange in every way that one can: what it does is the path that it is asked for.
+//! An endpoint that can end an exchange in every way; the path of the request selects which.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::field;
 
-/// Bytes of an answer that is too long to be on its way at once.
+/// Bytes of a response that exceeds all buffers on the way together.
 const LONG: usize = 3_000_000;
 
 pub(in crate::nodes) struct Endpoint {
@@ -47,7 +47,7 @@ impl Endpoint {
     /// Closes every connection, and refuses new ones until [`Endpoint::comes_back`].
     pub(super) fn goes(&self) {
         self.gone.store(true, Ordering::SeqCst);
-        // The listener ends with the connection that it accepts next.
+        // Accepting this connection wakes the listener's thread, which then ends.
         drop(TcpStream::connect(self.address));
         while TcpStream::connect(self.address).is_ok() {
             thread::yield_now();
@@ -64,7 +64,7 @@ impl Endpoint {
     }
 }
 
-/// Answers one request after the other, until an answer is the last.
+/// Answers one request after the other, until a response closes the connection.
 fn converse(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut from, mut to) = (BufReader::new(stream), stream);
@@ -77,7 +77,7 @@ fn converse(stream: &TcpStream) -> io::Result<()> {
         }
         let path = head.split(' ').nth(1).unwrap_or_default();
         match path {
-            // Nothing is read of the body before these answers.
+            // The endpoint reads nothing of the body before these responses.
             "/early" => {
                 to.write_all(b"HTTP/1.1 405 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")?;
                 stream.shutdown(Shutdown::Write)?;
@@ -138,12 +138,12 @@ fn converse(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Has the end of a connection say that it was cut.
+/// Makes the next close send a reset.
 fn resets(stream: &TcpStream) {
     let _gone = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 
-/// Speaks no HTTP any more: sends back what it gets.
+/// After an upgrade, sends back every byte.
 fn converted(path: &str, stream: &TcpStream, mut from: impl Read) -> io::Result<()> {
     let mut to = stream;
     if path == "/upgrade" {
@@ -181,7 +181,7 @@ fn body(head: &str, from: &mut impl BufRead) -> io::Result<Vec<u8>> {
         body.resize(begin + size, 0);
         from.read_exact(&mut body[begin..])?;
         line.clear();
-        // After the last chunk it is a trailer, or the end.
+        // After the last chunk comes a trailer, or the end.
         while from.read_line(&mut line)? > 2 && size == 0 {
             line.clear();
         }

@@ -1,4 +1,4 @@
-//! An encoder and its decoder, held against each other.
+//! An encoder and its decoder, compared with each other.
 
 use super::super::*;
 
@@ -20,7 +20,7 @@ impl CoderPair {
         }
     }
 
-    /// Sends a head and returns how many bytes its block had.
+    /// Sends a head and returns the length of its block.
     pub(super) fn send(&mut self, scope: u32, destination: &str, head: impl AsRef<[u8]>) -> usize {
         let head = head.as_ref();
         self.block.clear();
@@ -38,7 +38,7 @@ impl CoderPair {
         self.block.len()
     }
 
-    /// Both ends hold the same, within the limits.
+    /// Checks that both ends hold the same templates, within the limits.
     pub(super) fn check(&self) {
         assert_eq!(self.encoder.bytes(), self.decoder.bytes());
         assert_eq!(self.encoder.templates(), self.decoder.templates());

@@ -1,4 +1,4 @@
-//! Whatever is sent comes out, whatever comes in is survived, and both ends hold the same.
+//! Every head survives the round trip, any input is survived, and both ends hold the same templates.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -8,7 +8,7 @@ use proptest::sample::select;
 use super::pair::CoderPair;
 use super::*;
 
-/// Values of every kind that slots know, nearly such, and others.
+/// Values of every kind of slot, near misses, and others.
 fn value() -> impl Strategy<Value = String> {
     prop_oneof![
         select(vec!["", "a", "a,b", " x ", "\t", "Keep-Alive", "*/*;q=0.8"]).prop_map(String::from),
@@ -42,7 +42,7 @@ fn target() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Heads of few shapes, so that the same ones come again.
+/// Heads of a few shapes, so that shapes repeat.
 pub(super) fn head() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         4 => (select(vec!["GET", "POST", "PRI"]), target(), select(vec!["1.0", "1.1"]))

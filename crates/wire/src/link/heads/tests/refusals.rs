@@ -1,13 +1,13 @@
-//! Everything that a decoder refuses, and why.
+//! All malformed blocks that a decoder refuses, with the error.
 
 use super::*;
 
-/// A block of what is given: bytes, and text as it is.
+/// Concatenates bytes and text to a block.
 macro_rules! block {
     ($($part:expr),* $(,)?) => { [$(&$part[..]),*].concat() };
 }
 
-/// A piece of text.
+/// A piece of a definition with text.
 fn text(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     instruction::put_piece(&mut out, instruction::TEXT, text.len() as u64);
@@ -53,7 +53,7 @@ fn refusal(blocks: &[Vec<u8>]) -> HeadError {
     error
 }
 
-/// A template `GET /` with a slot of `kind` as its only field's value.
+/// A template `GET /` whose only field has a slot of `kind` as its value.
 fn with_slot(kind: u64) -> Vec<u8> {
     let before = text("GET / HTTP/1.1\r\nA: ");
     block!(DEFINE, before, slot(kind), text("\r\n\r\n"), END)
@@ -218,7 +218,7 @@ fn templates() {
 
 #[test]
 fn cut_points() {
-    // A mark for each slot, with its kind.
+    // A digit marks a slot and gives its kind.
     for head in [
         "0GET / HTTP/1.1\r\n\r\n",
         "GE0T / HTTP/1.1\r\n\r\n",
@@ -240,7 +240,7 @@ fn cut_points() {
         "GET / HTTP/1.1\r\nCookie: a1\r\n\r\n",
         "HTTP/1.1 200 O0K\r\n\r\n",
     ] {
-        // The version's digits are none.
+        // The digits of version and status are not marks.
         let head = head.replace("1.1", "v").replace("200", "s");
         let mut block = DEFINE.to_vec();
         let mut rest = head.as_str();
@@ -289,7 +289,7 @@ fn values() {
         in_target,
         [0xc2, 0, 0, 0, 0, 0]
     )])));
-    // Remembered: nothing there, no such place, a gap, too long, in a slot that does not remember.
+    // Remembered values: nothing stored there, no such place, a gap, too long, in a slot that does not remember.
     assert!(is_value(value(0, &[0x00])));
     assert!(is_value(value(0, &[0xe1, 0x21, b'a'])));
     assert!(is_value(value(0, &[0xe8, 0x21, b'a'])));
@@ -300,18 +300,18 @@ fn values() {
     )));
     assert!(is_value(value(1, &[0x00])));
     assert!(is_value(value(1, &[0xe0, 0x21, b'a'])));
-    // Forms: unknown ones, dates beyond the year 9999, bits that are not zero.
+    // Forms: unknown, dates beyond the year 9999, padding bits that are not zero.
     assert!(is_value(value(0, &[0xc3])));
     assert!(is_value(value(0, &[0xdf])));
     assert!(is_value(value(0, &[0xc2, 0xff, 0, 0, 0, 0])));
     assert!(is_value(value(0, &[0x81, 1])));
     assert!(is_value(value(3, &[1])));
     assert!(is_value(value(3, &block!([0xff], [0xff; 8], [0x7f]))));
-    // Lengths: a head of 300 bytes at most, whatever the value says.
+    // Lengths: a head has at most 300 bytes, whatever length the value claims.
     assert_eq!(value(0, &[0x3f, 0xff, 0xff, 3]), TooLong);
     assert_eq!(value(0, &block!([0x5f, 0x70], [0; 143])), TooLong);
     assert_eq!(value(0, &block!([0x3f, 0xff, 1], [b'a'; 286])), TooLong);
-    // Each remembered value costs; 7 times 32 + 200 is more than 600.
+    // Each remembered value has a cost; 7 times 32 + 200 exceeds 600.
     let remember = |place: u8| block!([0x80, 0xe0 | place, 0x3f, 169, 1], [b'a'; 200]);
     let first = block!(with_slot(0), [0x21, b'a']);
     assert_eq!(refusal(&[first, remember(0), remember(1)]), Full);

@@ -1,11 +1,11 @@
-//! The vectors in `vectors/link/heads`, which other implementations can read, too.
+//! Runs the vectors in `vectors/link/heads`, which other implementations can use too.
 
 use std::fs;
 use std::path::Path;
 
 use super::*;
 
-/// A statement and what belongs to it.
+/// A statement of a vector file, with its operands.
 #[derive(Default)]
 struct Statement {
     line: usize,
@@ -49,7 +49,7 @@ fn statements(text: &str) -> Vec<Statement> {
     statements
 }
 
-/// Appends a text up to its closing quote and returns what follows it.
+/// Appends text up to its closing quote, and returns the rest.
 fn unquote<'a>(text: &'a str, out: &mut Vec<u8>) -> &'a str {
     let mut rest = text;
     loop {
@@ -103,12 +103,12 @@ fn limits(words: &[String]) -> HeadLimits {
     }
 }
 
-/// Runs a file and returns how many blocks it had.
+/// Runs a file and returns the number of its blocks.
 fn run(path: &Path) -> usize {
     let text = fs::read_to_string(path).unwrap();
     let mut decoder = Decoder::new(&HeadLimits::DEFAULT);
     let mut blocks = 0;
-    // What the last block became.
+    // The result of the last block.
     let mut said = Err(HeadError::Cut);
     let mut head = Vec::new();
     for statement in statements(&text) {

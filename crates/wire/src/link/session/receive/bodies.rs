@@ -1,4 +1,4 @@
-//! Bytes of streams, room for more, and how streams end.
+//! Receiving bytes of streams, more room, and the ends of streams.
 
 use super::super::super::LinkError;
 use super::super::super::frame::{FrameKind, Head, Serial};
@@ -23,7 +23,7 @@ impl Session {
         self.content(serial, payload, head.more, streams)
     }
 
-    /// Bytes of a stream, and its end unless there are more.
+    /// Bytes of a stream, and its end unless there are `more`.
     pub(super) fn content(
         &mut self,
         serial: Serial,
@@ -35,7 +35,7 @@ impl Session {
         let stream = stream.filter(|stream| stream.receiving).ok_or(NO_STREAM)?;
         let told = !stream.dropped;
         if !bytes.is_empty() {
-            // A frame's length is a number of 16 bits.
+            // The length of a frame fits 16 bits.
             let length = bytes.len() as u32;
             if length > stream.room {
                 return Err(LinkError::Rule("a stream's window is overrun"));
@@ -60,7 +60,7 @@ impl Session {
         Ok(())
     }
 
-    /// Both directions of a stream have ended.
+    /// Removes a stream that has ended in both directions.
     pub(super) fn close(&mut self, serial: Serial, streams: &mut impl Streams) {
         let refused = self
             .streams
@@ -83,23 +83,23 @@ impl Session {
         let credit: [u8; 4] = payload.try_into().map_err(|_| NO_STREAM)?;
         let credit = u32::from_be_bytes(credit);
         if credit == 0 {
-            return Err(LinkError::Rule("a window grows by nothing"));
+            return Err(LinkError::Rule("a window grows by 0"));
         }
-        // It may cross the end of its stream, which is forgotten then.
+        // The frame may cross the end of its stream, which is then no longer known.
         let Some(stream) = self.streams.get_mut(serial) else {
             return Ok(());
         };
         let sum = stream.credit.checked_add(credit);
         stream.credit = sum
             .filter(|&sum| sum <= MAX_CREDIT)
-            .ok_or(LinkError::Rule("a window is too wide"))?;
+            .ok_or(LinkError::Rule("a window is too large"))?;
         if stream.waiting == Waiting::Window {
             self.writable(serial, streams);
         }
         Ok(())
     }
 
-    /// A stream that waited for its window has some.
+    /// A stream that waited for its own window has room again.
     pub(super) fn writable(&mut self, serial: Serial, streams: &mut impl Streams) {
         if self.body_room() == 0 {
             self.wait_for_link(serial, Waiting::Link);
@@ -109,8 +109,8 @@ impl Session {
         }
     }
 
-    /// Tells streams that waited for the link's window that there is some, for heads if not for bytes. Those
-    /// that still want some when it is used up line up again.
+    /// Wakes streams that waited for the link window, as far as there is room: for bytes, or only for heads. A stream
+    /// that fills it again returns to the end of the queue.
     pub(super) fn wake(&mut self, streams: &mut impl Streams) {
         if self.link_room() == 0 {
             return;
@@ -134,7 +134,7 @@ impl Session {
     }
 
     pub(super) fn reset_came(&mut self, head: Head, serial: Serial, streams: &mut impl Streams) {
-        // As a window, it may cross the end of its stream.
+        // Like a WINDOW, a RESET may cross the end of its stream.
         let Some(stream) = self.streams.get(serial) else {
             return;
         };

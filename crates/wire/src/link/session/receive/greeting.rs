@@ -1,4 +1,4 @@
-//! HELLO, from which on both ends know what session this is, and heartbeats.
+//! HELLO, which fixes the session for both ends, and heartbeats.
 
 use super::super::super::LinkError;
 use super::super::super::frame::Head;
@@ -17,7 +17,7 @@ impl Session {
         if self.clock.heartbeat_answered(head.number) {
             Ok(())
         } else {
-            Err(LinkError::Rule("a heartbeat is answered that was not sent"))
+            Err(LinkError::Rule("a heartbeat answer without a heartbeat"))
         }
     }
 
@@ -40,10 +40,10 @@ impl Session {
         } else {
             match self.end {
                 End::Server if self.begun => {
-                    return Err(LinkError::Rule("another session is meant"));
+                    return Err(LinkError::Rule("the HELLO is for another session"));
                 }
                 End::Server => {
-                    // Whatever session the client had in mind, this is a new one.
+                    // The session that the client asked for is unknown here: this is a new one.
                     self.encoder = Encoder::new(&head_limits(&hello.limits));
                     self.theirs = hello.limits;
                 }
@@ -66,7 +66,8 @@ impl Session {
         Ok(())
     }
 
-    /// A client learns of a new session: of the one that it has begun, or that the one it had is lost.
+    /// At a client: the server begins a new session, either the one that the client asked for, or because it has lost
+    /// the old one.
     pub(super) fn told_token(
         &mut self,
         hello: &Hello,
@@ -77,7 +78,7 @@ impl Session {
             self.peer_leaving = false;
         }
         self.out.acknowledge(hello.received)?;
-        // What was opened on trust has a wider window, too.
+        // Streams that were opened before the HELLO also get the larger window.
         let wider = hello.limits.stream_window - LinkLimits::INITIAL.stream_window;
         self.theirs = hello.limits;
         if wider == 0 {

@@ -1,4 +1,4 @@
-//! Streams that begin, and heads.
+//! Receiving new streams and heads.
 
 use super::super::super::LinkError;
 use super::super::super::frame::{Code, FrameKind, Head, Serial};
@@ -7,7 +7,7 @@ use super::super::streams::Stream;
 use super::super::{End, MAX_DESTINATION_BYTES, MAX_HEADS, Opened, Session, Streams, block};
 use super::NO_STREAM;
 
-/// A block may be this much longer than the head that it stands for, in bytes.
+/// A header block may exceed the limit on its head by this many bytes.
 const BLOCK_EXTRA_BYTES: usize = 8 * 1024;
 
 impl Session {
@@ -47,7 +47,7 @@ impl Session {
         };
         let mut text = std::mem::take(&mut self.head);
         text.clear();
-        // What is refused may define templates nevertheless.
+        // Decode it even for a refused stream: the block may define templates.
         let decoded = self.decoder.decode(block, &mut text)?;
         match self.end {
             End::Server => {
@@ -89,7 +89,7 @@ impl Session {
         payload: &[u8],
         streams: &mut impl Streams,
     ) -> Result<(), LinkError> {
-        let cut = LinkError::Rule("a destination is beyond its frame");
+        let cut = LinkError::Rule("a destination exceeds its frame");
         let (length, rest) = payload.split_first_chunk().ok_or(cut)?;
         let length = usize::from(u16::from_be_bytes(*length));
         let (destination, bytes) = rest.split_at_checked(length).ok_or(cut)?;
@@ -102,10 +102,10 @@ impl Session {
         self.content(serial, bytes, head.more, streams)
     }
 
-    /// Whether the other end may open this stream, and why it is not taken if so.
+    /// Checks whether the peer may open this stream. Returns the code if it is refused.
     pub(super) fn check_opened(&self, serial: Serial) -> Result<Option<Code>, LinkError> {
         if self.streams.contains(serial) {
-            return Err(LinkError::Rule("a stream is opened that is open"));
+            return Err(LinkError::Rule("an open stream is opened again"));
         }
         if self.leaving.is_some() {
             return self.check_refused(Code::GOING_AWAY);
@@ -116,8 +116,8 @@ impl Session {
         Ok(None)
     }
 
-    /// What is refused stays in the table until the other end has ended it. No more can come than before it has
-    /// heard of the limit.
+    /// A refused stream stays in the table until the peer has ended it. Only streams opened before the peer learned of
+    /// the limit can be refused, so there is a maximum.
     pub(super) fn check_refused(&self, code: Code) -> Result<Option<Code>, LinkError> {
         if self.refused >= usize::from(LinkLimits::INITIAL.max_streams.max(self.ours.max_streams)) {
             return Err(LinkError::Rule("too many streams are open"));
@@ -125,7 +125,7 @@ impl Session {
         Ok(Some(code))
     }
 
-    /// A stream is there that the other end has opened.
+    /// Adds a stream that the peer has opened.
     pub(super) fn begin(&mut self, serial: Serial, what: Opened, refusal: Option<Code>) {
         if let Some(code) = refusal {
             let mut head = self.frame(FrameKind::Reset, serial);

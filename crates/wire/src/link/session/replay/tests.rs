@@ -57,7 +57,7 @@ fn only_offsets_between_frames_that_were_sent_are_taken() {
     assert!(replay.acknowledge_low(0).is_err(), "back");
     assert!(replay.resume(0).is_err(), "back");
     assert!(replay.resume(35).is_err(), "not sent");
-    // On the next connection it counts what was sent on that one.
+    // On the next connection only bytes sent on that one count.
     assert_eq!(replay.resume(11), Ok(()));
     assert!(replay.acknowledge_low(22).is_err(), "not sent again");
 }

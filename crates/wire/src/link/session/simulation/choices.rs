@@ -1,4 +1,4 @@
-//! Where chance comes from.
+//! The source of random choices.
 
 /// Numbers that decide what happens next.
 #[derive(Debug)]
@@ -6,21 +6,20 @@ pub struct Choices<'a>(Source<'a>);
 
 #[derive(Debug)]
 enum Source<'a> {
-    /// Of a seed: without an end (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number
-    /// generators", 2014).
+    /// Endless, from a seed (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
     Seed(u64),
-    /// Of a script, byte by byte; zeros after its end.
+    /// From a script, byte by byte; zeros after its end.
     Script(&'a [u8]),
 }
 
 impl<'a> Choices<'a> {
-    /// The same ones for the same seed.
+    /// Always the same choices for the same seed.
     #[must_use]
     pub fn seed(seed: u64) -> Self {
         Self(Source::Seed(seed))
     }
 
-    /// Those of a script.
+    /// The choices in a script, with zeros after its end.
     #[must_use]
     pub fn script(bytes: &'a [u8]) -> Self {
         Self(Source::Script(bytes))
@@ -57,14 +56,14 @@ impl<'a> Choices<'a> {
 
     /// `true` once in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
-        // Not what a script that has ended says.
+        // The value must not be 0, which an exhausted script returns.
         self.below(times) == times - 1
     }
 
-    /// One of these.
+    /// One of these values.
     ///
     /// # Panics
-    /// When there are none.
+    /// When `these` is empty.
     pub fn of<T: Copy>(&mut self, these: &[T]) -> T {
         these[self.below(these.len())]
     }

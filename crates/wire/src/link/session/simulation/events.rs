@@ -1,4 +1,4 @@
-//! What becomes of bytes, connections, sessions and time.
+//! Events of the simulation: bytes, connections, sessions and time.
 
 use super::super::super::frame::Code;
 use super::super::super::hello::{Hello, Token};
@@ -6,7 +6,7 @@ use super::super::{Session, Verdict};
 use super::{Connection, Side, Teller, World};
 
 impl World<'_> {
-    /// Returns whether there was anything.
+    /// Returns whether there was anything to send.
     pub(super) fn transmit(&mut self, side: Side) -> bool {
         let max = self.choices.of(&[usize::MAX, 1, 1500, 16_384]);
         let now_ms = self.now_ms;
@@ -32,7 +32,7 @@ impl World<'_> {
         !bytes.is_empty()
     }
 
-    /// Brings bytes to this side. Returns whether there were any.
+    /// Delivers bytes to this side. Returns whether there were any.
     pub(super) fn deliver(&mut self, side: Side) -> bool {
         let most = self.choices.of(&[usize::MAX, 1, 20, 2000, 30_000]);
         let now_ms = self.now_ms;
@@ -61,7 +61,7 @@ impl World<'_> {
         true
     }
 
-    /// A server finds the session that a connection is for.
+    /// The server finds the session for a new connection.
     pub(super) fn accept(&mut self) {
         let now_ms = self.now_ms;
         let Some(connection) = &mut self.connection else {
@@ -186,7 +186,7 @@ impl World<'_> {
         }
     }
 
-    /// One side sees that the connection is cut, or gives it up.
+    /// One side notices that the connection is cut, or gives it up.
     pub(super) fn notice(&mut self, side: Side) {
         let now_ms = self.now_ms;
         let Some(connection) = &mut self.connection else {
@@ -211,14 +211,14 @@ impl World<'_> {
         }
     }
 
-    /// A client without a connection makes another one; a server may have to learn from it that the one it had
-    /// is gone.
+    /// A client without a connection makes a new one. The new connection may be the first sign for the server that the
+    /// old one is gone.
     pub(super) fn connect(&mut self) {
         let has = |connection: &Connection| connection.has(Side::Client);
         if self.connection.as_ref().is_some_and(has) {
             return;
         }
-        // Whether the session can go on is said first.
+        // First find out whether the session can be resumed.
         self.tick(Side::Client);
         self.tally.connections += 1;
         let was_on = self.connection.take();
@@ -254,7 +254,7 @@ impl World<'_> {
         }
     }
 
-    /// A session that has come to its end makes way for another one.
+    /// Replaces a session that has gone away and is idle.
     pub(super) fn replace(&mut self) {
         let going = self.client.leaving.is_some() || self.client.peer_leaving;
         if !going || !self.client.is_idle() {

@@ -1,4 +1,4 @@
-//! What was sent on which stream, and what came: the truth that both owners are held to.
+//! The record of all data sent and received on each stream, against which both owners are checked.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl Side {
     }
 }
 
-/// What a stream is to be.
+/// The random properties of a stream.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LedgerPlan {
     id: usize,
@@ -32,7 +32,7 @@ pub(super) struct LedgerPlan {
 }
 
 impl LedgerPlan {
-    /// A flow is known again by its destination, an exchange by its head.
+    /// A flow is identified by its destination, an exchange by its head.
     pub(super) fn destination(&self) -> Vec<u8> {
         if self.is_flow {
             format!("flow {}", self.id).into_bytes()
@@ -59,14 +59,14 @@ enum Gone {
     Lost { was_sent: bool },
 }
 
-/// A stream as one owner knows it.
+/// A stream from the view of one owner.
 #[derive(Debug, Default)]
 struct View {
     exists: bool,
     sent: usize,
     received: usize,
     unread: usize,
-    /// Heads of a response that were answered here, not all of which have come there.
+    /// Response heads sent from here, some of which may still be in flight.
     heads: Vec<(Code, Vec<u8>)>,
     heads_told: usize,
     is_answered: bool,
@@ -75,9 +75,9 @@ struct View {
     reset: Option<Code>,
     reset_told: bool,
     gone: Option<Gone>,
-    /// A send took less than it was given, and nothing was told since.
+    /// A send took only a part, and the stream has not been reported writable since.
     is_blocked: bool,
-    /// Likewise a head found no room.
+    /// The same for a head that found no room.
     head_waits: bool,
 }
 
@@ -86,23 +86,23 @@ struct Record {
     plan: LedgerPlan,
     views: [View; 2],
     refused: bool,
-    /// Bytes that both ends send once more before they end it.
+    /// Bytes that each end still has to send before it ends the stream.
     last_bytes: [bool; 2],
 }
 
 #[derive(Debug)]
 pub(super) struct Ledger {
     records: Vec<Record>,
-    /// Streams that are open for each owner.
+    /// The open streams of each owner.
     open: [BTreeMap<Serial, usize>; 2],
-    /// One whose head comes next.
+    /// The stream whose head must come next.
     heading: Option<Serial>,
-    /// Bodies are pieces of this.
+    /// All bodies are pieces of this pattern.
     pattern: Vec<u8>,
     most_unread: u32,
 }
 
-/// Length after which the bytes of bodies repeat: no power of two, as nothing in the protocol is.
+/// Period of the bytes in bodies: not a power of two, because nothing in the protocol may depend on one.
 const PERIOD: usize = 4099;
 const MOST_BYTES: usize = 64 * 1024;
 
@@ -141,7 +141,7 @@ impl Ledger {
         views.map(|view| view.received as u64).sum()
     }
 
-    /// What could be opened next.
+    /// Draws the properties of the next stream.
     pub(super) fn draw(&self, choices: &mut Choices<'_>) -> LedgerPlan {
         let fill = match choices.below(16) {
             0 => choices.below(60_000),
@@ -182,7 +182,7 @@ impl Ledger {
 
     pub(super) fn any(&self, side: Side, choices: &mut Choices<'_>) -> Option<(Serial, usize)> {
         let open = &self.open[side as usize];
-        // Rather one of the last ones, so that not all that are open are at the same point.
+        // Prefer recent streams, so that the open ones are in different states.
         let at = choices.below(open.len()).min(choices.below(open.len()));
         open.iter().rev().nth(at).map(|(&serial, &id)| (serial, id))
     }
@@ -195,7 +195,7 @@ impl Ledger {
         &mut self.records[id].views[side as usize]
     }
 
-    /// Whether this side may still send something.
+    /// Whether this side may still send.
     fn is_sending(&self, side: Side, id: usize) -> bool {
         let view = self.view(side, id);
         let one_way = side == Side::Server && !self.records[id].plan.wants_answer;
@@ -255,7 +255,7 @@ impl Ledger {
 
     pub(super) fn answered(&mut self, id: usize, interim: bool, code: Code, head: Vec<u8>) {
         let view = self.view_mut(Side::Server, id);
-        // There may be so many, no more.
+        // The limit on heads: this is the last one.
         view.is_answered = !interim || view.heads.len() == usize::from(MAX_HEADS) - 1;
         view.heads.push((code, head));
     }
@@ -298,7 +298,7 @@ impl Ledger {
         view.gone = Some(Gone::Over);
         let sent_all = view.ended || view.reset.is_some() || view.reset_told;
         let got_all = view.ended_told || view.reset_told;
-        // The other end says so when it was reset from here: that is not told.
+        // The peer also ends a stream that was reset from here, which is not reported.
         let got_all = got_all || view.reset.is_some();
         assert!(
             sent_all || one_way && side == Side::Server,
@@ -310,7 +310,7 @@ impl Ledger {
         );
     }
 
-    /// What holds of an open stream at any time.
+    /// Checks the invariants of an open stream.
     pub(super) fn check(&self, side: Side, serial: Serial, room: usize, link_room: usize) {
         let id = self.open[side as usize][&serial];
         let view = self.view(side, id);
@@ -326,7 +326,7 @@ impl Ledger {
         assert!(view.unread <= self.most_unread.max(262_144) as usize);
     }
 
-    /// What holds when everything is over.
+    /// Checks the final state, when everything is over.
     pub(super) fn check_all(&self, one_way_too: bool) {
         for record in &self.records {
             let [client, server] = &record.views;
@@ -355,12 +355,12 @@ impl Ledger {
     }
 }
 
-/// Where in the pattern a byte of a body is from.
+/// Position in the pattern of a byte of a body.
 fn place(side: Side, id: usize, at: usize) -> usize {
     (id * 631 + side as usize * 97 + at) % PERIOD
 }
 
-/// An owner that writes down what it is told, and knows what it should have been.
+/// An owner that records the calls it gets, and checks them.
 pub(super) struct Teller<'l> {
     ledger: &'l mut Ledger,
     side: Side,
@@ -389,7 +389,7 @@ impl<'l> Teller<'l> {
         assert_eq!(before, None, "a serial is used twice");
     }
 
-    /// What is told of a stream that this owner has given up.
+    /// Asserts that this owner has not reset the stream of a reported event.
     fn assert_wanted(&mut self, serial: Serial) {
         let view = self.view(serial);
         assert!(view.reset.is_none(), "what was reset is not heard of");

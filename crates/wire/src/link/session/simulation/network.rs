@@ -1,5 +1,5 @@
-//! One connection: bytes on their way up to the server and down to the client, which it delivers in order,
-//! in any pieces, after any time, or not at all.
+//! One connection: bytes in flight up to the server and down to the client. It delivers them in order, in pieces of any
+//! size, after any delay, or not at all.
 
 use std::collections::VecDeque;
 
@@ -11,14 +11,14 @@ pub(super) struct Connection {
     ways: [VecDeque<u8>; 2],
     is_cut: bool,
     gave_up: [bool; 2],
-    /// What came before the server knew which session it is for.
+    /// Bytes that arrived before the server knew the session.
     pub(super) accepted: Vec<u8>,
     pub(super) is_known: bool,
     silent_until_ms: u64,
 }
 
 impl Connection {
-    /// Whether this side believes in it.
+    /// Whether this side considers the connection open.
     pub(super) fn has(&self, side: Side) -> bool {
         !self.gave_up[side as usize] && (side == Side::Client || self.is_known)
     }
@@ -27,7 +27,7 @@ impl Connection {
         self.is_cut
     }
 
-    /// Whether neither end believes in it.
+    /// Whether neither side considers the connection open.
     pub(super) fn is_gone(&self) -> bool {
         self.gave_up[0] && (self.gave_up[1] || !self.is_known)
     }
@@ -42,7 +42,7 @@ impl Connection {
         }
     }
 
-    /// At most `most` bytes that arrive at this side now.
+    /// Up to `most` bytes that arrive at this side now.
     pub(super) fn take(&mut self, to: Side, most: usize, now_ms: u64) -> Vec<u8> {
         if now_ms < self.silent_until_ms || self.gave_up[to as usize] {
             return Vec::new();
@@ -51,7 +51,7 @@ impl Connection {
         way.drain(..most.min(way.len())).collect()
     }
 
-    /// Of what is on its way some arrives, and nothing that is sent from now on.
+    /// A random part of the bytes in flight still arrives; later bytes are lost.
     pub(super) fn cut(&mut self, choices: &mut Choices<'_>) {
         self.is_cut = true;
         for way in &mut self.ways {
@@ -59,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// This side closes it: nothing that is not there by now gets to the other one.
+    /// This side closes the connection: only bytes already in flight still reach the other side.
     pub(super) fn give_up(&mut self, side: Side) {
         self.is_cut = true;
         self.gave_up[side as usize] = true;

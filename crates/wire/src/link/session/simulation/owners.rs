@@ -1,4 +1,4 @@
-//! What the two owners do.
+//! The actions of both owners.
 
 use super::super::super::frame::{Code, Serial};
 use super::super::NoStream;
@@ -36,7 +36,7 @@ impl World<'_> {
         self.send_bytes(side, serial, id, length);
     }
 
-    /// Returns how many were taken.
+    /// Returns how many bytes were taken.
     pub(super) fn send_bytes(
         &mut self,
         side: Side,

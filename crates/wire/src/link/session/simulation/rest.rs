@@ -1,12 +1,11 @@
-//! How everything comes to rest.
+//! Brings the simulation to a defined end.
 
 use super::super::super::frame::Serial;
 use super::super::Session;
 use super::{PATIENCE, Side, World};
 
 impl World<'_> {
-    /// Brings everything that is under way to where it goes. Both ends then agree on which streams are
-    /// open.
+    /// Delivers everything in flight. After that both ends agree on the open streams.
     pub(super) fn settle(&mut self) {
         let both = [Side::Client, Side::Server];
         let up = self.connection.as_ref().is_some_and(|connection| {
@@ -43,7 +42,7 @@ impl World<'_> {
         }
     }
 
-    /// Heals the network and ends every stream.
+    /// Heals the network and ends all streams.
     pub(super) fn finish(&mut self) {
         for round in 0.. {
             assert!(round < PATIENCE, "it hangs: {:?}", self.client);
@@ -53,7 +52,7 @@ impl World<'_> {
             self.finish_round();
             self.check();
         }
-        // Nothing is kept of what is over.
+        // Nothing may be kept for streams that are over.
         for _ in 0..4 {
             self.finish_round();
             self.settle();
@@ -63,7 +62,7 @@ impl World<'_> {
         if let Some(server) = &self.server {
             assert_eq!(server.heap_bytes(), 0, "{server:?}");
         }
-        // A message that wants no answer may be lost without a word.
+        // A message that wants no answer may be lost without a report.
         let kept = self.tokens == 1 && self.tally.given_up + self.tally.restarts == 0;
         let kept = kept && self.limits[1].max_streams > 3;
         let leaving = |session: &Session| session.leaving.is_some();
@@ -105,7 +104,7 @@ impl World<'_> {
         }
     }
 
-    /// Brings a stream closer to its end. Returns whether anything changed.
+    /// Advances a stream towards its end. Returns whether anything changed.
     pub(super) fn finish_stream(&mut self, side: Side, serial: Serial, id: usize) -> bool {
         let unread = self.ledger.unread(side, id);
         if unread > 0 {
@@ -114,7 +113,7 @@ impl World<'_> {
         if side == Side::Server && self.ledger.may_answer(id) && !self.ledger.is_blocked(side, id) {
             self.answer_one(serial, id, false, false);
         }
-        // One more piece that has to arrive.
+        // One more piece of data that must arrive.
         if self.ledger.may_send(side, id) && self.ledger.owes_last_bytes(side, id) {
             if self.ledger.is_blocked(side, id) {
                 return unread > 0;

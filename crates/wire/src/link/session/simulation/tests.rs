@@ -34,7 +34,7 @@ fn run(seeds: std::ops::Range<u64>, steps: usize) -> Tally {
 #[test]
 fn whatever_the_network_does_streams_are_whole() {
     let all = run(0..2000, 120);
-    // Chance gets everywhere.
+    // The random choices reach every case.
     assert!(all.streams > 10_000 && all.bytes > 20_000_000, "{all:?}");
     let rare = [all.refused, all.reset, all.lost, all.resumed];
     assert!(rare.iter().all(|&times| times > 100), "{all:?}");

@@ -14,7 +14,7 @@ proptest! {
         let mut table = StreamTable::default();
         let mut map = BTreeMap::new();
         for (step, low, high) in steps {
-            // Many of them belong into the same few slots.
+            // Many of them have the same few preferred slots.
             let number = low + high * 64;
             let serial = serial(number);
             match step {

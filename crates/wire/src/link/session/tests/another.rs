@@ -1,4 +1,4 @@
-//! A server that asks for another link.
+//! A server asks for another link.
 
 use super::*;
 
@@ -17,12 +17,12 @@ fn asking(what: Another, keeps_two: bool) -> SessionPair {
 fn streams_that_cross_the_question_are_served_and_so_are_later_ones() {
     let mut pair = asking(Another::Instead, true);
     let question = pair.server_bytes();
-    // Given a stream that was on its way to the server when it asked …
+    // Given a stream that was in flight to the server when it asked …
     let crossing = pair.client.open(0, DESTINATION, REQUEST, true);
     let crossing = crossing.expect("a stream");
     pair.client_takes(&question).expect("a question");
     assert_eq!(pair.told_client(), [Told::Asked(Another::Instead)]);
-    // … and one that is opened although the client knows …
+    // … and one that the client opens after it was asked …
     let late = pair.client.open(0, DESTINATION, REQUEST, true);
     let late = late.expect("nothing was taken away");
     pair.pass();
@@ -72,7 +72,7 @@ fn a_link_beside_is_asked_of_those_only_who_keep_two() {
     assert!(!pair.server.may_ask_for_two());
     pair.pass();
     assert_eq!(pair.told_client(), []);
-    // A client has nothing to ask for.
+    // A client cannot ask for another link.
     pair.client.ask_for(Another::Instead);
     assert!(!pair.client.wants_transmit());
 }

@@ -4,7 +4,7 @@ fn serial(number: u32) -> Serial {
     Serial::new(number).expect("a serial")
 }
 
-/// The second byte of a frame's head, if that frame is all there is.
+/// The second byte of a frame's head; the frame must be the only one.
 fn is_one_frame(bytes: &[u8]) -> u8 {
     let length = u16::from_be_bytes([bytes[6], bytes[7]]);
     assert_eq!(bytes.len(), 8 + usize::from(length));

@@ -1,10 +1,10 @@
-//! What an end of a link does not put up with, and what it does.
+//! Rules of the protocol: the errors that an end detects, and the behaviour that it must have.
 
 use super::super::super::frame::HEAD_BYTES;
 use super::super::super::hello::{Hello, VERSION};
 use super::*;
 
-/// A frame that a test makes up.
+/// A frame made by hand.
 fn frame(kind: FrameKind, number: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut head = Head::new(kind, number);
     head.wanted = flags & 4 != 0;
@@ -160,7 +160,7 @@ fn a_client_that_breaks_the_rules_is_given_up() {
         whole.server.fail_all(&mut whole.at_server);
         assert_eq!(whole.server.open_streams(), 0);
         assert_eq!(whole.server.next_deadline(), None);
-        // In pieces it is the same.
+        // The result is the same when the bytes arrive one by one.
         let mut pieces = pair();
         let taken = bytes
             .iter()
@@ -341,7 +341,7 @@ fn an_end_that_goes_away_serves_what_is_open() {
     let one = pair.client.open_flow(DESTINATION).expect("a flow");
     pair.pass();
     pair.server.go_away(Code::EXPIRED);
-    // Its last words are said again where they may not have been heard.
+    // GOAWAY is sent again on a new connection, because it may not have arrived.
     pair.server_bytes();
     pair.disconnect();
     pair.connect();
@@ -360,14 +360,14 @@ fn acknowledgements_wait_for_company() {
     let mut pair = pair();
     let flow = pair.client.open_flow(DESTINATION).expect("a flow");
     let acks = |bytes: &[u8]| bytes.len() == HEAD_BYTES && bytes[1] == 0x82;
-    // A little: half a second after the last byte.
+    // Few bytes: half a second after the last one.
     pair.pass();
     assert_eq!(pair.server.next_deadline(), Some(pair.now_ms + 500));
     pair.tick(499);
     assert!(!pair.server.wants_transmit());
     pair.tick(1);
     assert!(acks(&pair.server_bytes()));
-    // From 4 KiB: with whatever goes next.
+    // From 4 KiB on: with the next frames.
     pair.client.send(flow, &[7; 5000]);
     let bytes = pair.client_bytes();
     pair.server_takes(&bytes).expect("data");
@@ -377,7 +377,7 @@ fn acknowledgements_wait_for_company() {
     assert!(acks(&bytes[..HEAD_BYTES]) && bytes.len() == 2 * HEAD_BYTES + 1);
     pair.client_takes(&bytes).expect("an ACK");
     assert!(pair.client.out.is_empty());
-    // From an eighth of the window: at once.
+    // From an eighth of the window on: at once.
     pair.server.consumed(flow, 5000);
     for _ in 0..3 {
         assert_eq!(pair.client.send(flow, &[7; 50_000]), 50_000);
@@ -422,7 +422,7 @@ fn who_was_late_to_ask_waits_for_an_answer() {
     let mut pair = pair();
     pair.client.open_flow(DESTINATION).expect("a flow");
     pair.pass();
-    // The owner did not call for a minute: that is not the other end's fault.
+    // The owner made no call for a minute, which is not the peer's fault.
     assert_eq!(pair.tick(60_000), (Verdict::GoOn, Verdict::GoOn));
     pair.pass();
     assert_eq!(pair.tick(999), (Verdict::GoOn, Verdict::GoOn));
@@ -463,7 +463,7 @@ fn of_a_session_that_the_server_has_not_heard_nothing_is_lost() {
 
 #[test]
 fn the_other_end_does_not_decide_how_much_is_kept() {
-    // Given a client that takes heads of any length …
+    // Given a client that accepts heads of any length …
     let greedy = LinkLimits {
         max_head: u32::MAX,
         max_templates: u16::MAX,
@@ -472,7 +472,7 @@ fn the_other_end_does_not_decide_how_much_is_kept() {
     };
     let mut pair = SessionPair::new(greedy, LinkLimits::INITIAL);
     assert_eq!(pair.server.theirs.max_head, LinkLimits::INITIAL.max_head);
-    // … and makes the server answer, and acknowledges nothing, then it is given up before much is kept.
+    // … when it makes the server answer and never acknowledges, then the server gives up before it keeps much.
     for number in 1..1_000_000 {
         let opened = pair.server_takes(&flow(number));
         let serial = Serial::new(number).expect("a serial");

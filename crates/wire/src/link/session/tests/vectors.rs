@@ -1,5 +1,5 @@
-//! What both ends say, byte for byte, as it is kept in `vectors/link/`. Header blocks are heads as they are
-//! there: how templates are learnt is no part of the protocol.
+//! The bytes that both ends send, as in `vectors/link/`. Header blocks there are literal heads: the learning of
+//! templates is not part of the protocol.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use super::super::super::frame::HEAD_BYTES;
 use super::*;
 
-/// A frame, and whether the client says it.
+/// A frame, and whether the client sends it.
 type Said = (bool, Vec<u8>);
 
-/// Two ends whose every frame is written down.
+/// Two ends whose frames are all recorded.
 struct Script {
     pair: SessionPair,
     said: Vec<Said>,
@@ -26,7 +26,7 @@ impl Script {
         }
     }
 
-    /// With both HELLOs said.
+    /// After both HELLOs.
     fn greeted(client: LinkLimits) -> Self {
         let mut script = Self::new(client, LinkLimits::INITIAL);
         script.pair.connect();
@@ -39,15 +39,15 @@ impl Script {
         let _ = writeln!(self.text, "\n# {text}");
     }
 
-    /// The client says what it has to say, and the server hears it.
+    /// The client sends all it has, and the server receives it.
     fn client(&mut self) {
         let bytes = self.client_in_vain();
         self.pair.server_takes(&bytes).expect("a client");
     }
 
-    /// The same, but the server does not hear it.
+    /// The same, but the server does not receive it.
     fn client_in_vain(&mut self) -> Vec<u8> {
-        // Whatever an encoder has learnt is not shown.
+        // Templates that an encoder has learnt are not shown.
         let bytes = self.pair.client_bytes();
         self.write(true, &bytes);
         bytes
@@ -411,7 +411,7 @@ fn whole(text: &str) -> String {
     format!("{format}\n{text}")
 }
 
-/// The frames of a file.
+/// The frames in a vector file.
 fn read(text: &str) -> Vec<Said> {
     let mut said = Vec::new();
     for line in text.lines() {

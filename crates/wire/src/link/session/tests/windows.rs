@@ -1,4 +1,4 @@
-//! How much may be under way on a link, and which stream has what of it.
+//! Limits on the bytes in flight on a link, and their distribution among streams.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn a_stream_has_its_share_of_the_links_window() {
     assert!((6000..7168).contains(&sent), "{sent}");
     assert_eq!(pair.client.send(two, b"hello"), 0);
     assert_eq!(pair.client.room(two), 0);
-    // The last eighth is for what begins.
+    // The last eighth is reserved for new streams.
     let mut begun = 0;
     while pair.client.may_open() {
         pair.client.open_flow(&[b'x'; 100]).expect("a flow");
@@ -62,7 +62,7 @@ fn windows_grow_for_an_end_that_keeps_up() {
         pair.pass();
     }
     assert_eq!(sent, 256 * 1024);
-    // One that does not is given no more.
+    // A reader that does not keep up gets no larger window.
     pair.client.send(flow, &[7; 400_000]);
     pair.pass();
     pair.server.consumed(flow, 200_000);
