@@ -22,6 +22,7 @@ mod metrics;
 mod node;
 mod others;
 mod pods;
+mod replaced;
 pub mod signals;
 pub mod start;
 mod supervisor;

@@ -14,6 +14,14 @@ use crate::dials::tests::silence;
 use crate::namespace::within;
 use crate::request::PodState;
 
+#[test]
+fn a_proxy_is_started_at_once_and_then_ever_later() {
+    let waits = std::iter::successors(Some(Duration::ZERO), |wait| Some(longer(*wait)));
+    let waits: Vec<u128> = waits.take(10).map(|wait| wait.as_millis()).collect();
+    let expected = [0, 50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000];
+    assert_eq!(waits, expected);
+}
+
 /// A node with one pod that is refused without a proxy, of which a proxy has served the pod for so long. `None`: it
 /// cannot be had here, which is said.
 fn served_for(folder: &Path, age: Duration) -> Option<(RunningHolder, File)> {

@@ -328,6 +328,21 @@ fn streams_survive_a_way_that_is_dead_for_five_seconds() {
 }
 
 #[test]
+fn streams_wait_fifteen_seconds_for_a_link_that_was_cut() {
+    let (pair, way) = relayed(&Settings::default(), echo(), AppProtocol::Tcp);
+    let mut client = pair.sending("shop", "before");
+    assert_eq!(client.exact(6), b"before");
+    let longer = Some(Duration::from_secs(30));
+    client.stream.set_read_timeout(longer).unwrap();
+    let cut = Instant::now();
+    way.is_dead(true);
+    way.cut();
+    assert_eq!(client.rest(), b"");
+    let waited = cut.elapsed().as_millis();
+    assert!((14_000..20_000).contains(&waited), "{waited} ms");
+}
+
+#[test]
 fn a_caller_of_a_node_that_begins_anew_is_told_what_is_lost() {
     let (upstream, mut pair) = Pair::scripted(AppProtocol::Http);
     let mut client = pair.sending("shop", post(0));
