@@ -21,6 +21,7 @@ mod metrics;
 mod node;
 mod others;
 mod pods;
+mod replaced;
 pub mod signals;
 pub mod start;
 mod supervisor;

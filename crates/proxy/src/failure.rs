@@ -55,7 +55,8 @@ macro_rules! reasons {
         impl Reason {
             /// Every reason code, by [`Reason::index`].
             pub const CODES: &'static [&'static str] = &[$($code,)*];
-            const EACH: &'static [Reason] = &[$(Reason::$name,)*];
+            /// Every reason, in the order of [`Reason::CODES`].
+            pub const EACH: &'static [Reason] = &[$(Reason::$name,)*];
             const ALL: &'static [(Blame, u16, Retry, &'static str)] =
                 &[$((Blame::$blame, $status, Retry::$retry, $detail),)*];
         }

@@ -176,7 +176,7 @@ pub(super) const PARTS: [Part; 15] = [
         counted: "Resident and private memory of each node's proxy, links between them, user space only: the kernel's \
             sockets are not in it. Latency of the requests beside the handshakes.",
         settings: "No peers. For the memory, two bounds of both nodes are raised: proxy.bounds.links to 4096 and \
-            proxy.bounds.connections to 16384.",
+            proxy.bounds.connections to 8192.",
         picture: Picture::Bars(&[
             (
                 "memory of 2,025 pairs (MiB)",

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use heddle_proxy::Reason;
+use heddle_proxy::{Failure, Reason};
 use heddle_wire::http1::REJECTS;
 
 use crate::harness::{Folder, Heddle, as_str, backend, eventually, families, get, service, text};
@@ -96,12 +96,26 @@ fn the_command_in_ten_lines_is_complete() {
 
 #[test]
 fn every_reason_is_listed() {
-    for code in Reason::CODES
-        .iter()
-        .copied()
-        .chain(REJECTS.iter().map(|reject| reject.code))
-    {
-        assert!(PAGE.contains(&format!("| `{code}` |")), "{code} is missing");
+    let reasons = Reason::EACH.iter().map(|reason| {
+        let failure = Failure::from(*reason);
+        let status = match failure.status() {
+            0 => "none".to_owned(),
+            status => status.to_string(),
+        };
+        let blame = failure.blame().as_str();
+        format!("| `{}` | {status} | {blame} |", reason.code())
+    });
+    let rejects = REJECTS.iter().map(|reject| {
+        // The client gets that of a response that cannot be read.
+        let of_a_response = ["malformed_status_line", "status_out_of_range"];
+        let status = match of_a_response.contains(&reject.code) {
+            true => Failure::response(*reject).status(),
+            false => reject.status,
+        };
+        format!("| `{}` | {status} |", reject.code)
+    });
+    for row in reasons.chain(rejects) {
+        assert!(PAGE.contains(&row), "{row} is missing");
     }
 }
 

@@ -1,8 +1,10 @@
 //! How the process ends, and what it leaves behind.
 
+use std::fs::File;
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -214,4 +216,26 @@ fn a_full_disk_is_said_and_counted_and_so_is_its_end() {
     eventually("it is logged", || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("/kept"))
     });
+}
+
+#[test]
+fn a_log_that_nothing_reads_delays_the_end_by_three_seconds_at_most() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("unread", "web", backend("x")));
+    let pipe = folder.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    let mut both = File::options();
+    let _unread = both.read(true).write(true).open(&pipe).expect("opened");
+    let heddle = Heddle::up(&folder, &["--access-log", as_str(&pipe)]);
+    let address = heddle.address("unread/web", None);
+    // More lines than the pipe has room for.
+    for _ in 0..600 {
+        assert_eq!(get(address, "web", "/").0, 200);
+    }
+    heddle.signal(Signal::TERM);
+    let told = Instant::now();
+    assert_eq!(heddle.ended().code(), Some(0));
+    let took = told.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }

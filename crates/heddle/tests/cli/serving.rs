@@ -233,6 +233,40 @@ fn a_port_that_is_taken_everywhere_costs_one_line_a_listener() {
 }
 
 #[test]
+fn a_listener_that_could_not_be_opened_is_tried_again() {
+    // Given a port that another process has on every address, and the one that takes its place as well …
+    let (taken, instead) =
+        std::iter::repeat_with(|| TcpListener::bind("0.0.0.0:0").expect("a port"))
+            .find_map(|taken| {
+                let port = taken.local_addr().expect("an address").port();
+                let instead = TcpListener::bind(("0.0.0.0", port.checked_add(10_000)?)).ok()?;
+                Some((taken, instead))
+            })
+            .expect("two ports");
+    let port = taken.local_addr().expect("an address").port();
+    let folder = Folder::new();
+    let manifest = service("retried", "web", backend("x"));
+    folder.write(
+        "a.yaml",
+        &manifest.replace("port: 80,", &format!("port: {port},")),
+    );
+    let heddle = Heddle::start(&folder, &[]);
+    heddle.stderr_line("serving");
+    let problems = || {
+        let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
+        let mut lines = metrics.lines();
+        let value = lines.find_map(|line| line.strip_prefix("heddle_listener_problems "));
+        value.expect("the metric").to_owned()
+    };
+    assert_ne!(problems(), "0");
+    // … when both are free again, it opens without an edit.
+    drop((taken, instead));
+    eventually("its listeners are open", || problems() == "0");
+    let address = heddle.address("retried/web", None);
+    assert_eq!(get(address, "web", "/"), (200, "x".into()));
+}
+
+#[test]
 fn an_endpoint_that_fails_is_named_and_so_is_its_return() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -1,6 +1,6 @@
 //! Commands of LocalWorkloads, through the whole program.
 
-use rustix::process::{Signal, test_kill_process};
+use rustix::process::{Signal, geteuid, test_kill_process};
 
 use crate::harness::{Folder, Heddle, eventually, pid_at_end};
 
@@ -78,6 +78,28 @@ fn a_changed_command_is_run_and_a_removed_one_is_not() {
     assert!(test_kill_process(first).is_err());
     folder.write("a.yaml", "{apiVersion: v1, kind: List, items: []}");
     eventually("it is stopped", || test_kill_process(second).is_err());
+}
+
+#[test]
+fn variables_of_the_manifest_win() {
+    let folder = Folder::new();
+    let script = "echo is $HEDDLE_WORKLOAD; exec sleep 1000";
+    let manifest = workload("names", script) + "  env: [{name: HEDDLE_WORKLOAD, value: mine}]\n";
+    folder.write("a.yaml", &manifest);
+    let heddle = Heddle::up(&folder, &[]);
+    assert_eq!(heddle.stdout_line("[names/job] is"), "[names/job] is mine");
+}
+
+#[test]
+fn root_is_told_that_commands_run_as_root() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &workload("as-root", "exec sleep 1000"));
+    for (arguments, runs) in [(&[][..], true), (&["--no-run"], false)] {
+        let heddle = Heddle::start(&folder, arguments);
+        let lines = heddle.stderr_before("serving");
+        let warned = lines.iter().any(|line| line.contains("running as root"));
+        assert_eq!(warned, runs && geteuid().is_root(), "{lines:#?}");
+    }
 }
 
 #[test]

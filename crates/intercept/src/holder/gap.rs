@@ -24,6 +24,11 @@ const SERVED: Duration = Duration::from_secs(1);
 /// not know yet.
 const WAITS: Duration = Duration::from_secs(5);
 
+/// The wait before the start after the next one.
+fn longer(wait: Duration) -> Duration {
+    (wait * 2).clamp(RESTART.0, RESTART.1)
+}
+
 impl Proxy {
     /// Whether it ran long enough to expect that its successor will work, too.
     fn has_proven_itself(&self) -> bool {
@@ -64,7 +69,7 @@ impl RunningHolder {
 
     fn start_later(&mut self) {
         self.next_start = Some(Instant::now() + self.wait);
-        self.wait = (self.wait * 2).clamp(RESTART.0, RESTART.1);
+        self.wait = longer(self.wait);
     }
 
     /// The proxy is gone, or unusable. Its clients reconnect at once, so this is done before everything

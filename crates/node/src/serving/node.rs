@@ -20,6 +20,7 @@ use super::limits::Shares;
 use super::listeners::{Changes, ListenerSpec, Listeners, Most};
 use super::others::others;
 use super::pods::Pods;
+use super::replaced::Replaced;
 use super::supervisor::Supervisor;
 use super::{Change, Findings, Identity, metrics};
 use crate::admin::{Answer, Ask, Question};
@@ -32,8 +33,6 @@ use crate::table;
 /// Longest wait for the writer to write the last lines of the access log.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// A Worker that serves an older configuration for longer than this is stuck.
-const TAKES_CONFIG_WITHIN: Duration = Duration::from_secs(5);
 /// Up to this many listeners that open at once are logged one by one; above it, only their number.
 const LOGGED_LISTENERS: usize = 40;
 
@@ -76,6 +75,8 @@ pub(super) struct Node {
     mesh: Mesh,
     /// Time at which the proxy got the mesh.
     applied: Instant,
+    /// Generations that a Worker may still serve.
+    replaced: Replaced,
     listeners: Listeners,
     config: ConfigStatus,
     /// Findings of the last read of the mesh's source. `registered` is from the last read that had a mesh.
@@ -107,6 +108,7 @@ impl Node {
             supervisor: parts.supervisor,
             mesh: Mesh::default(),
             applied: Instant::now(),
+            replaced: Replaced::default(),
             listeners: Listeners::new(Most {
                 set: settings.listeners.max.size(),
                 descriptors: parts.shares.listeners,
@@ -130,6 +132,7 @@ impl Node {
         let Some(proxy) = &self.proxy else { return };
         proxy.apply(&mesh);
         self.applied = Instant::now();
+        self.replaced.note(self.mesh.generation, self.applied);
         let gone = no_longer_served(&self.mesh, &mesh);
         self.mesh = mesh;
         self.config.generation = self.mesh.generation;
@@ -355,16 +358,19 @@ impl Node {
         counts
     }
 
-    /// Ready means that every Worker has a configuration and takes a new one within [`TAKES_CONFIG_WITHIN`]. A Worker
-    /// that is one configuration behind for a moment is no reason to send traffic elsewhere.
+    /// Readiness is judged where requests are served: every Worker has a configuration, and takes a new one in good
+    /// time. Until then it serves the one before, which is no reason to send traffic elsewhere.
     fn is_ready(&self) -> bool {
-        let just_applied = self.applied.elapsed() < TAKES_CONFIG_WITHIN;
+        let now = Instant::now();
+        let may_serve = |generation| {
+            generation == self.mesh.generation || self.replaced.is_recent(generation, now)
+        };
         self.proxy.as_ref().is_some_and(|proxy| {
             proxy.is_running()
                 && proxy.status().workers.iter().all(|worker| {
                     match u64::try_from(worker.config_generation) {
                         Ok(0) | Err(_) => false,
-                        Ok(generation) => generation == self.mesh.generation || just_applied,
+                        Ok(generation) => may_serve(generation),
                     }
                 })
         })

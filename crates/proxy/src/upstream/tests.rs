@@ -178,3 +178,19 @@ async fn an_endpoint_that_spoke_out_of_turn_gets_a_connection_for_each_request_f
     let port = of_another_worker.give_at(1, spoke).await;
     assert_eq!(of_another_worker.take_at(1, spoke), Some(port));
 }
+
+#[test]
+fn an_endpoint_that_fails_is_avoided_twice_as_long_each_time_up_to_half_a_minute() {
+    let kept = KeptSide::new(4);
+    let mut now = 1_000;
+    for expected in [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000] {
+        kept.upstreams.failed(&kept.endpoint, now, &"refused");
+        assert_eq!(kept.endpoint.avoided_for(now), expected);
+        now += expected;
+    }
+    kept.upstreams.failed(&kept.endpoint, now, &"refused");
+    kept.upstreams.reached(&kept.endpoint);
+    assert_eq!(kept.endpoint.avoided_for(now), 0);
+    kept.upstreams.failed(&kept.endpoint, now, &"refused");
+    assert_eq!(kept.endpoint.avoided_for(now), 500, "it begins anew");
+}

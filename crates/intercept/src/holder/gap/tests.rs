@@ -14,6 +14,14 @@ use crate::dials::tests::silence;
 use crate::namespace::within;
 use crate::request::PodState;
 
+#[test]
+fn a_proxy_is_started_at_once_and_then_ever_later() {
+    let waits = std::iter::successors(Some(Duration::ZERO), |wait| Some(longer(*wait)));
+    let waits: Vec<u128> = waits.take(10).map(|wait| wait.as_millis()).collect();
+    let expected = [0, 50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000];
+    assert_eq!(waits, expected);
+}
+
 /// A holder with one pod, which is refused without a proxy and which a proxy has served for `age`. `None`, reported
 /// as a skip, where it cannot be created.
 fn served_for(folder: &Path, age: Duration) -> Option<(RunningHolder, File)> {
@@ -34,7 +42,11 @@ fn served_for(folder: &Path, age: Duration) -> Option<(RunningHolder, File)> {
 }
 
 fn next_proxy(holder: &mut RunningHolder) {
-    let arguments = ["-c", "exec sleep 600"].map(OsString::from);
+    next_proxy_by(holder, "exec sleep 600");
+}
+
+fn next_proxy_by(holder: &mut RunningHolder, script: &str) {
+    let arguments = ["-c", script].map(OsString::from);
     holder.proxy = Some(Proxy::start(Path::new("/bin/sh"), &arguments).unwrap());
 }
 
@@ -86,6 +98,32 @@ fn what_is_dialled_waits_for_the_successor_of_a_proxy_that_worked() {
     assert!(pod.outbound.accept().is_ok(), "it waits");
     dial(&netns).unwrap();
     kill_proxy(&mut holder);
+}
+
+#[test]
+fn a_proxy_that_served_no_pod_has_worked_once_it_has_lived_for_ten_seconds() {
+    for (age, waits) in [(LIVED, true), (LIVED / 2, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((mut holder, _netns)) = served_for(folder.path(), age) else {
+            return;
+        };
+        holder.proxy.as_mut().unwrap().has_served = false;
+        kill_proxy(&mut holder);
+        assert_eq!(holder.pods.waits_until().is_some(), waits, "{age:?}");
+    }
+}
+
+#[test]
+fn a_proxy_that_exits_before_any_has_worked_ends_the_holder_with_its_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((mut holder, _netns)) = served_for(folder.path(), Duration::ZERO) else {
+        return;
+    };
+    holder.has_worked = false;
+    // One that a signal ends is started again.
+    kill_proxy(&mut holder);
+    next_proxy_by(&mut holder, "exit 3");
+    assert_eq!(holder.proxy_ended(), Some(Ended::Proxy(3)));
 }
 
 #[test]

@@ -327,6 +327,46 @@ fn streams_survive_a_way_that_is_dead_for_five_seconds() {
 }
 
 #[test]
+fn streams_wait_fifteen_seconds_for_a_link_that_was_cut() {
+    let (pair, way) = relayed(&Settings::default(), echo(), AppProtocol::Tcp);
+    let mut client = pair.sending("shop", "before");
+    assert_eq!(client.exact(6), b"before");
+    let longer = Some(Duration::from_secs(30));
+    client.stream.set_read_timeout(longer).unwrap();
+    let cut = Instant::now();
+    way.is_dead(true);
+    way.cut();
+    assert_eq!(client.rest(), b"");
+    let waited = cut.elapsed().as_millis();
+    assert!((14_000..20_000).contains(&waited), "{waited} ms");
+}
+
+#[test]
+fn a_caller_forgets_a_link_that_is_cut_while_nothing_is_open_on_it() {
+    let endpoint = serve(|_| "ok".into());
+    let (pair, way) = relayed(&Settings::default(), endpoint, AppProtocol::Http);
+    assert_eq!(pair.get("shop").status(), 200);
+    way.cut();
+    pair.calling.expect("heddle_links_active", &[], 0.0);
+    assert_eq!(pair.get("shop").status(), 200);
+    pair.calling.expect("heddle_links_total", &[], 2.0);
+    pair.calling.expect("heddle_links_resumed_total", &[], 0.0);
+}
+
+#[test]
+fn a_pair_gets_a_second_link_at_128_streams() {
+    let pair = Pair::new(echo(), AppProtocol::Tcp);
+    let mut clients = Vec::new();
+    for n in 0..130 {
+        let mut client = pair.sending("shop", "x");
+        assert_eq!(client.exact(1), b"x");
+        clients.push(client);
+        let links = if n < 128 { 1.0 } else { 2.0 };
+        pair.calling.expect("heddle_links_active", &[], links);
+    }
+}
+
+#[test]
 fn a_caller_of_a_node_that_begins_anew_is_told_what_is_lost() {
     let (upstream, mut pair) = Pair::scripted(AppProtocol::Http);
     let mut client = pair.sending("shop", post(0));

@@ -247,6 +247,16 @@ fn those_who_prove_nothing_do_not_stay() {
 }
 
 #[test]
+fn a_caller_that_begins_no_link_does_not_stay() {
+    let settings = quick(|timeouts| timeouts.request_head = Duration::from_millis(300));
+    let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
+    let mut silent = intruder(&pair, "shop", Protocol::Link);
+    assert_eq!(silent.rest(), b"");
+    pair.called
+        .expect("heddle_handshakes_failed_total", &[], 1.0);
+}
+
+#[test]
 fn a_caller_that_is_denied_before_it_has_said_what_it_calls_gets_no_further() {
     let endpoint = serve(|_| "ok".into());
     let pair = Pair::new(endpoint, AppProtocol::Http);
