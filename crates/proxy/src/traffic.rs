@@ -27,6 +27,17 @@ pub(crate) struct TrafficKey {
     tls: Tls,
 }
 
+impl TrafficKey {
+    /// The key of all traffic with this reporter and TLS state.
+    pub(crate) fn without_ends(self) -> Self {
+        TrafficKey {
+            source: 0,
+            endpoint: 0,
+            ..self
+        }
+    }
+}
+
 impl Traffic<'_> {
     pub(crate) fn key(&self) -> TrafficKey {
         TrafficKey {

@@ -35,7 +35,7 @@ pub use access_log::{AccessLog, LogSink, OPEN, Record, Target};
 pub use histogram::Histogram;
 pub use http::{HttpLabels, HttpSeries};
 pub use labels::{Reporter, Tls, TrafficLabels};
-pub use registry::{Registry, SeriesBounds, Snapshot};
+pub use registry::{Collapse, Detail, Registry, SeriesBounds, Snapshot};
 pub use seldom::Seldom;
 pub use tcp::TcpSeries;
 pub use value::{Counter, Gauge};

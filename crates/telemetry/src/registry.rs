@@ -84,18 +84,19 @@ impl Registry {
     /// Call this once and keep the series: each call returns a series without another holder, so a second call
     /// with equal labels gives a second series (rendered as one sum). A series that its writer has dropped keeps
     /// its counts and is handed out again, until it has been unused for [`SeriesBounds::unused`]. When the limit of
-    /// label sets is reached, the labels are collapsed and `heddle_metrics_overflow_total` grows.
+    /// label sets is reached, the labels are collapsed and `heddle_metrics_overflow_total` grows. A Worker that has met
+    /// more label sets than that asks for less [`Detail`].
     pub fn http_series(&self, labels: HttpLabels) -> Arc<HttpSeries> {
         let inner = &mut *self.lock();
         let (http, overflows) = (&mut inner.http, &mut inner.overflows);
-        series(http, overflows, self.bounds.label_sets, labels)
+        series(http, overflows, self.bounds, labels)
     }
 
     /// The series of opaque connections; otherwise like [`Registry::http_series`].
     pub fn tcp_series(&self, labels: TrafficLabels) -> Arc<TcpSeries> {
         let inner = &mut *self.lock();
         let (tcp, overflows) = (&mut inner.tcp, &mut inner.overflows);
-        series(tcp, overflows, self.bounds.label_sets, labels)
+        series(tcp, overflows, self.bounds, labels)
     }
 
     /// The metrics of a new Worker. `refusals` are all reason codes of [`WorkerStats::handshakes_refused`], by index.
@@ -136,12 +137,38 @@ impl Registry {
     }
 }
 
+/// How much of a label set is told apart; the rest is `other`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// All labels.
+    Full,
+    /// The Service alone.
+    Service,
+    /// No name of either end.
+    Least,
+}
+
 /// Labels that are merged into `other` when there are too many label sets.
-trait Collapse: Ord {
+pub trait Collapse {
     /// Sets all labels but the Service to `other`.
     fn collapse(&mut self);
     /// Sets the Service to `other`, too.
     fn collapse_whole(&mut self);
+
+    /// The labels with this much detail.
+    #[must_use]
+    fn with(mut self, detail: Detail) -> Self
+    where
+        Self: Sized,
+    {
+        if detail != Detail::Full {
+            self.collapse();
+        }
+        if detail == Detail::Least {
+            self.collapse_whole();
+        }
+        self
+    }
 }
 
 impl Collapse for TrafficLabels {
@@ -167,18 +194,21 @@ impl Collapse for HttpLabels {
     }
 }
 
-fn series<L: Collapse, S: Default>(
+fn series<L: Collapse + Ord, S: Default>(
     table: &mut BTreeMap<L, Kept<S>>,
     overflows: &mut u64,
-    bound: usize,
+    bounds: SeriesBounds,
     mut labels: L,
 ) -> Arc<S> {
+    let bound = bounds.label_sets;
     let is_full = |table: &BTreeMap<L, Kept<S>>, labels: &L, bound: usize| {
         table.len() >= bound && !table.contains_key(labels)
     };
     if is_full(table, &labels, bound) && overflows.is_multiple_of(LOOK_EVERY) {
-        // Removes label sets that no Worker writes any more, such as those of a deleted route.
-        table.retain(|_, kept| kept.is_used());
+        // Removes label sets that no Worker writes any more, such as those of a deleted route; not at once, since a
+        // Worker drops all of its series when the configuration changes.
+        let now = Instant::now();
+        table.retain(|_, kept| kept.stays(now, bounds.unused / 10));
     }
     if is_full(table, &labels, bound) {
         *overflows += 1;

@@ -96,7 +96,7 @@ impl RunningHolder {
             return;
         }
         match &self.proxy {
-            Some(proxy) if proxy.has_served => self.pods.wait_no_longer(),
+            Some(proxy) if proxy.has_served && !proxy.has_hung_up => self.pods.wait_no_longer(),
             _ => {
                 tracing::error!(
                     "no proxy has served a pod for {} s: pods meet their fate until one does",

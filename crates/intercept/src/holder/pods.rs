@@ -72,6 +72,9 @@ pub(super) struct EnrolledPod {
     due: Option<Instant>,
     /// When to check connection attempts that began before it was enrolled or served.
     begun: Option<Instant>,
+    /// Whether its fate applies in the kernel, so that connections may pass the hooks: from the end of the proxy until
+    /// another one serves or holds it.
+    meets_fate: bool,
 }
 
 impl EnrolledPod {
@@ -89,7 +92,7 @@ impl EnrolledPod {
             netns: self.path.clone().unwrap_or_else(|| OWN_NAMESPACE.into()),
             addresses: self.addresses.clone(),
             state: match (self.state, answers) {
-                (PodState::Held, None) if !is_waiting => PodState::Unserved,
+                (PodState::Held, None) if !is_waiting || self.meets_fate => PodState::Unserved,
                 (PodState::Held | PodState::Serving, Some(false)) => PodState::Unresponsive,
                 (state, _) => state,
             },
@@ -236,8 +239,10 @@ impl Pods {
             return false;
         }
         let is_news = pod.fate != fate;
-        let may_have_passed = pod.path.is_some() && self.waits_until.is_none();
-        if pod.state == PodState::Held && state == PodState::Serving && may_have_passed {
+        let met_its_fate = std::mem::take(&mut pod.meets_fate);
+        let is_new =
+            pod.state == PodState::Held && state == PodState::Serving && self.waits_until.is_none();
+        if pod.path.is_some() && (met_its_fate || is_new) {
             // While the fate applied, connection attempts may have passed the hooks.
             pod.begun = Some(Instant::now() + ANSWERED_WITHIN);
         }
@@ -283,6 +288,9 @@ impl Pods {
                 sockets::turn_away(&pod.outbound);
                 sockets::turn_away(&pod.inbound);
             }
+        }
+        for pod in self.pods.values_mut() {
+            pod.meets_fate = true;
         }
         self.proxy_died();
     }

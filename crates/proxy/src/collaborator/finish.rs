@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_telemetry::{HttpLabels, Record};
+use heddle_telemetry::{Collapse, HttpLabels, Record};
 
 use super::Connection;
 use super::exchange::Exchange;
@@ -48,7 +48,7 @@ impl Connection {
                 |port| Arc::clone(&snapshot.port(port).label),
             )
         };
-        let ask = || {
+        let ask = |detail| {
             let labels = HttpLabels {
                 traffic: traffic.labels(&snapshot.guards, &service()),
                 route: exchange
@@ -56,9 +56,10 @@ impl Connection {
                     .rule()
                     .map_or_else(|| "".into(), |rule| Arc::clone(&rule.label)),
             };
-            self.worker.registry.http_series(labels)
+            self.worker.registry.http_series(labels.with(detail))
         };
-        bound.series.with(key, ask, |series| {
+        let limit = self.worker.series_limit;
+        bound.series.with(key, limit, ask, |series| {
             series.record(status, duration_us, request_bytes, response_bytes);
             if let Some(failure) = failure {
                 series.reject(Reason::CODES, failure.reason.index());

@@ -279,4 +279,29 @@ mod tests {
         }
         assert_eq!(kept, MAX_KEPT);
     }
+
+    /// A link of a pair with so many open requests and flows.
+    fn carrying(pair: &Pair, requests: usize, flows: usize) -> Rc<Link> {
+        let link = link(&heddle_wire::buffer::Pool::new(16, 100));
+        let mut session = link.session.borrow_mut();
+        for _ in 0..requests {
+            let head = b"GET / HTTP/1.1\r\n\r\n";
+            session.open(0, b"echo", head, true).unwrap();
+        }
+        for _ in 0..flows {
+            session.open_flow(b"echo").unwrap();
+        }
+        drop(session);
+        pair.add(&link);
+        link
+    }
+
+    #[test]
+    fn a_new_stream_goes_by_the_link_with_the_fewest_of_its_kind() {
+        let pair = Pair::default();
+        let (flows, request) = (carrying(&pair, 0, 3), carrying(&pair, 1, 0));
+        let chosen = |kind| pair.choose(kind).unwrap();
+        assert!(Rc::ptr_eq(&chosen(Kind::Http), &flows));
+        assert!(Rc::ptr_eq(&chosen(Kind::Bytes), &request));
+    }
 }

@@ -39,6 +39,7 @@ impl Flow {
         };
         let moving = Moving {
             endpoint: self.lease.endpoint().place.clone(),
+            workload: self.lease.endpoint().workload().clone(),
             permit: self.lease.take_permit(),
             upstream,
             up,
@@ -73,6 +74,9 @@ impl Moving {
         let both = client.unpack();
         let both = both.and_then(|client| Ok((client, self.upstream.unpack()?)));
         let endpoint = worker.upstreams.endpoint(&self.endpoint);
+        if endpoint.workload().is_none() {
+            endpoint.stands_for(self.workload.as_ref());
+        }
         let (client, side) = both.inspect_err(|_| {
             let ends = FlowEnds::new(&door, peer, Some(&endpoint));
             self.origin

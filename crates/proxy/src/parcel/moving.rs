@@ -33,6 +33,8 @@ pub(crate) struct Origin {
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) endpoint: Place,
+    /// The workload behind it, by which the flow is counted: the configuration may not name it any more.
+    pub(crate) workload: Option<Arc<str>>,
     /// Its permit for the endpoint, on any Worker.
     pub(crate) permit: Option<RequestPermit>,
     pub(crate) upstream: Packed,

@@ -49,7 +49,7 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Idle {
-    /// Whether it may carry the request. For another node, the identity has to match, and it is known how long nodes
+    /// Whether it may carry the request. For another node, the identity has to match as well, and it is known how long nodes
     /// keep idle connections; of an endpoint that is dialled directly neither is known.
     fn suits(&self, asking: &Asking<'_>, via: Option<&Arc<Via>>, now: Millis) -> bool {
         match via {
@@ -57,7 +57,8 @@ impl Idle {
                 self.caller == asking.key
                     && (asking.may_repeat || now.saturating_sub(self.since) <= WARM_MS)
             }
-            Some(_) => self.side.caller() == asking.account,
+            // The other node was told the caller's name on this connection, so workloads of one account do not share it.
+            Some(_) => self.side.caller() == asking.account && self.caller == asking.key,
         }
     }
 

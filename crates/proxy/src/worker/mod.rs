@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 
 use heddle_intercept::{PodId, Sockets};
 use heddle_model::WorkloadName;
-use heddle_telemetry::{LogSink, Registry, Seldom, TcpSeries};
+use heddle_telemetry::{Collapse, LogSink, Registry, Seldom, TcpSeries};
 
 use crate::clock::Millis;
 use crate::door::Door;
@@ -81,6 +81,8 @@ pub(crate) struct Worker {
     series_due: Cell<Millis>,
     /// A series that was not used for this long is released.
     series_unused: Millis,
+    /// Limit of series of requests, and of connections, in full detail.
+    pub(crate) series_limit: usize,
     /// Limits how often accept errors are logged.
     pub(crate) cannot_accept: RefCell<Seldom>,
     /// Limits how often it is logged that the connection limit is reached.
@@ -131,11 +133,12 @@ impl Worker {
             traffic: traffic.key(),
             destination: Arc::clone(destination),
         };
-        let ask = || {
+        let ask = |detail| {
             let guards = &self.snapshot().guards;
-            (self.registry).tcp_series(traffic.labels(guards, destination))
+            let labels = traffic.labels(guards, destination);
+            self.registry.tcp_series(labels.with(detail))
         };
-        self.tcp.with(key, ask, Arc::clone)
+        self.tcp.with(key, self.series_limit, ask, Arc::clone)
     }
 
     /// Releases series that are no longer used, when it is time. The registry forgets them after a while.

@@ -167,6 +167,8 @@ impl Worker {
         // released.
         let series_unused = registry.bounds().unused / 10;
         let series_unused = u64::try_from(series_unused.as_millis()).unwrap_or(u64::MAX);
+        // Several keys may have equal labels, for instance those of a workload's endpoints.
+        let series_limit = registry.bounds().label_sets.saturating_mul(2);
         let env = Rc::new(Env::new(EnvParts {
             settings,
             stats,
@@ -196,6 +198,7 @@ impl Worker {
             tcp: FlowSeries::default(),
             series_due: Cell::new(0),
             series_unused,
+            series_limit,
             cannot_accept: RefCell::default(),
             full: RefCell::default(),
             said_of_ports: RefCell::default(),

@@ -1,5 +1,7 @@
 //! One client, one proxy, one endpoint: forwarding of requests and responses.
 
+use std::time::{Duration, Instant};
+
 use heddle_proxy::Settings;
 
 use crate::support::{Bed, GET, field, get, mesh, mirror, post, serve};
@@ -247,4 +249,16 @@ fn a_trusted_sources_forwarding_fields_are_kept_and_its_own_address_is_added() {
         }
         bed.expect("heddle_forwarding_headers_stripped_total", &[], stripped);
     }
+}
+
+#[test]
+fn a_line_of_the_log_is_there_within_about_a_second_though_nothing_else_happens() {
+    let upstream = serve(|_| "ok".into());
+    let (bed, log) = Bed::logged(Settings::default(), &mesh(&[upstream], None));
+    let mut client = bed.client();
+    assert_eq!(client.ask(GET).status(), 200);
+    let answered = Instant::now();
+    log.expect(&["\"status\":200"]);
+    let waited = answered.elapsed();
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
 }

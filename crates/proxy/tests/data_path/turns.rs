@@ -132,6 +132,27 @@ fn an_answer_that_may_leave_something_behind_is_the_last_on_its_connection() {
     }
 }
 
+#[test]
+fn an_error_to_a_body_of_16_kib_leaves_the_connection_to_the_next_request_and_to_a_longer_one_not()
+{
+    for (bytes, is_kept) in [(16_384, true), (16_385, false)] {
+        let (upstream, bed) = Bed::scripted();
+        let mut client = bed.client();
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {bytes}\r\n\r\n"
+        ));
+        client.send("x".repeat(bytes));
+        let mut server = upstream.asked();
+        server.exact(bytes);
+        server.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno");
+        assert_eq!(client.response().status(), 413);
+        match is_kept {
+            true => idle(&bed, 1.0),
+            false => assert_eq!(server.rest(), b""),
+        }
+    }
+}
+
 /// A server may close an idle connection while a request is on its way, and that request is lost.
 #[test]
 fn a_request_that_is_not_sent_twice_goes_by_no_connection_that_has_long_been_idle() {

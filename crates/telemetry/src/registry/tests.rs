@@ -128,7 +128,7 @@ fn label_sets_are_bounded_and_the_rest_is_other() {
     const COLLAPSED: usize = MAX / 10;
     let registry = Registry::with_bounds(SeriesBounds {
         label_sets: MAX,
-        ..SeriesBounds::default()
+        unused: Duration::ZERO,
     });
     let many = MAX + 2 * COLLAPSED;
     let held: Vec<_> = (0..many)
@@ -144,7 +144,8 @@ fn label_sets_are_bounded_and_the_rest_is_other() {
     assert_eq!(metrics.value(sample), COLLAPSED.to_string());
     assert!(registry.lock().http.len() <= MAX + COLLAPSED + 1);
 
-    // Label sets that no Worker writes any more make room for new ones, though maybe not at the first attempt.
+    // Label sets that no Worker writes any more make room for new ones once they were unused for a tenth of the time
+    // for which they are exposed, though maybe not at the first attempt.
     drop(held);
     let has_room = |_: &u64| {
         registry.http_series(labels("new", "ns/new", "c"));

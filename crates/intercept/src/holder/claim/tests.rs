@@ -7,8 +7,12 @@ struct Sleeper(Child);
 
 impl Sleeper {
     fn start() -> Sleeper {
+        Sleeper::start_for("600")
+    }
+
+    fn start_for(seconds: &str) -> Sleeper {
         let mut command = Command::new("sleep");
-        let child = command.arg("600").stdout(Stdio::null()).spawn();
+        let child = command.arg(seconds).stdout(Stdio::null()).spawn();
         Sleeper(child.unwrap())
     }
 
@@ -48,11 +52,28 @@ fn a_proxy_that_its_holder_has_left_is_ended_before_another_holder_has_its_pods(
     noted.holder = None;
     write(&memory, &noted);
     // … then the next one gets the pods once the proxy has ended …
+    let asked = Instant::now();
     let claim = Claim::take(memory).unwrap();
     assert!(!proxy.is_there());
+    assert!(asked.elapsed() >= ENDS_WITHIN, "it had time to end");
     // … and leaves nothing behind after an orderly end.
     claim.clear();
     assert_eq!(claim.before().proxy, None);
+}
+
+#[test]
+fn a_proxy_that_ends_within_half_a_second_is_not_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = folder.path().join("node.pods.json");
+    let mut proxy = Sleeper::start_for("0.2");
+    let claim = Claim::take(memory.clone()).unwrap();
+    claim.note(proxy.pid());
+    let mut noted = claim.before();
+    drop(claim);
+    noted.holder = None;
+    write(&memory, &noted);
+    drop(Claim::take(memory).unwrap());
+    assert_eq!(proxy.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -114,6 +114,47 @@ fn a_proxy_that_served_no_pod_has_worked_once_it_has_lived_for_ten_seconds() {
 }
 
 #[test]
+fn a_pod_whose_fate_applies_already_does_not_wait_for_the_next_proxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((mut holder, netns)) = served_for(folder.path(), LIVED) else {
+        return;
+    };
+    // Given a proxy that was told to end, and another that lived long and served no pod …
+    holder.pods.meet_fates();
+    next_proxy(&mut holder);
+    holder.proxy.as_mut().unwrap().started = Instant::now().checked_sub(LIVED).unwrap();
+    // … when that dies …
+    kill_proxy(&mut holder);
+    assert!(holder.pods.waits_until().is_some());
+    // … the kernel still refuses what the pod dials, which its status says.
+    assert_eq!(list(&mut holder)[0].state, PodState::Unserved);
+    assert_eq!(
+        dial(&netns).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+}
+
+#[test]
+fn a_proxy_that_hung_up_after_it_served_is_not_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((mut holder, netns)) = served_for(folder.path(), LIVED) else {
+        return;
+    };
+    // Given a proxy whose end is slow …
+    holder.begin_gap();
+    holder.proxy.as_mut().unwrap().has_hung_up = true;
+    dial(&netns).unwrap();
+    let until = holder.pods.waits_until().unwrap();
+    // … what waits is turned away all the same.
+    holder.end_gap(until);
+    assert_eq!(holder.pods.waits_until(), None);
+    assert_eq!(
+        dial(&netns).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+}
+
+#[test]
 fn a_proxy_that_exits_before_any_has_worked_ends_the_holder_with_its_code() {
     let folder = tempfile::tempdir().unwrap();
     let Some((mut holder, _netns)) = served_for(folder.path(), Duration::ZERO) else {

@@ -225,6 +225,7 @@ impl Pods {
             filtered: self.hooks.kind() == hooks::Kind::Nft,
             due: None,
             begun: Some(Instant::now() + ANSWERED_WITHIN),
+            meets_fate: false,
         };
         self.pods.insert(id, pod);
         self.contest(id, others, more);

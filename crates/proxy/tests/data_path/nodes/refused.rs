@@ -247,6 +247,25 @@ fn those_who_prove_nothing_do_not_stay() {
 }
 
 #[test]
+fn a_peer_that_is_refused_has_half_a_second_to_read_why() {
+    let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
+    let other = Authority::new();
+    let unknown = identities(&pair, &other, &id("shop"), NOW - DAY, NOW + DAY);
+    let session = unknown.connect(Some(&account("shop")), &account("echo"), Protocol::Link);
+    let began = Instant::now();
+    let mut intruder = Intruder::connect(pair.mesh_address, session.unwrap());
+    while !intruder.closed {
+        intruder.read();
+    }
+    pair.called
+        .expect_handshakes_refused("unknown_authority", 1.0);
+    // It has the alert, and does not close.
+    while intruder.stream.read(&mut [0; 64]).is_ok_and(|n| n > 0) {}
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(450), "{waited:?}");
+}
+
+#[test]
 fn a_caller_that_begins_no_link_does_not_stay() {
     let settings = quick(|timeouts| timeouts.request_head = Duration::from_millis(300));
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
