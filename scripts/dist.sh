@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the static, stripped binaries into dist/ and writes their checksums beside them.
 #
-# The C library is linked statically on the host's own gnu target, so that it works with every
-# compiler that `make setup` may have found; no second target and no musl is needed.
+# The binaries link the C library statically and are built for the host's own gnu target, so that every
+# compiler that `make setup` may have found can build them: neither musl nor a second target is needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ suffix="$version-${host%%-*}-linux"
 # An explicit --target keeps the flag away from build scripts and procedural macros.
 export RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=."
 cargo build --locked --profile dist --target "$host" --package heddle --package heddle-lab-program
-# By itself: of libraries that it shares it gets what it asks for, not what the others do.
+# A separate build: in one build, cargo would give shared libraries the features that the other programs need, too.
 cargo build --locked --profile dist --target "$host" --package heddle-node-program
 
 mkdir -p dist

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Fuzzes every parser for some time each, from the corpus in fuzz/corpus.
 #
-#   scripts/fuzz.sh [SECONDS] [TARGET]...   60 seconds and all targets unless told otherwise
-#   scripts/fuzz.sh --minimise [TARGET]...  takes what was found into fuzz/corpus, as little as covers the same
+#   scripts/fuzz.sh [SECONDS] [TARGET]...   default: 60 seconds for each of all targets
+#   scripts/fuzz.sh --minimise [TARGET]...  merges new inputs into fuzz/corpus, keeping as few as cover the same
 #
-# What is found on the way is kept outside the repository, beside the build. A finding fails the
-# script and says how to repeat it.
+# New inputs are kept outside the repository, in the build directory. After a finding (a crash, a timeout, too
+# much memory) the script fails and prints how to reproduce it.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 
@@ -19,7 +19,7 @@ minimise() { # minimise TARGET
     cp -n "corpus/$1"/* "$found/$1" 2>/dev/null || true
     rm -rf "corpus/$1"
     mkdir -p "corpus/$1"
-    # By edges, not by how often each is taken: a tenth of the inputs.
+    # Coverage counts edges, not how often each edge is taken: this keeps a tenth of the inputs.
     cargo +nightly fuzz run $(features "$1") "$1" "corpus/$1" "$found/$1" -- \
         -merge=1 -use_counters=0 "${bounds[@]}" >"$found/$1.merge.log" 2>&1
     echo "$1: $(find "corpus/$1" -type f | wc -l) inputs kept"
@@ -36,12 +36,12 @@ run() { # run TARGET SECONDS
     fi
     if [ "$(executions "$log")" -eq 0 ]; then
         tail -n 20 "$log"
-        echo "$1: no input was tried, see above"
+        echo "$1: no input was executed, see above"
         return 1
     fi
     echo "$1: $2 s, $(executions "$log") inputs, no finding"
 }
-# What a target asks for in Cargo.toml.
+# The features that a target requires in Cargo.toml.
 features() { awk -v name="$1" '/^name = /{ is = $3 == "\"" name "\"" } is && /^required-features/{ print "--features=mesh" }' Cargo.toml; }
 executions() { awk '/stat::number_of_executed_units/ { n = $2 } END { print n + 0 }' "$1"; }
 
@@ -53,7 +53,7 @@ case ${1:-} in
 esac
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
-    # Not from a process substitution, whose failure is lost: with no targets nothing would be fuzzed, and nothing fail.
+    # No process substitution: its failure would be lost, and the script would succeed without fuzzing anything.
     listed=$(cargo +nightly fuzz list)
     mapfile -t targets <<<"$listed"
     if [ -z "$listed" ]; then

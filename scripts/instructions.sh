@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Counts the instructions of the wire's operations and compares them with those on record.
+# Counts the instructions that operations of heddle-wire take, and compares them with the counts on record.
 #
-#   scripts/instructions.sh             fails when one takes over 5 % more than crates/wire/instructions.txt says
-#   scripts/instructions.sh --update    writes that file anew
+#   scripts/instructions.sh             fails if an operation takes over 5 % more than in crates/wire/instructions.txt
+#   scripts/instructions.sh --update    rewrites that file
 #
-# An operation's cost is the difference between a run of 2N and one of N, divided by N, so that
-# starting the program does not count. Searches and copies choose vector instructions when they start,
-# and the compiler makes some for x86-64: the record is for that with AVX2, and elsewhere the counts
-# are shown but not compared.
+# An operation's cost is the difference between a run of 2N operations and a run of N, divided by N, so that
+# the start of the program does not count. The counts depend on vector instructions: searches and copies select
+# them at run time, and the compiler emits some for x86-64. The counts on record are for x86-64 with AVX2; on
+# other machines the counts are shown but not compared.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,7 @@ fi
 failed=0
 counts=$(mktemp)
 trap 'rm -f "$counts"' EXIT
-# By itself, so that a list that fails ends the script, and not only the loop.
+# An assignment of its own: a failure of --list ends the script here, but would not in the line of the loop.
 operations=$("$program" --list)
 if [ -z "$operations" ]; then
     echo "instructions: $program lists no operations" >&2
@@ -49,11 +49,11 @@ for operation in $operations; do
         failed=1
     fi
 done
-# What is on record and not counted any more would never be missed.
+# An operation that is on record but no longer listed would otherwise go unnoticed.
 if [ -n "$compare" ]; then
     for name in $(sed '/^#/d' "$record" | awk '{ print $2 }'); do
         if ! grep -qx " *[0-9]* $name" "$counts"; then
-            echo "instructions: $name is on record, and not listed: scripts/instructions.sh --update"
+            echo "instructions: $name is on record but not listed any more: run scripts/instructions.sh --update"
             failed=1
         fi
     done

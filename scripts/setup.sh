@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Finds what the given tasks need and this machine lacks, lists it, asks once, installs it.
+# Finds the programs that the given tasks need and this machine lacks, lists them, asks once, and installs them.
 #
 #   scripts/setup.sh [build|test|deny|fuzz]...
 #
-# A Debian 12 with bash and git is enough to start from. Where there is no terminal, or with YES=1,
-# nothing is asked. What is already there is left alone, so a second run does nothing.
+# Debian 12 with bash and git is enough to start from. Without a terminal, with YES=1 or under CI, it does not ask.
+# Programs that are already installed are left alone, so a second run does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
-export RUSTUP_AUTO_INSTALL=0 # a compiler is installed below, after asking, or not at all
+export RUSTUP_AUTO_INSTALL=0 # no compiler without asking: it is installed below
 
 minimum=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
 deny_version=0.20.2
 fuzz_version=0.13.2
 
-# Programs whose traffic the tests have the mesh carry, and their packages.
+# Programs whose traffic goes through the mesh in tests, and their Debian packages.
 carried=(curl:curl wget:wget nginx:nginx-light redis-server:redis-server redis-cli:redis-tools
     memcached:memcached sshd:openssh-server ssh:openssh-client iperf3:iperf3 git:git fcgiwrap:fcgiwrap
     apache2:apache2-bin ab:apache2-utils haproxy:haproxy
@@ -24,7 +24,7 @@ carried=(curl:curl wget:wget nginx:nginx-light redis-server:redis-server redis-c
 
 packages=()    # Debian packages
 rust=          # why the compiler must be installed, or empty
-components=()  # rustfmt, clippy: missing from a compiler that is there
+components=()  # rustfmt, clippy: if the installed compiler lacks them
 crates=()      # cargo tools, as name@version
 nightly=       # set when fuzzing needs the nightly compiler
 
@@ -34,7 +34,7 @@ die() { say "setup: $*"; exit 1; }
 need_package() { # need_package PROGRAM PACKAGE...
     have "$1" || packages+=("${@:2}")
 }
-need_program() { # need_program PROGRAM PACKAGE: one of the administrator's, whose folders PATH may lack
+need_program() { # need_program PROGRAM PACKAGE: also looks in the sbin directories, which PATH may lack
     PATH="$PATH:/usr/sbin:/sbin" need_package "$@"
 }
 at_least() { # at_least HAVE WANT: compares versions
@@ -63,10 +63,10 @@ find_missing() {
         build)
             need_package cc gcc
             [ -e /usr/include/stdio.h ] || packages+=(libc6-dev)
-            # For the programs that run in the kernel.
+            # For the BPF programs.
             need_package clang clang
             [ -e /usr/include/bpf/bpf_helpers.h ] || packages+=(libbpf-dev)
-            # The client of etcd is made from etcd's own description of what it speaks.
+            # The client of etcd is generated from etcd's protobuf files.
             need_package protoc protobuf-compiler
             [ -e /usr/include/google/protobuf/descriptor.proto ] || packages+=(libprotobuf-dev)
             find_rust
@@ -74,16 +74,16 @@ find_missing() {
         test)
             need_package valgrind valgrind
             need_package strace strace
-            # For tests of interception: rules of the packet filter, and namespaces to have them in.
+            # For tests of interception: nftables rules, and network namespaces for them.
             need_program nft nftables
             need_program ip iproute2
             local pair
             for pair in "${carried[@]}"; do
                 need_program "${pair%:*}" "${pair#*:}"
             done
-            # Another mail server would be removed for it, which is not ours to decide: its test is skipped then.
+            # Not if there is another mail server, which apt would remove: the test of postfix is skipped then.
             [ -e /usr/sbin/sendmail ] || packages+=(postfix)
-            # The registry of providers.
+            # The registry of providers is kept in etcd.
             need_package etcd etcd-server
             need_package etcdctl etcd-client
             compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || packages+=(postgresql)
@@ -134,8 +134,8 @@ can_be_root() {
 updated=
 install_packages() { # install_packages PACKAGE...
     [ $# -gt 0 ] || return 0
-    have apt-get || die "no apt-get here: install by hand what stands for Debian's: $*"
-    can_be_root || die "this needs root, and sudo is not usable here. As root: apt-get install $*"
+    have apt-get || die "no apt-get here: install the equivalents of these Debian packages by hand: $*"
+    can_be_root || die "root is needed, and sudo does not work here. Run as root: apt-get install $*"
     if [ -z "$updated" ]; then
         as_root apt-get update -qq
         updated=1
@@ -150,7 +150,7 @@ install_packages() { # install_packages PACKAGE...
     disable_services "$@"
 }
 
-# Debian starts servers when they are installed and with every boot; what is wanted here is their programs.
+# Debian starts a server when it is installed and at every boot. Tests start the programs themselves.
 policy=/usr/sbin/policy-rc.d
 our_policy=
 keep_services_down() {
@@ -164,7 +164,7 @@ let_services_be() {
     [ -z "$our_policy" ] || as_root rm -f $policy
     our_policy=
 }
-disable_services() { # disable_services PACKAGE...: which were not there a moment ago
+disable_services() { # disable_services PACKAGE...: packages that were just installed
     have systemctl || return 0
     local units
     mapfile -t units < <(dpkg-query -L "$@" 2>/dev/null |
@@ -178,7 +178,7 @@ install_rustup() {
     script=$(mktemp)
     for url in https://sh.rustup.rs https://static.rust-lang.org/rustup/rustup-init.sh; do
         if curl --proto '=https' --tlsv1.2 -fsSL --max-time 30 -o "$script" "$url" 2>/dev/null; then
-            # The shell's start-up files are left alone: the Makefile finds the compiler by itself.
+            # The shell's start-up files are not changed: the Makefile sets PATH itself.
             if sh "$script" -y -q --profile minimal --default-toolchain none --no-modify-path; then
                 rm -f "$script"
                 return 0
@@ -197,13 +197,13 @@ install_rust() {
     if { have rustup || install_rustup; } && install_toolchain; then
         return
     fi
-    say "setup: rustup cannot be used here, taking Debian's packages"
+    say "setup: rustup does not work here: installing Debian's packages instead"
     install_packages rustc-web cargo-web rustfmt-web rust-web-clippy
     hash -r
     local found
     found=$(rust_version) || true
     if [ -z "$found" ] || ! at_least "$found" "$minimum"; then
-        die "Rust $minimum or newer is needed, ${found:-none} is here: install it by hand"
+        die "Rust $minimum or newer is needed, the version here is ${found:-none}: install it by hand"
     fi
 }
 
@@ -227,7 +227,7 @@ install_missing() {
     [ -z "$rust" ] || install_rust
     [ ${#components[@]} -eq 0 ] || install_components "${components[@]}"
     if [ -n "$nightly" ]; then
-        have rustup || die "fuzzing needs the nightly compiler, which comes by rustup only"
+        have rustup || die "fuzzing needs the nightly compiler, which only rustup can install"
         rustup toolchain install nightly --profile minimal
     fi
     local crate

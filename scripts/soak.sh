@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs every slow proof of scripts/soak.txt in release builds, one after the other, also after one has failed, and ends with
-# the sum. Those of whole meshes take root.
+# Runs all slow tests of scripts/soak.txt in release builds, one after the other, even after one has failed, and
+# ends with the totals. Tests of whole meshes need root.
 #
-#   scripts/soak.sh [NAME]...      these only, by a part of the name
+#   scripts/soak.sh [NAME]...      only tests with one of these in their name
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -11,12 +11,12 @@ HEDDLE_SKIPS=$(mktemp)
 export HEDDLE_SKIPS
 trap 'rm -f "$log" "$log.one" "$HEDDLE_SKIPS"' EXIT
 
-# What tests of whole meshes start, beside them.
+# Tests of whole meshes start these programs, which they find in the build directory.
 cargo build --locked --release --package heddle --package heddle-lab-program || exit
 
 mapfile -t proofs < <(grep -vE '^(#|-|$)' scripts/soak.txt)
 if [ ${#proofs[@]} -eq 0 ]; then
-    echo "soak: scripts/soak.txt has no proofs" >&2
+    echo "soak: scripts/soak.txt lists no slow tests" >&2
     exit 1
 fi
 wanted=$(IFS='|' && echo "$*")
@@ -32,7 +32,7 @@ for proof in "${proofs[@]}"; do
     cargo test --locked --release --package "$package" "$program" -- \
         --ignored --nocapture --test-threads 1 "$name" 2>&1 | tee "$log.one"
     state=${PIPESTATUS[0]}
-    # A name that fits no test would pass.
+    # cargo also succeeds when no test has this name.
     grep -qE '^running [1-9]' "$log.one" || { echo "soak: no test is named $name" && state=1; }
     cat "$log.one" >>"$log"
     [ "$state" -eq 0 ] || failed=$((failed + 1))

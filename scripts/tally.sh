@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
-# Sums up what test programs said, and names what failed and what was skipped.
+# Adds up the results of test programs, and names the tests that failed or were skipped.
 #
 #   scripts/tally.sh LOG SKIPS [EXPECTED]
 #
-# LOG is what cargo test printed. SKIPS has a line for each test or step that was skipped: its name, a tab, why. A test
-# that leaves a part out counts as skipped. With EXPECTED, a list of names, a skip that is not on it fails; a name on it
-# that was not skipped is said.
+# LOG is the output of cargo test. SKIPS has a line for each skipped test or step: its name, a tab, the reason. A test
+# that leaves out a part counts as skipped. EXPECTED is a list of names: a skip that is not on it is a failure; a name
+# on it that was not skipped is printed.
 set -euo pipefail
 
 log=$1
 skips=$2
 expected=${3:-}
 if [ ! -r "$log" ] || [ ! -r "$skips" ]; then
-    echo "tally: $log and $skips must be there" >&2
+    echo "tally: cannot read $log or $skips" >&2
     exit 1
 fi
 
-# A test program ends with `failures:` and a line for each. Another `failures:` before it has what they said, after an
-# empty line. At the end cargo names the programs that failed, those among them that did not get to their end.
+# A test program ends with `failures:` and the names of its failed tests. An earlier `failures:`, followed by an empty
+# line, begins the output of these tests. At the end cargo names the failed programs, including those that crashed.
 awk '/^failures:$/ { names = "test"; next }
      /^error: [0-9]+ targets? failed:$/ { names = "program"; next }
      names && /^    [^ ]/ { print "failed: " names " " substr($0, 5); next }
      { names = "" }' "$log"
 
-# One test may say several times why.
+# A test may give several reasons: the first one is printed.
 declare -A why=()
 unexpected=0
 while IFS=$'\t' read -r name reason; do
@@ -31,7 +31,7 @@ while IFS=$'\t' read -r name reason; do
     why[$name]=$reason
     note=
     if [ -n "$expected" ] && ! grep -qxF -e "$name" "$expected"; then
-        note=" (it is not on $expected, and so fails)"
+        note=" (it is not on $expected: a failure)"
         unexpected=$((unexpected + 1))
     fi
     echo "skipped: $name: $reason$note"
@@ -39,7 +39,7 @@ done <"$skips"
 if [ -n "$expected" ]; then
     while read -r name; do
         case $name in '' | '#'*) continue ;; esac
-        [ -n "${why[$name]+said}" ] || echo "no longer skipped: $name: take it off $expected"
+        [ -n "${why[$name]+said}" ] || echo "no longer skipped: $name: remove it from $expected"
     done <"$expected"
 fi
 
@@ -48,13 +48,13 @@ for name in "${!why[@]}"; do
     case $name in 'step '*) steps=$((steps + 1)) ;; esac
 done
 tests=$((${#why[@]} - steps))
-# The harness counts a skipped test as one that passed.
+# The test harness counts skipped tests as passed.
 awk -v tests="$tests" -v skipped="${#why[@]}" '
     /^test result:/ { passed += $4; failed += $6; ignored += $8 }
     END {
-        if (ignored) printf "%d ignored: slow proofs, of which make soak runs all, and what is no proof\n", ignored
+        if (ignored) printf "%d ignored: slow tests, which make soak runs, and functions that are not tests\n", ignored
         printf "%d passed, %d failed, %d skipped\n", passed - tests, failed, skipped
-        # Nothing was tested.
+        # Fail if no test has run.
         exit passed + failed == 0
     }' "$log"
 [ "$unexpected" -eq 0 ]

@@ -218,7 +218,7 @@ fn windows() -> Script {
     let sent = server.send(one, &body);
     assert_eq!(sent, 1024);
     script.server();
-    script.note("It has passed 700 of them on.");
+    script.note("The client has forwarded 700 of these bytes.");
     script.pair.client.consumed(one, 700);
     script.client();
     script.pair.server.send(one, &body[sent..]);
@@ -229,7 +229,7 @@ fn windows() -> Script {
 
 fn reset() -> Script {
     let mut script = Script::greeted(LinkLimits::INITIAL);
-    script.note("A client wants no answer any more. The server's side was open: it says the same.");
+    script.note("The client cancels the request. The server's side is still open, so it resets the stream, too.");
     let one = script.open(true);
     script.client();
     script.pair.client.reset(one, Code::CANCELLED);
@@ -271,7 +271,7 @@ fn refused() -> Script {
     script.client();
     script.server();
     script.client();
-    script.note("The second one is refused; that the client was still sending it ends with it.");
+    script.note("The second stream is refused, so the client stops sending it.");
     script.server();
     script.client();
     script
@@ -324,7 +324,7 @@ fn heartbeat() -> Script {
     script.note("Half a second after the request the server acknowledges it.");
     script.pair.tick(500);
     script.server();
-    script.note("After a second without a byte either end asks whether the other one is there.");
+    script.note("After a second without a byte each end sends a heartbeat.");
     script.pair.tick(1000);
     let from_server = script.server_in_vain();
     script.client();
@@ -365,7 +365,7 @@ fn forgotten() -> Script {
     script.pair.client.end(one);
     script.client();
     script
-        .note("The server starts anew. The client asks for its session and is given another one.");
+        .note("The server restarts. The client asks for its session and is given another one.");
     script.pair.disconnect();
     let anew = Session::server(Token([8; 16]), LinkLimits::INITIAL);
     script.pair.server = anew;
