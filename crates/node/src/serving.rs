@@ -352,7 +352,7 @@ fn settle() {
     match program_pages::give_back() {
         Ok(_) => tracing::debug!("code pages that only the start needed are given back"),
         Err(error) => {
-            tracing::debug!(%error, "code pages that only the start needed cannot be given back")
+            tracing::debug!(%error, "code pages that only the start needed cannot be given back");
         }
     }
 }

@@ -37,9 +37,10 @@ impl Flow {
             // Fails only when the runtime has ended.
             return Outcome::Over;
         };
+        let workload = self.lease.endpoint().workload().clone();
         let moving = Moving {
             endpoint: self.lease.endpoint().place.clone(),
-            workload: self.lease.endpoint().workload().clone(),
+            workload,
             permit: self.lease.take_permit(),
             upstream,
             up,

@@ -73,6 +73,7 @@ impl Moving {
         };
         Moving {
             endpoint: Place::here(([127, 0, 0, 1], 1).into()),
+            workload: None,
             permit: None,
             upstream: Packed::plain(upstream),
             up: half(),

@@ -269,7 +269,7 @@ fn a_peer_that_is_refused_has_half_a_second_to_read_why() {
 fn a_caller_that_begins_no_link_does_not_stay() {
     let settings = quick(|timeouts| timeouts.request_head = Duration::from_millis(300));
     let pair = Pair::with(&settings, serve(|_| "ok".into()), AppProtocol::Http);
-    let mut silent = intruder(&pair, "shop", Protocol::Link);
+    let silent = intruder(&pair, "shop", Protocol::Link);
     assert_eq!(silent.rest(), b"");
     pair.called
         .expect("heddle_handshakes_failed_total", &[], 1.0);

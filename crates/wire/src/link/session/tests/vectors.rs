@@ -364,8 +364,7 @@ fn forgotten() -> Script {
     let one = script.open(true);
     script.pair.client.end(one);
     script.client();
-    script
-        .note("The server restarts. The client asks for its session and is given another one.");
+    script.note("The server restarts. The client asks for its session and is given another one.");
     script.pair.disconnect();
     let anew = Session::server(Token([8; 16]), LinkLimits::INITIAL);
     script.pair.server = anew;
