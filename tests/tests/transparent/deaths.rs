@@ -186,7 +186,9 @@ fn a_proxy_that_is_told_to_end_alone_says_so_and_is_replaced() {
     kill_process(proxy, Signal::TERM).expect("told");
     // … then that is logged at once, and another proxy replaces it.
     until("it is said", || {
-        stage.log("one").contains("told to end, not by its holder")
+        stage
+            .log("one")
+            .contains("told to stop by another process than its holder")
     });
     until("another is there", || {
         proxy_of(holder).is_some_and(|other| other != proxy)

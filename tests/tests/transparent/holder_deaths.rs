@@ -281,5 +281,8 @@ fn a_lab_starts_again_what_has_died_and_what_it_is_told_to() {
     let refused = stage
         .heddle_lab(&["restart", "three", "--lab"])
         .unwrap_err();
-    assert!(refused.contains("only: control, one, two"), "{refused}");
+    assert!(
+        refused.contains("choose one of: control, one, two"),
+        "{refused}"
+    );
 }

@@ -188,7 +188,7 @@ fn damage_is_an_error_and_never_a_new_root() {
         (
             "cut root",
             &|p| p.put("root.pem", &p.read("root.pem")[..200]),
-            "a section does not end",
+            "a section has no END line",
         ),
         (
             "empty key",

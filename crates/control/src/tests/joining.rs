@@ -42,7 +42,7 @@ async fn who_shows_no_certificate_of_a_node_is_told_nothing() {
     let elsewhere = TrustDomain::parse("elsewhere").unwrap();
     let foreign = control.connect_as(SpiffeId::node(elsewhere, node("n1")), None);
     let cases = [
-        (stranger, "show a certificate"),
+        (stranger, "no client certificate"),
         (workload, "only nodes"),
         (foreign.await, "another trust domain"),
     ];

@@ -20,7 +20,7 @@ use crate::output::OutputFormat;
 #[cfg(test)]
 mod tests;
 
-/// Check a running node's identities and their expiry, and whether an operator should look
+/// Check a running node's identities, and whether an operator should look
 ///
 /// Shows when the certificate of each identity expires and is renewed, what the node trusts, whether the control plane
 /// is reached, whether the clock can be right, and until when the node can serve without any renewal. For a node that

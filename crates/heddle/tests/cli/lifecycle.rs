@@ -159,7 +159,7 @@ fn sighup_opens_the_access_log_anew() {
     eventually("it is logged", || holds(&log, "/before"));
     std::fs::rename(&log, &rotated).expect("renamed");
     heddle.signal(Signal::HUP);
-    heddle.stderr_line("opened anew");
+    heddle.stderr_line("the access log was reopened");
     get(address, "web", "/after");
     eventually("it is logged in the new file", || holds(&log, "/after"));
     assert!(!holds(&rotated, "/after"));
@@ -209,7 +209,7 @@ fn a_full_disk_is_said_and_counted_and_so_is_its_end() {
 
     std::fs::remove_file(&log).expect("removed");
     heddle.signal(Signal::HUP);
-    heddle.stderr_line("opened anew");
+    heddle.stderr_line("the access log was reopened");
     get(address, "web", "/kept");
     let line = heddle.stderr_line("the access log is written again");
     assert!(line.contains("lost=1"), "{line}");

@@ -396,7 +396,7 @@ fn what_is_not_ours_is_not_removed() {
         std::fs::create_dir(&stranger).unwrap();
         let refused = uninstall(&stage.bpffs()).unwrap_err().to_string();
         assert!(
-            refused.contains("stranger: is none of Heddle's"),
+            refused.contains("stranger: does not belong to Heddle"),
             "{refused}"
         );
         assert_eq!(std::fs::read_dir(stage.bpffs()).unwrap().count(), 7);

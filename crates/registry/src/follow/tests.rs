@@ -19,5 +19,5 @@ fn a_panic_is_said_and_what_is_known_is_left_as_it_is() {
     assert!(!seen.connected);
     assert_eq!((seen.revision, seen.providers), (7, 3));
     let problem = seen.problem.as_deref().expect("one");
-    assert!(problem.contains("start heddle again"), "{problem}");
+    assert!(problem.contains("restart heddle"), "{problem}");
 }

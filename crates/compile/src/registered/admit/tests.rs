@@ -144,7 +144,7 @@ fn an_account_is_had_only_where_the_folder_lets_it() {
         assert!(endpoints.is_empty());
         let about = said
             .iter()
-            .find(|line| line.contains("may be ServiceAccount web"));
+            .find(|line| line.contains("may not use ServiceAccount web"));
         assert!(
             about.is_some_and(|line| line.contains("heddle.dev/registry: allow")),
             "{said:?}"

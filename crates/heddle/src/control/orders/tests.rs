@@ -70,8 +70,8 @@ fn what_is_refused_says_why_and_what_to_do() {
         ),
         (
             deny("spiffe://cluster.local/heddle/control"),
-            "cannot do without",
-            "deny the certificate",
+            "cannot be denied",
+            "deny its certificate",
         ),
         (
             deny("spiffe://other.test/heddle/node/n1"),
@@ -80,7 +80,7 @@ fn what_is_refused_says_why_and_what_to_do() {
         ),
         (
             json!({"deny-add": {"what": node_id("n1").to_string(), "reason": "x", "until": NOW}}),
-            "over already",
+            "expired already",
             "choose",
         ),
         (

@@ -88,7 +88,7 @@ async fn a_root_is_rotated_in_one_command() {
     let Err(refused) = TestNode::join(at, "n3", &stale).await else {
         panic!("an old token was taken");
     };
-    assert!(refused.contains("no root that is trusted"), "{refused}");
+    assert!(refused.contains("no trusted root signed"), "{refused}");
 
     let finished = told(&folder, "root rotate --force");
     assert!(finished.contains("no rotation under way"), "{finished}");

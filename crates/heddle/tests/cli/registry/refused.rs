@@ -230,7 +230,7 @@ fn what_cannot_work_is_said_at_once() {
         (
             "--label",
             "heddle.dev/mode=strict",
-            "--label (metadata.labels[heddle.dev/mode]): labels of heddle.dev",
+            "--label (metadata.labels[heddle.dev/mode]): a registry may not set labels of heddle.dev",
         ),
         (
             "--port-name",
@@ -275,7 +275,7 @@ fn what_cannot_work_is_said_at_once() {
     refused(
         &any,
         3,
-        "--address (spec.address): 0.0.0.0 does not name one place",
+        "--address (spec.address): 0.0.0.0 is not the address of a single host",
     );
     let world = World::new("said");
     let dir = world.folder.manifests();

@@ -83,7 +83,7 @@ fn a_file_that_is_damaged_is_refused_with_what_is_wrong() {
             "is 0",
         ),
         (good.replace("\"serial\"", "\"cereal\""), "unknown field"),
-        (no_certificate, "no certificate"),
+        (no_certificate, "not a valid certificate"),
     ] {
         let why = Trusted::from_json(text.as_bytes()).unwrap_err();
         assert!(why.contains(expected), "{why}");

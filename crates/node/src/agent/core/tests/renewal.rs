@@ -32,7 +32,7 @@ fn a_renewal_that_fails_is_tried_again_and_costs_nothing_before_the_certificate_
     assert!(call(&one.identities, "web", &two.identities, "cart").is_ok());
     let problems = status.problems.join("\n");
     assert!(
-        problems.contains("was not renewed: no root that is trusted here"),
+        problems.contains("was not renewed: no trusted root signed"),
         "{problems}"
     );
 
