@@ -119,7 +119,8 @@ fn a_pod_whose_fate_applies_already_does_not_wait_for_the_next_proxy() {
     let Some((mut holder, netns)) = served_for(folder.path(), LIVED) else {
         return;
     };
-    // Given a proxy that was told to end, and another that lived long and served no pod …
+    // Given a pod whose fate applies, and a proxy that lived long and served no pod …
+    kill_proxy(&mut holder);
     holder.pods.meet_fates();
     next_proxy(&mut holder);
     holder.proxy.as_mut().unwrap().started = Instant::now().checked_sub(LIVED).unwrap();
@@ -152,6 +153,7 @@ fn a_proxy_that_hung_up_after_it_served_is_not_the_next_one() {
         dial(&netns).unwrap_err().kind(),
         ErrorKind::ConnectionRefused
     );
+    kill_proxy(&mut holder);
 }
 
 #[test]
