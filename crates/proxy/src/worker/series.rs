@@ -112,7 +112,7 @@ impl<K: SeriesKey, S> Tables<K, S> {
     /// The table for a key, and the detail that it has there. At most `limit` keys are kept in full, and a tenth as many
     /// by Service.
     fn place(&mut self, key: K, limit: usize) -> (&mut Table<K, S>, K, Detail) {
-        if self.full.len() < limit || self.full.contains_key(&key) {
+        if self.full.len() < limit {
             return (&mut self.full, key, Detail::Full);
         }
         let key = key.with(Detail::Service);
@@ -137,6 +137,16 @@ impl<K: SeriesKey, S> SeriesTable<K, S> {
         ask: impl FnOnce(Detail) -> Arc<S>,
         use_it: impl FnOnce(&Arc<S>) -> T,
     ) -> T {
+        if let Some(held) = self.0.borrow().full.get(&key) {
+            held.used.set(true);
+            return use_it(&held.series);
+        }
+        use_it(&self.held(key, limit, ask))
+    }
+
+    /// The series of a key that is not known in full.
+    #[cold]
+    fn held(&self, key: K, limit: usize, ask: impl FnOnce(Detail) -> Arc<S>) -> Arc<S> {
         let mut tables = self.0.borrow_mut();
         let (table, key, detail) = tables.place(key, limit);
         let held = table.entry(key).or_insert_with(|| HeldSeries {
@@ -144,7 +154,7 @@ impl<K: SeriesKey, S> SeriesTable<K, S> {
             used: Cell::new(true),
         });
         held.used.set(true);
-        use_it(&held.series)
+        Arc::clone(&held.series)
     }
 
     /// Releases series that were not used since the last call.
