@@ -64,7 +64,14 @@ pub(crate) fn mesh(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
 
 /// A listener whose connections have this original destination, for a test that passes it on itself.
 pub(crate) fn listener(going: Option<SocketAddr>) -> TcpListener {
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    // A destination with the listener's own port counts as not redirected. The kernel may give an endpoint at another
+    // address the same port.
+    let mut sockets = std::iter::repeat_with(|| TcpListener::bind("127.0.0.1:0").unwrap());
+    let is_other = |socket: &TcpListener| {
+        let port = socket.local_addr().unwrap().port();
+        going.is_none_or(|going| going.port() != port)
+    };
+    let socket = sockets.find(is_other).unwrap();
     // The same backlog as listeners in pods have.
     rustix::net::listen(&socket, 4096).unwrap();
     let address = socket.local_addr().unwrap();
