@@ -31,14 +31,23 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
         &["bytes_vs_http1_changing"],
     ),
     (
-        "512 requests at once to three backends of unequal size: requests/s ÷ the ceiling / p99 ÷ the best Envoy",
+        "512 requests at once to three backends of unequal size: requests/s ÷ the ceiling / p99 and maximum ÷ the \
+         best Envoy",
         "concurrency",
-        &["qps_vs_ceiling", "p99_vs_envoy_best_512"],
+        &[
+            "qps_vs_ceiling",
+            "p99_vs_envoy_best_512",
+            "max_vs_envoy_best_512",
+        ],
     ),
     (
         "the same where proxies know how many requests each backend takes at once",
         "concurrency",
-        &["qps_vs_ceiling_room", "p99_vs_envoy_best_512_room"],
+        &[
+            "qps_vs_ceiling_room",
+            "p99_vs_envoy_best_512_room",
+            "max_vs_envoy_best_512_room",
+        ],
     ),
     (
         "memory of the proxies of a node with 100 servers: ÷ an Envoy for each pod / one Envoy for the node",
