@@ -125,8 +125,10 @@ pub(super) fn read(pid: u32) -> anyhow::Result<Reading> {
                 .threads
                 .insert(tid, parse_schedstat(&text).context("schedstat")?);
         }
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
-            .with_context(|| format!("process {pid} is gone"))?;
+        // So may a descendant.
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            continue;
+        };
         let (user, system) = parse_stat(&stat).context("/proc/PID/stat")?;
         reading.user_ticks += user;
         reading.system_ticks += system;
@@ -179,7 +181,10 @@ pub(super) fn by_thread(pid: u32, start: &Reading, end: &Reading) -> Vec<(String
 /// # Errors
 /// When the process is gone.
 pub(super) fn memory(pid: u32) -> anyhow::Result<Memory> {
-    tree(pid).into_iter().map(memory_alone).sum()
+    let descendants = tree(pid).into_iter().skip(1);
+    // A descendant may end between the listing and the reading.
+    let descendants: Memory = descendants.flat_map(memory_alone).sum();
+    Ok([memory_alone(pid)?, descendants].into_iter().sum())
 }
 
 /// Nanoseconds that a process has used so far, without its descendants.
