@@ -34,6 +34,7 @@ mod identities;
 mod install;
 mod instructions;
 mod link;
+mod listen;
 mod load;
 mod machine;
 mod meter;

@@ -22,6 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
+use super::listen::listen;
 use super::work::work;
 use super::{ask, http};
 
@@ -82,9 +83,7 @@ pub fn run(options: &Provider) -> anyhow::Result<()> {
     let places = Semaphore::new(options.at_once as usize);
     let work = Duration::from_micros(options.work_us);
     LocalSet::new().block_on(&runtime, async {
-        let listener = TcpListener::bind(options.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}", options.listen))?;
+        let listener = TcpListener::from_std(listen(options.listen)?)?;
         println!("{}", listener.local_addr()?.port());
         serve(listener, places, work).await
     })

@@ -16,6 +16,7 @@ use time::OffsetDateTime;
 
 use super::child::{Child, Confinement, words};
 use super::http;
+use super::listen::listen;
 use super::work::work;
 
 /// The largest body that a request may ask for, in bytes.
@@ -147,9 +148,7 @@ impl Server {
     }
 
     fn listen(&mut self, wanted: SocketAddr) -> anyhow::Result<()> {
-        let listener =
-            TcpListener::bind(wanted).with_context(|| format!("cannot listen on {wanted}"))?;
-        listener.set_nonblocking(true)?;
+        let listener = listen(wanted)?;
         self.port = listener.local_addr()?.port();
         let entry = self.peers.vacant_entry();
         let data = epoll::EventData::new_u64(entry.key() as u64);

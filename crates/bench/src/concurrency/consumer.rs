@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
+use crate::listen::listen;
 use crate::load::{Head, Request, Shape, Target};
 use crate::provider::{ANSWER_BYTES, answer, hash, hash_text, wait_ms};
 use crate::{ask, http};
@@ -76,9 +77,7 @@ pub fn run(options: &Consumer) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     LocalSet::new().block_on(&runtime, async {
-        let listener = TcpListener::bind(options.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}", options.listen))?;
+        let listener = TcpListener::from_std(listen(options.listen)?)?;
         println!("{}", listener.local_addr()?.port());
         serve(listener, &options.targets, &options.shares).await
     })

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{called, calling, exchange};
+use crate::listen::listen;
 
 /// Options of `heddle-lab grpc-forward`.
 #[derive(Args)]
@@ -45,9 +46,7 @@ pub fn run(options: &GrpcForward) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let listener = TcpListener::bind(forwarding.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}", forwarding.listen))?;
+        let listener = TcpListener::from_std(listen(forwarding.listen)?)?;
         serve(listener, forwarding.upstream).await
     })
 }

@@ -4,7 +4,6 @@
 
 use std::net::{SocketAddr, SocketAddrV4};
 
-use anyhow::Context;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
@@ -12,6 +11,7 @@ use http::Request;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{call, called};
+use crate::listen::listen;
 use crate::upstream;
 
 /// Serves until the process is stopped. Prints the port on a line of its own once it listens.
@@ -24,9 +24,7 @@ pub fn run() -> anyhow::Result<()> {
         .build()?;
     runtime.block_on(async {
         let address = SocketAddr::from(SocketAddrV4::new(upstream::address(0), 0));
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot listen on {address}"))?;
+        let listener = TcpListener::from_std(listen(address)?)?;
         println!("{}", listener.local_addr()?.port());
         serve(listener).await
     })

@@ -128,13 +128,27 @@ pub(crate) fn choose(
 }
 
 /// The cheaper of two random turns, with the cost divided by the weight. A heavier endpoint also has more turns.
+///
+/// Where all weights are equal, the two are different endpoints: the most expensive is never chosen, which keeps a few
+/// endpoints level. Otherwise they may be the same, so that a light endpoint has its share while all are idle.
 fn cheaper(
     schedule: &Schedule,
     random: u64,
     load: &impl Fn(usize) -> Load,
 ) -> Option<(usize, Load)> {
-    let (one, a) = draw(schedule, random >> 32, random, load)?;
-    let (other, b) = draw(schedule, random & u64::from(u32::MAX), !random, load)?;
+    let (one_turn, step) = (random >> 32, random & u64::from(u32::MAX));
+    let other_turn = match schedule.is_even() {
+        true => {
+            one_turn
+                + 1
+                + step
+                    .checked_rem(schedule.len().saturating_sub(1))
+                    .unwrap_or(0)
+        }
+        false => step,
+    };
+    let (one, a) = draw(schedule, one_turn, random, load)?;
+    let (other, b) = draw(schedule, other_turn, !random, load)?;
     let a_cost = a.cost.saturating_mul(schedule.weight(other));
     let b_cost = b.cost.saturating_mul(schedule.weight(one));
     let is_better = (b.full, b.avoid, b_cost) < (a.full, a.avoid, a_cost);

@@ -57,9 +57,42 @@ fn two_choices_prefer_the_cheaper() {
         cost: if i == 0 { 11 } else { 1 },
         ..FREE
     };
-    let idle = counts(&[1, 1], 1000, |_| Picker::Cheaper, load)[1];
+    let counts = |weights: &[u32]| counts(weights, 1000, |_| Picker::Cheaper, load);
+    assert_eq!(counts(&[1, 1]), [0, 1000]);
+    let of_ten = counts(&[1; 10]);
+    assert_eq!(of_ten[0], 0, "any other is cheaper");
+    assert!(of_ten[1..].iter().all(|&n| n > 50), "{of_ten:?}");
     // It loses only when both draws fall on the busy one.
-    assert!((650..850).contains(&idle), "{idle}");
+    let weighted = counts(&[2, 3])[0];
+    assert!((110..210).contains(&weighted), "{weighted}");
+}
+
+/// Requests that end in any order leave a few endpoints level.
+#[test]
+fn few_endpoints_stay_level() {
+    let schedule = Schedule::new(&[1; 3]);
+    let mut random = Random::new(3);
+    let mut active = [0_u64; 3];
+    let mut held = Vec::new();
+    for _ in 0..10_000 {
+        let load = |i: usize| Load {
+            cost: active[i] + 1,
+            ..FREE
+        };
+        let Choice::At(chosen) = choose(Picker::Cheaper, &schedule, random.next(), load) else {
+            panic!("an endpoint is free");
+        };
+        active[chosen] += 1;
+        held.push(chosen);
+        if held.len() == 512 {
+            let most = active.iter().max().unwrap();
+            assert!((171..=178).contains(most), "{active:?}");
+            for _ in 0..random.below(400) {
+                let at = usize::try_from(random.below(held.len() as u64)).unwrap();
+                active[held.swap_remove(at)] -= 1;
+            }
+        }
+    }
 }
 
 #[test]
