@@ -238,7 +238,9 @@ fn streams_between_nodes_are_reset_when_the_called_one_is_killed() {
     for (_, server) in &between.streams {
         assert_eq!(last_word(server), RESET, "at the server");
     }
-    // The other node waits for the link to recover, then gives up.
+    // The other node says so and waits for the link to recover, then gives up.
+    let calling = &between.calling;
+    calling.stderr_line("another node cannot be reached: open streams of a link to it wait");
     for (client, _) in &between.streams {
         assert_eq!(last_word(client), RESET, "at the client");
     }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use rustix::process::{Resource, Uid, geteuid, getrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Uid, geteuid, getrlimit, prlimit};
 use rustix::thread::set_thread_res_uid;
 
 use crate::harness::{
@@ -137,6 +137,35 @@ fn few_descriptors_leave_some_for_the_operator() {
     let shown = text(&output.stdout);
     assert!(shown.contains("15 of 15 clients, 15 refused"), "{shown}");
     drop(clients);
+}
+
+/// An edit that cannot be read for want of descriptors changes nothing; it is read once there are some again.
+#[test]
+fn an_edit_waits_until_there_are_descriptors_again() {
+    let folder = mesh("drained");
+    let heddle_up = Heddle::up(&folder, &[]);
+    let pid = Pid::from_raw(heddle_up.pid().cast_signed());
+    let limit = |current| {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current, maximum };
+        prlimit(pid, Resource::Nofile, limit).expect("a limit")
+    };
+    let before = limit(Some(3)).current;
+    folder.write("b.yaml", &service("drained", "more", backend("more")));
+    heddle_up.stderr_line("Too many open files");
+    limit(before);
+    let mut status = serde_json::Value::Null;
+    eventually("the edit is read", || {
+        status = heddle_up.status();
+        let listeners = status["listeners"].as_array().into_iter().flatten();
+        listeners
+            .filter(|listener| listener["service"] == "drained/more")
+            .count()
+            > 0
+    });
+    assert_eq!(status["ready"], true);
+    let more = heddle_up.address("drained/more", None);
+    assert_eq!(get(more, "more.drained", "/"), (200, "more".to_owned()));
 }
 
 #[test]

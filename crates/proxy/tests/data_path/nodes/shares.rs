@@ -230,6 +230,26 @@ fn a_caller_that_is_refused_a_link_is_told_and_asks_no_endpoint() {
 }
 
 #[test]
+fn refused_links_are_closed_at_once_while_a_sixteenth_of_the_connections_wait_to_be_closed() {
+    let settings = bounded(|bounds| {
+        bounds.links = 2;
+        bounds.connections = 64;
+    });
+    let (upstream, pair) = Pair::scripted_with(&settings, AppProtocol::Http);
+    // Given a Worker whose places all have links with requests …
+    let _held = Caller::served(&pair, &upstream, &["shop", "shop", "one", "other"]);
+    wait_for(&pair, 4);
+    // … then of many other links at once, four in a second are told, and the rest is closed before it begins.
+    let late: Vec<_> = (0..40).map(|_| Caller::named(&pair, "intruder")).collect();
+    assert!(late.iter().any(Option::is_none), "all are told");
+    let told: Vec<_> = late.into_iter().flatten().collect();
+    assert!(told.len() >= 4, "{}", told.len());
+    for mut told in told {
+        assert_eq!(told.farewell(), Some(Code::OVERLOAD));
+    }
+}
+
+#[test]
 fn a_link_whose_streams_are_reset_all_the_time_is_given_up() {
     let pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
     let nowhere: SocketAddr = ([127, 0, 0, 9], 9).into();
