@@ -113,7 +113,7 @@ where
 
 /// Checks that a request accepted by a holder has no more exclusions than the hooks can hold.
 fn may_be_enrolled(request: &Request) {
-    let Request::Enrol { exclude, .. } = request else {
+    let Request::Enroll { exclude, .. } = request else {
         return;
     };
     let longest = [

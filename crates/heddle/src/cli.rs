@@ -19,12 +19,15 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(Box<commands::up::Args>),
-    Node(Box<heddle_node::command::Args>),
+    Node(Box<commands::node::NodeArgs>),
     Register(Box<commands::register::Args>),
-    Enrol(commands::enrol::Args),
-    Release(commands::release::Args),
+    #[command(visible_alias = "enrol")]
+    Enroll(commands::enroll::Args),
+    #[command(visible_alias = "release")]
+    Unenroll(commands::unenroll::Args),
     Pods(commands::pods::Args),
-    Uninstall(commands::uninstall::Args),
+    #[command(hide = true)]
+    Uninstall(commands::cleanup::Args),
     Check(commands::check::Args),
     Control(Box<commands::control::Args>),
     Token(commands::token::Args),

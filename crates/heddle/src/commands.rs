@@ -1,23 +1,24 @@
 //! One module for each command.
 
 pub(crate) mod check;
+pub(crate) mod cleanup;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod deny;
-pub(crate) mod enrol;
+pub(crate) mod enroll;
 mod etcd;
 pub(crate) mod explain;
 mod folder;
 mod holder;
+pub(crate) mod node;
 pub(crate) mod pods;
 pub(crate) mod register;
-pub(crate) mod release;
 pub(crate) mod root;
 pub(crate) mod site;
 pub(crate) mod status;
 pub(crate) mod token;
-pub(crate) mod uninstall;
+pub(crate) mod unenroll;
 pub(crate) mod up;
 pub(crate) mod validate;
 pub(crate) mod version;

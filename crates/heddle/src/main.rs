@@ -1,7 +1,7 @@
 //! Heddle, a service mesh with one proxy per node.
 //!
-//! `main` parses the command line and runs the command. Each command has a module in [`commands`], except `heddle
-//! node`, which is [`heddle_node::command`]. The parts of `heddle up` beyond its command line are in [`up`], those of
+//! `main` parses the command line and runs the command. Each command has a module in [`commands`], and the flags of
+//! `heddle node` are in [`heddle_node::command`]. The parts of `heddle up` beyond its command line are in [`up`], those of
 //! `heddle control` in [`control`], those of `heddle register` in [`register`].
 
 // `print!` and `eprint!` panic when the reader has closed the pipe; `exit::say` does not.
@@ -22,7 +22,6 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Parser;
-use heddle_node::command;
 use heddle_node::exit::ended;
 
 use cli::{Cli, Command};
@@ -36,11 +35,11 @@ fn main() -> ExitCode {
         // The exit code may be that of the command that it ran.
         Command::Register(args) => return ended(PROGRAM, commands::register::run(*args)),
         Command::Up(args) => commands::up::run(*args),
-        Command::Node(args) => command::run(*args),
-        Command::Enrol(args) => commands::enrol::run(args),
-        Command::Release(args) => commands::release::run(args),
+        Command::Node(args) => commands::node::run(*args),
+        Command::Enroll(args) => commands::enroll::run(args),
+        Command::Unenroll(args) => commands::unenroll::run(args),
         Command::Pods(args) => commands::pods::run(args),
-        Command::Uninstall(args) => commands::uninstall::run(args),
+        Command::Uninstall(args) => commands::cleanup::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Control(args) => commands::control::run(*args),
         Command::Token(args) => commands::token::run(args),

@@ -47,7 +47,7 @@ impl Holder {
     ///
     /// # Errors
     /// When the proxy is gone.
-    pub fn enrol(
+    pub fn enroll(
         &self,
         pod: PodId,
         workload: &WorkloadName,

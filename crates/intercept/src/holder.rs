@@ -3,7 +3,7 @@
 //! ```text
 //!                      ┌────── died: waits for the next, or fate in force ◀─┐
 //!                      ▼                                                     │
-//!  enrol ──▶ held ──▶ (proxy says that it serves the pod) ──▶ serving ───────┘
+//!  enroll ──▶ held ──▶ (proxy says that it serves the pod) ──▶ serving ──────┘
 //!                                                                │
 //!            released ◀── drained, or out of time ◀── releasing ◀┘ release
 //! ```
@@ -195,13 +195,13 @@ struct RunningHolder {
 }
 
 impl RunningHolder {
-    /// Enrols the stored pods again, and the holder's own pod.
+    /// Enrolls the stored pods again, and the holder's own pod.
     fn recall(&mut self, own: Option<Own>) -> Result<(), HolderError> {
         for remembered in self.memory.recalled() {
             self.try_again(remembered, Instant::now());
         }
         if let Some(Own { workload, exclude }) = own {
-            let enrolled = self.pods.enrol_own(workload, exclude);
+            let enrolled = self.pods.enroll_own(workload, exclude);
             enrolled.map_err(|why| HolderError {
                 what: format!("this pod cannot be enrolled: {why}"),
                 source: None,
@@ -222,8 +222,8 @@ impl RunningHolder {
             tracing::warn!(
                 namespace = format_args!("net:[{}]", namespace.inode),
                 addresses = addresses.join(", "),
-                "the guard of an earlier holder still refuses a pod that is not enrolled: enrol it again, or stop this node, \
-                 and heddle uninstall for all of them"
+                "the guard of an earlier holder still refuses a pod that is not enrolled: enroll it again, or stop this node, \
+                 and heddle node cleanup for all of them"
             );
         }
         if let Some(more) = guarded.len().checked_sub(NAMED).filter(|more| *more > 0) {
@@ -231,7 +231,7 @@ impl RunningHolder {
         }
     }
 
-    /// Enrols a stored pod again, or marks it as lost. Returns its new number.
+    /// Enrolls a stored pod again, or marks it as lost. Returns its new number.
     fn try_again(&mut self, remembered: Remembered, now: Instant) -> Option<PodId> {
         let workload = remembered.workload.clone();
         match self.pods.recall(remembered.clone()) {

@@ -1,7 +1,7 @@
 //! Kernel hooks that steer the connections of enrolled pods.
 //!
 //! ```text
-//!             enrol                serve                  died
+//!             enroll               serve                  died
 //!   (none) ──────────▶ held ─────────────────▶ serving ──────────▶ refused, or passed on
 //!              queue in the listeners             ▲                        │  its fate
 //!                                                 └──────── serve ─────────┘
@@ -212,10 +212,10 @@ impl Hooks {
     /// # Errors
     /// When another pod has one of the addresses, the pod is enrolled already, or the kernel refuses. Nothing is
     /// steered then, and a guard of an earlier process keeps refusing the pod.
-    pub fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
+    pub fn enroll(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
         match self {
-            Hooks::Bpf(bpf) => bpf.enrol(pod),
-            Hooks::Nft(nft, _) => nft.enrol(pod),
+            Hooks::Bpf(bpf) => bpf.enroll(pod),
+            Hooks::Nft(nft, _) => nft.enroll(pod),
         }
     }
 

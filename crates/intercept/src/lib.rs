@@ -5,7 +5,7 @@
 //! that needs privileges is done by a separate process, the *holder*, which outlives the proxy.
 //!
 //! ```text
-//!             enrol, release                        the holder
+//!             enroll, unenroll                      the holder
 //!   operator ───────────────▶ requests ─▶ pods ─┬─▶ hooks: BPF or nft, in the kernel
 //!                                               ├─▶ listeners and sockets, in the pod's namespace
 //!                                               └─▶ channel ═══ descriptors ═══▶ client ─▶ the proxy

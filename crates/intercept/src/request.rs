@@ -1,4 +1,4 @@
-//! Requests of operators to a holder: enrol a pod, release it, list pods.
+//! Requests of operators to a holder: enroll a pod, release it, list pods.
 //!
 //! A request is one packet, the reply one or more (`SOCK_SEQPACKET`, unix(7)). The pod's namespace is passed as a
 //! descriptor, so that no path is resolved twice, or with more privileges than the operator has.
@@ -29,8 +29,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// Enrol a pod. The descriptor of its network namespace comes with the request.
-    Enrol {
+    /// Enroll a pod. The descriptor of its network namespace comes with the request.
+    #[serde(rename = "enrol")]
+    Enroll {
         /// The workload that runs in the pod.
         workload: WorkloadName,
         /// Path at which a restarted holder finds the namespace again.
@@ -39,7 +40,8 @@ pub enum Request {
         exclude: Exclude,
     },
     /// Stop intercepting a pod's traffic.
-    Release {
+    #[serde(rename = "release")]
+    Unenroll {
         /// The workload that runs in the pod.
         workload: WorkloadName,
     },

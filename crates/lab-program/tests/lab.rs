@@ -281,7 +281,7 @@ fn programs_that_know_nothing_of_the_mesh_are_carried_by_it() {
                 .env(ASK, "far:80 true");
             let output = run(&mut command);
             assert!(!said(&output).contains("ANSWER"), "{}", said(&output));
-            caller.enrol().expect("enrolled");
+            caller.enroll().expect("enrolled");
             assert!(ask(&lab, "shop/caller", "far:80", Family::V4).starts_with("far "));
         }
         lab.down().expect("down");

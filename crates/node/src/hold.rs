@@ -79,7 +79,7 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
         .find_map(|path| File::open(path).ok());
     if host.is_none() {
         tracing::warn!(
-            "{} cannot be read: if an operator enrols the machine's own network, it is not detected",
+            "{} cannot be read: if an operator enrolls the machine's own network, it is not detected",
             HOST_NAMESPACES.join(" and ")
         );
     }

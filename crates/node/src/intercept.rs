@@ -15,7 +15,7 @@ use crate::user::{ProxyUser, User};
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Interception")]
 pub(crate) struct Intercept {
-    /// Carry the traffic of enrolled pods, whose programs need not know of the mesh (heddle enrol). Needs root: a
+    /// Carry the traffic of enrolled pods, whose programs need not know of the mesh (heddle enroll). Needs root: a
     /// holder process keeps the privileges, and its child, the proxy, has none
     #[arg(long)]
     pub(crate) intercept: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Intercept {
     /// Addresses within --mesh-range that are not intercepted. May be repeated
     #[arg(long, value_name = "CIDR", requires = "intercept")]
     pub(crate) exclude_range: Vec<Cidr>,
-    /// Where `heddle enrol` and `heddle release` find this node's holder
+    /// Where `heddle enroll` and `heddle unenroll` find this node's holder
     /// [default: $XDG_RUNTIME_DIR/heddle-holder.sock, else /tmp/heddle-UID/heddle-holder.sock]
     #[arg(long, value_name = "PATH", requires = "intercept")]
     pub(crate) holder_socket: Option<PathBuf>,

@@ -132,10 +132,11 @@ fn without_holder_and_proxy_only_the_guard_is_left_which_uninstall_removes() {
         .node("one")
         .admin_socket()
         .with_file_name("bpf/heddle");
-    let uninstall = || stage.heddle(&["uninstall", "--bpffs", &text(&bpffs)]);
+    let uninstall = || stage.heddle(&["node", "cleanup", "--bpffs", &text(&bpffs)]);
     let said = uninstall().expect("uninstalled");
     assert!(said.starts_with("removed "), "{said}");
-    assert!(uninstall().expect("uninstalled").contains("nothing"));
+    let again = uninstall().expect_err("nothing is left there");
+    assert!(again.contains("nothing to remove"), "{again}");
     for from in ["clerk", "guest", "stranger"] {
         let outcome = stage.dial(from, &vault);
         assert!(outcome.is_good(), "{from}: {outcome:?}");

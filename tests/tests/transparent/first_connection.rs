@@ -43,7 +43,7 @@ fn the_first_connection_waits_until_the_mesh_knows_the_pod() {
     let to = stage.at("server", 80);
     // Given a pod that is enrolled before the control plane has its manifest …
     forget(&stage);
-    stage.enrol("late").expect("enrolled");
+    stage.enroll("late").expect("enrolled");
     std::thread::scope(|scope| {
         let dialled = scope.spawn(|| stage.dial("late", &to));
         // … whose first connection waits …
@@ -71,7 +71,7 @@ fn a_connection_that_has_waited_too_long_is_refused_with_a_reason() {
     // Given a pod whose manifest the control plane does not get …
     forget(&stage);
     let capture = stage.hear_underlay();
-    stage.enrol("late").expect("enrolled");
+    stage.enroll("late").expect("enrolled");
     // … when it dials another pod, then the connection is held for a while and refused …
     let outcome = stage.dial("late", &to);
     assert!(!outcome.is_good(), "{outcome:?}");

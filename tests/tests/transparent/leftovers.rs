@@ -56,7 +56,8 @@ fn uninstall_removes_the_rules_of_a_holder_that_was_killed() {
     let state = stage.node("one").admin_socket().with_file_name("state");
     let bpffs = state.with_file_name("bpf/heddle");
     let words = [
-        "uninstall",
+        "node",
+        "cleanup",
         "--bpffs",
         &text(&bpffs),
         "--state",
@@ -81,7 +82,8 @@ fn uninstall_removes_the_rules_of_a_holder_that_was_killed() {
         assert!(!has_rules(&stage, pod) && !has_routes(&stage, pod), "{pod}");
     }
     assert!(stage.dial("stranger", &vault).is_good());
-    assert!(uninstall().expect("uninstalled").contains("nothing"));
+    let again = uninstall().expect_err("nothing is left there");
+    assert!(again.contains("nothing to remove"), "{again}");
 }
 
 #[test]

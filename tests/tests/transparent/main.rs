@@ -8,7 +8,7 @@ mod capture;
 mod counters;
 mod cut;
 mod deaths;
-mod enrolment;
+mod enrollment;
 mod first_connection;
 mod gap;
 mod holder_deaths;

@@ -99,10 +99,10 @@ fn a_proxy_has_no_privilege_and_owns_nothing_but_the_state_of_its_node() {
     }
     let asks = stage.node("one").holder_socket();
     request::ask(&asks, &Request::List, None).expect("root may ask");
-    // … but cannot enrol the network of the machine itself …
+    // … but cannot enroll the network of the machine itself …
     let machine = ["/proc/self/ns/net", "--holder-socket", &text(&asks)];
-    let enrol = [&["enrol", "shop/machine", "--netns"][..], &machine].concat();
-    let why = stage.heddle(&enrol).expect_err("that is no pod");
+    let enroll = [&["enroll", "shop/machine", "--netns"][..], &machine].concat();
+    let why = stage.heddle(&enroll).expect_err("that is no pod");
     assert!(why.contains("is the network of the machine"), "{why}");
     // … and the holder refuses the proxy's user, even if socket and folder were open to all.
     fs::set_permissions(&asks, Permissions::from_mode(0o666)).expect("permissions");

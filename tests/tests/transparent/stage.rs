@@ -273,11 +273,11 @@ impl Stage {
         note.unwrap_or_else(|| panic!("no {what}"))
     }
 
-    /// Does what `heddle enrol` does, which returns before the pod is served.
-    pub(crate) fn enrol(&self, pod: &str) -> io::Result<()> {
+    /// Does what `heddle enroll` does, which returns before the pod is served.
+    pub(crate) fn enroll(&self, pod: &str) -> io::Result<()> {
         let of = self.pod(pod);
         let netns = OwnedFd::from(File::open(of.network())?);
-        let request = Request::Enrol {
+        let request = Request::Enroll {
             workload: of.plan().workload.clone(),
             netns: of.network(),
             exclude: Exclude::default(),
@@ -285,11 +285,11 @@ impl Stage {
         request::ask(&of.holder_socket(), &request, Some(&netns)).map(drop)
     }
 
-    /// Does what `heddle release` does, which returns while waiting connections are still accepted.
+    /// Does what `heddle unenroll` does, which returns while waiting connections are still accepted.
     pub(crate) fn release(&self, pod: &str) -> io::Result<()> {
         let of = self.pod(pod);
         let workload = of.plan().workload.clone();
-        request::ask(&of.holder_socket(), &Request::Release { workload }, None).map(drop)
+        request::ask(&of.holder_socket(), &Request::Unenroll { workload }, None).map(drop)
     }
 
     /// The holder's state of a pod; `None` if the pod is not enrolled, or without a holder.

@@ -29,7 +29,7 @@ use crate::output::OutputFormat;
              replaces it by itself, unless heddle node --proxy-timeout says otherwise
   releasing  nothing new is intercepted
   lost       it was enrolled before the holder was restarted, and could not be again: it is tried again,
-             and the reason said. heddle release forgets it
+             and the reason said. heddle unenroll forgets it
   guarded    refused by the guard of a holder before, and not enrolled: its name is not known
 
 Examples:

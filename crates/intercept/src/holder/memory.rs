@@ -1,4 +1,4 @@
-//! The pods stored for a restarted holder, and those that it could not enrol again (lost pods).
+//! The pods stored for a restarted holder, and those that it could not enroll again (lost pods).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -62,7 +62,7 @@ impl Remembered {
             .map_err(|error| format!("{shown}: {error}"))?;
         match self.inode.is_some_and(|inode| inode != here.ino()) {
             true => Err(format!(
-                "{shown} is another namespace than it was: enrol the pod that is there now"
+                "{shown} is another namespace than it was: enroll the pod that is there now"
             )),
             false => Ok(netns),
         }
@@ -200,14 +200,14 @@ impl Memory {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let whose = "another user could have written it: find out which, remove it, and enrol the pods of this node again";
+    let whose = "another user could have written it: find out which, remove it, and enroll the pods of this node again";
     read_own(path, MAX_BYTES, whose)
 }
 
 fn understood(bytes: &[u8]) -> io::Result<Vec<Remembered>> {
     serde_json::from_slice(bytes).map_err(|error| {
         io::Error::other(format!(
-            "{error}; remove it, and enrol the pods of this node again"
+            "{error}; remove it, and enroll the pods of this node again"
         ))
     })
 }

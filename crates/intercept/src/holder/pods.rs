@@ -25,7 +25,7 @@ use place::{Place, leads_to};
 
 mod addresses;
 mod begun;
-mod enrolment;
+mod enrollment;
 mod place;
 #[cfg(test)]
 pub(super) mod tests;
@@ -48,7 +48,7 @@ pub(super) struct EnrolledPod {
     path: Option<PathBuf>,
     pub(super) netns: File,
     place: Place,
-    /// Whether the path led to the namespace at enrolment. The operator may see another file tree than we do.
+    /// Whether the path led to the namespace at enrollment. The operator may see another file tree than we do.
     is_found: bool,
     pub(super) addresses: Vec<IpAddr>,
     /// Addresses in its namespace that do not count as its own: they belong to another pod, or are beyond the limit.
@@ -115,7 +115,7 @@ impl EnrolledPod {
         Err(Errno::ACCESS.into())
     }
 
-    /// The data with which a restarted holder enrols it again. `None` for a released pod, and for the holder's own
+    /// The data with which a restarted holder enrolls it again. `None` for a released pod, and for the holder's own
     /// pod.
     pub(super) fn remembered(&self) -> Option<Remembered> {
         let path = self.path.clone()?;

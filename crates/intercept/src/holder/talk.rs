@@ -21,15 +21,15 @@ impl RunningHolder {
     /// Handles a request of an operator.
     pub(super) fn answer(&mut self, request: Request, netns: Option<OwnedFd>) -> Vec<Reply> {
         let done = match request {
-            Request::Enrol {
+            Request::Enroll {
                 workload,
                 netns: path,
                 exclude,
             } => match netns {
-                Some(netns) => self.enrol(&workload, path, netns, exclude),
+                Some(netns) => self.enroll(&workload, path, netns, exclude),
                 None => Err("the pod's network namespace is missing".to_owned()),
             },
-            Request::Release { workload } => self.release(&workload),
+            Request::Unenroll { workload } => self.release(&workload),
             Request::List => {
                 let answers = self.proxy.as_ref().map(Proxy::answers);
                 let pods = self.pods.statuses(answers);
@@ -72,8 +72,8 @@ impl RunningHolder {
             .collect()
     }
 
-    /// Enrols a pod. Returns a warning for the operator, if any.
-    fn enrol(
+    /// Enrolls a pod. Returns a warning for the operator, if any.
+    fn enroll(
         &mut self,
         workload: &WorkloadName,
         path: PathBuf,
@@ -98,7 +98,7 @@ impl RunningHolder {
                 }
                 // Releasing it here for a moment would let its traffic pass unprotected meanwhile.
                 return Err(format!(
-                    "{workload} is enrolled with other exclusions: first run heddle release, after which its traffic \
+                    "{workload} is enrolled with other exclusions: first run heddle unenroll, after which its traffic \
                     is not intercepted until it is enrolled again"
                 ));
             }
@@ -108,7 +108,7 @@ impl RunningHolder {
         let id = {
             let workload = workload.clone();
             self.pods
-                .enrol(workload, path, netns, exclude, Fate::default())?
+                .enroll(workload, path, netns, exclude, Fate::default())?
         };
         if let (Some(proxy), Some(pod)) = (&mut self.proxy, self.pods.get(id)) {
             proxy.say_enrolled(pod);
@@ -139,7 +139,7 @@ impl RunningHolder {
             let guarded = (lost.fate == Fate::Refuse).then(|| {
                 format!(
                     "{workload} was lost, and is forgotten. If its namespace still exists, the guard still refuses it: \
-                     heddle enrol and release it, or heddle uninstall"
+                     heddle enroll and release it, or heddle node cleanup"
                 )
             });
             return Ok(self.remember().or(guarded));

@@ -25,13 +25,13 @@ pub(super) fn holder(memory: &Path) -> Option<RunningHolder> {
     })
 }
 
-pub(super) fn enrol(
+pub(super) fn enroll(
     holder: &mut RunningHolder,
     workload: &str,
     netns: File,
     path: PathBuf,
 ) -> Vec<Reply> {
-    let request = Request::Enrol {
+    let request = Request::Enroll {
         workload: name(workload),
         netns: path,
         exclude: Exclude::default(),
@@ -58,7 +58,7 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     };
     std::fs::remove_dir_all(memory.parent().unwrap()).unwrap();
     let (netns, path) = namespace(&["10.0.0.2"]);
-    let replies = enrol(
+    let replies = enroll(
         &mut holder,
         "vault",
         netns.try_clone().unwrap(),
@@ -72,7 +72,7 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     assert!(warning.ends_with("will not know all its pods"), "{warning}");
     assert_eq!(list(&mut holder).len(), 1);
     // Asking again gives the same warning as long as the cause persists.
-    let again = enrol(
+    let again = enroll(
         &mut holder,
         "vault",
         netns.try_clone().unwrap(),
@@ -80,9 +80,9 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     );
     assert_eq!(again, replies);
     std::fs::create_dir(memory.parent().unwrap()).unwrap();
-    assert_eq!(enrol(&mut holder, "vault", netns, path), [Reply::Done]);
+    assert_eq!(enroll(&mut holder, "vault", netns, path), [Reply::Done]);
     // A request without a namespace, and a release of an unknown pod.
-    let request = Request::Enrol {
+    let request = Request::Enroll {
         workload: name("vault"),
         netns: PathBuf::new(),
         exclude: Exclude::default(),
@@ -92,7 +92,7 @@ fn who_is_enrolled_and_cannot_be_remembered_is_told_so() {
     let workload = name("stranger");
     let why = "shop/stranger is not enrolled here: these are: shop/vault".to_owned();
     assert_eq!(
-        holder.answer(Request::Release { workload }, None),
+        holder.answer(Request::Unenroll { workload }, None),
         [Reply::Refused(why)]
     );
 }
@@ -119,21 +119,21 @@ fn a_pod_that_is_enrolled_again_by_a_path_that_lasts_is_found_by_that() {
     // Given a pod that was enrolled with a path that ends with a process …
     let (netns, vanishing) = namespace(&["10.0.0.2"]);
     let netns = || netns.try_clone().unwrap();
-    let enrol = |holder: &mut RunningHolder, path: &Path| {
-        let replies = enrol(holder, "vault", netns(), path.to_owned());
+    let enroll = |holder: &mut RunningHolder, path: &Path| {
+        let replies = enroll(holder, "vault", netns(), path.to_owned());
         let place = found_at(holder, &memory);
         (replies, place)
     };
     let done = || vec![Reply::Done];
-    assert_eq!(enrol(&mut holder, &vanishing), (done(), vanishing.clone()));
+    assert_eq!(enroll(&mut holder, &vanishing), (done(), vanishing.clone()));
     let id = holder.pods.of(&name("vault")).unwrap().id;
     // … when it is enrolled again with a path that lasts, that path is stored …
     let lasting = folder.path().join("vault");
     symlink(&vanishing, &lasting).unwrap();
-    assert_eq!(enrol(&mut holder, &lasting), (done(), lasting.clone()));
+    assert_eq!(enroll(&mut holder, &lasting), (done(), lasting.clone()));
     // … and a worse path (one that ends with a process, or leads nowhere) is refused with a warning …
     for worse in [&vanishing, &folder.path().join("nowhere")] {
-        let (replies, place) = enrol(&mut holder, worse);
+        let (replies, place) = enroll(&mut holder, worse);
         let [Reply::Warning(warning), Reply::Done] = &replies[..] else {
             panic!("{replies:?}");
         };
@@ -143,7 +143,7 @@ fn a_pod_that_is_enrolled_again_by_a_path_that_lasts_is_found_by_that() {
     }
     // … as long as the stored path works. After that another is taken, and the pod stays enrolled all the time.
     std::fs::remove_file(&lasting).unwrap();
-    assert_eq!(enrol(&mut holder, &vanishing), (done(), vanishing.clone()));
+    assert_eq!(enroll(&mut holder, &vanishing), (done(), vanishing.clone()));
     assert_eq!(holder.pods.of(&name("vault")).unwrap().id, id);
 }
 
@@ -158,7 +158,7 @@ fn a_lost_pod_is_listed_with_its_reason_and_comes_back_or_is_released() {
     let at = |pod: &str| folder.path().join(pod);
     let (vault, till) = (namespace(&["10.0.0.2"]), namespace(&["10.0.0.3"]));
     for (pod, (netns, _)) in [("vault", &vault), ("till", &till)] {
-        let replies = enrol(&mut before, pod, netns.try_clone().unwrap(), at(pod));
+        let replies = enroll(&mut before, pod, netns.try_clone().unwrap(), at(pod));
         assert_eq!(replies, [Reply::Done]);
     }
     drop(before);
@@ -199,7 +199,7 @@ fn a_lost_pod_is_listed_with_its_reason_and_comes_back_or_is_released() {
     );
     // … and the other is forgotten when an operator releases it, with a warning about its guard.
     let workload = name("till");
-    let replies = holder.answer(Request::Release { workload }, None);
+    let replies = holder.answer(Request::Unenroll { workload }, None);
     let [Reply::Warning(warning), Reply::Done] = &replies[..] else {
         panic!("{replies:?}");
     };
@@ -217,7 +217,7 @@ fn a_proxy_that_does_not_answer_is_said_to_and_ended() {
         return;
     };
     let (netns, path) = namespace(&["10.0.0.2"]);
-    enrol(&mut holder, "vault", netns, path);
+    enroll(&mut holder, "vault", netns, path);
     let arguments = ["-c", "exec sleep 600"].map(OsString::from);
     let mut proxy = Proxy::start(Path::new("/bin/sh"), &arguments).unwrap();
     // A proxy that has not reported that it works is not pinged.

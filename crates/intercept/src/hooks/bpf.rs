@@ -177,7 +177,7 @@ impl Bpf {
         found.into_values().collect()
     }
 
-    pub(super) fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
+    pub(super) fn enroll(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
         let cookie = netns_cookie(pod.outbound)
             .map_err(|error| HookError::lacking("cookies of network namespaces", &error))?;
         self.check(pod, cookie)?;

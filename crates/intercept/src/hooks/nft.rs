@@ -49,7 +49,7 @@ impl Nft {
         })
     }
 
-    pub(super) fn enrol(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
+    pub(super) fn enroll(&mut self, pod: &Pod<'_>) -> Result<(), HookError> {
         if self.pods.contains_key(&pod.id) {
             return Err(HookError::pod(pod.id, "is enrolled already"));
         }

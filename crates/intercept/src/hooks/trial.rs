@@ -89,6 +89,6 @@ pub(crate) fn try_nft(netns: BorrowedFd<'_>) -> Result<(), HookError> {
         exclude: &exclude,
         fate: Fate::Refuse,
     };
-    nft.enrol(&pod)?;
+    nft.enroll(&pod)?;
     nft.died()
 }

@@ -139,7 +139,7 @@ fn meets_its_fate(stage: &Stage, kind: Kind) {
     let (pod, open) = (stage.pod(1), stage.pod(2));
     let mut hooks = Hooks::open(&stage.options(kind)).unwrap();
     for (pod, fate) in [(&pod, Fate::Refuse), (&open, Fate::Pass)] {
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, fate).unwrap();
     }
     let (inside, outside) = talks(stage, &pod);
@@ -180,7 +180,7 @@ fn sctp_is_stopped_by_the_guard_when_there_is_no_holder() {
         node_addresses();
         let pod = stage.pod(1);
         let mut hooks = stage.hooks();
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         let (inside, outside) = talks(stage, &pod);
         inside.iter().for_each(Talk::goes_on);
@@ -210,7 +210,7 @@ fn exceptions_go_on(stage: &Stage, kind: Kind) {
         outbound_networks: vec!["10.97.0.0/16".parse().unwrap()],
     };
     let mut hooks = Hooks::open(&stage.options(kind)).unwrap();
-    hooks.enrol(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
+    hooks.enroll(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
     hooks.serve(pod.id, Fate::Refuse).unwrap();
     let talk = |node, app| Talk::new(stage, &pod, node, app);
     let mut excluded = vec![

@@ -63,7 +63,7 @@ fn of_a_connect() {
             "{:6.2}  hooks, a pod that is not enrolled, to the node",
             veth(&other)
         );
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         println!(
             "{:6.2}  hooks, an enrolled pod, within it",
@@ -114,11 +114,11 @@ fn of_two_hundred_pods() {
         let (process, kernel) = (memory(), tables());
         let started = Instant::now();
         for pod in &pods {
-            pod.enrol(&mut hooks);
+            pod.enroll(&mut hooks);
         }
         let each = started.elapsed() / 200;
         println!(
-            "each pod: {:.2} KiB of the process, {:.2} KiB of tables, {each:.0?} to enrol",
+            "each pod: {:.2} KiB of the process, {:.2} KiB of tables, {each:.0?} to enroll",
             (memory() - process) as f64 / 200.0,
             (tables() - kernel) as f64 / 200.0,
         );
@@ -173,7 +173,7 @@ fn of_a_packet() {
             least(&mut without, measure());
             let mut hooks = stage.hooks();
             least(&mut with, measure());
-            pod.enrol(&mut hooks);
+            pod.enroll(&mut hooks);
             hooks.serve(pod.id, Fate::Refuse).unwrap();
             least(&mut enrolled, measure());
             for told in packet_programs() {

@@ -136,7 +136,7 @@ pub(crate) fn meet_their_fate(stage: &Stage, kind: Kind) {
     node_addresses();
     let (pod, open) = (stage.pod(1), stage.pod(2));
     for (pod, fate) in [(&pod, Fate::Refuse), (&open, Fate::Pass)] {
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, fate).unwrap();
     }
     let (talks, open) = (talks(stage, &pod), open_talk(stage, &open));
@@ -170,7 +170,7 @@ fn it_is_silent_without_a_holder_until_the_next_one_or_the_guards_removal() {
         let (pod, open) = (stage.pod(1), stage.pod(2));
         let mut hooks = stage.hooks();
         for (pod, fate) in [(&pod, Fate::Refuse), (&open, Fate::Pass)] {
-            pod.enrol(&mut hooks);
+            pod.enroll(&mut hooks);
             hooks.serve(pod.id, fate).unwrap();
         }
         let (talks, open) = (talks(stage, &pod), open_talk(stage, &open));
@@ -182,7 +182,7 @@ fn it_is_silent_without_a_holder_until_the_next_one_or_the_guards_removal() {
         // The pod is not yet enrolled with the next holder.
         let mut hooks = stage.hooks();
         assert_silent(stage, &pod, &talks);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         talks.iter().for_each(Talk::goes_on);
         drop(hooks);
@@ -203,7 +203,7 @@ fn it_is_silent_without_a_guard_while_there_is_a_holder() {
             ..stage.options(Kind::Bpf)
         };
         let mut hooks = Hooks::open(&options).unwrap();
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         let talks = talks(stage, &pod);
         // This also completes neighbour discovery, so that later packets do not wait for it.
@@ -215,7 +215,7 @@ fn it_is_silent_without_a_guard_while_there_is_a_holder() {
 
         // The same when the guard is removed while the holder lives.
         let mut hooks = stage.hooks();
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         uninstall(&stage.bpffs()).unwrap();
         talks.iter().for_each(Talk::goes_on);
@@ -235,7 +235,7 @@ pub(crate) fn exceptions_go_on(stage: &Stage, kind: Kind) {
         outbound_networks: vec!["10.97.0.0/16".parse().unwrap()],
     };
     let mut hooks = Hooks::open(&stage.options(kind)).unwrap();
-    hooks.enrol(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
+    hooks.enroll(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
     hooks.serve(pod.id, Fate::Refuse).unwrap();
     let talks =
         ["10.96.0.1:7005", "10.97.0.1:9", "10.111.0.1:9"].map(|at| Talk::new(stage, &pod, at));

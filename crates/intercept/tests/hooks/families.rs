@@ -13,7 +13,7 @@ const KINDS: [Kind; 2] = [Kind::Bpf, Kind::Nft];
 fn carries(stage: &Stage, hooks: &mut Hooks, pod: &Pod, dials: &[&str], arrives: &str) {
     routes::prepare(pod.netns.as_fd()).unwrap();
     hooks
-        .enrol(&pod.hooked(&Exclude::default(), Fate::Refuse))
+        .enroll(&pod.hooked(&Exclude::default(), Fate::Refuse))
         .unwrap();
     for to in dials {
         let to: SocketAddr = to.parse().unwrap();

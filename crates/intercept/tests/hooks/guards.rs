@@ -68,7 +68,7 @@ fn a_strict_pod_stays_silent_without_a_holder_until_the_next_one_or_its_removal(
         let _apps = [&pod, &other].map(|pod| stage.serve(pod, "[::]:80"));
         let open_app = stage.serve(&open, "[::]:80");
         for pod in [&pod, &other, &open] {
-            pod.enrol(&mut hooks);
+            pod.enroll(&mut hooks);
             assert_steered(stage, pod);
         }
         hooks.serve(open.id, Fate::Pass).unwrap();
@@ -82,7 +82,7 @@ fn a_strict_pod_stays_silent_without_a_holder_until_the_next_one_or_its_removal(
         // The next holder refuses pods that are not enrolled yet, and serves the others.
         let mut hooks = stage.hooks();
         assert_silent(stage, &other);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         assert_steered(stage, &pod);
         assert_silent(stage, &other);
         hooks.release(pod.id).unwrap();
@@ -108,11 +108,11 @@ fn a_pod_that_the_next_holder_lets_pass_is_not_refused_by_the_guard_of_the_one_b
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "10.90.1.2:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         drop(hooks);
         let mut hooks = stage.hooks();
         hooks
-            .enrol(&pod.hooked(&Exclude::default(), Fate::Pass))
+            .enroll(&pod.hooked(&Exclude::default(), Fate::Pass))
             .unwrap();
         assert_steered(stage, &pod);
         hooks.died().unwrap();
@@ -139,14 +139,14 @@ fn a_pod_that_cannot_be_enrolled_again_is_refused_on() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let _app = stage.serve(&pod, "[::]:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         drop(hooks);
         let mut hooks = stage.hooks();
         let obstacle = obstacle(stage, &pod);
         std::fs::create_dir(&obstacle).unwrap();
         for _ in 0..2 {
             let exclude = Exclude::default();
-            let refused = hooks.enrol(&pod.hooked(&exclude, Fate::Refuse));
+            let refused = hooks.enroll(&pod.hooked(&exclude, Fate::Refuse));
             let refused = refused.unwrap_err().to_string();
             assert!(refused.contains("cannot be pinned"), "{refused}");
             assert_silent(stage, &pod);
@@ -159,7 +159,7 @@ fn a_pod_that_cannot_be_enrolled_again_is_refused_on() {
         assert_silent(stage, &pod);
         let mut hooks = stage.hooks();
         assert_silent(stage, &pod);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         assert_steered(stage, &pod);
     });
 }
@@ -171,7 +171,7 @@ fn a_guard_that_could_not_be_set_is_tried_again() {
         let pod = stage.pod(1);
         let _app = stage.serve(&pod, "[::]:80");
         hooks
-            .enrol(&pod.hooked(&Exclude::default(), Fate::Pass))
+            .enroll(&pod.hooked(&Exclude::default(), Fate::Pass))
             .unwrap();
         let obstacle = obstacle(stage, &pod);
         std::fs::create_dir(&obstacle).unwrap();
@@ -194,7 +194,7 @@ fn an_address_that_could_not_be_written_is_written_the_next_time() {
         let mut hooks = stage.hooks();
         let mut pod = stage.pod(1);
         within_pod(&pod, || ip("address add 10.90.1.3/24 dev eth0"));
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         let table = Map::HashMap(MapData::from_pin(stage.bpffs().join("addresses")).unwrap());
         let mut table = HashMap::<_, [u8; 16], u64>::try_from(table).unwrap();
@@ -220,13 +220,13 @@ fn an_address_that_a_pod_lost_without_a_holder_is_its_own_no_more() {
         let mut pod = stage.pod(1);
         let node = TcpListener::bind("10.90.1.1:80").unwrap();
         pod.addresses.push("10.90.1.1".parse().unwrap());
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         stage.connect(&pod, "10.90.1.1:80").unwrap();
         accept(&node);
         drop(hooks);
         let mut hooks = stage.hooks();
         pod.addresses.pop();
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         stage.connect(&pod, "10.90.1.1:80").unwrap();
         accept(&pod.outbound);
         assert_steered(stage, &pod);
@@ -250,7 +250,7 @@ fn interfaces_of_a_pod_may_come_and_go_while_it_is_enrolled() {
             });
             for _ in 0..20 {
                 let exclude = Exclude::default();
-                let enrolled = hooks.enrol(&pod.hooked(&exclude, Fate::Refuse));
+                let enrolled = hooks.enroll(&pod.hooked(&exclude, Fate::Refuse));
                 let released = hooks.release(pod.id);
                 is_over.store(enrolled.is_err(), Ordering::Relaxed);
                 enrolled.unwrap();
@@ -271,7 +271,7 @@ fn what_is_excluded_stays_so_without_a_holder() {
             outbound_ports: vec!["7000".parse().unwrap()],
             ..Exclude::default()
         };
-        hooks.enrol(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
+        hooks.enroll(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
         drop(hooks);
         let _second = stage.hooks();
         let node = TcpListener::bind("10.90.1.1:7000").unwrap();
@@ -289,8 +289,8 @@ fn guards_of_pods_that_are_gone_are_removed() {
     on_stage(|stage| {
         let mut hooks: Hooks = stage.hooks();
         let (pod, gone) = (stage.pod(1), stage.pod(2));
-        pod.enrol(&mut hooks);
-        gone.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
+        gone.enroll(&mut hooks);
         drop(hooks);
         drop(gone);
         let pins = || std::fs::read_dir(stage.bpffs()).unwrap().count();
@@ -311,10 +311,10 @@ fn a_holder_that_lives_goes_on_without_its_guard() {
         let mut before = stage.hooks();
         let (pod, unclaimed) = (stage.pod(1), stage.pod(2));
         let app = stage.serve(&unclaimed, "10.90.2.2:80");
-        unclaimed.enrol(&mut before);
+        unclaimed.enroll(&mut before);
         drop(before);
         let mut hooks = stage.hooks();
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         assert_silent(stage, &unclaimed);
         assert_eq!(uninstall(&stage.bpffs()).unwrap(), 12);
         let node = TcpListener::bind("10.90.2.1:80").unwrap();
@@ -338,7 +338,7 @@ fn a_guarded_pod_is_not_reached_by_an_address_that_the_holder_does_not_know() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "[::]:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         ip("address add 169.254.90.1/16 dev pod1");
         within_pod(&pod, || {
@@ -377,7 +377,7 @@ fn a_guarded_pod_is_not_reached_by_the_address_that_its_interface_made_itself() 
         dial(to).unwrap();
         accept(&app);
         let mut hooks = stage.hooks();
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         assert_steered(stage, &pod);
         let refused = dial(to).unwrap_err();

@@ -29,7 +29,7 @@ fn nothing_is_left_of_ten_thousand_connections() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         for number in 0..10_000_u32 {
             let to = format!("10.96.{}.{}:80", number / 250, number % 250);
             let client = stage.connect(&pod, &to).unwrap();
@@ -75,8 +75,8 @@ fn a_pod_that_opens_many_at_once_is_refused_and_no_other() {
         let mut hooks = stage.hooks();
         let (pod, other) = (stage.pod(1), stage.pod(2));
         silence(&pod);
-        pod.enrol(&mut hooks);
-        other.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
+        other.enroll(&mut hooks);
         let waiting: Vec<OwnedFd> = (0..MOST).map(|_| begin(stage, &pod).unwrap()).collect();
         assert_eq!(count(&hooks), MOST);
         assert_eq!(hooks.full(), FullTables::default());
@@ -124,7 +124,7 @@ fn pods_that_open_many_at_once_leave_room_for_others() {
         let pods: Vec<Pod> = pods.collect();
         for pod in &pods {
             silence(pod);
-            pod.enrol(&mut hooks);
+            pod.enroll(&mut hooks);
         }
         // Given several pods that have as many handshakes as one pod may have …
         let mut waiting = Vec::new();

@@ -15,7 +15,7 @@ fn what_arrives_reaches_the_listener_under_its_own_address() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let _app = stage.serve(&pod, "[::]:8080");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         for to in ["10.90.1.2:8080", "[fd90:1::2]:8080", "10.90.1.2:9999"] {
             let to: SocketAddr = to.parse().unwrap();
             let client = dial(to).unwrap();
@@ -33,7 +33,7 @@ fn what_a_pod_and_the_proxy_say_within_it_reaches_the_program() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "[::]:8080");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         // A program that connects to its own address, which the kernel may report as arriving at eth0; and over lo.
         for to in ["10.90.1.2:8080", "[fd90:1::2]:8080", "127.0.0.1:8080"] {
             stage.connect(&pod, to).unwrap();
@@ -62,7 +62,7 @@ fn excluded_ports_and_other_namespaces_are_left_alone() {
             ],
             ..Exclude::default()
         };
-        hooks.enrol(&pod.hooked(&exclude, Fate::Pass)).unwrap();
+        hooks.enroll(&pod.hooked(&exclude, Fate::Pass)).unwrap();
         for port in [22, 8010] {
             let app = stage.serve(&pod, &format!("10.90.1.2:{port}"));
             dial(("10.90.1.2", port)).unwrap();
@@ -81,14 +81,14 @@ fn an_address_belongs_to_one_pod() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let (pod, mut other) = (stage.pod(1), stage.pod(2));
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         other.addresses.clone_from(&pod.addresses);
         let refused = hooks
-            .enrol(&other.hooked(&Exclude::default(), Fate::Refuse))
+            .enroll(&other.hooked(&Exclude::default(), Fate::Refuse))
             .unwrap_err();
         assert_eq!(refused.to_string(), "pod 2: 10.90.1.2 is pod 1's");
         let refused = hooks
-            .enrol(&pod.hooked(&Exclude::default(), Fate::Refuse))
+            .enroll(&pod.hooked(&Exclude::default(), Fate::Refuse))
             .unwrap_err();
         assert_eq!(refused.to_string(), "pod 1: is enrolled already");
         dial("10.90.1.2:80").unwrap();
@@ -104,7 +104,7 @@ fn an_address_that_comes_later_is_refused_until_it_is_the_pods_and_then_steered(
         let app = stage.serve(&pod, "[::]:80");
         for pod in [&pod, &other] {
             hooks
-                .enrol(&pod.hooked(&Exclude::default(), Fate::Pass))
+                .enroll(&pod.hooked(&Exclude::default(), Fate::Pass))
                 .unwrap();
             hooks.serve(pod.id, Fate::Pass).unwrap();
         }

@@ -121,7 +121,7 @@ fn holds() {
         exclude: &Exclude::default(),
         fate: Fate::Refuse,
     };
-    hooks.enrol(&pod).unwrap();
+    hooks.enroll(&pod).unwrap();
     send(channel.as_fd(), &"held", &[]).unwrap();
     // Wait until this process is killed.
     wait(channel.as_fd());

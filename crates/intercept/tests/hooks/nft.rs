@@ -34,7 +34,7 @@ fn connections_are_steered_both_ways_with_their_addresses() {
         let mut hooks = hooks(stage);
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "[::]:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         let destinations = [
             (Family::V4, "10.96.1.2:8080", "10.96.1.2:8080"),
             (Family::V6, "[fd96::7]:443", "[fd96::7]:443"),
@@ -77,7 +77,7 @@ fn an_address_that_comes_later_is_steered_and_refused_as_the_others_are() {
         let mut hooks = hooks(stage);
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "[::]:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         crate::stage::within_pod(&pod, || {
             crate::stage::ip("address add 10.90.1.3/24 dev eth0");
         });
@@ -98,7 +98,7 @@ fn the_proxy_speaks_with_the_clients_address() {
         let mut hooks = hooks(stage);
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "[::]:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
         let capture = Capture::start();
         for (from, to) in [
@@ -129,7 +129,7 @@ fn exceptions_are_left_alone() {
             outbound_networks: vec!["10.97.0.0/16".parse().unwrap()],
         };
         crate::stage::ip("address add 10.97.0.1/32 dev lo");
-        hooks.enrol(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
+        hooks.enroll(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
         for state in ["steered", "refused"] {
             for (at, to) in [
                 ("10.90.1.1:7005", "10.90.1.1:7005"),
@@ -158,7 +158,7 @@ fn without_a_proxy_each_pod_meets_its_fate() {
         let app = stage.serve(&pod, "[::]:80");
         let open_app = stage.serve(&open, "[::]:80");
         for (pod, fate) in [(&pod, Fate::Refuse), (&open, Fate::Pass)] {
-            pod.enrol(&mut hooks);
+            pod.enroll(&mut hooks);
             hooks.serve(pod.id, fate).unwrap();
         }
         hooks.died().unwrap();
@@ -215,7 +215,7 @@ fn without_its_listener_nothing_reaches_the_program() {
         let mut hooks = hooks(stage);
         let mut pod = stage.pod(1);
         let _app = stage.serve(&pod, "[::]:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         pod.inbound = TcpListener::bind("127.0.0.1:0").unwrap();
         pod.outbound = TcpListener::bind("127.0.0.1:0").unwrap();
         for to in ["10.90.1.2:80", "[fd90:1::2]:80"] {
@@ -244,7 +244,7 @@ fn rules_of_a_holder_that_was_killed_refuse_connections_of_all_pods_and_let_data
         let node = TcpListener::bind("10.96.0.1:80").unwrap();
         node.set_nonblocking(true).unwrap();
         for (pod, fate) in pods.iter().zip([Fate::Refuse, Fate::Pass]) {
-            pod.enrol(&mut hooks);
+            pod.enroll(&mut hooks);
             hooks.serve(pod.id, fate).unwrap();
         }
         // Like a killed process, do not clean up.
@@ -270,7 +270,7 @@ fn a_released_pod_is_left_alone_and_its_connections_go_on() {
     on_stage(|stage| {
         let mut hooks = hooks(stage);
         let pod = stage.pod(1);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         let mut client = stage.connect(&pod, "10.96.0.1:80").unwrap();
         let (mut server, _) = accept(&pod.outbound);
         let mut arrived = dial("10.90.1.2:80").unwrap();

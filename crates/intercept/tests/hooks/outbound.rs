@@ -15,7 +15,7 @@ fn a_connection_to_the_mesh_reaches_the_listener_which_learns_where_it_was_going
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         let destinations = [
             (Family::V4, "10.96.1.2:8080", "10.96.1.2:8080"),
             (Family::V6, "[fd96::7]:443", "[fd96::7]:443"),
@@ -52,7 +52,7 @@ fn two_pods_with_the_same_source_address_are_told_apart() {
         let mut hooks = stage.hooks();
         let pods = [stage.pod(1), stage.pod(2)];
         for pod in &pods {
-            pod.enrol(&mut hooks);
+            pod.enroll(&mut hooks);
         }
         for (number, pod) in pods.iter().enumerate() {
             let socket = stage
@@ -84,7 +84,7 @@ fn what_does_not_concern_the_mesh_is_left_alone() {
             outbound_networks: vec!["10.97.0.0/16".parse::<Cidr>().unwrap()],
             ..Exclude::default()
         };
-        hooks.enrol(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
+        hooks.enroll(&pod.hooked(&exclude, Fate::Refuse)).unwrap();
         let node: Vec<_> = [80, 7005]
             .map(|port| TcpListener::bind(("::", port)).unwrap())
             .into();
@@ -126,7 +126,7 @@ fn a_pod_that_is_not_enrolled_is_left_alone() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let pods = [stage.pod(1), stage.pod(2)];
-        pods[0].enrol(&mut hooks);
+        pods[0].enroll(&mut hooks);
         let node = TcpListener::bind("10.90.2.1:80").unwrap();
         stage.connect(&pods[1], "10.90.2.1:80").unwrap();
         accept(&node);
@@ -138,7 +138,7 @@ fn who_dials_the_listener_itself_was_going_nowhere_else() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         stage.connect(&pod, "127.0.0.1:15001").unwrap();
         let (server, _) = accept(&pod.outbound);
         assert!(original_destination(&server).is_err());
@@ -151,7 +151,7 @@ fn a_socket_that_is_used_again_forgets_where_it_went_before() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "127.0.0.1:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         let client = stage.connect(&pod, "10.96.0.1:80").unwrap();
         accept(&pod.outbound);
         rustix::net::connect_unspec(&client).unwrap();
@@ -168,7 +168,7 @@ fn the_holders_own_sockets_go_where_they_are_sent() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "10.90.1.2:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         let socket = stage
             .holder
             .socket(pod.netns.as_fd(), Family::V4, SocketType::STREAM, 0);
@@ -190,7 +190,7 @@ fn multipath_connections_do_not_slip_past() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         let node = TcpListener::bind("10.90.1.1:80").unwrap();
         let to: SocketAddr = "10.90.1.1:80".parse().unwrap();
         const MPTCP: u32 = 262;
@@ -215,7 +215,7 @@ fn a_released_pod_is_left_alone_and_its_connections_go_on() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         let mut client: TcpStream = stage.connect(&pod, "10.96.0.1:80").unwrap();
         let queued = stage.connect(&pod, "10.96.0.2:80").unwrap();
         let (mut server, _) = accept(&pod.outbound);
@@ -232,7 +232,7 @@ fn a_released_pod_is_left_alone_and_its_connections_go_on() {
             stage.connect(&pod, "10.90.1.1:81").unwrap_err(),
             Errno::CONNREFUSED
         );
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         stage.connect(&pod, "10.90.1.1:80").unwrap();
         accept(&pod.outbound);
     });

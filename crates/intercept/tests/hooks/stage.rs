@@ -276,9 +276,9 @@ impl Pod {
         }
     }
 
-    pub(crate) fn enrol(&self, hooks: &mut Hooks) {
+    pub(crate) fn enroll(&self, hooks: &mut Hooks) {
         hooks
-            .enrol(&self.hooked(&Exclude::default(), Fate::Refuse))
+            .enroll(&self.hooked(&Exclude::default(), Fate::Refuse))
             .unwrap();
     }
 }

@@ -33,7 +33,7 @@ fn a_held_pods_connections_wait_for_the_proxy() {
     on_stage(|stage| {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         let dialled = stage.connect(&pod, "10.96.0.1:80").unwrap();
         let arrived = dial("10.90.1.2:80").unwrap();
         hooks.serve(pod.id, Fate::Pass).unwrap();
@@ -51,7 +51,7 @@ fn without_a_proxy_a_strict_pod_is_not_heard() {
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "[::]:80");
         let _node = TcpListener::bind("[::]:80").unwrap();
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Refuse).unwrap();
         hooks.died().unwrap();
         let capture = Capture::start();
@@ -94,7 +94,7 @@ fn without_a_proxy_other_pods_go_on_as_if_there_were_no_mesh() {
         let (pod, held) = (stage.pod(1), stage.pod(2));
         let app = stage.serve(&pod, "10.90.1.2:80");
         let node = TcpListener::bind("10.90.1.1:80").unwrap();
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Pass).unwrap();
         hooks.died().unwrap();
         let client = stage.connect(&pod, "10.90.1.1:80").unwrap();
@@ -106,7 +106,7 @@ fn without_a_proxy_other_pods_go_on_as_if_there_were_no_mesh() {
 
         // A pod enrolled while there is no proxy is held for the next one.
         hooks
-            .enrol(&held.hooked(&Exclude::default(), Fate::Refuse))
+            .enroll(&held.hooked(&Exclude::default(), Fate::Refuse))
             .unwrap();
         stage.connect(&held, "10.96.0.1:80").unwrap();
         accept(&held.outbound);
@@ -129,7 +129,7 @@ fn all_pods_meet_their_fate_by_one_store() {
         let mut hooks = stage.hooks();
         let pods = [stage.pod(1), stage.pod(2)];
         for pod in &pods {
-            pod.enrol(&mut hooks);
+            pod.enroll(&mut hooks);
             hooks.serve(pod.id, Fate::Refuse).unwrap();
             stage.connect(pod, "10.96.0.1:80").unwrap();
         }
@@ -159,7 +159,7 @@ fn hooks_that_are_dropped_leave_nothing_but_the_guard() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let app = stage.serve(&pod, "10.90.1.2:80");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         hooks.serve(pod.id, Fate::Pass).unwrap();
         drop(hooks);
         let node = TcpListener::bind("10.90.1.1:80").unwrap();

@@ -68,7 +68,7 @@ fn a_program_sees_its_clients_address_and_its_answers_do_not_leave_the_pod() {
                 std::fs::write(format!("/proc/sys/net/ipv4/conf/{path}/rp_filter"), "1").unwrap();
             }
         });
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
         routes::prepare(pod.netns.as_fd()).expect("what is there stays");
         // The first two are addresses of the node; the others belong to no host here.
@@ -109,7 +109,7 @@ fn a_call_of_the_proxy_that_is_under_way_opens_no_other_port_to_its_client() {
         let app = stage.serve(&pod, "10.90.1.2:80");
         // A program that accepts no connections, so that connections to it stay in their handshake.
         let busy = stage.serve(&pod, "10.90.1.2:9000");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
         let client: SocketAddr = "10.90.1.1:40001".parse().unwrap();
         let to = "10.90.1.2:9000".parse().unwrap();
@@ -136,7 +136,7 @@ fn a_call_of_the_proxy_ends_also_when_the_address_that_it_went_to_is_gone() {
         let mut hooks = stage.hooks();
         let pod = stage.pod(1);
         let busy = stage.serve(&pod, "10.90.1.2:9000");
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
         let to = "10.90.1.2:9000".parse().unwrap();
         let _fills_the_queue = fill(stage, &pod, &busy, to);
@@ -177,7 +177,7 @@ fn calls_for_which_there_is_no_room_are_counted() {
             );
             run("nft", "add rule inet silence in tcp dport 9000 drop");
         });
-        pod.enrol(&mut hooks);
+        pod.enroll(&mut hooks);
         routes::prepare(pod.netns.as_fd()).unwrap();
         let to = "10.90.1.2:9000".parse().unwrap();
         let call = |port| {

@@ -216,7 +216,7 @@ impl Mesh {
     ) -> anyhow::Result<String> {
         let begun = Instant::now();
         if let Ground::Pods(pods) = &self.ground {
-            pods.enrol(workload)?;
+            pods.enroll(workload)?;
         }
         loop {
             let is_well = self.is_well(node).await?;

@@ -208,7 +208,7 @@ impl Lab {
         self.folder.replace_plan(&self.plan)?;
         if self.plan.carried == Carried::Node {
             let enrolled = new.iter().filter(|pod| pod.plan.enrolled);
-            enrolled.into_iter().try_for_each(Pod::enrol)?;
+            enrolled.into_iter().try_for_each(Pod::enroll)?;
         }
         let changed = self
             .plan

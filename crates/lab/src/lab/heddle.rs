@@ -125,11 +125,11 @@ impl Lab {
         Ok(nodes.len())
     }
 
-    /// Enrols every pod that has `enrolled: true`, and waits until all of them are served.
-    pub(super) fn enrol_pods(&self) -> anyhow::Result<usize> {
+    /// Enrolls every pod that has `enrolled: true`, and waits until all of them are served.
+    pub(super) fn enroll_pods(&self) -> anyhow::Result<usize> {
         let pods: Vec<Pod<'_>> = self.pods().filter(|pod| pod.plan().enrolled).collect();
         if self.plan.carried == Carried::Node {
-            pods.iter().try_for_each(Pod::ask_to_enrol)?;
+            pods.iter().try_for_each(Pod::ask_to_enroll)?;
         }
         let each = START_LIMIT_EACH * u32::try_from(pods.len()).unwrap_or(u32::MAX);
         let deadline = Instant::now() + START_LIMIT + each;
@@ -353,11 +353,11 @@ impl<'l> Node<'l> {
 }
 
 impl<'l> Pod<'l> {
-    /// Enrols the pod in the mesh with `heddle enrol`, and waits until it is served.
+    /// Enrolls the pod in the mesh with `heddle enroll`, and waits until it is served.
     ///
     /// # Errors The lab does not have `carried: node`, the holder refuses, or the pod is not served in time.
-    pub fn enrol(&self) -> anyhow::Result<()> {
-        self.ask_to_enrol()?;
+    pub fn enroll(&self) -> anyhow::Result<()> {
+        self.ask_to_enroll()?;
         let deadline = Instant::now() + START_LIMIT;
         self.lab.wait_for_pods(&self.holder_socket(), deadline)
     }
@@ -371,18 +371,18 @@ impl<'l> Pod<'l> {
         Ok(pods.iter().any(|pod| pod.workload == self.plan.workload))
     }
 
-    fn ask_to_enrol(&self) -> anyhow::Result<()> {
+    fn ask_to_enroll(&self) -> anyhow::Result<()> {
         let name = self.plan.workload.to_string();
-        let mut command = self.ask_holder(&["enrol", &name])?;
+        let mut command = self.ask_holder(&["enroll", &name])?;
         run(command.arg("--netns").arg(self.network())).map(drop)
     }
 
-    /// Removes the pod from the mesh with `heddle release`, and waits until the holder has let go of it.
+    /// Removes the pod from the mesh with `heddle unenroll`, and waits until the holder has let go of it.
     ///
     /// # Errors The lab does not have `carried: node`, the holder refuses, or it still has the pod at the deadline.
     pub fn release(&self) -> anyhow::Result<()> {
         let name = self.plan.workload.to_string();
-        run(&mut self.ask_holder(&["release", &name])?)?;
+        run(&mut self.ask_holder(&["unenroll", &name])?)?;
         let socket = self.holder_socket();
         let deadline = Instant::now() + START_LIMIT;
         let is_there = |pod: &EnrolledPod| pod.workload == self.plan.workload;

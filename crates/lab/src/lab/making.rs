@@ -34,7 +34,7 @@ impl Lab {
             let count = self.start_mesh()?;
             step.done(&format!("control plane and {count} nodes of the mesh"));
             // Before the programs start, so that none of their traffic bypasses the mesh.
-            let count = self.enrol_pods()?;
+            let count = self.enroll_pods()?;
             step.done(&format!("{count} pods enrolled"));
         }
         if self.plan.restart == Restart::Always && self.plan.carried != Carried::Nothing {

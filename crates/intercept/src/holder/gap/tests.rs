@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use super::super::tests::{enrol, holder, list};
+use super::super::tests::{enroll, holder, list};
 use super::*;
 use crate::Fate;
 use crate::dials::tests::silence;
@@ -28,7 +28,7 @@ fn served_for(folder: &Path, age: Duration) -> Option<(RunningHolder, File)> {
     let mut holder = holder(&folder.join("node.pods.json"))?;
     let netns = silence()?;
     let path = format!("/proc/{}/fd/{}", std::process::id(), netns.as_raw_fd());
-    enrol(
+    enroll(
         &mut holder,
         "vault",
         netns.try_clone().unwrap(),

@@ -87,7 +87,7 @@ fn a_file_that_is_not_ours_is_not_taken_for_one_and_what_cannot_be_written_is_sa
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.pods.json");
     for (text, said) in [
-        ("{", "remove it, and enrol the pods of this node again"),
+        ("{", "remove it, and enroll the pods of this node again"),
         ("[{\"workload\": \"vault\"}]", "remove it"),
         ("[{\"surprise\": 1}]", "unknown field"),
     ] {

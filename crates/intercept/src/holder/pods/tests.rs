@@ -66,14 +66,14 @@ fn ip(netns: &File, arguments: &str) {
     assert!(status.unwrap().unwrap().success());
 }
 
-fn enrol(
+fn enroll(
     pods: &mut Pods,
     workload: &str,
     (netns, path): &(File, PathBuf),
 ) -> Result<PodId, String> {
     let netns = netns.try_clone().unwrap();
     let exclude = Exclude::default();
-    let id = pods.enrol(name(workload), path.clone(), netns, exclude, Fate::Refuse)?;
+    let id = pods.enroll(name(workload), path.clone(), netns, exclude, Fate::Refuse)?;
     // There are none; this only clears the deadline for checking them.
     pods.end_dials_of(id);
     Ok(id)
@@ -83,7 +83,7 @@ fn enrol(
 fn who_cannot_be_a_pod_is_told_why() {
     let Some(mut pods) = pods() else { return };
     let taken = namespace(&["10.0.0.2"]);
-    enrol(&mut pods, "first", &taken).unwrap();
+    enroll(&mut pods, "first", &taken).unwrap();
     let at = |path: &str| (File::open(path).unwrap(), PathBuf::from(path));
     let cases = [
         (
@@ -103,18 +103,18 @@ fn who_cannot_be_a_pod_is_told_why() {
         (taken, "is the namespace of shop/first already"),
         (
             namespace(&["10.0.0.2"]),
-            "all its addresses belong to other pods, one to shop/first; if that pod is gone, heddle release \
+            "all its addresses belong to other pods, one to shop/first; if that pod is gone, heddle unenroll \
              shop/first",
         ),
     ];
     for (namespace, said) in cases {
-        let refused = enrol(&mut pods, "second", &namespace).unwrap_err();
+        let refused = enroll(&mut pods, "second", &namespace).unwrap_err();
         assert!(refused.contains(said), "{refused}");
     }
     assert_eq!(pods.all().count(), 1);
     // A request with the first workload's name must not take another pod's address either.
     let other = namespace(&["10.0.0.3"]);
-    let second = enrol(&mut pods, "second", &other).unwrap();
+    let second = enroll(&mut pods, "second", &other).unwrap();
     assert_eq!(
         pods.get(second).unwrap().addresses,
         ["10.0.0.3".parse::<IpAddr>().unwrap()]
@@ -125,7 +125,7 @@ fn who_cannot_be_a_pod_is_told_why() {
 fn a_pod_is_found_again_where_it_was_and_no_other_is_taken_for_it() {
     let Some(mut pods) = pods() else { return };
     let at = namespace(&["10.0.0.2"]);
-    let id = enrol(&mut pods, "vault", &at).unwrap();
+    let id = enroll(&mut pods, "vault", &at).unwrap();
     let remembered = pods.get(id).unwrap().remembered().unwrap();
     assert_eq!(pods.release(&name("vault")), Some(id));
     assert!(pods.get(id).unwrap().remembered().is_none());
@@ -160,8 +160,8 @@ fn pods_are_found_again_that_have_addresses_in_common_or_too_many() {
     let bridge = "172.17.0.1";
     let (first, second) = (namespace(&["10.0.0.2"]), namespace(&["10.0.0.3"]));
     let ids = [
-        enrol(&mut before, "first", &first).unwrap(),
-        enrol(&mut before, "second", &second).unwrap(),
+        enroll(&mut before, "first", &first).unwrap(),
+        enroll(&mut before, "second", &second).unwrap(),
     ];
     for (netns, _) in [&first, &second] {
         ip(netns, &format!("address add {bridge}/32 dev lo"));
@@ -187,7 +187,7 @@ fn pods_are_found_again_that_have_addresses_in_common_or_too_many() {
 fn addresses_that_the_hooks_refuse_are_tried_again() {
     let Some(mut pods) = pods() else { return };
     let netns = namespace(&["10.0.0.2"]);
-    let id = enrol(&mut pods, "vault", &netns).unwrap();
+    let id = enroll(&mut pods, "vault", &netns).unwrap();
     let [before, new] = ["10.0.0.2", "10.0.0.3"].map(|one| one.parse::<IpAddr>().unwrap());
     ip(&netns.0, "address add 10.0.0.3/32 dev lo");
     let refused = Err(HookError::Unknown(id));
@@ -212,7 +212,7 @@ fn no_proxy_speaks_with_an_address_of_a_pod_that_has_too_many_to_be_kept() {
         .map(|last| format!("10.0.0.{last}"))
         .collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    let id = enrol(&mut pods, "vault", &namespace(&all)).unwrap();
+    let id = enroll(&mut pods, "vault", &namespace(&all)).unwrap();
     let pod = pods.get(id).unwrap();
     assert_eq!((pod.others.len(), pod.more), (MAX_ADDRESSES, 1));
     for (source, may) in [
@@ -234,8 +234,8 @@ fn no_proxy_speaks_with_an_address_of_a_pod_that_has_too_many_to_be_kept() {
 fn addresses_are_followed_and_a_pod_gets_what_another_gives_up() {
     let Some(mut pods) = pods() else { return };
     let (first, second) = (namespace(&["10.0.0.2"]), namespace(&["10.0.0.3"]));
-    let one = enrol(&mut pods, "first", &first).unwrap();
-    let two = enrol(&mut pods, "second", &second).unwrap();
+    let one = enroll(&mut pods, "first", &first).unwrap();
+    let two = enroll(&mut pods, "second", &second).unwrap();
     let has = |pods: &Pods, id, wanted: &[&str]| {
         let wanted = wanted
             .iter()
@@ -298,7 +298,7 @@ fn a_dial_that_began_before_a_pod_was_enrolled_and_has_no_answer_is_ended() {
         ..Exclude::default()
     };
     let known = netns.try_clone().unwrap();
-    pods.enrol(name("late"), path.into(), known, exclude, Fate::Pass)
+    pods.enroll(name("late"), path.into(), known, exclude, Fate::Pass)
         .unwrap();
     // … then the attempt to the mesh is ended a moment later, and the others are not.
     let due = pods.due().unwrap();

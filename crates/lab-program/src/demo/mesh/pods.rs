@@ -101,11 +101,11 @@ impl Pods {
         self.lab.pod(workload)?.command(program)
     }
 
-    /// Enrols a pod in the mesh, and waits until it is served.
+    /// Enrolls a pod in the mesh, and waits until it is served.
     ///
     /// # Errors It is not served in time.
-    pub(super) fn enrol(&self, workload: &str) -> anyhow::Result<()> {
-        self.lab.pod(workload)?.enrol()
+    pub(super) fn enroll(&self, workload: &str) -> anyhow::Result<()> {
+        self.lab.pod(workload)?.enroll()
     }
 
     /// Connects from the underlay, outside the mesh, in a thread that enters its namespace and then ends.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::load::{Kind, Load, failures};
 use crate::stage::{Scene, until};
 
-/// Number of releases and enrolments.
+/// Number of releases and enrollments.
 const TIMES: usize = 100;
 
 /// One port for HTTP requests, one for a byte stream.
@@ -42,7 +42,7 @@ fn a_hundred_times_pods_come_and_go_under_load_and_no_request_fails() {
     for time in 0..TIMES {
         let pod = ["near", "server", "far"][time % 3];
         stage.release(pod).expect("released");
-        stage.enrol(pod).expect("enrolled");
+        stage.enroll(pod).expect("enrolled");
         stage.until_served(pod);
     }
     eprintln!("pods came and went {TIMES} times in {:?}", began.elapsed());
@@ -75,7 +75,7 @@ fn what_was_open_before_stays_open_and_what_is_new_is_carried() {
     let exchanges = || stage.counters("one").carried("client", "server").exchanges;
     // … when first one and then the other is enrolled …
     for pod in ["client", "server"] {
-        stage.pod(pod).enrol().expect("enrolled");
+        stage.pod(pod).enroll().expect("enrolled");
         let before = open.outcomes().len();
         until("it is used on", || open.outcomes().len() > before + 20);
     }

@@ -1,4 +1,4 @@
-//! Enrolment of pods: checks of a namespace, and what is created in it.
+//! Enrollment of pods: checks of a namespace, and what is created in it.
 
 use std::fs::File;
 use std::io;
@@ -59,7 +59,7 @@ impl Pods {
         // One address of its own is enough: pods may share others, such as that of a container bridge inside each.
         match addresses.iter().map(owner).collect::<Option<Vec<_>>>() {
             Some(owners) if let [other, ..] = *owners => Err(format!(
-                "{path}: all its addresses belong to other pods, one to {}; if that pod is gone, heddle release \
+                "{path}: all its addresses belong to other pods, one to {}; if that pod is gone, heddle unenroll \
                  {}",
                 other.workload, other.workload
             )),
@@ -67,7 +67,7 @@ impl Pods {
         }
     }
 
-    /// Called when an operator enrols an enrolled pod again: stores the new path of its namespace, unless the known
+    /// Called when an operator enrolls an enrolled pod again: stores the new path of its namespace, unless the known
     /// path is better. Returns the known path if that is kept.
     pub(in crate::holder) fn find_by(
         &mut self,
@@ -91,8 +91,8 @@ impl Pods {
         None
     }
 
-    /// Enrols a pod. Its connections wait until the proxy serves it.
-    pub(in crate::holder) fn enrol(
+    /// Enrolls a pod. Its connections wait until the proxy serves it.
+    pub(in crate::holder) fn enroll(
         &mut self,
         workload: WorkloadName,
         path: PathBuf,
@@ -104,10 +104,10 @@ impl Pods {
         self.add(workload, Some(path), netns, exclude, fate)
     }
 
-    /// Enrols a pod again after the holder was restarted.
+    /// Enrolls a pod again after the holder was restarted.
     pub(in crate::holder) fn recall(&mut self, pod: Remembered) -> Result<PodId, String> {
         let netns = pod.open()?;
-        let id = self.enrol(pod.workload, pod.netns, netns, pod.exclude, pod.fate)?;
+        let id = self.enroll(pod.workload, pod.netns, netns, pod.exclude, pod.fate)?;
         if pod.filtered != Some(false) {
             self.clear_filters(id);
         }
@@ -141,8 +141,8 @@ impl Pods {
         }
     }
 
-    /// Enrols the holder's own namespace.
-    pub(in crate::holder) fn enrol_own(
+    /// Enrolls the holder's own namespace.
+    pub(in crate::holder) fn enroll_own(
         &mut self,
         workload: WorkloadName,
         exclude: Exclude,
@@ -200,7 +200,7 @@ impl Pods {
             exclude: &exclude,
             fate,
         };
-        if let Err(error) = self.hooks.enrol(&hooked) {
+        if let Err(error) = self.hooks.enroll(&hooked) {
             let _ = routes::undo(netns.as_fd());
             return Err(error.to_string());
         }
@@ -243,7 +243,7 @@ impl Pods {
         let in_words = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => format!(
                 "{error}: a program of the pod listens there, where the mesh must (nsenter --net=… ss -ltnp says \
-                 which); let it listen on another port, then enrol the pod again"
+                 which); let it listen on another port, then enroll the pod again"
             ),
             _ => format!("its listeners: {error}"),
         };

@@ -1,4 +1,4 @@
-//! `heddle release`.
+//! `heddle unenroll`.
 
 use heddle_intercept::request::Request;
 use heddle_model::WorkloadName;
@@ -13,10 +13,10 @@ use super::pods::{Holder, ask};
 /// end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  heddle release shop/reviews
+  heddle unenroll shop/reviews
 
 Exit codes:
-  0  released
+  0  unenrolled
   1  refused, and why
   2  wrong command line
   4  no holder answers")]
@@ -29,7 +29,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
-    let request = Request::Release {
+    let request = Request::Unenroll {
         workload: args.workload,
     };
     ask(args.holder, &request, None)?;

@@ -1,4 +1,4 @@
-//! `heddle enrol`.
+//! `heddle enroll`.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -23,8 +23,8 @@ use super::pods::{Holder, ask};
 /// is used to find it again, if it lasts longer.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  heddle enrol shop/reviews --netns /run/netns/reviews
-  heddle enrol shop/db --netns /run/netns/db --exclude-inbound 22
+  heddle enroll shop/reviews --netns /run/netns/reviews
+  heddle enroll shop/db --netns /run/netns/db --exclude-inbound 22
 
 Exit codes:
   0  enrolled
@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         .with_context(|| format!("{}: cannot open the namespace {shown}", args.workload))?;
     let netns = OwnedFd::from(netns);
     let absolute = std::path::absolute(&args.netns);
-    let request = Request::Enrol {
+    let request = Request::Enroll {
         workload: args.workload.clone(),
         netns: absolute.context("there is no current folder")?,
         exclude: Exclude {
