@@ -39,6 +39,7 @@ pub(crate) enum Command {
     Explain(commands::explain::Args),
     Config(commands::config::Args),
     Completion(commands::completion::Args),
-    /// Print the version
+    Man(commands::man::Args),
+    /// Print the version, and the commit and the compiler that it was built from
     Version,
 }

@@ -11,6 +11,7 @@ mod etcd;
 pub(crate) mod explain;
 mod folder;
 mod holder;
+pub(crate) mod man;
 pub(crate) mod node;
 pub(crate) mod pods;
 pub(crate) mod register;

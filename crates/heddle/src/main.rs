@@ -13,6 +13,8 @@ mod control;
 mod life;
 mod order;
 mod output;
+#[cfg(test)]
+mod reference;
 mod register;
 mod registry;
 mod report;
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => commands::explain::run(&args),
         Command::Config(args) => commands::config::run(args),
         Command::Completion(args) => commands::completion::run(&args),
+        Command::Man(args) => commands::man::run(&args),
         Command::Version => commands::version::run(),
     };
     ended(PROGRAM, done.map(ExitCode::from))

@@ -3,6 +3,11 @@
 use heddle_node::exit::{Exit, Failure};
 
 pub(crate) fn run() -> Result<Exit, Failure> {
-    super::print(&format!("heddle {}\n", env!("CARGO_PKG_VERSION")))?;
+    super::print(&format!(
+        "heddle {}\ncommit {}\ncompiler {}\n",
+        env!("CARGO_PKG_VERSION"),
+        env!("HEDDLE_COMMIT"),
+        env!("HEDDLE_COMPILER")
+    ))?;
     Ok(Exit::Ok)
 }

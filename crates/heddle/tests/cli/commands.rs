@@ -338,8 +338,11 @@ fn completion_knows_the_commands() {
 
 #[test]
 fn the_version_is_the_packages() {
-    assert_eq!(
-        text(&heddle(&["version"]).stdout),
-        format!("heddle {}\n", env!("CARGO_PKG_VERSION"))
-    );
+    let said = text(&heddle(&["version"]).stdout);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], concat!("heddle ", env!("CARGO_PKG_VERSION")));
+    let commit = lines[1].strip_prefix("commit ").expect("the commit");
+    let is_hash = commit.len() >= 8 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(is_hash || commit == "unknown", "{said}");
+    assert!(lines[2].starts_with("compiler rustc 1."), "{said}");
 }
