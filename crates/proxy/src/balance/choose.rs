@@ -1,11 +1,14 @@
 //! Chooses an endpoint by a [`Picker`].
 
 use std::cell::Cell;
+use std::cmp::Ordering;
 
 use super::{Random, Ring, Schedule};
 
 /// The share of an endpoint that takes all of its turns, in parts of 65,536.
 pub(crate) const FULL_SHARE: u32 = 1 << 16;
+/// Turns that are looked at for another endpoint than the first of two. Where one has nearly all turns, it may be both.
+const LOOK_FOR_ANOTHER: usize = 4;
 /// Following turns that are tried when the endpoint of a turn is not usable.
 const LOOK_AROUND: u64 = 64;
 /// Following points that are tried on a ring, where a light endpoint may come after many points of a heavy one.
@@ -127,31 +130,27 @@ pub(crate) fn choose(
     }
 }
 
-/// The cheaper of two random turns, with the cost divided by the weight. A heavier endpoint also has more turns.
-///
-/// Where all weights are equal, the two are different endpoints: the most expensive is never chosen, which keeps a few
-/// endpoints level. Otherwise they may be the same, so that a light endpoint has its share while all are idle.
+/// The cheaper of two endpoints that are drawn by their weights, with the cost divided by the weight: the most expensive
+/// of a few is not chosen, which keeps them level. Of two with the same cost the first is kept: idle endpoints are chosen
+/// by their weights.
 fn cheaper(
     schedule: &Schedule,
     random: u64,
     load: &impl Fn(usize) -> Load,
 ) -> Option<(usize, Load)> {
-    let (one_turn, step) = (random >> 32, random & u64::from(u32::MAX));
-    let other_turn = match schedule.is_even() {
-        true => {
-            one_turn
-                + 1
-                + step
-                    .checked_rem(schedule.len().saturating_sub(1))
-                    .unwrap_or(0)
-        }
-        false => step,
-    };
+    let (one_turn, other_turn) = (random >> 32, random & u64::from(u32::MAX));
+    let is_another = |turn: &u64| schedule.turn(*turn) != schedule.turn(one_turn);
+    let another_turn = (other_turn..).take(LOOK_FOR_ANOTHER).find(is_another);
     let (one, a) = draw(schedule, one_turn, random, load)?;
-    let (other, b) = draw(schedule, other_turn, !random, load)?;
-    let a_cost = a.cost.saturating_mul(schedule.weight(other));
-    let b_cost = b.cost.saturating_mul(schedule.weight(one));
-    let is_better = (b.full, b.avoid, b_cost) < (a.full, a.avoid, a_cost);
+    let (other, b) = draw(schedule, another_turn.unwrap_or(other_turn), !random, load)?;
+    let is_cheaper = a.cost != b.cost
+        && b.cost.saturating_mul(schedule.weight(one))
+            < a.cost.saturating_mul(schedule.weight(other));
+    let is_better = match (b.full, b.avoid).cmp(&(a.full, a.avoid)) {
+        Ordering::Less => true,
+        Ordering::Equal => is_cheaper,
+        Ordering::Greater => false,
+    };
     Some(if is_better { (other, b) } else { (one, a) })
 }
 
