@@ -15,6 +15,8 @@ pub(crate) struct Schedule {
     turns: Box<[u16]>,
     /// The weight of each endpoint, divided by their common divisor, perhaps rounded.
     weights: Box<[u64]>,
+    /// Each endpoint has one turn or none.
+    is_even: bool,
 }
 
 impl Schedule {
@@ -31,6 +33,7 @@ impl Schedule {
             return Schedule {
                 turns: turns.collect(),
                 weights: weights.into(),
+                is_even: true,
             };
         }
         let mut groups = groups(&weights);
@@ -48,11 +51,17 @@ impl Schedule {
         Schedule {
             turns: (0..total).map(one_turn).collect(),
             weights: weights.into(),
+            is_even: false,
         }
     }
 
     pub(super) fn weight(&self, endpoint: usize) -> u64 {
         self.weights.get(endpoint).copied().unwrap_or(0)
+    }
+
+    /// Whether each endpoint has one turn or none.
+    pub(super) fn is_even(&self) -> bool {
+        self.is_even
     }
 
     /// Number of turns.
