@@ -1,6 +1,7 @@
 //! Checks `docs/operations.md` and `docs/policy.md`: their examples run, and their tables are complete.
 
 use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -82,7 +83,8 @@ fn the_quick_start_works_as_written() {
     let walks = walks.and_then(|rest| rest.split("## Pods in a lab").next());
     let walks = walks.expect("the walks");
     let block = |kind: &str| {
-        let blocks = walks.split(&format!("```{kind}\n")).skip(1);
+        let opening = format!("```{kind}\n");
+        let blocks = walks.split(&opening).skip(1);
         let blocks = blocks.filter_map(|rest| rest.split("```").next());
         blocks.collect::<String>()
     };
@@ -109,6 +111,9 @@ fn the_quick_start_works_as_written() {
     let folder = Folder::new();
     let dir = folder.path("walk");
     std::fs::create_dir_all(dir.join("my-mesh")).expect("a folder");
+    let runtime = dir.join("run");
+    let mut own = std::fs::DirBuilder::new();
+    own.mode(0o700).create(&runtime).expect("a folder");
     let here = |text: &str| text.replace("127.1.0.", "127.1.71.");
     std::fs::write(dir.join("my-mesh/hello.yaml"), here(&block("yaml"))).expect("written");
     let binary = Path::new(env!("CARGO_BIN_EXE_heddle"))
@@ -119,14 +124,21 @@ fn the_quick_start_works_as_written() {
         .args(["90", "bash", "-c", &here(&script)])
         .current_dir(&dir)
         .env("PATH", format!("{}:{path}", binary.display()))
-        .env("XDG_RUNTIME_DIR", &dir)
+        .env("XDG_RUNTIME_DIR", &runtime)
         .env("XDG_STATE_HOME", &dir)
         .output()
         .expect("it runs");
     let (said, errors) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{}\n{said}\n{errors}", output.status);
+    assert!(
+        output.status.success(),
+        "{}\n{said}\n{errors}",
+        output.status
+    );
     let pages = said.matches("Directory listing for /").count();
-    assert!(pages >= 2, "a page on one node and one on two: {said}\n{errors}");
+    assert!(
+        pages >= 2,
+        "a page on one node and one on two: {said}\n{errors}"
+    );
 }
 
 #[test]

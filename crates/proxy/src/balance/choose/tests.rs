@@ -129,7 +129,8 @@ fn few_endpoints_stay_level() {
                 cost: active[i] + 1,
                 ..FREE
             };
-            let Choice::At(chosen) = choose(Picker::LessBusy, &schedule, random.next(), load) else {
+            let Choice::At(chosen) = choose(Picker::LessBusy, &schedule, random.next(), load)
+            else {
                 panic!("an endpoint is free");
             };
             active[chosen] += 1;
