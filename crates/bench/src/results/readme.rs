@@ -11,28 +11,28 @@ const ENDS: &str = "<!-- end of figures -->";
 /// The figures that README quotes: a description, the part, and the names of the figures.
 const FIGURES: [(&str, &str, &[&str]); 10] = [
     (
-        "CPU for a request at the same rate: ÷ Envoy / HAProxy / nginx",
+        "CPU of the proxy for a request, all at the same rate: ÷ Envoy / HAProxy / nginx",
         "proxy",
         &["cpu_vs_envoy", "cpu_vs_haproxy", "cpu_vs_nginx"],
     ),
     (
-        "requests/s on half a core: ÷ Envoy / HAProxy / nginx",
+        "most requests/s of a proxy held to half a core: ÷ Envoy / HAProxy / nginx",
         "proxy",
         &["rps_vs_envoy", "rps_vs_haproxy", "rps_vs_nginx"],
     ),
     (
-        "CPU for a request between two nodes, with mutual TLS: ÷ two Envoys",
+        "CPU of both proxies for a request between two nodes, with mutual TLS: ÷ the better pair of Envoys",
         "mtls",
         &["cpu_mtls_vs_envoy"],
     ),
     (
-        "bytes between two nodes for an exchange over a link: ÷ the same over HTTP/1.1",
+        "bytes of an exchange between two Heddles, before encryption: over a link ÷ over HTTP/1.1",
         "link",
         &["bytes_vs_http1_changing"],
     ),
     (
-        "512 requests at once to three backends of unequal size: requests/s ÷ the ceiling / p99 and maximum ÷ the \
-         best Envoy",
+        "512 requests at once to three backends of unequal size: requests/s ÷ those without proxies, which is the limit / p99 / \
+         maximum ÷ the best Envoy for each",
         "concurrency",
         &[
             "qps_vs_ceiling",
@@ -41,7 +41,7 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
         ],
     ),
     (
-        "the same where proxies know how many requests each backend takes at once",
+        "the same where backends take 67, 133 and 200 requests at once, as the proxies know",
         "concurrency",
         &[
             "qps_vs_ceiling_room",
@@ -58,14 +58,14 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
         ],
     ),
     (
-        "CPU of the proxies for a request between two pods of a node: ÷ an Envoy for each pod, which encrypt / one Envoy for \
-         the node, which does not, as Heddle",
+        "CPU of the proxies for a request between two pods of a node, which Heddle does not encrypt: ÷ an Envoy for each pod, \
+         which do / one Envoy for the node, which does not",
         "node-cpu",
         &["cpu_node_vs_envoy", "cpu_node_vs_shared_envoy"],
     ),
     (
-        "p50 of that request: ÷ an Envoy for each pod / one Envoy for the node; and between two nodes on one machine: ÷ an Envoy \
-         for each pod",
+        "p50 at 1,000 requests/s, as encrypted as above: between two pods of a node ÷ an Envoy for each pod / one Envoy for the \
+         node; between two nodes ÷ an Envoy for each pod",
         "node-latency",
         &[
             "latency_node_vs_envoy",
@@ -74,8 +74,8 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
         ],
     ),
     (
-        "a node's proxy (101 pods) killed 20 times under load: ms until one of 16 clients has an answer, at worst / longest wait \
-         of any client in ms / requests that failed in flight / requests lost besides",
+        "a node's proxy (101 pods) killed 20 times under load: at worst, ms from the kill to the next answer / ms that a request \
+         waited / requests that failed in flight / requests lost besides",
         "crash",
         &[
             "back_worst_ms_100",

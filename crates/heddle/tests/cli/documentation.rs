@@ -1,15 +1,18 @@
 //! Checks `docs/operations.md` and `docs/policy.md`: their examples run, and their tables are complete.
 
 use std::net::TcpListener;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use heddle_proxy::{Failure, Reason};
+use heddle_skips::skipped;
 use heddle_wire::http1::REJECTS;
 
 use crate::harness::{Folder, Heddle, as_str, backend, eventually, families, get, service, text};
 
 const PAGE: &str = include_str!("../../../../docs/operations.md");
+const QUICKSTART: &str = include_str!("../../../../docs/quickstart.md");
 const POLICY: &str = include_str!("../../../../docs/policy.md");
 
 #[test]
@@ -60,6 +63,81 @@ fn every_example_runs() {
         output.status,
         text(&output.stdout),
         text(&output.stderr)
+    );
+}
+
+/// The walks on one node and on several, as a newcomer types them.
+#[test]
+fn the_quick_start_works_as_written() {
+    for program in ["curl", "python3"] {
+        let found = Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status();
+        if found.is_err() {
+            skipped(&format!("there is no {program}"));
+            return;
+        }
+    }
+    let walks = QUICKSTART.split("## One node").nth(1);
+    let walks = walks.and_then(|rest| rest.split("## Pods in a lab").next());
+    let walks = walks.expect("the walks");
+    let block = |kind: &str| {
+        let opening = format!("```{kind}\n");
+        let blocks = walks.split(&opening).skip(1);
+        let blocks = blocks.filter_map(|rest| rest.split("```").next());
+        blocks.collect::<String>()
+    };
+    let free = [0; 3].map(|_| {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        free.local_addr().expect("an address")
+    });
+    let [control, a, b] = free.map(|address| address.to_string());
+    // Each command has to succeed, in its own line, with this test's addresses.
+    let script = block("console").replace("\n$ ", "\n");
+    let script = script.strip_prefix("$ ").expect("a prompt").to_owned();
+    let script = script
+        .replace("127.0.0.1:15012", &control)
+        .replace("127.0.0.1:15008", &a)
+        .replace("127.0.0.1:15009", &b)
+        .replace("heddle up my-mesh/", "heddle up my-mesh/ --metrics none")
+        .replace(
+            "heddle control my-mesh/",
+            &format!("heddle control my-mesh/ --metrics none --listen {control}"),
+        );
+    let script = format!(
+        "set -euxo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{script}"
+    );
+    let folder = Folder::new();
+    let dir = folder.path("walk");
+    std::fs::create_dir_all(dir.join("my-mesh")).expect("a folder");
+    let runtime = dir.join("run");
+    let mut own = std::fs::DirBuilder::new();
+    own.mode(0o700).create(&runtime).expect("a folder");
+    let here = |text: &str| text.replace("127.1.0.", "127.1.71.");
+    std::fs::write(dir.join("my-mesh/hello.yaml"), here(&block("yaml"))).expect("written");
+    let binary = Path::new(env!("CARGO_BIN_EXE_heddle"))
+        .parent()
+        .expect("a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new("timeout")
+        .args(["90", "bash", "-c", &here(&script)])
+        .current_dir(&dir)
+        .env("PATH", format!("{}:{path}", binary.display()))
+        .env("XDG_RUNTIME_DIR", &runtime)
+        .env("XDG_STATE_HOME", &dir)
+        .output()
+        .expect("it runs");
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{said}\n{errors}",
+        output.status
+    );
+    let pages = said.matches("Directory listing for /").count();
+    assert!(
+        pages >= 2,
+        "a page on one node and one on two: {said}\n{errors}"
     );
 }
 

@@ -1,11 +1,17 @@
 //! Chooses an endpoint by a [`Picker`].
 
 use std::cell::Cell;
+use std::cmp::Ordering;
+use std::iter;
 
 use super::{Random, Ring, Schedule};
 
 /// The share of an endpoint that takes all of its turns, in parts of 65,536.
 pub(crate) const FULL_SHARE: u32 = 1 << 16;
+/// The cost of the first request of an idle endpoint, where costs are numbers of requests.
+const IDLE: u64 = 1;
+/// Turns that are drawn to find another endpoint than the first of two. One that has most of the turns may be both.
+const LOOK_FOR_ANOTHER: usize = 4;
 /// Following turns that are tried when the endpoint of a turn is not usable.
 const LOOK_AROUND: u64 = 64;
 /// Following points that are tried on a ring, where a light endpoint may come after many points of a heavy one.
@@ -47,8 +53,11 @@ impl Load {
 pub(crate) enum Picker<'a> {
     /// Round robin, with the number of this choice.
     Turn(u64),
-    /// The cheaper of two chosen at random ("the power of two choices", Mitzenmacher 2001).
-    Cheaper,
+    /// The one of two chosen at random that has fewer requests for its weight ("the power of two choices", Mitzenmacher
+    /// 2001). The first if it is idle, so that weights are kept where there is little to do.
+    LessBusy,
+    /// The cheaper of two chosen at random, with the cost divided by the weight.
+    Faster,
     /// The endpoint of a hash on the ring, and the ones after it.
     Ring(&'a Ring, u64),
 }
@@ -78,7 +87,7 @@ pub(crate) fn choose(
 ) -> Choice {
     let first = match picker {
         Picker::Turn(turn) => draw(schedule, turn, random, &load),
-        Picker::Cheaper => cheaper(schedule, random, &load),
+        Picker::LessBusy | Picker::Faster => cheaper(picker, schedule, random, &load),
         Picker::Ring(ring, hash) => ring.at(hash).map(|first| (first, load(first))),
     };
     let Some((first, first_load)) = first else {
@@ -98,7 +107,7 @@ pub(crate) fn choose(
             let mut around = ring.after(hash).take(LOOK_ON_RING);
             around.find(is_usable)
         }
-        Picker::Turn(_) | Picker::Cheaper => {
+        Picker::Turn(_) | Picker::LessBusy | Picker::Faster => {
             let start = match picker {
                 Picker::Turn(turn) => turn,
                 _ => random >> 32,
@@ -114,7 +123,7 @@ pub(crate) fn choose(
     // Requests with the same hash reach the same endpoint by this search, too.
     let seed = match picker {
         Picker::Ring(_, hash) => hash,
-        Picker::Turn(_) | Picker::Cheaper => random,
+        Picker::Turn(_) | Picker::LessBusy | Picker::Faster => random,
     };
     let found = (!any_full.get()).then(|| {
         let mut each = one_by_one(schedule, seed).take(LOOK_ONE_BY_ONE);
@@ -127,32 +136,45 @@ pub(crate) fn choose(
     }
 }
 
-/// The cheaper of two random turns, with the cost divided by the weight. A heavier endpoint also has more turns.
-///
-/// Where all weights are equal, the two are different endpoints: the most expensive is never chosen, which keeps a few
-/// endpoints level. Otherwise they may be the same, so that a light endpoint has its share while all are idle.
+/// The cheaper of two endpoints that are drawn by their weights, with the cost divided by the weight.
 fn cheaper(
+    picker: Picker<'_>,
     schedule: &Schedule,
     random: u64,
     load: &impl Fn(usize) -> Load,
 ) -> Option<(usize, Load)> {
-    let (one_turn, step) = (random >> 32, random & u64::from(u32::MAX));
-    let other_turn = match schedule.is_even() {
-        true => {
-            one_turn
-                + 1
-                + step
-                    .checked_rem(schedule.len().saturating_sub(1))
-                    .unwrap_or(0)
-        }
-        false => step,
-    };
+    let one_turn = random >> 32;
+    let other_turn = other_turn(picker, schedule, one_turn, random);
     let (one, a) = draw(schedule, one_turn, random, load)?;
     let (other, b) = draw(schedule, other_turn, !random, load)?;
+    let is_kept = matches!(picker, Picker::LessBusy) && a.cost <= IDLE;
     let a_cost = a.cost.saturating_mul(schedule.weight(other));
     let b_cost = b.cost.saturating_mul(schedule.weight(one));
-    let is_better = (b.full, b.avoid, b_cost) < (a.full, a.avoid, a_cost);
+    let is_better = match (b.full, b.avoid).cmp(&(a.full, a.avoid)) {
+        Ordering::Less => true,
+        Ordering::Equal => !is_kept && b_cost < a_cost,
+        Ordering::Greater => false,
+    };
     Some(if is_better { (other, b) } else { (one, a) })
+}
+
+/// The turn of the second of two. It is another endpoint's, which keeps a few endpoints level: the most expensive of them
+/// is not chosen. With unequal weights the faster of two may be both, so that a light endpoint is not starved by one whose
+/// cost for its weight is always lower.
+fn other_turn(picker: Picker<'_>, schedule: &Schedule, one_turn: u64, random: u64) -> u64 {
+    let drawn = random & u64::from(u32::MAX);
+    if schedule.is_even() {
+        let others = schedule.len().saturating_sub(1);
+        return one_turn + 1 + drawn.checked_rem(others).unwrap_or(0);
+    }
+    if matches!(picker, Picker::Faster) {
+        return drawn;
+    }
+    let mut dice = Random::new(random);
+    let more = iter::repeat_with(|| dice.next() >> 32);
+    let is_another = |turn: &u64| schedule.turn(*turn) != schedule.turn(one_turn);
+    let mut drawn_turns = iter::once(drawn).chain(more).take(LOOK_FOR_ANOTHER);
+    drawn_turns.find(is_another).unwrap_or(drawn)
 }
 
 /// The endpoint whose turn it is, or perhaps a random one if that takes only a part of its turns.

@@ -6,6 +6,8 @@ const DECAY_US: f64 = 10_000_000.0;
 /// Assumed latency of an endpoint that has requests under way and has never answered, in microseconds: it gets no more
 /// requests before its first answer.
 const UNKNOWN_US: f64 = 60_000_000.0;
+/// Least latency of an endpoint that has failed and never answered, in microseconds.
+const FAILED_US: f64 = 1_000_000.0;
 
 /// The average latency of an endpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -31,10 +33,12 @@ impl Ewma {
     }
 
     /// Adds the time that a failure took. A quick failure does not mean that answers would be quick: the average never
-    /// falls with a failure, or all requests would go to the endpoint that refuses them fastest.
+    /// falls with a failure, or all requests would go to the endpoint that refuses them fastest. An answer with a 5xx
+    /// status is a failure, too.
     pub(crate) fn observe_failure(self, took_us: u64, now_us: u64) -> Self {
+        let known = if self.us > 0.0 { self.us } else { FAILED_US };
         Ewma {
-            us: self.us.max(took_us as f64),
+            us: known.max(took_us as f64),
             seen_us: now_us.max(self.seen_us),
         }
     }
@@ -92,6 +96,13 @@ mod tests {
         assert_eq!(cost(quick.observe_failure(S, 61 * S), 0, 61 * S), S);
         // Without new samples it decays all the same, so the endpoint is tried again.
         assert!(cost(quick, 0, 120 * S) < 50);
+    }
+
+    #[test]
+    fn one_that_only_failed_is_not_taken_for_a_fast_one() {
+        let failed = Ewma::default().observe_failure(100, 0);
+        assert_eq!(cost(failed, 0, 0), S);
+        assert!(cost(failed, 0, 60 * S) < 5_000, "it is tried again");
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl ClientsAndRooms {
                     full: standing.is_full,
                 }
             };
-            if let Choice::At(i) = choose(Picker::Cheaper, &self.schedule, random, load) {
+            if let Choice::At(i) = choose(Picker::LessBusy, &self.schedule, random, load) {
                 let permit = self.rooms.at(i).and_then(|room| room.take());
                 return self.begin(client, permit.expect("it was free"), scene);
             }

@@ -73,14 +73,21 @@ impl Connection {
         let Some(cluster) = exchange.decision.cluster() else {
             return;
         };
-        self.observe_latency(exchange, attempt, Ewma::observe);
+        let status = exchange.response.status;
+        let blame = by_another_node.map(|failure| failure.blame());
+        match blame {
+            // The other node refused for a reason that says nothing about the endpoint.
+            Some(Blame::Heddle | Blame::Downstream) => {}
+            None if status.is_none_or(|status| status < 500) => {
+                self.observe_latency(exchange, attempt, Ewma::observe);
+            }
+            _ => self.observe_latency(exchange, attempt, Ewma::observe_failure),
+        }
         let (Some(rooms), Some(permit)) = (&cluster.rooms, attempt.lease.permit()) else {
             return;
         };
-        let status = exchange.response.status;
-        match by_another_node.map(|failure| failure.blame()) {
+        match blame {
             Some(Blame::Upstream | Blame::Node) => self.endpoint_failed(cluster, attempt),
-            // The other node refused for a reason that says nothing about the endpoint.
             Some(Blame::Heddle | Blame::Downstream) => {}
             None if status.is_some_and(|status| rooms.is_failure(status)) => {
                 self.endpoint_failed(cluster, attempt);

@@ -127,7 +127,8 @@ impl Bound {
         let picker = match (wanted.balancer, &wanted.hashed, hash) {
             (Balancer::RoundRobin, ..) => Picker::Turn(turn),
             (_, Some(hashed), Some(hash)) => Picker::Ring(&hashed.ring, hash),
-            _ => Picker::Cheaper,
+            (Balancer::PeakEwma, ..) => Picker::Faster,
+            _ => Picker::LessBusy,
         };
         balance::choose(picker, &wanted.schedule, random.next(), |index| {
             let endpoint = cluster.endpoints.get(index);

@@ -184,10 +184,32 @@ fn who_answers_first_gets_more() {
     for _ in 0..60 {
         assert_eq!(client.ask(GET).status(), 200);
     }
-    // With two random choices, a quarter of all draws pick the slow endpoint twice.
+    // The two that are compared are different endpoints: the slow one gets a request before it is known, and again when its
+    // latency has decayed.
     let (slow, fast) = (slow.load(Ordering::SeqCst), fast.load(Ordering::SeqCst));
     assert!(
         slow < fast,
         "{slow} to the slow one, {fast} to the fast one"
     );
+}
+
+/// Answers with a server's error do not make an endpoint fast, however quickly they come.
+#[test]
+fn by_latency_an_endpoint_that_fails_quickly_gets_few_requests() {
+    let asked = Arc::default();
+    let bad = moody(&Arc::new(AtomicBool::new(true)), &asked);
+    let good = serve(|_| {
+        thread::park_timeout(Duration::from_millis(5));
+        String::new()
+    });
+    let mut mesh = mesh(&[bad, good], None);
+    let service = &mut mesh.services[0];
+    service.ports[0].endpoints.sort_by_key(|one| one.address);
+    service.balancer = Balancer::PeakEwma;
+    let bed = Bed::of(&mesh);
+    let mut client = bed.client();
+    let statuses = (0..60).map(|_| client.ask(GET).status());
+    let good = statuses.filter(|status| *status == 200).count();
+    assert!(good >= 55, "{good} of 60 are good");
+    assert!(asked.load(Ordering::SeqCst) >= 1);
 }
