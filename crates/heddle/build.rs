@@ -6,7 +6,12 @@ use std::process::Command;
 fn main() {
     let commit = said(Command::new("git").args(["rev-parse", "--short=8", "HEAD"]));
     // Changes with every commit, whatever branch it is on.
-    let log = said(Command::new("git").args(["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]));
+    let log = said(Command::new("git").args([
+        "rev-parse",
+        "--path-format=absolute",
+        "--git-path",
+        "logs/HEAD",
+    ]));
     println!("cargo::rerun-if-changed=build.rs");
     if let Some(log) = log.filter(|log| std::path::Path::new(log).exists()) {
         println!("cargo::rerun-if-changed={log}");

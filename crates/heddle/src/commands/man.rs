@@ -37,12 +37,17 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let dir = dir.path().to_owned();
         run(&Args { dir: dir.clone() }).expect("written");
-        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
+        for command in Cli::command()
+            .get_subcommands()
+            .filter(|c| !c.is_hide_set())
+        {
             let page = dir.join(format!("heddle-{}.1", command.get_name()));
             let text = std::fs::read_to_string(&page).expect("a page");
             assert!(text.contains(".TH heddle-"), "{}", page.display());
         }
-        let missing = run(&Args { dir: dir.join("missing") });
+        let missing = run(&Args {
+            dir: dir.join("missing"),
+        });
         let said = missing.expect_err("no folder").to_string();
         assert!(said.contains("cannot write manual pages to"), "{said}");
     }
