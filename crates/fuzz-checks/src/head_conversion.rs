@@ -64,6 +64,10 @@ fn request_goes_and_comes(data: &[u8]) {
         return;
     }
     over_a_link(&sent);
+    if head.host.is_none() {
+        // A proxy gives a request of HTTP/1.0 without Host one before it converts it.
+        return;
+    }
     let Some((parts, framing)) = fuzzing::request(&sent) else {
         return;
     };

@@ -131,7 +131,7 @@ fn is_meant(data: &[u8], is_operator: bool, question: &Question) {
         "/config" if is_read && is_operator => Question::Config,
         "/log-reopen" if method == "POST" && is_operator => Question::LogReopen,
         "/order" if method == "POST" && is_operator => {
-            return is_order(&text, data.trim_ascii_start(), question);
+            return is_order(data.trim_ascii_start(), question);
         }
         _ => panic!("{line:?} asks {question:?}"),
     };
@@ -139,13 +139,12 @@ fn is_meant(data: &[u8], is_operator: bool, question: &Question) {
 }
 
 /// Checks that an order's body with a length is the JSON after the head.
-fn is_order(text: &str, data: &[u8], question: &Question) {
+fn is_order(data: &[u8], question: &Question) {
     let Question::Order(order) = question else {
         panic!("an order asks {question:?}");
     };
-    let end = data.windows(4).position(|four| four == b"\r\n\r\n");
-    let Some(end) = end else { return };
-    let head = text[..text.find("\r\n\r\n").unwrap_or(0)].to_ascii_lowercase();
+    let Some(end) = head_length(data) else { return };
+    let head = String::from_utf8_lossy(&data[..end]).to_ascii_lowercase();
     if head.contains("transfer-encoding") {
         return;
     }
@@ -154,7 +153,7 @@ fn is_order(text: &str, data: &[u8], question: &Question) {
     let Some(Ok(length)) = length.map(|length| length.trim().parse::<usize>()) else {
         return;
     };
-    let body = &data[end + 4..];
+    let body = &data[end..];
     assert!(length <= body.len(), "it waits for all of it");
     let body = serde_json::from_slice::<serde_json::Value>(&body[..length]);
     assert_eq!(
@@ -162,6 +161,15 @@ fn is_order(text: &str, data: &[u8], question: &Question) {
         Some(order),
         "the order is what was sent"
     );
+}
+
+/// Length of a head with its empty line. The admin socket takes a lone LF for the end of a line (RFC 9112 section 2.2).
+fn head_length(data: &[u8]) -> Option<usize> {
+    let ends = [&b"\n\r\n"[..], b"\n\n"].map(|end| {
+        let at = data.windows(end.len()).position(|bytes| bytes == end)?;
+        Some(at + end.len())
+    });
+    ends.into_iter().flatten().min()
 }
 
 /// The two directions of a connection.

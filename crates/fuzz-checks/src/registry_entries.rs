@@ -97,7 +97,8 @@ fn is_right(layout: &Layout, store: &Store, taken: &Providers) {
         );
         assert!(!problem.reason.is_empty());
         let said = problem.to_string();
-        assert!(!said.chars().any(char::is_control), "{said:?}");
+        let is_harmless = |character: char| character == '\t' || !character.is_control();
+        assert!(said.chars().all(is_harmless), "{said:?}");
     }
     let wrong = |key: &&Vec<u8>| !entries.contains_key(*key);
     let wrong = store.keys().filter(wrong).count();
