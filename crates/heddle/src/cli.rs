@@ -19,7 +19,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Up(Box<commands::up::Args>),
-    Node(commands::node::NodeArgs),
+    Node(Box<commands::node::NodeArgs>),
     Register(Box<commands::register::Args>),
     #[command(visible_alias = "enrol")]
     Enroll(commands::enroll::Args),

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         // The exit code may be that of the command that it ran.
         Command::Register(args) => return ended(PROGRAM, commands::register::run(*args)),
         Command::Up(args) => commands::up::run(*args),
-        Command::Node(args) => commands::node::run(args),
+        Command::Node(args) => commands::node::run(*args),
         Command::Enroll(args) => commands::enroll::run(args),
         Command::Unenroll(args) => commands::unenroll::run(args),
         Command::Pods(args) => commands::pods::run(args),

@@ -1,6 +1,8 @@
 //! Parsers of command-line values that several commands share.
 
+use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 
 use heddle_model::{NodeName, WorkloadName};
 
@@ -32,8 +34,25 @@ pub fn address_and_port(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Parses `HOST:PORT`; an IPv6 address must be in brackets.
-pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
+/// `HOST:PORT`; an IPv6 address is in brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostAndPort(pub(crate) String);
+
+impl FromStr for HostAndPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        host_and_port(text).map(HostAndPort)
+    }
+}
+
+impl fmt::Display for HostAndPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn host_and_port(text: &str) -> Result<String, String> {
     let forms =
         "write HOST:PORT such as 192.0.2.1:15012, control.example:15012 or [2001:db8::1]:15012";
     if let Some((_, rest)) = text.split_once("://") {

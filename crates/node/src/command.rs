@@ -7,12 +7,14 @@ use anyhow::anyhow;
 use clap::Args as _;
 use heddle_model::NodeName;
 
-use crate::arguments::{address_and_port, host_and_port, node_name};
+use crate::arguments::{HostAndPort, address_and_port, node_name};
 use crate::exit::{Exit, Failure};
 use crate::hold::{self, HolderOptions};
-use crate::intercept::Intercept;
+use crate::intercept::{HeldArguments, InterceptFlags};
 use crate::run::{self, NodeOptions};
-use crate::settings::{GivenSettings, LogFlags, ServingFlags};
+use crate::settings::{
+    GivenSettings, LogFlags, NodeSettings, ServingFlags, Settings, SettingsError, Text,
+};
 
 /// Name of the program that only runs a node.
 pub const PROGRAM: &str = "heddle-node";
@@ -47,16 +49,16 @@ Exit codes:
   3  settings refused
   5  another heddle has the admin socket or the state folder")]
 pub struct Args {
-    /// The node's name: the one in its token, and the nodeName of its workloads' manifests
+    /// The node's name: the one in its token, and the nodeName of its workloads' manifests. Required
     #[arg(long, value_name = "NAME", value_parser = node_name)]
-    name: NodeName,
-    /// Where the control plane is
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
-    control: String,
+    name: Option<NodeName>,
+    /// Where the control plane is. Required
+    #[arg(long, value_name = "HOST:PORT")]
+    control: Option<HostAndPort>,
     /// Where other nodes connect; they are told the real port for port 0, and for an address such as
-    /// 0.0.0.0 the one from which this node reaches the control plane
+    /// 0.0.0.0 the one from which this node reaches the control plane. Required
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address_and_port)]
-    listen: SocketAddr,
+    listen: Option<SocketAddr>,
     /// The token to join with, in a file or from standard input (`-`). A node that has joined does not use it, unless
     /// it is in a file and names a root that the node does not trust: then the node joins again
     #[arg(long, value_name = "FILE")]
@@ -69,8 +71,8 @@ pub struct Args {
     /// Run the commands of this node's LocalWorkloads, which the control plane chooses
     #[arg(long)]
     run: bool,
-    /// Settings of the process; flags win over the file. It must not set anything of the mesh, which the control plane
-    /// describes; its setting for running commands is ignored: use --run
+    /// Settings of the process, which may set all that these flags set; flags win over the file. It must not set
+    /// anything of the mesh, which the control plane describes
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -78,7 +80,43 @@ pub struct Args {
     #[command(flatten)]
     log: LogFlags,
     #[command(flatten)]
-    intercept: Intercept,
+    intercept: InterceptFlags,
+    #[command(flatten)]
+    held: HeldArguments,
+}
+
+impl Args {
+    /// Merges the settings file and the flags.
+    fn settings(self) -> Result<(Settings, HeldArguments), SettingsError> {
+        let mut given = GivenSettings::read_for_node(self.config.as_deref())?;
+        self.serving.over(&mut given);
+        self.log.over(&mut given);
+        self.intercept.over(&mut given);
+        given.flag("--name", "node.name", self.name, |to, name| {
+            to.node.name = Some(name);
+        });
+        given.flag("--control", "node.control", self.control, |to, at| {
+            to.node.control = Some(Text(at));
+        });
+        given.flag("--listen", "node.listen", self.listen, |to, at| {
+            to.node.listen = Some(at);
+        });
+        given.flag(
+            "--token-file",
+            "node.token_file",
+            self.token_file,
+            |to, file| {
+                to.node.token_file = Some(file);
+            },
+        );
+        given.flag("--state", "node.state", self.state, |to, folder| {
+            to.node.state = Some(folder);
+        });
+        given.flag("--run", "node.run", self.run.then_some(true), |to, run| {
+            to.node.run = run;
+        });
+        Ok((given.checked_for_node()?, self.held))
+    }
 }
 
 /// Command line of the program [`PROGRAM`]: the flags of `heddle node`.
@@ -96,37 +134,51 @@ pub fn program() -> clap::Command {
 /// # Errors
 /// When settings, holder or node fail, with the exit code for it.
 pub fn run(args: Args) -> Result<Exit, Failure> {
-    let mut given = GivenSettings::read_for_node(args.config.as_deref())?;
-    args.serving.over(&mut given);
-    given.flag("--run", "workloads.run", Some(args.run), |to, run| {
-        to.workloads.run = run;
-    });
-    args.log.over(&mut given);
-    let settings = given.checked_for_node(args.listen)?;
-    if args.intercept.intercept && !args.intercept.held {
-        if args.run {
-            let said = "--run is for a node without pods: heddle does not start what pods run; leave out \
+    let (settings, held) = args.settings()?;
+    let node = settings.node.clone();
+    let (Some(name), Some(control), Some(listen)) = (node.name, node.control, node.listen) else {
+        return Err(Failure::new(Exit::Usage, incomplete(&settings.node)));
+    };
+    let held = held.told(&node.interception);
+    if node.interception.enabled && held.is_none() {
+        if node.run {
+            let said = "--run (node.run) is for a node without pods: heddle does not start what pods run; leave out \
                         --run or --intercept";
             return Err(Failure::new(Exit::Usage, anyhow!(said)));
         }
-        if args.token_file.as_deref() == Some(Path::new("-")) {
+        if node.token_file.as_deref() == Some(Path::new("-")) {
             let said = "with --intercept the token must be in a file: the proxy has no standard input of its own";
             return Err(Failure::new(Exit::Usage, anyhow!(said)));
         }
         let options = HolderOptions {
-            intercept: args.intercept,
-            listen: args.listen,
-            state: args.state,
+            interception: node.interception,
+            listen,
+            state: node.state,
         };
         return hold::run(options, &settings);
     }
     let options = NodeOptions {
-        held: args.intercept.held.then(|| args.intercept.told()),
-        name: args.name,
-        control: args.control,
-        listen: args.listen,
-        token: args.token_file,
-        state: args.state,
+        held,
+        name,
+        control: control.0.0,
+        listen,
+        token: node.token_file,
+        state: node.state,
     };
     run::run(options, settings)
+}
+
+/// Names what a node cannot do without.
+fn incomplete(node: &NodeSettings) -> anyhow::Error {
+    let required = [
+        (node.name.is_some(), "--name NAME (node.name)"),
+        (node.control.is_some(), "--control HOST:PORT (node.control)"),
+        (node.listen.is_some(), "--listen ADDRESS:PORT (node.listen)"),
+    ];
+    let missing = required.iter().filter(|(is_given, _)| !is_given);
+    let missing: Vec<&str> = missing.map(|(_, what)| *what).collect();
+    anyhow!(
+        "a node needs {}: as a flag, or as a field in the file of --config",
+        missing.join(", ")
+    )
 }

@@ -25,10 +25,9 @@ use crate::admin::{AdminSocket, Location};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::hygiene;
-use crate::intercept::Intercept;
 use crate::logging;
 use crate::serving::limits;
-use crate::settings::{Metrics, Settings};
+use crate::settings::{Interception, Metrics, Settings};
 use crate::state_folder;
 use crate::user;
 use folder::NotGiven;
@@ -43,7 +42,7 @@ const BACKLOG: i32 = 16;
 
 /// Options of a holder.
 pub(crate) struct HolderOptions {
-    pub(crate) intercept: Intercept,
+    pub(crate) interception: Interception,
     /// Address for other nodes. With one proxy for one pod, this port is the proxy's and not the pod's.
     pub(crate) listen: SocketAddr,
     /// The node's state folder; `None` for the default.
@@ -59,11 +58,11 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
     logging::start(stderr, settings.log.level, settings.log.format)
         .context("cannot start the log")?;
     let HolderOptions {
-        intercept,
+        interception: intercept,
         listen,
         state,
     } = options;
-    if intercept.mesh_range.is_empty() {
+    if intercept.mesh_ranges.is_empty() {
         return Err(anyhow!(
             "nothing would be intercepted: say which addresses the mesh's pods and Services have with \
              --mesh-range, such as --mesh-range 10.0.0.0/8"
@@ -83,7 +82,7 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
             HOST_NAMESPACES.join(" and ")
         );
     }
-    let proxy = user::of_proxy(intercept.proxy_user.as_ref()).map_err(|error| anyhow!(error))?;
+    let proxy = user::of_proxy(intercept.proxy_user.as_deref()).map_err(|error| anyhow!(error))?;
     let folder = state_folder::folder(state, "node")?;
     if let Some(user) = proxy {
         folder::check_above(&folder, user).map_err(not_given)?;
@@ -112,7 +111,7 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
         claim,
         hooks,
         host,
-        proxy_timeout: proxy_timeout(&intercept),
+        proxy_timeout: intercept.proxy_timeout_s.seconds(),
         own: intercept.pod.clone().map(|workload| Own {
             workload,
             exclude: Exclude {
@@ -151,13 +150,8 @@ fn not_given(error: NotGiven) -> Failure {
     Failure::new(exit, error)
 }
 
-/// Seconds without an answer after which the proxy is killed; `None` for never.
-fn proxy_timeout(intercept: &Intercept) -> Option<u32> {
-    Some(intercept.proxy_timeout).filter(|seconds| *seconds > 0)
-}
-
 /// Inbound ports that are not intercepted in one pod's namespace: the excluded ones, and the proxy's own.
-fn left_alone(intercept: &Intercept, listen: SocketAddr, settings: &Settings) -> Vec<PortRange> {
+fn left_alone(intercept: &Interception, listen: SocketAddr, settings: &Settings) -> Vec<PortRange> {
     let metrics = match settings.admin.metrics {
         Metrics::At(at) => Some(at.port()),
         Metrics::None => None,
@@ -172,9 +166,9 @@ fn left_alone(intercept: &Intercept, listen: SocketAddr, settings: &Settings) ->
         .collect()
 }
 
-fn hooks_options(intercept: &Intercept) -> Result<hooks::Options, Failure> {
-    let inside = intercept.mesh_range.iter().map(|cidr| (cidr, true));
-    let outside = intercept.exclude_range.iter().map(|cidr| (cidr, false));
+fn hooks_options(intercept: &Interception) -> Result<hooks::Options, Failure> {
+    let inside = intercept.mesh_ranges.iter().map(|cidr| (cidr, true));
+    let outside = intercept.exclude_ranges.iter().map(|cidr| (cidr, false));
     let range = |(network, inside): (&Cidr, bool)| hooks::Range {
         network: *network,
         inside,

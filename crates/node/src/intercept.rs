@@ -9,72 +9,110 @@ use heddle_model::WorkloadName;
 use crate::admin::Location;
 use crate::arguments::workload;
 use crate::held::HeldBy;
+use crate::settings::{GivenSettings, Interception, ProxyTimeout, Text};
 use crate::user::{ProxyUser, User};
 
 /// Flags that choose which pods' traffic is intercepted, and how.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Interception")]
-pub(crate) struct Intercept {
+pub(crate) struct InterceptFlags {
     /// Carry the traffic of enrolled pods, whose programs need not know of the mesh (heddle enroll). Needs root: a
     /// holder process keeps the privileges, and its child, the proxy, has none
     #[arg(long)]
-    pub(crate) intercept: bool,
+    intercept: bool,
     /// The cgroup (v2) above all pods of this node, but not above the node itself. Without it, packet filters in each
     /// pod replace BPF programs at the cgroup
-    #[arg(long, value_name = "FOLDER", requires = "intercept")]
-    pub(crate) pods_cgroup: Option<PathBuf>,
+    #[arg(long, value_name = "FOLDER")]
+    pods_cgroup: Option<PathBuf>,
     /// Addresses of the mesh's pods and Services: connections of pods to other addresses are not intercepted. May be
     /// repeated
-    #[arg(long, value_name = "CIDR", requires = "intercept")]
-    pub(crate) mesh_range: Vec<Cidr>,
+    #[arg(long, value_name = "CIDR")]
+    mesh_range: Vec<Cidr>,
     /// Addresses within --mesh-range that are not intercepted. May be repeated
-    #[arg(long, value_name = "CIDR", requires = "intercept")]
-    pub(crate) exclude_range: Vec<Cidr>,
+    #[arg(long, value_name = "CIDR")]
+    exclude_range: Vec<Cidr>,
     /// Where `heddle enroll` and `heddle unenroll` find this node's holder
-    /// [default: $XDG_RUNTIME_DIR/heddle-holder.sock, else /tmp/heddle-UID/heddle-holder.sock]
-    #[arg(long, value_name = "PATH", requires = "intercept")]
-    pub(crate) holder_socket: Option<PathBuf>,
+    /// [default: heddle-holder.sock in /run/heddle]
+    #[arg(long, value_name = "PATH")]
+    holder_socket: Option<PathBuf>,
     /// Where the guard of pods that refuse without a proxy is kept: a folder of a BPF file system
-    #[arg(long, value_name = "FOLDER", default_value = "/sys/fs/bpf/heddle")]
-    pub(crate) bpffs: PathBuf,
-    /// How to intercept: `bpf`, `nft`, or `auto` for the first of them that this machine offers
-    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = kind)]
-    pub(crate) hooks: Kind,
+    /// [default: /sys/fs/bpf/heddle]
+    #[arg(long, value_name = "FOLDER")]
+    bpffs: Option<PathBuf>,
+    /// How to intercept: `bpf`, `nft`, or `auto` for the first of them that this machine offers [default: auto]
+    #[arg(long, value_name = "KIND", value_parser = kind)]
+    hooks: Option<Kind>,
     /// After how many seconds without an answer to its holder the proxy is killed and another started: 5 or more, 0 for
-    /// never (while you debug it)
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = proxy_timeout)]
-    pub(crate) proxy_timeout: u32,
+    /// never (while you debug it) [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    proxy_timeout: Option<ProxyTimeout>,
     /// Be the proxy of one pod, inside its network namespace: the pod of this workload
-    #[arg(long, value_name = "NAMESPACE/NAME", requires = "intercept", value_parser = workload)]
-    pub(crate) pod: Option<WorkloadName>,
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = workload)]
+    pod: Option<WorkloadName>,
     /// With --pod: ports of the pod that are not intercepted, such as 22 or 8000-8010. May be repeated
-    #[arg(long, value_name = "PORTS", requires = "pod")]
-    pub(crate) exclude_inbound: Vec<PortRange>,
+    #[arg(long, value_name = "PORTS")]
+    exclude_inbound: Vec<PortRange>,
     /// Which user the proxy runs as: neither root nor of root's group. The node's state folder is given to it
     /// [default: a user heddle of /etc/passwd, else the number 65523; where the holder is not root, its own]
-    #[arg(long, value_name = "NAME|UID[:GID]", requires = "intercept")]
-    pub(crate) proxy_user: Option<ProxyUser>,
-    /// Set for the proxy by its holder.
-    #[arg(long, hide = true)]
-    pub(crate) held: bool,
-    /// The user that the proxy changes to, also set by its holder.
-    #[arg(long, hide = true, value_name = "UID:GID", requires = "held")]
-    pub(crate) held_as: Option<User>,
+    #[arg(long, value_name = "NAME|UID[:GID]")]
+    proxy_user: Option<ProxyUser>,
 }
 
-impl Intercept {
-    /// The values that a holder passes on to its proxy.
-    pub(crate) fn told(&self) -> HeldBy {
-        let inside = self.mesh_range.iter().map(|cidr| (*cidr, true));
-        let outside = self.exclude_range.iter().map(|cidr| (*cidr, false));
-        let socket = Location::holder(self.holder_socket.clone()).path;
+/// Arguments that a holder adds for its proxy.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct HeldArguments {
+    /// This is a holder's proxy.
+    #[arg(long, hide = true)]
+    pub(crate) held: bool,
+    /// The user that the proxy changes to.
+    #[arg(long, hide = true, value_name = "UID:GID", requires = "held")]
+    held_as: Option<User>,
+}
+
+impl InterceptFlags {
+    /// Overrides the file's values by these flags.
+    pub(crate) fn over(self, given: &mut GivenSettings) {
+        macro_rules! over {
+            ($($flag:literal, $said:expr => $field:ident;)*) => {$(
+                given.flag($flag, concat!("node.interception.", stringify!($field)), $said, |to, said| {
+                    to.node.interception.$field = said;
+                });
+            )*};
+        }
+        let some = |list: Vec<Cidr>| Some(list).filter(|list| !list.is_empty());
+        let ports = Some(self.exclude_inbound).filter(|ports| !ports.is_empty());
+        over! {
+            "--intercept", self.intercept.then_some(true) => enabled;
+            "--pods-cgroup", self.pods_cgroup.map(Some) => pods_cgroup;
+            "--mesh-range", some(self.mesh_range) => mesh_ranges;
+            "--exclude-range", some(self.exclude_range) => exclude_ranges;
+            "--holder-socket", self.holder_socket.map(Some) => holder_socket;
+            "--bpffs", self.bpffs => bpffs;
+            "--hooks", self.hooks => hooks;
+            "--proxy-timeout", self.proxy_timeout => proxy_timeout_s;
+            "--pod", self.pod.map(Some) => pod;
+            "--exclude-inbound", ports => exclude_inbound;
+            "--proxy-user", self.proxy_user.map(|user| Some(Text(user))) => proxy_user;
+        }
+    }
+}
+
+impl HeldArguments {
+    /// The values that a holder passes on to its proxy; `None` for a process that no holder has started.
+    pub(crate) fn told(&self, interception: &Interception) -> Option<HeldBy> {
+        let inside = interception.mesh_ranges.iter().map(|cidr| (*cidr, true));
+        let outside = interception
+            .exclude_ranges
+            .iter()
+            .map(|cidr| (*cidr, false));
+        let socket = Location::holder(interception.holder_socket.clone()).path;
         // The path must be absolute: a process that uses it may have another working directory.
         let socket = std::path::absolute(&socket).unwrap_or(socket);
-        HeldBy {
+        self.held.then(|| HeldBy {
             ranges: inside.chain(outside).collect(),
             holder_socket: socket,
             user: self.held_as,
-        }
+        })
     }
 }
 
@@ -85,10 +123,4 @@ fn kind(text: &str) -> Result<Kind, String> {
         "nft" => Ok(Kind::Nft),
         _ => Err("expected auto, bpf or nft".to_owned()),
     }
-}
-
-fn proxy_timeout(text: &str) -> Result<u32, String> {
-    let seconds = text.parse().ok();
-    let seconds = seconds.filter(|seconds| *seconds == 0 || (5..=86_400).contains(seconds));
-    seconds.ok_or_else(|| "expected 0, or 5 to 86400 seconds".to_owned())
 }

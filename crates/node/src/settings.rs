@@ -11,11 +11,13 @@ mod file;
 mod flags;
 mod given;
 mod metrics;
+mod node;
 mod proxy;
 mod registry;
 mod source;
 #[cfg(test)]
 mod tests;
+mod text;
 mod within;
 
 pub use control::Control;
@@ -24,5 +26,8 @@ pub use file::{LogFormat, LogLevel, MeshSettings, Settings};
 pub use flags::{LogFlags, ServingFlags};
 pub use given::GivenSettings;
 pub use metrics::Metrics;
+pub use node::{BPFFS, NodeSettings};
+pub(crate) use node::{Interception, ProxyTimeout};
 pub use registry::RegistrySettings;
+pub(crate) use text::Text;
 pub use within::Within;

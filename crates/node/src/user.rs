@@ -76,6 +76,16 @@ enum NameOrUid {
     Uid(u32),
 }
 
+impl fmt::Display for ProxyUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.who {
+            NameOrUid::Name(name) => f.write_str(name)?,
+            NameOrUid::Uid(uid) => uid.fmt(f)?,
+        }
+        self.gid.map_or(Ok(()), |gid| write!(f, ":{gid}"))
+    }
+}
+
 impl FromStr for ProxyUser {
     type Err = String;
 

@@ -6,11 +6,9 @@ use anyhow::anyhow;
 use heddle_intercept::{holder, hooks};
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::hold;
+use heddle_node::settings::BPFFS;
 use heddle_node::state_folder;
 use heddle_node::table::count;
-
-/// Where a node keeps the guard unless it is told otherwise.
-const BPFFS: &str = "/sys/fs/bpf/heddle";
 
 /// Remove what a node leaves behind in the kernel: the guard, and what is in its pods
 ///

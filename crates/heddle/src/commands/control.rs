@@ -51,8 +51,8 @@ pub(crate) struct Args {
     /// The trust domain, the first part of every identity of the mesh [default: cluster.local]
     #[arg(long, value_name = "NAME", value_parser = trust_domain)]
     trust_domain: Option<TrustDomain>,
-    /// The admin socket [default: $XDG_RUNTIME_DIR/heddle-control.sock, else
-    /// /tmp/heddle-UID/heddle-control.sock]
+    /// The admin socket [default: heddle-control.sock in $XDG_RUNTIME_DIR, else in /tmp/heddle-UID; for root in
+    /// /run/heddle]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15014]

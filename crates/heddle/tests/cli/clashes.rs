@@ -202,16 +202,16 @@ fn metrics_at_the_port_that_nodes_connect_to_are_refused_before_anything_is_made
             &node,
             &["--listen", "0.0.0.0:7", "--metrics", "127.0.0.1:7"],
             format!(
-                "--metrics (admin.metrics): metrics at 127.0.0.1:7 and other nodes at 0.0.0.0:7, as --listen says, \
-                 {one_port}"
+                "--metrics (admin.metrics): metrics at 127.0.0.1:7 and other nodes at 0.0.0.0:7 {one_port}; \
+                 node.listen is set by --listen"
             ),
         ),
         (
             &node,
             &["--listen", "127.0.0.1:7", "--config", as_str(&config)],
             format!(
-                "s.yaml:2: admin.metrics: metrics at 127.0.0.1:7 and other nodes at 127.0.0.1:7, as --listen says, \
-                 {one_port}"
+                "s.yaml:2: admin.metrics: metrics at 127.0.0.1:7 and other nodes at 127.0.0.1:7 {one_port}; \
+                 node.listen is set by --listen"
             ),
         ),
     ] {
@@ -240,20 +240,6 @@ fn flags_that_exclude_each_other_are_a_wrong_command_line_that_names_them() {
             ["--dir", "--control"],
         ),
         (&["validate", "--for", "control"], ["DIR", "--for"]),
-        (
-            &[
-                "node",
-                "--name",
-                "a",
-                "--control",
-                "127.0.0.1:1",
-                "--listen",
-                "127.0.0.1:1",
-                "--pod",
-                "a/b",
-            ],
-            ["--intercept", "Usage"],
-        ),
     ] {
         let output = heddle(flags);
         let said = text(&output.stderr);
@@ -305,4 +291,47 @@ fn one_address_on_two_nodes_is_refused_with_both_named_and_the_last_good_mesh_st
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stdout);
     assert!(said.contains("refused: 1 error in 2 objects"), "{said}");
+}
+
+#[test]
+fn a_node_is_told_what_it_lacks_and_what_takes_interception() {
+    let folder = Folder::new();
+    let config = folder.path("s.yaml");
+    let write = |text: &str| std::fs::write(&config, text).expect("written");
+    let node = |more: &[&str]| {
+        let output = heddle(&[&["node", "--config", as_str(&config)], more].concat());
+        let said = text(&output.stderr).replace(as_str(&config), "s.yaml");
+        (output.status.code(), said)
+    };
+    write("node: {name: a}\n");
+    let (code, said) = node(&["--listen", "127.0.0.1:0"]);
+    assert_eq!(
+        (code, said.as_str()),
+        (
+            Some(2),
+            "heddle: a node needs --control HOST:PORT (node.control): as a flag, or as a field in the file of --config\n"
+        )
+    );
+    let (code, said) = node(&["--pod", "a/b"]);
+    assert_eq!(
+        (code, said.as_str()),
+        (
+            Some(3),
+            "heddle: --pod (node.interception.pod): pods are not intercepted; node.interception.enabled is the default \
+             (turn interception on (--intercept, or node.interception.enabled), or leave this out)\n"
+        )
+    );
+    write("node:\n  control: http://c:1\n");
+    let (code, said) = node(&[]);
+    assert_eq!(code, Some(3));
+    assert!(
+        said.starts_with("heddle: s.yaml:2: node.control: "),
+        "{said}"
+    );
+    write("node:\n  interception:\n    exclude_inbound: ['22']\n");
+    let (code, said) = node(&[]);
+    assert_eq!(code, Some(3));
+    let expected =
+        "heddle: s.yaml:3: node.interception.exclude_inbound: this is for the proxy of one pod; ";
+    assert!(said.starts_with(expected), "{said}");
 }

@@ -7,10 +7,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
 
 /// Flag that names another admin socket.
 const SOCKET: &str = "--socket";
+/// Folder of root's sockets.
+const ROOTS_FOLDER: &str = "/run/heddle";
 /// Longest path of a Unix socket in bytes, without the final zero (unix(7)).
 const LONGEST_PATH: usize = 107;
 
@@ -28,8 +30,8 @@ pub struct Location {
 }
 
 impl Location {
-    /// The path that was given, else `$XDG_RUNTIME_DIR/heddle.sock`, else
-    /// `/tmp/heddle-<uid>/heddle.sock`.
+    /// The path that was given, else `heddle.sock` in the folder of this user: `$XDG_RUNTIME_DIR`, else
+    /// `/tmp/heddle-<uid>`; for root `/run/heddle`.
     pub fn new(given: Option<PathBuf>) -> Self {
         Self::of(
             "`heddle up DIR` or `heddle node`",
@@ -61,9 +63,7 @@ impl Location {
             };
         }
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let folder = runtime
-            .filter(|folder| folder.is_absolute())
-            .unwrap_or_else(|| PathBuf::from(format!("/tmp/heddle-{}", geteuid().as_raw())));
+        let folder = default_folder(geteuid(), runtime);
         Location {
             path: folder.join(name),
             is_given: false,
@@ -87,6 +87,20 @@ impl Location {
             _ => Path::new("."),
         }
     }
+}
+
+/// The folder of the sockets of a user, whose `XDG_RUNTIME_DIR` is `runtime`.
+///
+/// Root's is the same for services, which have no `XDG_RUNTIME_DIR`, and for login sessions, whose own folder in
+/// `/run/user` ends with the session.
+pub(super) fn default_folder(user: Uid, runtime: Option<PathBuf>) -> PathBuf {
+    let runtime = runtime.filter(|folder| folder.is_absolute());
+    if !user.is_root() {
+        return runtime.unwrap_or_else(|| PathBuf::from(format!("/tmp/heddle-{}", user.as_raw())));
+    }
+    runtime
+        .filter(|folder| !folder.starts_with("/run/user"))
+        .unwrap_or_else(|| PathBuf::from(ROOTS_FOLDER))
 }
 
 /// Why there is no admin socket.
@@ -280,8 +294,8 @@ fn make_folder(location: &Location) -> Result<(), SocketError> {
     }
 }
 
-/// Our default folder must be accessible to this user only. In a folder that the operator chose, others must not be
-/// able to replace the socket.
+/// Our default folder must be accessible to this user only. In a folder that the operator chose, or in that of root,
+/// which holds more than sockets, others must not be able to replace the socket.
 fn check_folder(location: &Location) -> Result<(), SocketError> {
     let folder = location.folder();
     // A symbolic link in /tmp could be another user's attack; the operator may choose one.
@@ -296,7 +310,7 @@ fn check_folder(location: &Location) -> Result<(), SocketError> {
     if !found.is_dir() {
         return refuse("is no folder");
     }
-    if location.is_given {
+    if location.is_given || folder == Path::new(ROOTS_FOLDER) {
         let others_write = found.mode() & 0o022 != 0;
         let sticky = found.mode() & 0o1000 != 0;
         if others_write && !sticky {

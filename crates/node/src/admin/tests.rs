@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::client::{get_within, not_connected};
 use super::places::MOST;
 use super::serve::{may_operate, serve_tcp, serve_unix};
+use super::socket::default_folder;
 use super::{AdminSocket, Answer, Ask, ClientError, Location, SocketError, get};
 
 fn given(path: PathBuf) -> Location {
@@ -440,4 +441,27 @@ fn a_given_path_wins_over_the_default() {
     assert!(default.path.ends_with("heddle.sock") && !default.is_given);
     let control = Location::control(None);
     assert!(control.path.ends_with("heddle-control.sock") && !control.is_given);
+}
+
+/// A session's folder ends with the session: a service of root has its sockets elsewhere.
+#[test]
+fn roots_sockets_are_where_every_session_finds_them() {
+    let folder = |user, runtime: Option<&str>| {
+        let user = rustix::process::Uid::from_raw(user);
+        default_folder(user, runtime.map(Into::into))
+    };
+    for (user, runtime, expected) in [
+        (0, None, "/run/heddle"),
+        (0, Some("/run/user/0"), "/run/heddle"),
+        (0, Some("/srv/own"), "/srv/own"),
+        (1000, Some("/run/user/1000"), "/run/user/1000"),
+        (1000, Some("not/absolute"), "/tmp/heddle-1000"),
+        (1000, None, "/tmp/heddle-1000"),
+    ] {
+        assert_eq!(
+            folder(user, runtime),
+            Path::new(expected),
+            "{user}, {runtime:?}"
+        );
+    }
 }

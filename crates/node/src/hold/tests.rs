@@ -1,17 +1,21 @@
 use clap::Parser;
 
 use super::*;
+use crate::intercept::InterceptFlags;
+use crate::settings::GivenSettings;
 
 #[derive(Debug, Parser)]
 struct Command {
     #[command(flatten)]
-    intercept: Intercept,
+    intercept: InterceptFlags,
 }
 
-fn parse(more: &[&str]) -> Result<Intercept, clap::Error> {
+fn parse(more: &[&str]) -> Result<Interception, clap::Error> {
     let fixed = ["node", "--intercept"];
     let command = Command::try_parse_from(fixed.iter().chain(more))?;
-    Ok(command.intercept)
+    let mut given = GivenSettings::default();
+    command.intercept.over(&mut given);
+    Ok(given.checked().expect("no contradiction").node.interception)
 }
 
 /// One pod cannot be served with packet filters: this is refused before anything is changed.
@@ -35,7 +39,7 @@ fn one_pod_takes_hooks_by_bpf() {
 
 #[test]
 fn a_proxy_that_does_not_answer_is_replaced_after_30_seconds_unless_told_otherwise() {
-    let patience = |flags: &[&str]| parse(flags).map(|intercept| proxy_timeout(&intercept));
+    let patience = |flags: &[&str]| parse(flags).map(|it| it.proxy_timeout_s.seconds());
     assert_eq!(patience(&[]).unwrap(), Some(30));
     assert_eq!(patience(&["--proxy-timeout", "5"]).unwrap(), Some(5));
     assert_eq!(patience(&["--proxy-timeout", "0"]).unwrap(), None);

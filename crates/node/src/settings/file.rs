@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::contradiction::Contradiction;
 use super::control::Control;
 use super::metrics::Metrics;
+use super::node::NodeSettings;
 use super::proxy::Proxy;
 use super::registry::RegistrySettings;
 use super::within::Within;
@@ -35,6 +36,8 @@ pub struct Settings {
     pub drain: Drain,
     /// Section `proxy`: the data plane.
     pub proxy: Proxy,
+    /// Section `node`: a node of a mesh that has several; other commands ignore it.
+    pub node: NodeSettings,
     /// Section `control`: the control plane; nodes ignore it.
     pub control: Control,
     /// Section `registry`: providers that register in etcd.
@@ -55,7 +58,7 @@ pub struct MeshSettings {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
-    /// The Unix socket; by default in `$XDG_RUNTIME_DIR`, else in `/tmp/heddle-<uid>`.
+    /// The Unix socket; by default in `$XDG_RUNTIME_DIR`, else in `/tmp/heddle-<uid>`; for root in `/run/heddle`.
     pub socket: Option<PathBuf>,
     /// TCP address of `/metrics` and `/ready`.
     pub metrics: Metrics,
@@ -192,5 +195,6 @@ impl Settings {
             .or_else(|| self.proxy.contradiction())
             .or_else(|| self.registry.contradiction())
             .or_else(|| self.control.contradiction())
+            .or_else(|| self.node.contradiction())
     }
 }

@@ -20,7 +20,7 @@ pub struct LogFlags {
 /// Flags of the proxy's admin socket, metrics and access log.
 #[derive(Debug, clap::Args)]
 pub struct ServingFlags {
-    /// The admin socket [default: $XDG_RUNTIME_DIR/heddle.sock, else /tmp/heddle-UID/heddle.sock]
+    /// The admin socket [default: heddle.sock in $XDG_RUNTIME_DIR, else in /tmp/heddle-UID; for root in /run/heddle]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Where to serve /metrics and /ready over TCP, or `none` [default: 127.0.0.1:15020]

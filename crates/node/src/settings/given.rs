@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::SocketAddr;
 use std::path::Path;
 
 use super::SettingsError;
@@ -85,18 +84,19 @@ impl GivenSettings {
         }
     }
 
-    /// Like [`GivenSettings::checked`], for a node: other nodes reach it at the address of `--listen`, which is not a
-    /// field.
+    /// Like [`GivenSettings::checked`], for a node: only `node.run` says whether it runs commands, which come over the
+    /// network there.
     ///
     /// # Errors
-    /// As for [`GivenSettings::checked`], and when metrics would use the same address.
-    pub fn checked_for_node(self, listen: SocketAddr) -> Result<Settings, SettingsError> {
-        let metrics = self.settings.admin.metrics;
-        if metrics.is_in_the_way_of(listen) {
+    /// As for [`GivenSettings::checked`], and when metrics would use the address at which other nodes connect.
+    pub(crate) fn checked_for_node(mut self) -> Result<Settings, SettingsError> {
+        self.settings.workloads.run = self.settings.node.run;
+        let (metrics, listen) = (self.settings.admin.metrics, self.settings.node.listen);
+        if let Some(listen) = listen.filter(|listen| metrics.is_in_the_way_of(*listen)) {
             let contradiction = Contradiction {
-                fields: vec!["admin.metrics"],
+                fields: vec!["admin.metrics", "node.listen"],
                 reason: format!(
-                    "metrics at {metrics} and other nodes at {listen}, as --listen says, cannot be served at one port"
+                    "metrics at {metrics} and other nodes at {listen} cannot be served at one port"
                 ),
                 remedy: "give one of them another port".to_owned(),
             };

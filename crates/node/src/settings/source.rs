@@ -77,8 +77,22 @@ struct SettingsPlaces {
     admin: Section,
     workloads: Section,
     proxy: ProxyPlaces,
+    node: Section,
     control: Section,
     registry: Section,
+}
+
+/// Like [`SettingsPlaces`], for the section within the section `node`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SettingsWithNode {
+    node: NodePlaces,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodePlaces {
+    interception: Section,
 }
 
 #[derive(Default, Deserialize)]
@@ -98,6 +112,11 @@ fn line(text: &str, field: &str) -> Option<u64> {
         "workloads" => &places.workloads,
         "proxy.workers" => &places.proxy.workers,
         "proxy.bounds" => &places.proxy.bounds,
+        "node" => &places.node,
+        "node.interception" => {
+            let places: SettingsWithNode = serde_saphyr::from_str(text).ok()?;
+            return Some(places.node.interception.get(name)?.referenced.line());
+        }
         "control" => &places.control,
         "registry" => &places.registry,
         _ => return None,

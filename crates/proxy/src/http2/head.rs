@@ -195,14 +195,15 @@ pub(super) fn write_response(
 }
 
 fn put_fields(fields: &HeaderMap, has_host: bool, out: &mut Vec<u8>) {
-    let mut cookies = fields.get_all(COOKIE).iter();
-    if let Some(first) = cookies.next() {
-        // All cookies are joined in one line (RFC 9113 section 8.2.3).
+    if fields.contains_key(COOKIE) {
+        // All cookies are joined in one line (RFC 9113 section 8.2.3). An empty one would leave a separator at the end.
         out.extend_from_slice(b"cookie: ");
-        out.extend_from_slice(first.as_bytes());
-        for more in cookies {
-            out.extend_from_slice(b"; ");
-            out.extend_from_slice(more.as_bytes());
+        let cookies = fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+        for (index, cookie) in cookies.filter(|cookie| !cookie.is_empty()).enumerate() {
+            if index > 0 {
+                out.extend_from_slice(b"; ");
+            }
+            out.extend_from_slice(cookie);
         }
         out.extend_from_slice(b"\r\n");
     }

@@ -1,0 +1,154 @@
+//! Settings of `heddle node`, as written in the file: who it is, and which pods it intercepts.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use heddle_intercept::hooks::Kind;
+use heddle_intercept::{Cidr, PortRange};
+use heddle_model::{NodeName, WorkloadName};
+use serde::{Deserialize, Serialize};
+
+use super::contradiction::Contradiction;
+use super::text::Text;
+use crate::arguments::HostAndPort;
+use crate::user::ProxyUser;
+
+/// Where a node keeps the guard unless it is told otherwise.
+pub const BPFFS: &str = "/sys/fs/bpf/heddle";
+
+/// Settings of a node of a mesh that has several.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeSettings {
+    /// The node's name: the one in its token, and the `nodeName` of its workloads' manifests.
+    pub(crate) name: Option<NodeName>,
+    /// Where the control plane is.
+    pub(crate) control: Option<Text<HostAndPort>>,
+    /// Where other nodes connect.
+    pub(crate) listen: Option<SocketAddr>,
+    /// A file with the token to join.
+    pub(crate) token_file: Option<PathBuf>,
+    /// The state folder; when absent, a default folder of the user.
+    pub(crate) state: Option<PathBuf>,
+    /// Whether to run the commands of this node's LocalWorkloads, which the control plane chooses.
+    pub(crate) run: bool,
+    /// Section `node.interception`: pods whose traffic is intercepted.
+    pub(crate) interception: Interception,
+}
+
+/// Which pods' traffic is intercepted, and how.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Interception {
+    /// Whether pods are intercepted at all.
+    pub(crate) enabled: bool,
+    /// The cgroup above all pods of this node.
+    pub(crate) pods_cgroup: Option<PathBuf>,
+    /// Addresses of the mesh's pods and Services.
+    pub(crate) mesh_ranges: Vec<Cidr>,
+    /// Addresses within those that are not intercepted.
+    pub(crate) exclude_ranges: Vec<Cidr>,
+    /// Socket of the holder; when absent, one in a default folder.
+    pub(crate) holder_socket: Option<PathBuf>,
+    /// A folder of a BPF file system, for the guard.
+    pub(crate) bpffs: PathBuf,
+    /// How to intercept.
+    pub(crate) hooks: Kind,
+    /// Seconds without an answer after which the proxy is replaced.
+    pub(crate) proxy_timeout_s: ProxyTimeout,
+    /// Which user the proxy runs as.
+    pub(crate) proxy_user: Option<Text<ProxyUser>>,
+    /// The one pod that this is the proxy of, inside its network namespace.
+    pub(crate) pod: Option<WorkloadName>,
+    /// Ports of that pod that are not intercepted.
+    pub(crate) exclude_inbound: Vec<PortRange>,
+}
+
+impl Default for Interception {
+    fn default() -> Self {
+        Interception {
+            enabled: false,
+            pods_cgroup: None,
+            mesh_ranges: Vec::new(),
+            exclude_ranges: Vec::new(),
+            holder_socket: None,
+            bpffs: PathBuf::from(BPFFS),
+            hooks: Kind::Auto,
+            proxy_timeout_s: ProxyTimeout(30),
+            proxy_user: None,
+            pod: None,
+            exclude_inbound: Vec::new(),
+        }
+    }
+}
+
+impl NodeSettings {
+    /// Looks for values that take interception, or one pod, where there is none.
+    pub(super) fn contradiction(&self) -> Option<Contradiction> {
+        let it = &self.interception;
+        let takes_interception = [
+            ("node.interception.pods_cgroup", it.pods_cgroup.is_some()),
+            ("node.interception.mesh_ranges", !it.mesh_ranges.is_empty()),
+            (
+                "node.interception.exclude_ranges",
+                !it.exclude_ranges.is_empty(),
+            ),
+            (
+                "node.interception.holder_socket",
+                it.holder_socket.is_some(),
+            ),
+            ("node.interception.proxy_user", it.proxy_user.is_some()),
+            ("node.interception.pod", it.pod.is_some()),
+        ];
+        let lone = takes_interception.iter().find(|(_, is_set)| *is_set);
+        if let Some((field, _)) = lone.filter(|_| !it.enabled) {
+            return Some(Contradiction {
+                fields: vec![field, "node.interception.enabled"],
+                reason: "pods are not intercepted".to_owned(),
+                remedy: "turn interception on (--intercept, or node.interception.enabled), or leave this out".to_owned(),
+            });
+        }
+        (it.pod.is_none() && !it.exclude_inbound.is_empty()).then(|| Contradiction {
+            fields: vec!["node.interception.exclude_inbound", "node.interception.pod"],
+            reason: "this is for the proxy of one pod".to_owned(),
+            remedy: "name the pod (--pod, or node.interception.pod), or leave this out".to_owned(),
+        })
+    }
+}
+
+/// Seconds without an answer after which a proxy is replaced; 0 for never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub(crate) struct ProxyTimeout(u32);
+
+impl ProxyTimeout {
+    /// The time in seconds; `None` for never.
+    pub(crate) fn seconds(self) -> Option<u32> {
+        Some(self.0).filter(|seconds| *seconds > 0)
+    }
+}
+
+impl TryFrom<u32> for ProxyTimeout {
+    type Error = &'static str;
+
+    fn try_from(seconds: u32) -> Result<Self, Self::Error> {
+        match seconds {
+            0 | 5..=86_400 => Ok(ProxyTimeout(seconds)),
+            _ => Err("expected 0, or 5 to 86400 seconds"),
+        }
+    }
+}
+
+impl From<ProxyTimeout> for u32 {
+    fn from(timeout: ProxyTimeout) -> u32 {
+        timeout.0
+    }
+}
+
+impl std::str::FromStr for ProxyTimeout {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().unwrap_or(u32::MAX).try_into()
+    }
+}
