@@ -185,6 +185,8 @@ fn header_map(lines: &[&[u8]]) -> HeaderMap {
         let value = HeaderValue::from_bytes(&line[colon + 1..]);
         if let (Ok(name), Ok(value)) = (name, value)
             && !REFUSED.contains(&name.as_str())
+            // Another spelling of a field for one connection, such as `proxy+connection`, is not forwarded either.
+            && !FieldKind::of(name.as_str().as_bytes()).is_hop_by_hop()
         {
             map.append(name, value);
         }

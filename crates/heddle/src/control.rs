@@ -21,7 +21,7 @@ mod plane;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use heddle_authority::{Authority, AuthorityError, Origin, UnixTime};
@@ -33,6 +33,7 @@ use heddle_model::report::Report;
 use heddle_node::admin::{Ask, Location, serve_tcp, serve_unix};
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::hygiene;
+use heddle_node::service_manager::ServiceManager;
 use heddle_node::serving::bind::{Instead, bind};
 use heddle_node::serving::signals::{Signal, Signals};
 use heddle_node::serving::{self, start};
@@ -44,6 +45,7 @@ use rustix::process::{Resource, getrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 
 use crate::registry::Followed;
 use crate::{report, settings};
@@ -53,6 +55,8 @@ use plane::{Plane, PlaneParts};
 
 /// Capacity of the queue of questions to the main loop.
 const ASKS: usize = 32;
+/// Time between two messages to the service manager that the main loop goes on.
+const LOOK: Duration = Duration::from_secs(1);
 /// Threads for TLS handshakes and calls of nodes.
 const THREADS: usize = 2;
 /// Threads for disk access and for computing each node's part of the mesh.
@@ -139,6 +143,9 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
     let keeping = tokio::spawn(keeper.run());
     let mut changes = follow(watcher);
     let mut present = plane.watch_present();
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut manager = ServiceManager::default();
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
@@ -149,11 +156,13 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
             Some((mesh, report)) = changes.recv() => plane.folder_changed(mesh, &report),
             Some(ask) = questions.recv() => plane.answer(ask),
             Ok(()) = present.changed() => plane.nodes_changed(),
+            _ = look.tick() => manager.turn(Instant::now(), plane.is_ready()),
             ended = &mut served => return Err(ended_early(ended)),
         }
     }
 
     tracing::info!("stopping: a second signal, half a second from now or later, stops at once");
+    manager.stopping();
     plane.drain();
     keeping.abort();
     // The receiver is gone if serving has ended by itself.

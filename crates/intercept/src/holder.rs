@@ -14,21 +14,19 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use heddle_model::WorkloadName;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::hooks::{self, Hooks};
-use crate::{Exclude, PodId};
+use crate::PodId;
+use crate::hooks::Hooks;
 
 mod child;
 mod claim;
+mod config;
 mod full;
 mod gap;
 mod guests;
@@ -44,48 +42,17 @@ mod watch;
 
 use child::Proxy;
 pub use claim::Claim;
+pub use config::{Config, EachTurn, Own, Turn};
 use full::FullSeen;
 use guests::Guests;
 pub use leftovers::{Removed, uninstall};
 use memory::{Memory, Remembered};
 use pods::{EnrolledPod, Pods};
 
+/// Longest time between two turns of the main loop.
+const LONGEST_TURN: Duration = Duration::from_secs(1);
 /// Limit of guarded pods listed in the log; of further ones only the number is logged.
 const NAMED: usize = 20;
-/// Configuration of a holder.
-#[derive(Debug)]
-pub struct Config {
-    /// Path of the proxy program.
-    pub program: PathBuf,
-    /// Arguments of the proxy. Its standard input is its end of the channel.
-    pub arguments: Vec<OsString>,
-    /// ID of the user to which the proxy switches before it reads anything from a network. This user may not make
-    /// requests of operators.
-    pub proxy: u32,
-    /// Socket for requests of operators: a listening `SOCK_SEQPACKET` socket, not accessible to other users.
-    pub requests: OwnedFd,
-    /// Exclusive claim on the pods of this node, with the file in which they are stored for a restarted holder.
-    pub claim: Claim,
-    /// Settings of the hooks.
-    pub hooks: hooks::Options,
-    /// The network namespace of the machine, if known. It cannot be enrolled as a pod.
-    pub host: Option<File>,
-    /// Timeout in seconds for the proxy's answers to pings, after which it is killed and restarted. Only time in
-    /// which the holder itself runs counts. `None`: no timeout.
-    pub proxy_timeout: Option<u32>,
-    /// A pod in the holder's own namespace, enrolled from the start: one proxy for one pod.
-    pub own: Option<Own>,
-}
-
-/// A pod in the holder's own namespace.
-#[derive(Debug, Clone)]
-pub struct Own {
-    /// The workload that runs in the pod.
-    pub workload: WorkloadName,
-    /// Traffic that is not intercepted.
-    pub exclude: Exclude,
-}
-
 /// How a holder ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -166,6 +133,7 @@ pub fn run(config: Config) -> Result<Ended, HolderError> {
         stopping: false,
         is_news: false,
         full: FullSeen::default(),
+        each_turn: config.each_turn,
     };
     holder.recall(config.own)?;
     let ended = holder.serve(guests, signals)?;
@@ -192,6 +160,7 @@ struct RunningHolder {
     is_news: bool,
     /// How often tables of the hooks were full.
     full: FullSeen,
+    each_turn: EachTurn,
 }
 
 impl RunningHolder {
@@ -279,6 +248,11 @@ impl RunningHolder {
     ) -> Result<Ended, HolderError> {
         loop {
             self.start_if_due()?;
+            (self.each_turn.0)(match (self.stopping, self.has_worked) {
+                (true, _) => Turn::Stopping,
+                (false, true) => Turn::Holding,
+                (false, false) => Turn::Starting,
+            });
             let ready = self.wait(&guests, &signals);
             let ready = ready.map_err(|error| HolderError::new("cannot wait for events", error))?;
             if ready.proxy_ended
@@ -333,9 +307,9 @@ impl RunningHolder {
             guests.due(),
         ];
         let until = until.into_iter().flatten().min();
-        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        // Deadlines are seconds away, so the conversion does not fail.
-        let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // At most a second, so the conversion does not fail.
+        let timeout = Timespec::try_from(left.unwrap_or(LONGEST_TURN).min(LONGEST_TURN)).ok();
         let mut all: Vec<PollFd<'_>> = Vec::new();
         for signal in signals.descriptors() {
             all.push(PollFd::from_borrowed_fd(signal, PollFlags::IN));

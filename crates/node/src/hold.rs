@@ -11,9 +11,10 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, anyhow};
-use heddle_intercept::holder::{self, Claim, Config, Ended, HolderError, Own};
+use heddle_intercept::holder::{self, Claim, Config, EachTurn, Ended, HolderError, Own, Turn};
 use heddle_intercept::hooks::{self, Kind};
 use heddle_intercept::{Cidr, Exclude, PortRange, cgroup};
 use rustix::net::{
@@ -26,6 +27,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::hygiene;
 use crate::logging;
+use crate::service_manager::ServiceManager;
 use crate::serving::limits;
 use crate::settings::{Interception, Metrics, Settings};
 use crate::state_folder;
@@ -103,7 +105,16 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
     if let Some(user) = proxy {
         arguments.push(format!("--held-as={user}").into());
     }
+    let mut manager = ServiceManager::default();
+    let mut is_stopping = false;
+    let each_turn = EachTurn(Box::new(move |turn| {
+        manager.turn(Instant::now(), turn == Turn::Holding);
+        if turn == Turn::Stopping && !std::mem::replace(&mut is_stopping, true) {
+            manager.stopping();
+        }
+    }));
     let config = Config {
+        each_turn,
         program: "/proc/self/exe".into(),
         arguments,
         proxy: proxy.map_or_else(|| geteuid().as_raw(), |user| user.uid),

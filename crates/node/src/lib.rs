@@ -28,6 +28,7 @@ mod intercept;
 mod logging;
 mod program_pages;
 mod run;
+pub mod service_manager;
 pub mod serving;
 pub mod settings;
 pub mod state_folder;

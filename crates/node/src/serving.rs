@@ -31,7 +31,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use heddle_intercept::{Cidr, Client, Event};
@@ -49,6 +49,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::program_pages;
+use crate::service_manager::ServiceManager;
 use crate::settings::Settings;
 use crate::status::{IdentityStatus, RegistryStatus};
 use node::{Node, NodeParts};
@@ -299,6 +300,8 @@ pub async fn serve(
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_settled = false;
+    // The holder of a proxy is what the service manager started.
+    let mut manager = holder.is_none().then(ServiceManager::default);
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
@@ -316,6 +319,9 @@ pub async fn serve(
                 if !node.is_alive() {
                     return Err(anyhow!("the proxy has ended by itself, which is a bug").into());
                 }
+                if let Some(manager) = &mut manager {
+                    manager.turn(Instant::now(), node.is_ready());
+                }
                 if !is_settled && node.serves_since(SETTLED) {
                     is_settled = true;
                     settle();
@@ -326,6 +332,9 @@ pub async fn serve(
     }
 
     tracing::info!("stopping: a second signal, half a second from now or later, stops at once");
+    if let Some(manager) = &manager {
+        manager.stopping();
+    }
     let ending = node.drain();
     tokio::pin!(ending);
     loop {

@@ -169,7 +169,7 @@ impl Plane {
     }
 
     /// Ready means that nodes can connect, join, and get their part of a mesh.
-    fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         let is_shown = self.parts.door.not_after() > self.parts.clock.now();
         !self.draining && self.parts.board.generation() > 0 && is_shown
     }

@@ -101,6 +101,26 @@ impl Heddle {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_heddle")), folder, more)
     }
 
+    /// Like [`Heddle::up`], with further variables of the environment.
+    pub(crate) fn up_with(folder: &Folder, environment: &[(&str, &str)], more: &[&str]) -> Heddle {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command.envs(environment.iter().copied());
+        let heddle = Self::start_by(command, folder, more);
+        heddle.stdout_line("SERVICE");
+        heddle
+    }
+
+    /// Starts `heddle control` with further variables of the environment, and does not wait.
+    pub(crate) fn control_with(
+        folder: &Folder,
+        environment: &[(&str, &str)],
+        more: &[&str],
+    ) -> Heddle {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command.envs(environment.iter().copied()).arg("control");
+        Self::spawn(command, folder, more)
+    }
+
     /// Starts `heddle up` with a limit of open files.
     pub(crate) fn start_with_descriptors(most: u32, folder: &Folder, more: &[&str]) -> Heddle {
         let mut shell = Command::new("sh");

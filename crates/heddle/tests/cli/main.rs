@@ -13,5 +13,6 @@ mod nodes;
 mod operator;
 mod policy;
 mod registry;
+mod service;
 mod serving;
 mod workloads;

@@ -1,10 +1,11 @@
+use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use super::pods::tests::{name, namespace, pods};
 use super::*;
-use crate::Fate;
 use crate::request::{PodState, PodStatus, Reply, Request};
+use crate::{Exclude, Fate};
 
 /// A holder that has no proxy and does not start one.
 pub(super) fn holder(memory: &Path) -> Option<RunningHolder> {
@@ -22,6 +23,7 @@ pub(super) fn holder(memory: &Path) -> Option<RunningHolder> {
         stopping: false,
         is_news: false,
         full: FullSeen::default(),
+        each_turn: EachTurn(Box::new(|_| {})),
     })
 }
 

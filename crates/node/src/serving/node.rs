@@ -360,7 +360,7 @@ impl Node {
 
     /// Readiness is judged where requests are served: every Worker has a configuration, and takes a new one in good
     /// time. Until then it serves the one before, which is no reason to send traffic elsewhere.
-    fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         let now = Instant::now();
         let may_serve = |generation| {
             generation == self.mesh.generation || self.replaced.is_recent(generation, now)

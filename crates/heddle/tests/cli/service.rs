@@ -1,0 +1,74 @@
+//! Under a service manager: what systemd is told, and the units in `packaging/systemd`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::harness::{Folder, Heddle, LONG, as_str, backend, heddle, service, text};
+
+/// Reads messages until one is `wanted`.
+fn told(socket: &UnixDatagram, wanted: &str) {
+    let mut message = [0; 256];
+    loop {
+        let length = socket.recv(&mut message).expect("a message in time");
+        if message[..length].trim_ascii_end() == wanted.as_bytes() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn systemd_is_told_that_a_process_is_ready_goes_on_and_stops() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("told", "web", backend("web")));
+    let path = folder.path("notify");
+    let socket = UnixDatagram::bind(&path).expect("bound");
+    socket.set_read_timeout(Some(LONG)).expect("a timeout");
+    let environment = [
+        ("NOTIFY_SOCKET", as_str(&path)),
+        ("WATCHDOG_USEC", "3000000"),
+    ];
+    let node = Heddle::up_with(&folder, &environment, &[]);
+    told(&socket, "READY=1");
+    for _ in 0..2 {
+        told(&socket, "WATCHDOG=1");
+    }
+    node.signal(Signal::TERM);
+    told(&socket, "STOPPING=1");
+    assert_eq!(node.ended().code(), Some(0));
+    let state = folder.path("state");
+    let flags = ["--listen", "127.0.0.1:0", "--state", as_str(&state)];
+    let control = Heddle::control_with(&folder, &environment, &flags);
+    told(&socket, "READY=1");
+    told(&socket, "WATCHDOG=1");
+    control.signal(Signal::TERM);
+    told(&socket, "STOPPING=1");
+    assert_eq!(control.ended().code(), Some(0));
+}
+
+/// Each starts a command line that is accepted, which then misses its settings.
+#[test]
+fn each_unit_starts_a_command() {
+    let folder = Folder::new();
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    let mut seen = 0;
+    for unit in fs::read_dir(units).expect("the units") {
+        let unit = fs::read_to_string(unit.expect("a file").path()).expect("read");
+        let line = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("ExecStart="));
+        let line = line.expect("a command");
+        let arguments = line.strip_prefix("/usr/local/bin/heddle ").expect("heddle");
+        let etc = folder.path("etc");
+        let arguments = arguments.replace("/etc/heddle", as_str(&etc));
+        let output = heddle(&arguments.split(' ').collect::<Vec<_>>());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{line}: {said}");
+        assert!(said.contains("etc/heddle.yaml: "), "{line}: {said}");
+        seen += 1;
+    }
+    assert_eq!(seen, 2);
+}
