@@ -33,11 +33,12 @@ use heddle_model::report::Report;
 use heddle_node::admin::{Ask, Location, serve_tcp, serve_unix};
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::hygiene;
+use heddle_node::logging;
 use heddle_node::service_manager::ServiceManager;
 use heddle_node::serving::bind::{Instead, bind};
 use heddle_node::serving::signals::{Signal, Signals};
 use heddle_node::serving::{self, start};
-use heddle_node::settings::Settings;
+use heddle_node::settings::{Settings, SettingsError};
 use heddle_node::state_folder;
 use heddle_node::table::count;
 use heddle_transport::Clock;
@@ -70,16 +71,26 @@ const FEWEST_CONNECTIONS: u64 = 8;
 ///
 /// # Errors
 /// When something is missing at the start: the admin socket, the addresses, the authority, a valid configuration.
-pub(crate) fn run(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    dir: &Path,
+    settings: &Settings,
+    reload: &dyn Fn() -> Result<Settings, SettingsError>,
+) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime
         .worker_threads(THREADS)
         .max_blocking_threads(BLOCKING_THREADS);
-    serving::in_runtime_of(runtime, settings, async |_| serve(dir, settings).await)
+    serving::in_runtime_of(runtime, settings, async |_| {
+        serve(dir, settings, reload).await
+    })
 }
 
-async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
+async fn serve(
+    dir: &Path,
+    settings: &Settings,
+    reload: &dyn Fn() -> Result<Settings, SettingsError>,
+) -> Result<Exit, Failure> {
     let mut signals = Signals::new().context("cannot handle signals")?;
     let bounds = bounds()?;
     // The socket's path is removed when this function ends.
@@ -150,8 +161,11 @@ async fn serve(dir: &Path, settings: &Settings) -> Result<Exit, Failure> {
         tokio::select! {
             signal = signals.next() => match signal {
                 Signal::Stop => break,
-                // A control plane has no access log.
-                Signal::Reopen => {}
+                // A control plane has no access log: only the level of its own may change.
+                Signal::Reload => match reload() {
+                    Ok(settings) => logging::set_level(settings.log.level),
+                    Err(error) => tracing::error!("the settings stay as they were: {error}"),
+                },
             },
             Some((mesh, report)) = changes.recv() => plane.folder_changed(mesh, &report),
             Some(ask) = questions.recv() => plane.answer(ask),

@@ -12,7 +12,7 @@ use heddle_compile::Watcher;
 use heddle_model::Mesh;
 use heddle_model::report::Report;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::serving::{self, Change, Doors, Findings, Output, RegistryView, Served};
+use heddle_node::serving::{self, Change, Doors, Findings, Output, RegistryView, Reload, Served};
 use heddle_node::settings::Settings;
 use heddle_node::table::count;
 use tokio::sync::mpsc;
@@ -25,13 +25,18 @@ use crate::{report, settings};
 /// # Errors
 /// When something is missing at the start: the admin socket, the metrics address, the access log, a valid
 /// configuration.
-pub(crate) fn run(dir: PathBuf, settings: Settings) -> Result<Exit, Failure> {
+pub(crate) fn run(dir: PathBuf, settings: Settings, reload: Reload) -> Result<Exit, Failure> {
     serving::in_runtime(&settings.clone(), async |output| {
-        serve(dir, settings, output).await
+        serve(dir, settings, reload, output).await
     })
 }
 
-async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit, Failure> {
+async fn serve(
+    dir: PathBuf,
+    settings: Settings,
+    reload: Reload,
+    output: Output,
+) -> Result<Exit, Failure> {
     let doors = Doors::open(&settings, None, None)?;
     let mut source = Source::open(&dir, &settings).await?;
     let first = source.first_mesh(&dir).await?;
@@ -42,6 +47,7 @@ async fn serve(dir: PathBuf, settings: Settings, output: Output) -> Result<Exit,
         mesh_socket: None,
         identity: None,
         pods: None,
+        reload,
     };
     serving::serve(doors, settings, output, served).await
 }

@@ -33,8 +33,8 @@ pub const PROGRAM: &str = "heddle-node";
 /// them: they are run only with --run.
 ///
 /// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP
-/// reopens the access log.
-#[derive(Debug, clap::Args)]
+/// reads the settings of the log and the access log again, and reopens the access log.
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   heddle node --name edge-1 --control 192.0.2.1:15012 --listen 0.0.0.0:15008 --token-file token
   heddle token create edge-1 | ssh edge-1 heddle node --name edge-1 --control 192.0.2.1:15012 \\
@@ -134,7 +134,7 @@ pub fn program() -> clap::Command {
 /// # Errors
 /// When settings, holder or node fail, with the exit code for it.
 pub fn run(args: Args) -> Result<Exit, Failure> {
-    let (settings, held) = args.settings()?;
+    let (settings, held) = args.clone().settings()?;
     let node = settings.node.clone();
     let (Some(name), Some(control), Some(listen)) = (node.name, node.control, node.listen) else {
         return Err(Failure::new(Exit::Usage, incomplete(&settings.node)));
@@ -165,7 +165,8 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         token: node.token_file,
         state: node.state,
     };
-    run::run(options, settings)
+    let reload = Box::new(move || Ok(args.clone().settings()?.0));
+    run::run(options, settings, reload)
 }
 
 /// Names what a node cannot do without.

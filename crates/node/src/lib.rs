@@ -25,7 +25,7 @@ mod held;
 pub mod hold;
 pub mod hygiene;
 mod intercept;
-mod logging;
+pub mod logging;
 mod program_pages;
 mod run;
 pub mod service_manager;

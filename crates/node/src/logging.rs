@@ -1,35 +1,53 @@
 //! The process's own log.
 
 use std::io;
+use std::sync::OnceLock;
 
 use heddle_model::printable;
-use tracing::Level;
-use tracing_subscriber::fmt;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, fmt, registry, reload};
 
 use crate::console::Console;
 use crate::settings::{LogFormat, LogLevel};
+
+/// Changes the level of the log that [`start`] has started.
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
 /// Writes all log messages to `console` from now on.
 ///
 /// # Errors
 /// When the log was started before.
 pub(crate) fn start(console: Console, level: LogLevel, format: LogFormat) -> io::Result<()> {
-    let level = match level {
-        LogLevel::Error => Level::ERROR,
-        LogLevel::Warn => Level::WARN,
-        LogLevel::Info => Level::INFO,
-        LogLevel::Debug => Level::DEBUG,
-        LogLevel::Trace => Level::TRACE,
+    let (filter, handle) = reload::Layer::new(filter(level));
+    let lines = fmt::layer().with_ansi(false).with_writer(Writer(console));
+    let lines = match format {
+        LogFormat::Text => lines.with_target(false).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let subscriber = fmt()
-        .with_max_level(level)
-        .with_ansi(false)
-        .with_writer(Writer(console));
-    let started = match format {
-        LogFormat::Text => subscriber.with_target(false).try_init(),
-        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
-    };
-    started.map_err(io::Error::other)
+    let started = registry().with(filter).with(lines).try_init();
+    started.map_err(io::Error::other)?;
+    let _first = LEVEL.set(handle);
+    Ok(())
+}
+
+/// Writes only messages of this level, or more important ones, from now on. Does nothing before [`start`].
+pub fn set_level(level: LogLevel) {
+    if let Some(handle) = LEVEL.get() {
+        // Fails only when the subscriber is gone, and it is never removed.
+        let _set = handle.reload(filter(level));
+    }
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
 }
 
 struct Writer(Console);

@@ -27,7 +27,7 @@ use crate::agent::{self, Found, Setup, State, StateError, TokenFile, View, read_
 use crate::exit::{Exit, Failure};
 use crate::held::{self, HeldBy};
 use crate::hygiene;
-use crate::serving::{self, Change, Claimed, Doors, Held, Identity, Output, Served};
+use crate::serving::{self, Change, Claimed, Doors, Held, Identity, Output, Reload, Served};
 use crate::settings::Settings;
 use crate::state_folder;
 
@@ -79,7 +79,11 @@ impl Opened {
 /// # Errors
 /// When something is missing at the start: the admin socket, the addresses, an undamaged state folder, or a token when
 /// the node has not joined.
-pub(crate) fn run(options: NodeOptions, settings: Settings) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    options: NodeOptions,
+    settings: Settings,
+    reload: Reload,
+) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
     let folder = state_folder::folder(options.state.clone(), "node")?;
     let opened = match &options.held {
@@ -94,14 +98,14 @@ pub(crate) fn run(options: NodeOptions, settings: Settings) -> Result<Exit, Fail
         None => None,
     };
     serving::in_runtime(&settings.clone(), async |output| {
-        serve(options, (folder, opened), settings, output).await
+        serve(options, (folder, opened), (settings, reload), output).await
     })
 }
 
 async fn serve(
     options: NodeOptions,
     (folder, opened): (PathBuf, Option<(Opened, bool)>),
-    settings: Settings,
+    (settings, reload): (Settings, Reload),
     output: Output,
 ) -> Result<Exit, Failure> {
     let (admin, opened_token, handle) = match opened {
@@ -176,6 +180,7 @@ async fn serve(
             status: Box::new(move || view.status()),
         }),
         pods,
+        reload,
     };
     serving::serve(doors, settings, output, served).await
 }

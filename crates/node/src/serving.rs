@@ -6,7 +6,7 @@
 //! ```text
 //! open doors ─► first mesh ─► start proxy ─► serve ─┬─► change ─► serve
 //!                                                   ├─► question ─► answer
-//!                                                   ├─► SIGHUP ─► reopen the access log
+//!                                                   ├─► SIGHUP ─► log settings, reopen the access log
 //!                                                   ├─► SIGTERM ─► drain ─► stop processes ─► end
 //!                                                   └─► the holder is gone ─► end
 //! ```
@@ -44,13 +44,13 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
-use crate::admin::{AdminSocket, Ask, Location, serve_tcp, serve_unix};
+use crate::admin::{AdminSocket, Ask, Location, Question, serve_tcp, serve_unix};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::program_pages;
 use crate::service_manager::ServiceManager;
-use crate::settings::Settings;
+use crate::settings::{Settings, SettingsError};
 use crate::status::{IdentityStatus, RegistryStatus};
 use node::{Node, NodeParts};
 use pods::Pods;
@@ -117,7 +117,7 @@ pub struct Doors {
     _socket: AdminSocket,
     admin: UnixListener,
     metrics: Option<(TcpListener, SocketAddr)>,
-    log: Option<AccessLog>,
+    log: AccessLog,
 }
 
 impl Doors {
@@ -166,7 +166,12 @@ pub struct Served {
     pub identity: Option<Identity>,
     /// Pods whose traffic is intercepted; `None` without a holder.
     pub pods: Option<Held>,
+    /// Reads the settings again.
+    pub reload: Reload,
 }
+
+/// Reads the settings file again, with the flags that win over it.
+pub type Reload = Box<dyn Fn() -> Result<Settings, SettingsError>>;
 
 /// What the holder of the pods passed to this proxy.
 pub struct Held {
@@ -249,6 +254,7 @@ pub async fn serve(
         mesh_socket,
         identity,
         pods,
+        reload,
     } = served;
     let registry = Arc::new(Registry::with_bounds(heddle_telemetry::SeriesBounds {
         label_sets: settings.admin.metric_series.size(),
@@ -261,7 +267,7 @@ pub async fn serve(
     let shares = limits::shares(start::wanted(mesh, &settings))?;
     data_plane.bounds.connections = shares.clients;
     data_plane.workers.max = shares.workers;
-    let proxy = Proxy::start(data_plane, Arc::clone(&registry), log.clone())
+    let proxy = Proxy::start(data_plane, Arc::clone(&registry), Some(log.clone()))
         .context("cannot start the proxy")?;
     let supervisor = start::supervisor(&settings, &output);
     let (mut holder, pods) = match pods {
@@ -306,10 +312,18 @@ pub async fn serve(
         tokio::select! {
             signal = signals.next() => match signal {
                 Signal::Stop => break,
-                Signal::Reopen => node.reopen_log(),
+                Signal::Reload => {
+                    let _logged = node.reload(&reload);
+                }
             },
             Some(change) = changes.recv() => node.change(change)?,
-            Some(ask) = questions.recv() => node.answer(ask),
+            Some(ask) = questions.recv() => match ask.question {
+                Question::LogReopen => {
+                    let answer = node.reload(&reload);
+                    let _gone = ask.answer.send(answer);
+                }
+                _ => node.answer(ask),
+            },
             event = heard(&mut holder) => match event {
                 Some(event) => node.pod(event),
                 None => return Ok(gone_with_holder()),

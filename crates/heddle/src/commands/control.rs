@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use heddle_model::TrustDomain;
 use heddle_node::arguments::address_and_port;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{GivenSettings, LogFlags, Metrics, Settings};
+use heddle_node::settings::{GivenSettings, LogFlags, Metrics, Settings, SettingsError};
 
 use super::etcd::Etcd;
 use crate::control;
@@ -24,7 +24,7 @@ use crate::control;
 /// for its user alone; back it up, and keep the backup secret.
 ///
 /// Signals: SIGTERM or SIGINT ends open calls and stops, a second one stops at once.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   heddle control examples/bookstore
   heddle control DIR --listen 192.0.2.1:15012 --trust-domain prod.example.org
@@ -73,12 +73,13 @@ pub(super) fn trust_domain(text: &str) -> Result<TrustDomain, String> {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let settings = settings(args.clone())?;
     let dir = args.dir.clone();
-    control::run(&dir, &settings(args)?)
+    control::run(&dir, &settings, &|| self::settings(args.clone()))
 }
 
 /// The settings file, overridden by flags.
-fn settings(args: Args) -> Result<Settings, Failure> {
+fn settings(args: Args) -> Result<Settings, SettingsError> {
     let mut given = GivenSettings::read(args.config.as_deref())?;
     given.flag("--socket", "admin.socket", args.socket, |to, path| {
         to.admin.socket = Some(path);
@@ -98,5 +99,5 @@ fn settings(args: Args) -> Result<Settings, Failure> {
     });
     args.etcd.over(&mut given);
     args.log.over(&mut given);
-    Ok(given.checked()?)
+    given.checked()
 }

@@ -6,7 +6,7 @@ use heddle_compile::registered::Layout;
 use heddle_node::settings::GivenSettings;
 
 /// Flags for the connection to etcd.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Registry")]
 pub(crate) struct Etcd {
     /// Members of an etcd, such as http://127.0.0.1:2379; several with commas between them

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{GivenSettings, LogFlags, ServingFlags, Settings};
+use heddle_node::settings::{GivenSettings, LogFlags, ServingFlags, Settings, SettingsError};
 
 use super::etcd::Etcd;
 use crate::up;
@@ -18,8 +18,8 @@ use crate::up;
 /// by themselves (`heddle register`) are endpoints beside the folder's.
 ///
 /// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP
-/// reopens the access log.
-#[derive(Debug, clap::Args)]
+/// reads the settings of the log and the access log again, and reopens the access log.
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "Examples:
   PATH=$PWD/target/release:$PATH heddle up examples/bookstore
   heddle up DIR --access-log - --metrics 127.0.0.1:9464
@@ -51,12 +51,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let settings = settings(args.clone())?;
     let dir = args.dir.clone();
-    up::run(dir, settings(args)?)
+    up::run(
+        dir,
+        settings,
+        Box::new(move || self::settings(args.clone())),
+    )
 }
 
 /// The settings file, overridden by flags.
-fn settings(args: Args) -> Result<Settings, Failure> {
+fn settings(args: Args) -> Result<Settings, SettingsError> {
     let mut given = GivenSettings::read(args.config.as_deref())?;
     args.serving.over(&mut given);
     let run = args.no_run.then_some(false);
@@ -65,5 +70,5 @@ fn settings(args: Args) -> Result<Settings, Failure> {
     });
     args.etcd.over(&mut given);
     args.log.over(&mut given);
-    Ok(given.checked()?)
+    given.checked()
 }

@@ -1,13 +1,14 @@
 //! Under a service manager: what systemd is told, and the units in `packaging/systemd`.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::harness::{Folder, Heddle, LONG, as_str, backend, heddle, service, text};
+use crate::harness::{
+    Folder, Heddle, LONG, as_str, backend, eventually, get, heddle, service, text,
+};
 
 /// Reads messages until one is `wanted`.
 fn told(socket: &UnixDatagram, wanted: &str) {
@@ -71,4 +72,44 @@ fn each_unit_starts_a_command() {
         seen += 1;
     }
     assert_eq!(seen, 2);
+}
+
+#[test]
+fn logs_change_while_a_process_runs() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("logs", "web", backend("web")));
+    let (config, log) = (folder.path("s.yaml"), folder.path("access.log"));
+    let write = |text: &str| fs::write(&config, text).expect("written");
+    write("log: {level: warn}\n");
+    let node = Heddle::up(&folder, &["--config", as_str(&config)]);
+    let web = node.address("logs/web", None);
+    let lines = || fs::read_to_string(&log).unwrap_or_default().lines().count();
+    assert_eq!(get(web, "web.logs", "/").0, 200);
+
+    let path = log.display();
+    write(&format!(
+        "log: {{level: info}}\naccess_log: {{path: {path}}}\nproxy: {{workers: {{steal: false}}}}\n"
+    ));
+    node.signal(Signal::HUP);
+    node.stderr_line("the level of this log is another from now on");
+    node.stderr_line("take effect at the next start");
+    assert_eq!(get(web, "web.logs", "/").0, 200);
+    eventually("the request is logged", || lines() == 1);
+
+    // What is wrong changes nothing, and the file is reopened all the same.
+    fs::rename(&log, folder.path("access.log.1")).expect("renamed");
+    write("log: {level: loud}\n");
+    node.signal(Signal::HUP);
+    node.stderr_line("the settings stay as they were");
+    node.stderr_line("the access log was reopened");
+    assert_eq!(get(web, "web.logs", "/").0, 200);
+    eventually("the request is logged", || lines() == 1);
+
+    write("log: {level: debug}\n");
+    node.signal(Signal::HUP);
+    node.stderr_line("the level of this log is another from now on");
+    assert_eq!(get(web, "web.logs", "/").0, 200);
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    assert_eq!(lines(), 1, "the access log is off");
 }

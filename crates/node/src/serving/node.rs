@@ -22,10 +22,11 @@ use super::others::others;
 use super::pods::Pods;
 use super::replaced::Replaced;
 use super::supervisor::Supervisor;
-use super::{Change, Findings, Identity, metrics};
+use super::{Change, Findings, Identity, Reload, metrics, start};
 use crate::admin::{Answer, Ask, Question};
 use crate::console::Console;
 use crate::exit::Failure;
+use crate::logging;
 use crate::settings::Settings;
 use crate::status::{ConfigDump, ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
 use crate::table;
@@ -48,7 +49,7 @@ pub(super) struct NodeParts {
     pub(super) proxy: Proxy,
     /// `None` when workloads' commands are not run.
     pub(super) supervisor: Option<Supervisor>,
-    pub(super) log: Option<AccessLog>,
+    pub(super) log: AccessLog,
     pub(super) mesh_socket: Option<TcpListener>,
     pub(super) identity: Option<Identity>,
     /// `None` without a holder of pods.
@@ -64,7 +65,7 @@ pub(super) struct Node {
     /// Most client connections at a time, as the proxy was configured.
     connections_limit: usize,
     registry: Arc<Registry>,
-    log: Option<AccessLog>,
+    log: AccessLog,
     /// `None`, like `supervisor`, once draining has begun.
     proxy: Option<Proxy>,
     supervisor: Option<Supervisor>,
@@ -257,10 +258,39 @@ impl Node {
         }
     }
 
-    /// Requests a reopen; the writer logs the result.
-    pub(super) fn reopen_log(&self) {
-        if let Some(log) = &self.log {
-            log.reopen();
+    /// Reads the settings again and applies those of the log and the access log. A file of an access log that stays
+    /// the same is reopened; the writer logs the result.
+    pub(super) fn reload(&mut self, reload: &Reload) -> Answer {
+        let before = self.settings.access_log.clone();
+        let mut wanted = self.settings.clone();
+        let has_more = match reload() {
+            Ok(now) => wanted.take_logs(now),
+            Err(error) => {
+                tracing::error!("the settings stay as they were: {error}");
+                self.log.reopen();
+                return Answer::text(
+                    500,
+                    "the settings are refused, and stay as they were; the log has the reason",
+                );
+            }
+        };
+        if wanted.access_log == before {
+            self.log.reopen();
+        } else if let Err(error) = start::write_log(&self.log, &wanted) {
+            tracing::error!("the access log stays as it was: {error:#}");
+            wanted.access_log = before;
+        }
+        if wanted.log.level != self.settings.log.level {
+            tracing::warn!(level = ?wanted.log.level, "the level of this log is another from now on");
+            logging::set_level(wanted.log.level);
+        }
+        if has_more {
+            tracing::warn!("other settings have changed, too: they take effect at the next start");
+        }
+        self.settings = wanted;
+        match self.log.is_on() {
+            true => Answer::text(200, "requested; the log has the result"),
+            false => Answer::text(200, "there is no access log"),
         }
     }
 
@@ -280,16 +310,10 @@ impl Node {
             Question::Ready if self.is_ready() => Answer::text(200, "ready"),
             Question::Ready => Answer::text(503, "not ready"),
             Question::Order(_) => Answer::text(404, "this heddle is no control plane"),
+            // Only a process that drains gets here: it keeps its settings.
             Question::LogReopen => {
-                self.reopen_log();
-                Answer::text(
-                    200,
-                    if self.log.is_some() {
-                        "requested; the log has the result"
-                    } else {
-                        "there is no access log"
-                    },
-                )
+                self.log.reopen();
+                Answer::text(200, "requested; the log has the result")
             }
         };
         // The client that asked may be gone.
@@ -319,7 +343,7 @@ impl Node {
             if let Some(supervisor) = supervisor {
                 supervisor.stop().await;
             }
-            if log.is_some_and(|log| !log.wait_written(LAST_LINES)) {
+            if !log.wait_written(LAST_LINES) {
                 tracing::warn!("the last lines of the access log were not written in time");
             }
         }

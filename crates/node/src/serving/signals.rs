@@ -15,8 +15,8 @@ const SAME: Duration = Duration::from_millis(500);
 pub enum Signal {
     /// SIGTERM or SIGINT: drain and end.
     Stop,
-    /// SIGHUP: reopen the access log.
-    Reopen,
+    /// SIGHUP: read the settings of logs again, and reopen the access log.
+    Reload,
 }
 
 /// The handled signals.
@@ -48,7 +48,7 @@ impl Signals {
             tokio::select! {
                 _ = self.terminate.recv() => {}
                 _ = self.interrupt.recv() => {}
-                _ = self.hang_up.recv() => return Signal::Reopen,
+                _ = self.hang_up.recv() => return Signal::Reload,
             }
             if self.stopped.is_none_or(|before| before.elapsed() >= SAME) {
                 self.stopped = Some(Instant::now());

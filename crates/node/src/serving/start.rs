@@ -59,19 +59,27 @@ pub fn metrics_listener(metrics: Metrics) -> Result<Option<(TcpListener, SocketA
     Ok(Some((listener, address)))
 }
 
+/// The access log, written to the target of the settings if they have one.
 pub(super) fn access_log(
     settings: &Settings,
     node: Option<&NodeName>,
-) -> Result<Option<AccessLog>, Failure> {
+) -> Result<AccessLog, Failure> {
+    let log = AccessLog::off(node.map_or("", NodeName::as_str));
+    write_log(&log, settings)?;
+    Ok(log)
+}
+
+/// Writes the access log to the target of the settings from now on, or turns it off if they have none.
+pub(super) fn write_log(log: &AccessLog, settings: &Settings) -> anyhow::Result<()> {
     let Some(path) = &settings.access_log.path else {
-        return Ok(None);
+        return Ok(log.write_to(None)?);
     };
     let target = if path == Path::new("-") {
         Target::Stdout
     } else {
         Target::File(path.clone())
     };
-    let log = AccessLog::open(target, node.map_or("", NodeName::as_str)).map_err(|error| {
+    log.write_to(Some(target)).map_err(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::PermissionDenied => format!(
                 " (as user {}: give it the file, or the folder to make it in, with chown, and let it through the \
@@ -81,8 +89,7 @@ pub(super) fn access_log(
             _ => String::new(),
         };
         anyhow!("cannot write the access log {}: {error}{remedy}", path.display())
-    })?;
-    Ok(Some(log))
+    })
 }
 
 /// Demand for descriptors by the mesh and the settings.

@@ -178,6 +178,14 @@ pub enum LogFormat {
 }
 
 impl Settings {
+    /// Takes over the settings of the log and the access log, which change while a process runs. Returns whether `now`
+    /// has other changes, which take effect at the next start.
+    pub(crate) fn take_logs(&mut self, now: Settings) -> bool {
+        self.log.level = now.log.level;
+        self.access_log = now.access_log.clone();
+        *self != now
+    }
+
     /// Looks for values that are valid on their own, but contradict each other.
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
         let Workloads {

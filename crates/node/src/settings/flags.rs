@@ -7,7 +7,7 @@ use super::given::GivenSettings;
 use super::metrics::Metrics;
 
 /// Flags of the process's own log.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct LogFlags {
     /// Least important messages on standard error [default: info]
     #[arg(long, value_name = "LEVEL")]
@@ -18,7 +18,7 @@ pub struct LogFlags {
 }
 
 /// Flags of the proxy's admin socket, metrics and access log.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct ServingFlags {
     /// The admin socket [default: heddle.sock in $XDG_RUNTIME_DIR, else in /tmp/heddle-UID; for root in /run/heddle]
     #[arg(long, value_name = "PATH")]

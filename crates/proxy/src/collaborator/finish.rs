@@ -66,7 +66,9 @@ impl Connection {
             }
         });
 
-        let Some(log) = &self.worker.log else { return };
+        let Some(log) = self.worker.access_log() else {
+            return;
+        };
         let there = exchange.response.refused_there.map(Failure::from);
         let blame = match (failure, there) {
             (Some(failure), _) => failure.blame().as_str(),

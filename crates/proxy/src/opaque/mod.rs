@@ -85,7 +85,9 @@ impl Origin {
 
     /// Logs a connection with its state and the bytes that it has carried.
     fn log(&self, worker: &Worker, state: FlowState, ends: FlowEnds<'_>, carried: (u64, u64)) {
-        let Some(log) = &worker.log else { return };
+        let Some(log) = worker.access_log() else {
+            return;
+        };
         let clock = &worker.clock;
         let duration = clock.now().saturating_duration_since(self.began);
         let FlowEnds {
@@ -356,7 +358,7 @@ impl Flow {
 
     /// When the access log is due to show that the flow is open.
     fn told_due(&self) -> Option<Millis> {
-        let is_wanted = self.worker.log.is_some() && !self.origin.is_told;
+        let is_wanted = self.worker.access_log().is_some() && !self.origin.is_told;
         is_wanted.then(|| self.worker.due(self.origin.began, LONG))
     }
 

@@ -73,8 +73,8 @@ pub(crate) struct Worker {
     /// Reused by every request; never borrowed across an await.
     pub(crate) scratch: RefCell<Scratch>,
     pub(crate) registry: Arc<Registry>,
-    /// `None` without an access log.
-    pub(crate) log: Option<RefCell<LogSink>>,
+    /// `None` for a proxy that can have no access log.
+    log: Option<RefCell<LogSink>>,
     /// Metric series of opaque connections.
     tcp: FlowSeries,
     /// When unused series are released next.
@@ -121,6 +121,11 @@ impl Worker {
     /// Whether requests that start now still use this snapshot.
     pub(crate) fn follows(&self, snapshot: &Arc<Snapshot>) -> bool {
         Arc::ptr_eq(&self.bound.borrow().snapshot, snapshot)
+    }
+
+    /// The access log, if it has a target at present.
+    pub(crate) fn access_log(&self) -> Option<&RefCell<LogSink>> {
+        self.log.as_ref().filter(|log| log.borrow().is_on())
     }
 
     /// The metric series of opaque connections of `traffic` to `destination`.

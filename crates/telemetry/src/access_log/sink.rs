@@ -1,6 +1,7 @@
 //! The Worker's end of the access log.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 
 use super::chunk::{BUFFERS, Chunk, Message};
@@ -18,8 +19,11 @@ pub struct LogSink {
     clock: Clock,
     /// The buffer being filled; `None` while the writer has all buffers.
     current: Option<Vec<u8>>,
+    /// Buffers that exist. They are allocated when they are needed first: most proxies have no access log.
+    buffers: usize,
     /// Lines in `current`, for the counter if it must be dropped.
     lines: u64,
+    is_on: Arc<AtomicBool>,
     full: SyncSender<Message>,
     /// Sender with which the writer returns a buffer; a clone goes with each buffer.
     give_back: SyncSender<Vec<u8>>,
@@ -27,30 +31,49 @@ pub struct LogSink {
 }
 
 impl LogSink {
-    pub(super) fn new(stats: Arc<WorkerStats>, node: Arc<str>, full: SyncSender<Message>) -> Self {
+    pub(super) fn new(
+        stats: Arc<WorkerStats>,
+        node: Arc<str>,
+        full: SyncSender<Message>,
+        is_on: Arc<AtomicBool>,
+    ) -> Self {
         let (give_back, empty) = std::sync::mpsc::sync_channel(BUFFERS);
-        for _ in 1..BUFFERS {
-            let returned = give_back.try_send(Vec::with_capacity(FULL + MAX_LINE));
-            debug_assert!(returned.is_ok(), "the channel holds them all");
-        }
-        let current = Some(Vec::with_capacity(FULL + MAX_LINE));
         LogSink {
             stats,
             node,
             clock: Clock::new(),
-            current,
+            current: None,
+            buffers: 0,
             lines: 0,
+            is_on,
             full,
             give_back,
             empty,
         }
     }
 
-    /// Writes one line into a buffer. When no buffer is free, the line is dropped and counted. Never allocates, never
-    /// waits.
+    /// Whether the log has a target at present.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// An empty buffer, if one of this sink's is free.
+    fn free(&mut self) -> Option<Vec<u8>> {
+        if let Ok(buffer) = self.empty.try_recv() {
+            return Some(buffer);
+        }
+        (self.buffers < BUFFERS).then(|| {
+            self.buffers += 1;
+            Vec::with_capacity(FULL + MAX_LINE)
+        })
+    }
+
+    /// Writes one line into a buffer. When no buffer is free, the line is dropped and counted. Never waits, and
+    /// allocates nothing once each buffer was used.
     pub fn record(&mut self, record: &Record<'_>) {
         if self.current.is_none() {
-            self.current = self.empty.try_recv().ok();
+            self.current = self.free();
         }
         let Some(buffer) = &mut self.current else {
             self.stats.access_log_dropped.inc();

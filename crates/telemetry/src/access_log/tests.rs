@@ -269,3 +269,41 @@ fn a_path_that_cannot_be_opened_is_an_error() {
     let target = Target::File("/proc/no/such/folder/access.log".into());
     assert!(AccessLog::open(target, "").is_err());
 }
+
+/// Nothing is buffered, allocated or started before there is a target, and the target may change.
+#[test]
+fn a_log_goes_from_one_target_to_another_and_off() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+    let log = AccessLog::off("edge-1");
+    let registry = Registry::new();
+    let mut sink = log.sink(registry.worker(&[]));
+    assert!(!sink.is_on());
+    let mut write = |target: &[u8]| {
+        sink.record(&record(target));
+        sink.flush();
+        assert!(log.wait_written(LONG));
+        sink.is_on()
+    };
+    log.write_to(Some(Target::File(one.clone())))
+        .expect("opened");
+    assert!(write(b"/one"));
+    let missing = Target::File("/proc/no/such/folder/access.log".into());
+    assert!(log.write_to(Some(missing)).is_err());
+    assert!(write(b"/still"));
+    log.write_to(Some(Target::File(other.clone())))
+        .expect("opened");
+    log.reopen();
+    assert!(write(b"/other"));
+    log.write_to(None).expect("off");
+    assert!(!write(b"/buffered"));
+    log.write_to(Some(Target::File(one.clone())))
+        .expect("opened");
+    assert!(write(b"/again"));
+
+    let read = |path| std::fs::read_to_string(path).expect("a file");
+    let has = |text: &str, all: [&str; 3]| all.iter().all(|one| text.contains(one));
+    assert!(has(&read(&one), ["/one", "/still", "/again"]));
+    assert!(has(&read(&other), ["/other", "/buffered", "/"]));
+    assert!(!read(&one).contains("/other") && !read(&other).contains("/again"));
+}

@@ -1,12 +1,13 @@
 //! The thread that writes the access log.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::chunk::{BUFFERS, Chunk, Message};
@@ -28,61 +29,128 @@ pub enum Target {
 }
 
 /// Handle of the access log. Clones refer to the same log. The writer thread ends when the last handle and the last
-/// sink are dropped.
-#[derive(Clone, Debug)]
+/// sink are dropped; there is none while no target was ever given.
+#[derive(Clone)]
 pub struct AccessLog {
     node: Arc<str>,
     queue: SyncSender<Message>,
-    reopen: Arc<AtomicBool>,
+    change: Arc<Mutex<Option<Change>>>,
+    is_on: Arc<AtomicBool>,
+    /// The writer's end of the queue, until its thread is started.
+    messages: Arc<Mutex<Option<Receiver<Message>>>>,
+}
+
+impl fmt::Debug for AccessLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_on = self.is_on.load(Ordering::Relaxed);
+        f.debug_struct("AccessLog").field("is_on", &is_on).finish()
+    }
+}
+
+/// What the writer is asked to do before it goes on.
+enum Change {
+    Reopen,
+    Out(Box<dyn Write + Send>, Target),
 }
 
 impl AccessLog {
+    /// A log that has no target yet. Every line will carry the name `node`, which may be empty.
+    pub fn off(node: &str) -> AccessLog {
+        let (queue, messages) = sync_channel(QUEUE);
+        AccessLog {
+            node: node.into(),
+            queue,
+            change: Arc::default(),
+            is_on: Arc::default(),
+            messages: Arc::new(Mutex::new(Some(messages))),
+        }
+    }
+
     /// Opens the target and starts the writer thread. Every line carries the name `node`, which may be empty.
     ///
     /// # Errors
     /// When the file cannot be opened or the thread cannot be started.
     pub fn open(target: Target, node: &str) -> io::Result<AccessLog> {
-        let out: Box<dyn Write + Send> = match &target {
-            Target::Stdout => Box::new(io::stdout()),
-            Target::File(path) => Box::new(append(path)?),
-        };
-        Self::start(out, target, node)
+        let log = AccessLog::off(node);
+        log.write_to(Some(target))?;
+        Ok(log)
     }
 
+    #[cfg(test)]
     pub(super) fn start(
         out: Box<dyn Write + Send>,
         target: Target,
         node: &str,
     ) -> io::Result<AccessLog> {
-        let (queue, messages) = sync_channel(QUEUE);
-        let reopen = Arc::new(AtomicBool::new(false));
-        let writer = Writer {
-            out,
-            target,
-            reopen: Arc::clone(&reopen),
-            lost: None,
-            cut: false,
+        let log = AccessLog::off(node);
+        log.turn_on(out, target)?;
+        Ok(log)
+    }
+
+    /// Writes to another target from now on. `None` turns the log off; what sinks have buffered is still written.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or the thread cannot be started. The log goes on as before.
+    pub fn write_to(&self, target: Option<Target>) -> io::Result<()> {
+        let Some(target) = target else {
+            self.is_on.store(false, Ordering::Relaxed);
+            return Ok(());
         };
-        std::thread::Builder::new()
-            .name("access-log".into())
-            .stack_size(STACK_BYTES)
-            .spawn(move || writer.run(&messages))?;
-        Ok(AccessLog {
-            node: node.into(),
-            queue,
-            reopen,
-        })
+        let out: Box<dyn Write + Send> = match &target {
+            Target::Stdout => Box::new(io::stdout()),
+            Target::File(path) => Box::new(append(path)?),
+        };
+        self.turn_on(out, target)
+    }
+
+    fn turn_on(&self, out: Box<dyn Write + Send>, target: Target) -> io::Result<()> {
+        let messages = lock(&self.messages).take();
+        match messages {
+            Some(messages) => {
+                let writer = Writer {
+                    out,
+                    target,
+                    change: Arc::clone(&self.change),
+                    lost: None,
+                    cut: false,
+                };
+                std::thread::Builder::new()
+                    .name("access-log".into())
+                    .stack_size(STACK_BYTES)
+                    .spawn(move || writer.run(&messages))?;
+            }
+            None => self.ask(Change::Out(out, target)),
+        }
+        self.is_on.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether lines are written at present.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
     }
 
     /// A sink for one Worker. Lines that it drops are counted in `stats`.
     pub fn sink(&self, stats: Arc<WorkerStats>) -> LogSink {
-        LogSink::new(stats, Arc::clone(&self.node), self.queue.clone())
+        let is_on = Arc::clone(&self.is_on);
+        LogSink::new(stats, Arc::clone(&self.node), self.queue.clone(), is_on)
     }
 
     /// Asks the writer to reopen the file after log rotation has renamed it. Returns at once; does nothing for
     /// standard output. If the file cannot be opened, the old one stays in use.
     pub fn reopen(&self) {
-        self.reopen.store(true, Ordering::Release);
+        if self.is_on() {
+            self.ask(Change::Reopen);
+        }
+    }
+
+    fn ask(&self, change: Change) {
+        let mut asked = lock(&self.change);
+        // A target that was just opened needs no reopening.
+        if asked.is_none() || matches!(change, Change::Out(..)) {
+            *asked = Some(change);
+        }
+        drop(asked);
         // When the queue is full the writer is awake anyway.
         let _queued = self.queue.try_send(Message::Wake);
     }
@@ -90,6 +158,10 @@ impl AccessLog {
     /// Waits until all lines that sinks have handed over are written; false when that takes longer than `timeout`.
     /// Blocks, so never call it on a data thread.
     pub fn wait_written(&self, timeout: Duration) -> bool {
+        if lock(&self.messages).is_some() {
+            // There was never a target.
+            return true;
+        }
         let deadline = Instant::now() + timeout;
         let (done, written) = sync_channel(1);
         let mut barrier = Message::Barrier(done);
@@ -110,7 +182,7 @@ impl AccessLog {
 struct Writer {
     out: Box<dyn Write + Send>,
     target: Target,
-    reopen: Arc<AtomicBool>,
+    change: Arc<Mutex<Option<Change>>>,
     /// Lines lost since writing began to fail; `None` while it succeeds. The failure is logged once, not for every
     /// line.
     lost: Option<u64>,
@@ -121,8 +193,11 @@ struct Writer {
 impl Writer {
     fn run(mut self, messages: &Receiver<Message>) {
         while let Ok(message) = messages.recv() {
-            if self.reopen.swap(false, Ordering::AcqRel) {
-                self.open_again();
+            let change = lock(&self.change).take();
+            match change {
+                Some(Change::Reopen) => self.open_again(),
+                Some(Change::Out(out, target)) => self.go_over(out, target),
+                None => {}
             }
             match message {
                 Message::Write(chunk) => self.write(chunk),
@@ -180,6 +255,13 @@ impl Writer {
         (written, self.out.flush())
     }
 
+    fn go_over(&mut self, out: Box<dyn Write + Send>, target: Target) {
+        tracing::info!(?target, "the access log is written here from now on");
+        self.out = out;
+        self.target = target;
+        self.cut = false;
+    }
+
     fn open_again(&mut self) {
         let Target::File(path) = &self.target else {
             return;
@@ -196,6 +278,10 @@ impl Writer {
             }
         }
     }
+}
+
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The number of line ends in `bytes`.

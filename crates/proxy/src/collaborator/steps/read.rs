@@ -18,7 +18,7 @@ pub(super) fn read(context: &mut StepContext<'_>) -> Step {
     request.upload.drops(head.nominated_trailers(buf));
     request.replay_bytes = 0;
     let client = &mut context.client;
-    if context.worker.log.is_some() {
+    if context.worker.access_log().is_some() {
         let authority = head.target_authority.or(head.host);
         let authority = authority.map_or(&b""[..], |authority| authority.of(buf));
         client
