@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub(crate) mod bug_report;
 pub(crate) mod check;
 pub(crate) mod cleanup;
 pub(crate) mod completion;
@@ -165,15 +166,12 @@ impl Asked {
         Ok(understood.context("the answer is not understood: is it another version of heddle?")?)
     }
 
-    /// Prints the answer to an order: as text or as JSON.
+    /// Prints the answer to an order.
     fn show<T: Serialize>(
         &self,
         answer: &T,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), Failure> {
-        print(&match self.output {
-            OutputFormat::Text => text(answer),
-            OutputFormat::Json => serde_json::to_string_pretty(answer).unwrap_or_default() + "\n",
-        })
+        print(&self.output.written(answer, || text(answer))?)
     }
 }

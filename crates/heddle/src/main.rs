@@ -23,17 +23,16 @@ mod up;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use heddle_node::exit::ended;
 
-use cli::{Cli, Command};
+use cli::Command;
 
 /// Prefix of error messages.
 const PROGRAM: &str = "heddle";
 
 fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
-    let done = match Cli::parse().command {
+    let done = match cli::parse().command {
         // The exit code may be that of the command that it ran.
         Command::Register(args) => return ended(PROGRAM, commands::register::run(*args)),
         Command::Up(args) => commands::up::run(*args),
@@ -54,7 +53,8 @@ fn main() -> ExitCode {
         Command::Config(args) => commands::config::run(args),
         Command::Completion(args) => commands::completion::run(&args),
         Command::Man(args) => commands::man::run(&args),
-        Command::Version => commands::version::run(),
+        Command::Version(args) => commands::version::run(&args),
+        Command::BugReport(args) => commands::bug_report::run(&args),
     };
     ended(PROGRAM, done.map(ExitCode::from))
 }

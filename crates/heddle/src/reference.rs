@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 
-use crate::cli::Cli;
+use crate::cli;
 
 const PAGE: &str = include_str!("../../../docs/commands.md");
 const BEGINS: &str = "<!-- generated from the command line, not by hand -->\n";
@@ -15,7 +15,7 @@ const WIDTH: usize = 100;
 fn page() -> String {
     let (before, _) = PAGE.split_once(BEGINS).expect("the mark");
     let mut page = format!("{before}{BEGINS}");
-    let mut heddle = Cli::command().term_width(WIDTH);
+    let mut heddle = cli::command().term_width(WIDTH);
     heddle.build();
     add(&mut page, &heddle, "heddle");
     page

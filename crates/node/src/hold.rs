@@ -56,6 +56,8 @@ pub(crate) struct HolderOptions {
 /// # Errors
 /// When a privilege is missing, or the kernel lacks a feature.
 pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, Failure> {
+    // Its name in ps; setting it fails on no kernel.
+    let _set = rustix::thread::set_name(c"heddle-holder");
     let stderr = Console::start(std::io::stderr()).context("cannot start a thread")?;
     logging::start(stderr, settings.log.level, settings.log.format)
         .context("cannot start the log")?;

@@ -88,6 +88,8 @@ pub(crate) fn run(
     let folder = state_folder::folder(options.state.clone(), "node")?;
     let opened = match &options.held {
         Some(held) => {
+            // Its name in ps, beside that of its holder.
+            let _set = rustix::thread::set_name(c"heddle-proxy");
             let opened = Opened::new(&options, &folder, &settings)?;
             hygiene::give_up_privileges(held.user).context("cannot give up privileges")?;
             hygiene::end_with_parent().context("cannot end with the holder")?;

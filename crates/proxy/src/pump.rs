@@ -17,6 +17,7 @@ use heddle_wire::buffer::{Chain, Pool};
 use heddle_wire::http1::{BodyTracker, Framing, Line, Nominated, Reject};
 
 use crate::env::Blocks;
+use crate::failure::Reason;
 use crate::io::SideError;
 use crate::side::Side;
 use reframe::{Reframe, put_size};
@@ -57,8 +58,9 @@ pub(crate) type Keeps<'a> = dyn Fn(&[u8]) -> bool + 'a;
 /// Why a pump failed.
 #[derive(Debug)]
 pub(crate) enum PumpError {
-    /// The source closed its connection, or failed, in the middle of the body.
-    Source,
+    /// The source closed its connection, or failed, in the middle of the body. With the reason if a stream between nodes
+    /// has failed.
+    Source(Option<Reason>),
     /// The source's framing is malformed.
     Framing(Reject),
     /// The sink receives nothing more.
@@ -214,12 +216,16 @@ impl Pump {
                     self.ended = true;
                     continue;
                 }
-                Ok(0) => return Poll::Ready(Err(PumpError::Source)),
+                Ok(0) => return Poll::Ready(Err(PumpError::Source(None))),
                 Ok(n) => n,
                 Err(SideError::Memory) => {
                     return Poll::Ready(Err(PumpError::Memory));
                 }
-                Err(_) => return Poll::Ready(Err(PumpError::Source)),
+                Err(SideError::Stream(failure)) => {
+                    let reason = Some(failure.of_request());
+                    return Poll::Ready(Err(PumpError::Source(reason)));
+                }
+                Err(_) => return Poll::Ready(Err(PumpError::Source(None))),
             };
             *progress = true;
             if n >= self.window {

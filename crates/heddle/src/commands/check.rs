@@ -78,22 +78,20 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         problems: registry_problems(registry, &status.config.problems),
     });
     let interception = status.interception.as_ref().map(Interception::ask);
-    super::print(&match args.output {
-        OutputFormat::Json => {
-            let json = json(identity, interception.as_ref(), registry.as_ref());
-            json.context("the answer has no JSON")? + "\n"
-        }
-        OutputFormat::Text => {
-            let of_node = match identity {
-                Some(identity) => text(identity, interception.as_ref()),
-                None => "one node alone: it needs no identities\n".to_owned(),
-            };
-            of_node
-                + &registry
-                    .as_ref()
-                    .map_or_else(String::new, RegistryCheck::text)
-        }
-    })?;
+    let json = json(identity, interception.as_ref(), registry.as_ref());
+    let text = || {
+        let of_node = match identity {
+            Some(identity) => text(identity, interception.as_ref()),
+            None => "one node alone: it needs no identities\n".to_owned(),
+        };
+        let registry = registry.as_ref();
+        of_node + &registry.map_or_else(String::new, RegistryCheck::text)
+    };
+    super::print(
+        &args
+            .output
+            .written(&json.context("the answer has no JSON")?, text)?,
+    )?;
     let of_identity = identity.is_some_and(|identity| !identity.problems.is_empty());
     let of_pods = interception.is_some_and(|pods| !pods.problems().is_empty());
     let of_registry = registry.is_some_and(|registry| !registry.problems.is_empty());
@@ -160,7 +158,7 @@ fn json(
     identity: Option<&IdentityStatus>,
     interception: Option<&Interception<'_>>,
     registry: Option<&RegistryCheck<'_>>,
-) -> serde_json::Result<String> {
+) -> serde_json::Result<serde_json::Value> {
     let mut value = serde_json::to_value(identity)?;
     if let Some(registry) = registry {
         if value.is_null() {
@@ -176,18 +174,13 @@ fn json(
             serde_json::to_value(interception)?,
         );
     }
-    serde_json::to_string(&value)
+    Ok(value)
 }
 
 /// Prints the features that this machine offers for interception.
 fn probe(output: OutputFormat) -> Result<Exit, Failure> {
     let found = heddle_intercept::probe::probe();
-    super::print(&match output {
-        OutputFormat::Json => {
-            serde_json::to_string(&found).context("the answer has no JSON")? + "\n"
-        }
-        OutputFormat::Text => found.to_string(),
-    })?;
+    super::print(&output.written(&found, || found.to_string())?)?;
     Ok(match found.hooks {
         Some(_) => Exit::Ok,
         None => Exit::Degraded,

@@ -1,11 +1,10 @@
 //! `heddle completion`.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 use heddle_node::command;
 use heddle_node::exit::{Exit, Failure};
 
-use crate::cli::Cli;
+use crate::cli;
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
@@ -29,7 +28,7 @@ enum Program {
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     let (name, mut program) = match args.program {
-        Program::Heddle => ("heddle", Cli::command()),
+        Program::Heddle => ("heddle", cli::command()),
         Program::HeddleNode => (command::PROGRAM, command::program()),
     };
     clap_complete::generate(args.shell, &mut program, name, &mut script);

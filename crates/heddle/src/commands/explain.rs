@@ -92,10 +92,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let explanation = explain_denying(&mesh, &denied, &args.from, &args.to, request.as_ref())
         .map_err(|error| Failure::from(anyhow!("{error}")))?;
-    super::print(&match args.output {
-        OutputFormat::Text => format!("{explanation}\n"),
-        OutputFormat::Json => serde_json::to_string_pretty(&explanation).unwrap_or_default() + "\n",
-    })?;
+    let text = || format!("{explanation}\n");
+    super::print(&args.output.written(&explanation, text)?)?;
     Ok(Exit::Ok)
 }
 

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::CommandFactory;
 use heddle_node::exit::{Exit, Failure};
 
-use crate::cli::Cli;
+use crate::cli;
 
 /// Write the manual pages into a folder
 ///
@@ -23,7 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let dir = &args.dir;
-    clap_mangen::generate_to(Cli::command(), dir)
+    clap_mangen::generate_to(cli::command(), dir)
         .with_context(|| format!("cannot write manual pages to {}", dir.display()))?;
     Ok(Exit::Ok)
 }
@@ -37,7 +36,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let dir = dir.path().to_owned();
         run(&Args { dir: dir.clone() }).expect("written");
-        for command in Cli::command()
+        for command in cli::command()
             .get_subcommands()
             .filter(|c| !c.is_hide_set())
         {

@@ -65,13 +65,8 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let pods = ask_at(&location, &Request::List, None)?.pods;
     let holder =
         request::describe(&location.path).map_err(|error| unanswered(&error, &location))?;
-    super::print(&match args.output {
-        OutputFormat::Json => {
-            let json = json(&pods, &holder).context("the answer has no JSON")?;
-            json + "\n"
-        }
-        OutputFormat::Text => text(&pods, &holder),
-    })?;
+    let json = json(&pods, &holder).context("the answer has no JSON")?;
+    super::print(&args.output.written(&json, || text(&pods, &holder))?)?;
     Ok(Exit::Ok)
 }
 
@@ -111,7 +106,7 @@ fn unanswered(error: &io::Error, at: &Location) -> Failure {
 }
 
 /// The pods, and guarded namespaces without a known pod in the same form.
-fn json(pods: &[PodStatus], holder: &HolderStatus) -> serde_json::Result<String> {
+fn json(pods: &[PodStatus], holder: &HolderStatus) -> serde_json::Result<Vec<serde_json::Value>> {
     let known = namespaces();
     let guarded = nameless(pods, holder, &known).map(|guarded| {
         Ok(serde_json::json!({
@@ -123,10 +118,7 @@ fn json(pods: &[PodStatus], holder: &HolderStatus) -> serde_json::Result<String>
         }))
     });
     let pods = pods.iter().map(serde_json::to_value);
-    let all = pods
-        .chain(guarded)
-        .collect::<serde_json::Result<Vec<_>>>()?;
-    serde_json::to_string(&all)
+    pods.chain(guarded).collect()
 }
 
 fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {

@@ -5,6 +5,9 @@ mod nodes;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use heddle_model::printable;
@@ -24,7 +27,7 @@ use crate::output::OutputFormat;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle status
-  heddle status --brief
+  heddle status --brief --watch
   heddle status --control
   heddle status --output json | jq -r '.listeners[].address'
 
@@ -42,18 +45,46 @@ pub(crate) struct Args {
     /// Leave out the addresses, one for each Service and caller; for a control plane, the nodes
     #[arg(long, conflicts_with = "output")]
     brief: bool,
+    /// Show it again every two seconds, until Ctrl-C, and go on when nothing answers
+    #[arg(long, conflicts_with = "output")]
+    watch: bool,
 }
 
+/// Time between two looks of `--watch`.
+const LOOK: Duration = Duration::from_secs(2);
+/// Clears a terminal and goes to its first line (ECMA-48: ED, CUP).
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let answer = args.at.get("/status")?;
-    super::print(&match args.output {
-        OutputFormat::Json => answer + "\n",
-        OutputFormat::Text => match who(&answer).context("the answer is not understood")? {
-            StatusAnswer::Node(status) => text(&status, args.brief),
-            StatusAnswer::Control(status) => control::text(&status, args.brief),
-        },
-    })?;
+    if args.watch {
+        return watch(args);
+    }
+    super::print(&shown(args)?)?;
     Ok(Exit::Ok)
+}
+
+/// Ends with the signal that ends the process, or when nothing reads the output any more.
+fn watch(args: &Args) -> Result<Exit, Failure> {
+    let before = match io::stdout().is_terminal() {
+        true => CLEAR,
+        false => "\n",
+    };
+    loop {
+        let shown = shown(args).unwrap_or_else(|failure| format!("{failure}\n"));
+        super::print(&format!("{before}{shown}"))?;
+        thread::park_timeout(LOOK);
+    }
+}
+
+fn shown(args: &Args) -> Result<String, Failure> {
+    let answer = args.at.get("/status")?;
+    let status = who(&answer).context("the answer is not understood")?;
+    let value: serde_json::Value =
+        serde_json::from_str(&answer).context("the answer is not understood")?;
+    args.output.written(&value, || match status {
+        StatusAnswer::Node(status) => text(&status, args.brief),
+        StatusAnswer::Control(status) => control::text(&status, args.brief),
+    })
 }
 
 /// The answer to `GET /status`: a node's, or a control plane's.

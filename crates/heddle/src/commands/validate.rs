@@ -90,10 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         report: &report,
         settings_problem,
     };
-    super::print(&match args.output {
-        OutputFormat::Text => said(args, &verdict),
-        OutputFormat::Json => serde_json::to_string_pretty(&verdict).unwrap_or_default() + "\n",
-    })?;
+    super::print(&args.output.written(&verdict, || said(args, &verdict))?)?;
     Ok(if verdict.valid {
         Exit::Ok
     } else {

@@ -2,8 +2,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
 
-use crate::harness::{Folder, as_str, heddle, text};
+use rustix::process::Signal;
+
+use crate::harness::{Folder, Heddle, as_str, backend, heddle, line_with, lines, service, text};
 
 #[test]
 fn a_good_folder_is_valid() {
@@ -345,4 +348,73 @@ fn the_version_is_the_packages() {
     let is_hash = commit.len() >= 8 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     assert!(is_hash || commit == "unknown", "{said}");
     assert!(lines[2].starts_with("compiler rustc 1."), "{said}");
+
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("version", "web", backend("web")));
+    let _node = Heddle::up(&folder, &[]);
+    let socket = folder.socket();
+    let said = text(&heddle(&["version", "--socket", as_str(&socket)]).stdout);
+    let running = concat!("running ", env!("CARGO_PKG_VERSION"), " (process ");
+    assert!(said.contains(running), "{said}");
+}
+
+#[test]
+fn a_bug_report_has_the_running_state_and_no_secrets() {
+    let folder = Folder::new();
+    let manifest = service("bug", "web", backend("web"));
+    let command = "  command: [sleep, \"8640\"]\n  env: [{name: TOKEN, value: hidden-away}]\n";
+    let callers = format!(
+        "---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {{name: runs, namespace: bug}}\nspec:\n  address: 127.1.72.9\n{command}"
+    );
+    folder.write("a.yaml", &format!("{manifest}{callers}"));
+    let _node = Heddle::up(&folder, &[]);
+    let (file, socket) = (folder.path("report.txt"), folder.socket());
+    let flags = [
+        "bug-report",
+        "--file",
+        as_str(&file),
+        "--socket",
+        as_str(&socket),
+    ];
+    assert_eq!(heddle(&flags).status.code(), Some(0));
+    let report = std::fs::read_to_string(&file).expect("written");
+    for part in [
+        "== status",
+        "== configuration",
+        "== metrics",
+        "bug/web",
+        "TOKEN",
+        "process_start_time_seconds",
+    ] {
+        assert!(report.contains(part), "no {part} in {report}");
+    }
+    assert!(
+        !report.contains("hidden-away") && !report.contains("8640"),
+        "{report}"
+    );
+    // An existing file is not overwritten.
+    assert_eq!(heddle(&flags).status.code(), Some(1));
+}
+
+#[test]
+fn a_status_is_watched_and_has_yaml() {
+    let folder = Folder::new();
+    folder.write("a.yaml", &service("watched", "web", backend("web")));
+    let node = Heddle::up(&folder, &[]);
+    let socket = folder.socket();
+    let yaml = text(&heddle(&["status", "--socket", as_str(&socket), "-o", "yaml"]).stdout);
+    assert!(yaml.contains("\nready: true\n"), "{yaml}");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_heddle"))
+        .args(["status", "--brief", "--watch", "--socket", as_str(&socket)])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let seen = lines(child.stdout.take().expect("piped"));
+    line_with(&seen, ", ready");
+    line_with(&seen, ", ready");
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    line_with(&seen, "no heddle");
+    child.kill().expect("it runs");
+    child.wait().expect("it has ended");
 }

@@ -264,7 +264,7 @@ impl Node {
         let before = self.settings.access_log.clone();
         let mut wanted = self.settings.clone();
         let has_more = match reload() {
-            Ok(now) => wanted.take_logs(now),
+            Ok(now) => wanted.take_logs(&now),
             Err(error) => {
                 tracing::error!("the settings stay as they were: {error}");
                 self.log.reopen();

@@ -180,10 +180,10 @@ pub enum LogFormat {
 impl Settings {
     /// Takes over the settings of the log and the access log, which change while a process runs. Returns whether `now`
     /// has other changes, which take effect at the next start.
-    pub(crate) fn take_logs(&mut self, now: Settings) -> bool {
+    pub(crate) fn take_logs(&mut self, now: &Settings) -> bool {
         self.log.level = now.log.level;
         self.access_log = now.access_log.clone();
-        *self != now
+        self != now
     }
 
     /// Looks for values that are valid on their own, but contradict each other.

@@ -130,7 +130,7 @@ impl Connection {
             &mut progress,
         );
         match pushed {
-            Poll::Ready(Err(PumpError::Source)) => return Err(Reason::ClientGone.into()),
+            Poll::Ready(Err(PumpError::Source(_))) => return Err(Reason::ClientGone.into()),
             Poll::Ready(Err(PumpError::Framing(reject))) => {
                 return Err(Failure::request(reject));
             }
@@ -385,7 +385,9 @@ fn blame(error: &SideError, theirs: Reason) -> Reason {
 
 fn upstream_failure(broken: &PumpError) -> Failure {
     match broken {
-        PumpError::Source => Reason::UpstreamTruncated.into(),
+        // The other node resets the stream when its endpoint fails.
+        PumpError::Source(None | Some(Reason::UpstreamReset)) => Reason::UpstreamTruncated.into(),
+        PumpError::Source(Some(reason)) => (*reason).into(),
         PumpError::Framing(reject) => Failure::response(*reject),
         PumpError::Sink => Reason::ClientGone.into(),
         PumpError::Memory => Reason::Memory.into(),

@@ -58,10 +58,13 @@ impl Connection {
             };
             self.worker.registry.http_series(labels.with(detail))
         };
+        // The other node counts it as `destination`, this one as `source`.
+        let there = exchange.response.refused_there.map(Failure::from);
+        let counted = failure.or(there);
         let limit = self.worker.series_limit;
         bound.series.with(key, limit, ask, |series| {
             series.record(status, duration_us, request_bytes, response_bytes);
-            if let Some(failure) = failure {
+            if let Some(failure) = counted {
                 series.reject(Reason::CODES, failure.reason.index());
             }
         });
@@ -69,13 +72,11 @@ impl Connection {
         let Some(log) = self.worker.access_log() else {
             return;
         };
-        let there = exchange.response.refused_there.map(Failure::from);
         let blame = match (failure, there) {
             (Some(failure), _) => failure.blame().as_str(),
             (None, Some(there)) => there.blame().of_another_node().as_str(),
             (None, None) => "",
         };
-        let failure = failure.or(there);
         let called: Arc<str> = match (&self.door.entry, port) {
             (Entry::Service { service, .. }, None) => service.to_string().into(),
             (Entry::Inbound(inbound), None) => inbound.service.to_string().into(),
@@ -102,7 +103,7 @@ impl Connection {
             method: &self.shown.method,
             path: &self.shown.path,
             status,
-            reason: failure.map_or("ok", |failure| failure.code()),
+            reason: counted.map_or("ok", |failure| failure.code()),
             blame,
             duration_us,
             upstream: exchange.tried.as_ref().map(|endpoint| endpoint.address),

@@ -408,7 +408,8 @@ impl Flow {
 /// The reason for a broken direction, given the reasons for its source and for its sink.
 fn blame(broken: &PumpError, source: Reason, sink: Reason) -> Reason {
     match broken {
-        PumpError::Source | PumpError::Framing(_) => source,
+        PumpError::Source(Some(Reason::LinkLost)) => Reason::LinkLost,
+        PumpError::Source(_) | PumpError::Framing(_) => source,
         PumpError::Sink => sink,
         PumpError::Memory => Reason::Memory,
     }

@@ -93,7 +93,49 @@ fn a_502_names_the_endpoint_or_the_other_node() {
             pair.calling.metric(name, &[reason])
         };
         assert_eq!(counted(code), 1.0);
-        assert_eq!(counted("upstream_reset"), 0.0);
+        // The calling node counts what the other node said of the endpoint.
+        assert_eq!(counted("upstream_reset"), 1.0);
+        assert_eq!(counted("upstream_malformed"), 1.0);
+        let there = ["reporter=\"destination\"", "upstream_reset"];
+        let there = pair.called.metric("heddle_requests_rejected_total", &there);
+        let is_same_node = matches!(between_nodes, Protocol::Http1 | Protocol::Http2);
+        assert!(there == 1.0 || !is_same_node, "{there}");
         drop(server);
+    }
+}
+
+/// The node is lost in the middle of an answer; or the endpoint is, and its node works.
+#[test]
+fn an_answer_that_ends_too_early_names_the_endpoint_or_the_other_node() {
+    let upstream = Upstream::new();
+    let mesh = guarded(upstream.address, AppProtocol::Http);
+    let (writes, log) = Log::open();
+    let (mut pair, relay) = Pair::relayed(&over(Protocol::Link), mesh, Some(writes));
+    let half = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
+    for (is_nodes, expected) in [
+        (
+            false,
+            [
+                "\"reason\":\"upstream_truncated\"",
+                "\"blame\":\"upstream\"",
+            ],
+        ),
+        (true, ["\"reason\":\"link_lost\"", "\"blame\":\"node\""]),
+    ] {
+        let mut client = pair.client("shop");
+        let mut server = ask(&mut client, &upstream);
+        server.send(half);
+        assert!(client.head().starts_with("HTTP/1.1 200"));
+        assert_eq!(client.exact(5), b"hello");
+        match is_nodes {
+            false => server.reset(),
+            true => {
+                relay.is_dead(true);
+                pair.called_begins_anew();
+                relay.cut();
+                relay.is_dead(false);
+            }
+        }
+        log.expect(&expected);
     }
 }
