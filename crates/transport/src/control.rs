@@ -6,9 +6,11 @@
 
 mod acceptor;
 mod connector;
+mod watched;
 
 pub use acceptor::{AcceptError, Acceptor};
 pub use connector::{ConnectError, Connector};
+pub use watched::WatchedStream;
 
 /// The application protocol of the connection: its name in ALPN (RFC 7301).
 pub const ALPN: &[u8] = b"h2";

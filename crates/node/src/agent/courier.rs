@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use heddle_model::{Backoff, Random};
 use heddle_model::{Mesh, NodeName, SpiffeId};
-use heddle_transport::control::{ConnectError, Connector};
+use heddle_transport::control::{ConnectError, Connector, WatchedStream};
 use heddle_transport::{Clock, Leaf, Peer, Refusal, Trust};
 use heddle_xds::{
     Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate, TrustWatch,
@@ -201,9 +201,17 @@ impl Courier {
         let shaken = timeout(DIAL_WAIT, connector.connect(stream)).await;
         let shaken = shaken.map_err(|_| Broken::by("the handshake took too long"))?;
         let (stream, peer) = shaken?;
-        let (client, mut trust) = timeout(CALL_WAIT, begin(stream, own))
-            .await
-            .map_err(|_| Broken::by("it does not answer"))??;
+        let stream = WatchedStream::new(stream);
+        let refused = stream.refused();
+        let begun = timeout(CALL_WAIT, begin(stream, own)).await;
+        let begun = begun.map_err(|_| Broken::by("it does not answer"))?;
+        let (client, mut trust) = begun.map_err(|error| match refused.get() {
+            Some(Refusal::ByPeer(why)) => Broken {
+                why: format!("the control plane refuses this node: {why}"),
+                is_refusal: true,
+            },
+            _ => error.into(),
+        })?;
         let (orders, mut ordered) = mpsc::channel(ORDERS);
         let link = ControlConnection {
             peer,
@@ -285,7 +293,7 @@ impl Courier {
 
 /// Makes the first call on a connection. A control plane that refuses this node fails this call.
 async fn begin(
-    stream: TlsStream<TcpStream>,
+    stream: WatchedStream<TlsStream<TcpStream>>,
     own: &Credentials,
 ) -> Result<(Client, TrustWatch), ClientError> {
     let client = Client::over(stream).await?;

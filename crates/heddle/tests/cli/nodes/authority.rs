@@ -44,7 +44,7 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
         folder,
         namespace,
         one,
-        two: _two,
+        two,
         control,
         ..
     } = joined(10);
@@ -107,6 +107,19 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
             && status
                 .to_string()
                 .contains("no data from the control plane")
+    );
+
+    // A node that starts anew is told the reason by the handshake.
+    two.signal(Signal::TERM);
+    assert_eq!(two.ended().code(), Some(0));
+    let status = control.status();
+    let at = status["listen"].as_str().and_then(|at| at.parse().ok());
+    let two = Heddle::node(&folder, "n2", at.expect("an address"), &[]);
+    two.stderr_line("the control plane is not reached: the control plane refuses this node: we are on its deny-list");
+    let (code, status) = check(&folder, "n2");
+    assert!(
+        code == Some(6) && status.to_string().contains("deny-list"),
+        "{status}"
     );
 }
 
