@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Command::Pods(args) => commands::pods::run(args),
         Command::Uninstall(args) => commands::cleanup::run(args),
         Command::Check(args) => commands::check::run(args),
-        Command::Control(args) => commands::control::run(*args),
+        Command::Control(args) => commands::control::run(&args),
         Command::Token(args) => commands::token::run(args),
         Command::Root(args) => commands::root::run(args),
         Command::Deny(args) => commands::deny::run(args),

@@ -72,7 +72,7 @@ pub(super) fn trust_domain(text: &str) -> Result<TrustDomain, String> {
     TrustDomain::parse(text).map_err(|error| error.to_string())
 }
 
-pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let settings = settings(args.clone())?;
     let dir = args.dir.clone();
     control::run(&dir, &settings, &|| self::settings(args.clone()))
