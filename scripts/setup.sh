@@ -7,6 +7,7 @@
 # Programs that are already installed are left alone, so a second run does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+was_found=$(command -v cargo || true)
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 export RUSTUP_AUTO_INSTALL=0 # no compiler without asking: it is installed below
 
@@ -194,8 +195,16 @@ install_toolchain() {
 }
 
 install_rust() {
-    if { have rustup || install_rustup; } && install_toolchain; then
-        return
+    local ours=
+    have rustup || { install_rustup && ours=1; }
+    if have rustup; then
+        if install_toolchain; then
+            return
+        fi
+        # Without a compiler behind them, rustup's programs would stand before those of the distribution.
+        [ -n "$ours" ] || die "rustup cannot install Rust $channel: see above, and run it again"
+        rustup self uninstall -y >/dev/null 2>&1 || true
+        hash -r
     fi
     say "setup: rustup does not work here: installing Debian's packages instead"
     install_packages rustc-web cargo-web rustfmt-web rust-web-clippy
@@ -243,6 +252,11 @@ if [ ${#packages[@]} -eq 0 ] && [ -z "$rust" ] && [ ${#components[@]} -eq 0 ] &&
     exit 0
 fi
 list_missing
+if [ ${#packages[@]} -gt 0 ] && ! can_be_root; then
+    die "root is needed, and sudo does not work here. Run as root: apt-get install ${packages[*]}"
+fi
 ask
 install_missing
 say "setup: done"
+# The Makefile finds it by itself.
+[ -z "$rust" ] || [ -n "$was_found" ] || say "setup: cargo is in ${CARGO_HOME:-$HOME/.cargo}/bin: add that to your PATH"

@@ -8,6 +8,7 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use rtnetlink::Handle;
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
@@ -159,11 +160,25 @@ fn settle(forwards: bool) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write reno to {}", control.display()))
 }
 
+/// Whether `/` is the root of a mount (statx(2), `STATX_ATTR_MOUNT_ROOT`). True where the kernel does not say.
+fn root_is_mounted() -> bool {
+    let found = rustix::fs::statx(rustix::fs::CWD, "/", AtFlags::empty(), StatxFlags::TYPE);
+    found.is_ok_and(|found| {
+        let is_known = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+        !is_known || found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+    })
+}
+
 /// Makes the folder of names a shared mount of its own, as `ip netns` expects it.
 ///
 /// # Errors
 /// Not allowed.
 pub(super) fn make_folder() -> anyhow::Result<()> {
+    anyhow::ensure!(
+        root_is_mounted(),
+        "/ is no mount point here, as in a chroot: a pod could not have a view of its own. Before the chroot, bind its \
+         folder to itself: mount --bind FOLDER FOLDER"
+    );
     let folder = Path::new(FOLDER);
     if !folder.exists() {
         fs::create_dir_all("/run/heddle")?;
