@@ -9,26 +9,16 @@ const BEGINS: &str = "<!-- figures: rendered by make results, not by hand -->\n"
 const ENDS: &str = "<!-- end of figures -->";
 
 /// The figures that README quotes: a description, the part, and the names of the figures.
-const FIGURES: [(&str, &str, &[&str]); 10] = [
+const FIGURES: [(&str, &str, &[&str]); 7] = [
     (
         "CPU of the proxy for a request, all at the same rate: ÷ Envoy / HAProxy / nginx",
         "proxy",
         &["cpu_vs_envoy", "cpu_vs_haproxy", "cpu_vs_nginx"],
     ),
     (
-        "most requests/s of a proxy held to half a core: ÷ Envoy / HAProxy / nginx",
-        "proxy",
-        &["rps_vs_envoy", "rps_vs_haproxy", "rps_vs_nginx"],
-    ),
-    (
         "CPU of both proxies for a request between two nodes, with mutual TLS: ÷ the better pair of Envoys",
         "mtls",
         &["cpu_mtls_vs_envoy"],
-    ),
-    (
-        "bytes of an exchange between two Heddles, before encryption: over a link ÷ over HTTP/1.1",
-        "link",
-        &["bytes_vs_http1_changing"],
     ),
     (
         "512 requests at once to three backends of unequal size: requests/s ÷ those without proxies, which is the limit / p99 / \
@@ -62,16 +52,6 @@ const FIGURES: [(&str, &str, &[&str]); 10] = [
          which do / one Envoy for the node, which does not",
         "node-cpu",
         &["cpu_node_vs_envoy", "cpu_node_vs_shared_envoy"],
-    ),
-    (
-        "p50 at 1,000 requests/s, as encrypted as above: between two pods of a node ÷ an Envoy for each pod / one Envoy for the \
-         node; between two nodes ÷ an Envoy for each pod",
-        "node-latency",
-        &[
-            "latency_node_vs_envoy",
-            "latency_node_vs_shared_envoy",
-            "latency_far_node_vs_envoy",
-        ],
     ),
     (
         "a node's proxy (101 pods) killed 20 times under load: at worst, ms from the kill to the next answer / ms that a request \

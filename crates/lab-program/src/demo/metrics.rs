@@ -26,7 +26,9 @@ pub(super) struct Edge {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EdgeTraffic {
     pub(super) requests: u64,
-    /// Requests without a status of 2xx or 3xx.
+    /// Requests that were refused: with the status 403.
+    pub(super) refused: u64,
+    /// Other requests without a status of 2xx or 3xx.
     pub(super) failed: u64,
     /// Upper bound in seconds, and the number of requests up to it.
     buckets: Vec<(f64, u64)>,
@@ -62,6 +64,7 @@ impl EdgeTraffic {
         let buckets = self.buckets.iter().enumerate();
         EdgeTraffic {
             requests: self.requests.saturating_sub(earlier.requests),
+            refused: self.refused.saturating_sub(earlier.refused),
             failed: self.failed.saturating_sub(earlier.failed),
             buckets: buckets
                 .map(|(index, &(bound, count))| (bound, count.saturating_sub(before(index))))
@@ -151,7 +154,9 @@ impl MetricsReading {
     fn add_requests(&mut self, node: &'static str, sample: &Sample<'_>) {
         let traffic = self.traffic.entry(sample.edge(node)).or_default();
         traffic.requests += sample.count();
-        if sample.has_failed() {
+        if sample.label("status") == "403" {
+            traffic.refused += sample.count();
+        } else if sample.has_failed() {
             traffic.failed += sample.count();
         }
     }

@@ -81,8 +81,8 @@ fn table(history: &History) -> String {
     // The shopper's line comes first.
     edges.sort_by_key(|(edge, _)| (edge.source != super::SHOPPER, *edge));
     let mut table = format!(
-        "  {:<12} {:<6} {:<12} {:<8} {:>7} {:>7} {:>9} {:>9}\n",
-        "CALLER", "ON", "SERVICE", "ROUTE", "REQ/S", "FAILED", "P50", "P99"
+        "  {:<12} {:<6} {:<12} {:<8} {:>7} {:>7} {:>7} {:>9} {:>9}\n",
+        "CALLER", "ON", "SERVICE", "ROUTE", "REQ/S", "REFUSED", "FAILED", "P50", "P99"
     );
     for (edge, traffic) in &edges {
         table.push_str(&line(edge, traffic, length));
@@ -100,12 +100,13 @@ fn table(history: &History) -> String {
 
 fn line(edge: &Edge, traffic: &EdgeTraffic, length: Duration) -> String {
     format!(
-        "  {:<12} {:<6} {:<12} {:<8} {:>7.1} {:>7} {:>9} {:>9}\n",
+        "  {:<12} {:<6} {:<12} {:<8} {:>7.1} {:>7} {:>7} {:>9} {:>9}\n",
         short(&edge.source),
         edge.node,
         short(&edge.service),
         short(&edge.route),
         traffic.requests as f64 / length.as_secs_f64(),
+        traffic.refused,
         traffic.failed,
         milliseconds(traffic.latency(0.5)),
         milliseconds(traffic.latency(0.99)),

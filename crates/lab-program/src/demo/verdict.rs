@@ -197,27 +197,46 @@ impl Verdict {
 }
 
 impl fmt::Display for Verdict {
+    /// A line for each act: what happened, and what was refused on purpose.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pages: u64 = self.all.versions.iter().sum();
         let [before, after] = &self.phases;
         let asked: u64 = self.guarded.after.values().sum();
         let refused = self.guarded.after.get(REFUSED).copied().unwrap_or(0);
-        write!(
+        let strangers = self.guarded.strangers.iter();
+        let strangers: Vec<&str> = strangers.map(|turned| turned.stranger.words()).collect();
+        writeln!(f, "what happened:")?;
+        writeln!(
             f,
-            "{pages} pages, {} failed, and {} requests behind them; reviews v2 went from {:.1} % to {:.1} %; \
-             the intruder was refused {refused} of {asked} times; the root was replaced",
-            self.all.failures,
-            self.failed_inside,
+            "  pages      the shopper read {pages}, {} failed; of the requests behind them {} failed",
+            self.all.failures, self.failed_inside
+        )?;
+        writeln!(
+            f,
+            "  route      was edited: reviews v2 went from {:.1} % to {:.1} % of the readers",
             before.share() * 100.0,
             after.share() * 100.0,
         )?;
-        let Some(killed) = &self.killed else {
-            return Ok(());
-        };
-        let (failed, gap) = (killed.seen.failures, killed.gap.as_millis());
-        write!(
+        writeln!(
             f,
-            "; after a proxy was killed, {failed} pages failed, and for {gap} ms no page came"
-        )
+            "  policy     refused the intruder {refused} of {asked} times, on purpose"
+        )?;
+        writeln!(
+            f,
+            "  strangers  were refused at the nodes' port, on purpose: {}",
+            strangers.join(", ")
+        )?;
+        write!(f, "  root       was replaced under traffic")?;
+        if let Some(killed) = &self.killed {
+            let (failed, gap) = (killed.seen.failures, killed.gap.as_millis());
+            write!(
+                f,
+                "\n  proxy      of a node was killed, on purpose: {failed} pages failed, and no page came for {gap} ms"
+            )?;
+        }
+        match self.result() {
+            Ok(()) => write!(f, "\nAll of it as it should be."),
+            Err(_) => write!(f, "\nNot as it should be: see the error below."),
+        }
     }
 }

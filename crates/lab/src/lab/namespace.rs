@@ -164,7 +164,9 @@ fn settle(forwards: bool) -> anyhow::Result<()> {
 fn root_is_mounted() -> bool {
     let found = rustix::fs::statx(rustix::fs::CWD, "/", AtFlags::empty(), StatxFlags::TYPE);
     found.is_ok_and(|found| {
-        let is_known = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+        let is_known = found
+            .stx_attributes_mask
+            .contains(StatxAttributes::MOUNT_ROOT);
         !is_known || found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
     })
 }

@@ -33,12 +33,20 @@ fn each_edge_that_is_used_has_a_line_and_the_split_a_bar() {
         .map(|line| line.split_whitespace().collect())
         .collect();
     assert_eq!(
-        lines[1][..6],
-        ["shopper", "edge-1", "productpage", "-", "50.0", "0"]
+        lines[1][..7],
+        ["shopper", "edge-1", "productpage", "-", "50.0", "0", "0"]
     );
     assert_eq!(
-        lines[2][..6],
-        ["productpage", "edge-1", "reviews", "reviews", "50.0", "0"]
+        lines[2][..7],
+        [
+            "productpage",
+            "edge-1",
+            "reviews",
+            "reviews",
+            "50.0",
+            "0",
+            "0"
+        ]
     );
     assert_eq!(lines[3][3..], ["v1", "90.0", "%", "██████████████████"]);
     assert_eq!(lines[4][3..], ["v2", "10.0", "%", "██"]);
