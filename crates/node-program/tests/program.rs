@@ -48,7 +48,7 @@ fn it_calls_itself_by_its_own_name() {
     let help = said(&help);
     for part in [
         "Serve as a node of a mesh",
-        "Usage: heddle-node [OPTIONS] --name <NAME>",
+        "Usage: heddle-node [OPTIONS]",
         "  heddle-node --name edge-1 --control 192.0.2.1:15012",
         "--pods-cgroup <FOLDER>",
         "  5  another heddle has the admin socket or the state folder",

@@ -362,7 +362,7 @@ fn the_version_is_the_packages() {
 fn a_bug_report_has_the_running_state_and_no_secrets() {
     let folder = Folder::new();
     let manifest = service("bug", "web", backend("web"));
-    let command = "  command: [sleep, \"8640\"]\n  env: [{name: TOKEN, value: hidden-away}]\n";
+    let command = "  command: [sleep, \"97531\"]\n  env: [{name: TOKEN, value: hidden-away}]\n";
     let callers = format!(
         "---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {{name: runs, namespace: bug}}\nspec:\n  address: 127.1.72.9\n{command}"
     );
@@ -389,7 +389,7 @@ fn a_bug_report_has_the_running_state_and_no_secrets() {
         assert!(report.contains(part), "no {part} in {report}");
     }
     assert!(
-        !report.contains("hidden-away") && !report.contains("8640"),
+        !report.contains("hidden-away") && !report.contains("97531"),
         "{report}"
     );
     // An existing file is not overwritten.
