@@ -478,3 +478,32 @@ spec: {{address: {}, ports: {}, weight: {}, command: {}, env: {}}}
         prop_assert_eq!(fields.len(), all, "one problem for each field");
     }
 }
+
+/// A value of a registry is read on a thread that has used a part of its stack.
+#[test]
+fn what_is_nested_without_end_is_refused_on_any_thread() {
+    for opening in [
+        "{\"a\":",
+        "{a: ",
+        "[",
+        "{? ",
+        "{'a':",
+        "{[",
+        "- ",
+        "? ",
+        "a: {\"b\": [",
+        "!t {\"a\":",
+        "&a {\"a\":",
+    ] {
+        for times in [60, 250, 5_000, 50_000] {
+            for closing in ["", "}"] {
+                let text = opening.repeat(times) + &closing.repeat(times);
+                let small = std::thread::Builder::new().stack_size(768 * 1024);
+                let parsing = small
+                    .spawn(move || yaml::parse(text.as_bytes(), &mut 100_000).is_err())
+                    .unwrap();
+                assert!(parsing.join().expect("it ends"), "{opening} {times}");
+            }
+        }
+    }
+}

@@ -18,6 +18,9 @@ pub(super) const MAX_DOCUMENTS: usize = 10_000;
 const MAX_NODES: usize = 400_000;
 /// Limit of nested lists and mappings.
 const MAX_DEPTH: usize = 48;
+/// Stack of the thread that parses a text which may have more levels: beyond the limit the parser recurses some way
+/// before it refuses the text, which takes up to the 2 MiB that other threads have. Only what is used becomes memory.
+const DEEP_STACK_BYTES: usize = 64 * 1024 * 1024;
 /// Limit of events replayed for aliases in one document.
 const MAX_REPLAYED: usize = 50_000;
 
@@ -37,6 +40,30 @@ pub(crate) fn parse(bytes: &[u8], values_left: &mut usize) -> Result<Vec<Node>, 
         reason: "this is not UTF-8 text".to_owned(),
         remedy: "save the file as UTF-8".to_owned(),
     })?;
+    if most_levels(bytes) <= MAX_DEPTH {
+        return parse_text(text, values_left);
+    }
+    std::thread::scope(|scope| {
+        let deep = std::thread::Builder::new().stack_size(DEEP_STACK_BYTES);
+        let parsing = deep.spawn_scoped(scope, || parse_text(text, values_left));
+        let parsing = parsing.map_err(|error| SyntaxError {
+            line: None,
+            reason: format!("it is nested deeply, and there is no thread to read it: {error}"),
+            remedy: "nest it less deeply".to_owned(),
+        })?;
+        parsing
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// An upper bound of the levels of a text: each begins with one of these characters.
+fn most_levels(bytes: &[u8]) -> usize {
+    let begins = bytes.iter().filter(|byte| b"{[-?:".contains(byte));
+    begins.count()
+}
+
+fn parse_text(text: &str, values_left: &mut usize) -> Result<Vec<Node>, SyntaxError> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_documents: MAX_DOCUMENTS,
