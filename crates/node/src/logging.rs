@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use heddle_model::printable;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, registry, reload};
@@ -13,7 +14,9 @@ use crate::console::Console;
 use crate::settings::{LogFormat, LogLevel};
 
 /// Changes the level of the log that [`start`] has started.
-static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+static LEVEL: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+/// The beginning of the targets of our own messages: the names of our crates.
+const OWN_TARGETS: &str = "heddle";
 
 /// Writes all log messages to `console` from now on.
 ///
@@ -40,14 +43,19 @@ pub fn set_level(level: LogLevel) {
     }
 }
 
-fn filter(level: LogLevel) -> LevelFilter {
-    match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    }
+/// Messages of libraries are not limited in number, and do not name our peers: below `debug` only their errors are
+/// written.
+fn filter(level: LogLevel) -> Targets {
+    let (own, libraries) = match level {
+        LogLevel::Error => (LevelFilter::ERROR, LevelFilter::ERROR),
+        LogLevel::Warn => (LevelFilter::WARN, LevelFilter::ERROR),
+        LogLevel::Info => (LevelFilter::INFO, LevelFilter::ERROR),
+        LogLevel::Debug => (LevelFilter::DEBUG, LevelFilter::DEBUG),
+        LogLevel::Trace => (LevelFilter::TRACE, LevelFilter::TRACE),
+    };
+    Targets::new()
+        .with_default(libraries)
+        .with_target(OWN_TARGETS, own)
 }
 
 struct Writer(Console);
@@ -84,7 +92,24 @@ fn one_line(entry: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::one_line;
+    use tracing::Level;
+
+    use super::{filter, one_line};
+    use crate::settings::LogLevel;
+
+    #[test]
+    fn warnings_of_libraries_are_written_for_debugging_only() {
+        for (level, own, library) in [
+            (LogLevel::Info, true, false),
+            (LogLevel::Error, false, false),
+            (LogLevel::Debug, true, true),
+        ] {
+            let filter = filter(level);
+            assert_eq!(filter.would_enable("heddle_proxy::link", &Level::WARN), own);
+            assert_eq!(filter.would_enable("h2::proto", &Level::WARN), library);
+            assert!(filter.would_enable("h2::proto", &Level::ERROR));
+        }
+    }
 
     #[test]
     fn an_entry_is_one_line_whatever_it_holds() {

@@ -332,9 +332,14 @@ fn a_malformed_request_is_refused_with_its_reason_and_closed() {
 
 #[test]
 fn what_is_not_built_is_refused_with_a_reason() {
-    let bed = Bed::new(&[serve(|_| String::new())]);
-    let response = bed.ask("CONNECT echo:80 HTTP/1.1\r\nHost: echo:80\r\n\r\n");
-    assert_eq!(response.verdict(), (501, "connect_not_supported"));
+    let upstream = Upstream::new();
+    let bed = Bed::new(&[upstream.address]);
+    // What a client sends for its tunnel is no request.
+    let connect = "CONNECT echo:80 HTTP/1.1\r\nHost: echo:80\r\n\r\n";
+    let mut client = bed.sending(connect.to_owned() + "GET /tunnel HTTP/1.1\r\nHost: echo\r\n\r\n");
+    assert_eq!(client.response().verdict(), (501, "connect_not_supported"));
+    assert_eq!(client.rest(), b"");
+    assert!(upstream.is_quiet());
 }
 
 #[test]

@@ -13,7 +13,8 @@ pub(super) fn read(context: &mut StepContext<'_>) -> Step {
     } = context;
     request.method = head.method;
     request.http10 = head.version == Version::Http10;
-    request.keep_alive = head.keep_alive;
+    // What follows a CONNECT may be bytes for the tunnel that the client asks for, and no request (RFC 9110 section 9.3.6).
+    request.keep_alive = head.keep_alive && head.method != Method::Connect;
     request.upload = Pump::new(head.framing);
     request.upload.drops(head.nominated_trailers(buf));
     request.replay_bytes = 0;
