@@ -35,7 +35,7 @@ pub(crate) fn start(console: Console, level: LogLevel, format: LogFormat) -> io:
     Ok(())
 }
 
-/// Writes only messages of this level, or more important ones, from now on. Does nothing before [`start`].
+/// Writes only messages of this level, or more important ones, from now on. Does nothing before the log is started.
 pub fn set_level(level: LogLevel) {
     if let Some(handle) = LEVEL.get() {
         // Fails only when the subscriber is gone, and it is never removed.
