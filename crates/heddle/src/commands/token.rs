@@ -63,7 +63,7 @@ Exit codes:
 Exit codes: as for `heddle token create`")]
     Revoke {
         /// Its id, as `heddle token list` shows it
-        #[arg(value_name = "ID")]
+        #[arg(value_name = "ID", allow_hyphen_values = true)]
         id: String,
         #[command(flatten)]
         asked: Asked,

@@ -200,6 +200,14 @@ fn operators_commands_have_text_json_and_exit_codes() {
     let revoked = told(&folder, &format!("token revoke {id}"));
     assert_eq!(revoked, format!("token {id} is void\n"));
     let again = operate(&folder, &format!("token revoke {id}"));
+    // One of 64 ids begins with a hyphen.
+    let hyphen = operate(&folder, "token revoke -gpqxTRWuSQI");
+    assert_eq!(
+        hyphen.status.code(),
+        again.status.code(),
+        "{}",
+        text(&hyphen.stderr)
+    );
     assert_eq!(again.status.code(), Some(1));
     let said = text(&again.stderr);
     assert!(said.starts_with("heddle: there is no token"), "{said}");
