@@ -99,6 +99,10 @@ fn root_is_told_that_commands_run_as_root() {
         let lines = heddle.stderr_before("serving");
         let warned = lines.iter().any(|line| line.contains("running as root"));
         assert_eq!(warned, runs && geteuid().is_root(), "{lines:#?}");
+        // A command that is being started still shares the descriptors of its heddle, the lock of the socket among them.
+        eventually("the command is started", || {
+            !runs || heddle.status()["workloads"][0]["process"]["pid"].is_u64()
+        });
     }
 }
 

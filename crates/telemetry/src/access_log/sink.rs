@@ -19,8 +19,8 @@ pub struct LogSink {
     clock: Clock,
     /// The buffer being filled; `None` while the writer has all buffers.
     current: Option<Vec<u8>>,
-    /// Buffers that exist. They are allocated when they are needed first: most proxies have no access log.
-    buffers: usize,
+    /// Whether the buffers exist. They are allocated at the first line: most proxies have no access log.
+    has_buffers: bool,
     /// Lines in `current`, for the counter if it must be dropped.
     lines: u64,
     is_on: Arc<AtomicBool>,
@@ -43,7 +43,7 @@ impl LogSink {
             node,
             clock: Clock::new(),
             current: None,
-            buffers: 0,
+            has_buffers: false,
             lines: 0,
             is_on,
             full,
@@ -58,19 +58,21 @@ impl LogSink {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// An empty buffer, if one of this sink's is free.
+    /// An empty buffer, if one of this sink's is free. The first call allocates all of them.
     fn free(&mut self) -> Option<Vec<u8>> {
-        if let Ok(buffer) = self.empty.try_recv() {
-            return Some(buffer);
+        if !self.has_buffers {
+            self.has_buffers = true;
+            for _ in 0..BUFFERS {
+                let buffer = Vec::with_capacity(FULL + MAX_LINE);
+                let returned = self.give_back.try_send(buffer);
+                debug_assert!(returned.is_ok(), "the channel holds them all");
+            }
         }
-        (self.buffers < BUFFERS).then(|| {
-            self.buffers += 1;
-            Vec::with_capacity(FULL + MAX_LINE)
-        })
+        self.empty.try_recv().ok()
     }
 
     /// Writes one line into a buffer. When no buffer is free, the line is dropped and counted. Never waits, and
-    /// allocates nothing once each buffer was used.
+    /// allocates nothing but the buffers, at the first line.
     pub fn record(&mut self, record: &Record<'_>) {
         if self.current.is_none() {
             self.current = self.free();
