@@ -36,8 +36,14 @@ pub struct AccessLog {
     queue: SyncSender<Message>,
     change: Arc<Mutex<Option<Change>>>,
     is_on: Arc<AtomicBool>,
-    /// The writer's end of the queue, until its thread is started.
-    messages: Arc<Mutex<Option<Receiver<Message>>>>,
+    start: Arc<Mutex<Start>>,
+}
+
+/// The start of the writer's thread.
+struct Start {
+    /// The writer's end of the queue, which the thread takes: it stays here if the thread cannot be started.
+    messages: Option<Receiver<Message>>,
+    is_done: bool,
 }
 
 impl fmt::Debug for AccessLog {
@@ -62,7 +68,10 @@ impl AccessLog {
             queue,
             change: Arc::default(),
             is_on: Arc::default(),
-            messages: Arc::new(Mutex::new(Some(messages))),
+            start: Arc::new(Mutex::new(Start {
+                messages: Some(messages),
+                is_done: false,
+            })),
         }
     }
 
@@ -104,23 +113,31 @@ impl AccessLog {
     }
 
     fn turn_on(&self, out: Box<dyn Write + Send>, target: Target) -> io::Result<()> {
-        let messages = lock(&self.messages).take();
-        match messages {
-            Some(messages) => {
-                let writer = Writer {
-                    out,
-                    target,
-                    change: Arc::clone(&self.change),
-                    lost: None,
-                    cut: false,
-                };
-                std::thread::Builder::new()
-                    .name("access-log".into())
-                    .stack_size(STACK_BYTES)
-                    .spawn(move || writer.run(&messages))?;
-            }
-            None => self.ask(Change::Out(out, target)),
+        let mut start = lock(&self.start);
+        if start.is_done {
+            self.ask(Change::Out(out, target));
+        } else {
+            let writer = Writer {
+                out,
+                target,
+                change: Arc::clone(&self.change),
+                lost: None,
+                cut: false,
+            };
+            let from = Arc::clone(&self.start);
+            std::thread::Builder::new()
+                .name("access-log".into())
+                .stack_size(STACK_BYTES)
+                .spawn(move || {
+                    let messages = lock(&from).messages.take();
+                    drop(from);
+                    if let Some(messages) = messages {
+                        writer.run(&messages);
+                    }
+                })?;
+            start.is_done = true;
         }
+        drop(start);
         self.is_on.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -158,7 +175,7 @@ impl AccessLog {
     /// Waits until all lines that sinks have handed over are written; false when that takes longer than `timeout`.
     /// Blocks, so never call it on a data thread.
     pub fn wait_written(&self, timeout: Duration) -> bool {
-        if lock(&self.messages).is_some() {
+        if !lock(&self.start).is_done {
             // There was never a target.
             return true;
         }
