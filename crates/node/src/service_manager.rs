@@ -17,21 +17,21 @@ pub struct ServiceManager {
     every: Option<Duration>,
     next: Option<Instant>,
     is_ready: bool,
-    send: fn(&[NotifyState<'_>]),
+    /// Sends messages, and returns whether that succeeded.
+    send: fn(&[NotifyState<'_>]) -> bool,
 }
 
 impl Default for ServiceManager {
     /// The one that the environment names, if any.
     fn default() -> Self {
         ServiceManager::with(sd_notify::watchdog_enabled(), |states| {
-            // It may be restarting; it is told again at the next turn.
-            let _away = sd_notify::notify(states);
+            sd_notify::notify(states).is_ok()
         })
     }
 }
 
 impl ServiceManager {
-    fn with(watchdog: Option<Duration>, send: fn(&[NotifyState<'_>])) -> Self {
+    fn with(watchdog: Option<Duration>, send: fn(&[NotifyState<'_>]) -> bool) -> Self {
         ServiceManager {
             every: watchdog.map(|period| period / PER_PERIOD),
             next: None,
@@ -43,20 +43,21 @@ impl ServiceManager {
     /// Says that the main loop goes on, and once that the process is ready.
     pub fn turn(&mut self, now: Instant, is_ready: bool) {
         if is_ready && !self.is_ready {
-            self.is_ready = true;
-            (self.send)(&[NotifyState::Ready]);
+            // The service manager may be restarting: it is told at the next turn then.
+            self.is_ready = (self.send)(&[NotifyState::Ready]);
         }
         if let Some(every) = self.every
             && self.next.is_none_or(|next| now >= next)
         {
-            self.next = Some(now + every);
-            (self.send)(&[NotifyState::Watchdog]);
+            let sent = (self.send)(&[NotifyState::Watchdog]);
+            self.next = sent.then(|| now + every);
         }
     }
 
     /// Says that the process ends, because it was told to.
     pub fn stopping(&self) {
-        (self.send)(&[NotifyState::Stopping]);
+        // It is about to see the end itself.
+        let _sent = (self.send)(&[NotifyState::Stopping]);
     }
 }
 
@@ -80,6 +81,7 @@ mod tests {
             for state in states {
                 SENT.with_borrow_mut(|sent| sent.push_str(&format!("{state} ")));
             }
+            true
         };
         let mut manager = ServiceManager::with(Some(Duration::from_secs(30)), send);
         let start = Instant::now();
@@ -97,5 +99,20 @@ mod tests {
         unwatched.turn(start, true);
         unwatched.stopping();
         assert_eq!(sent(), "READY=1 STOPPING=1 ");
+    }
+
+    #[test]
+    fn what_did_not_arrive_is_sent_again() {
+        let send = |states: &[NotifyState<'_>]| {
+            for state in states {
+                SENT.with_borrow_mut(|sent| sent.push_str(&format!("{state} ")));
+            }
+            false
+        };
+        let mut manager = ServiceManager::with(Some(Duration::from_secs(30)), send);
+        for _ in 0..2 {
+            manager.turn(Instant::now(), true);
+            assert_eq!(sent(), "READY=1 WATCHDOG=1 ");
+        }
     }
 }
