@@ -15,7 +15,7 @@ pub(crate) struct Args {
 
 /// The part of a status that every version has.
 #[derive(Deserialize)]
-struct Running {
+struct RunningVersion {
     version: String,
     pid: u32,
 }
@@ -28,9 +28,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
 /// This program's version, and that of the process that answers, if one does.
 pub(super) fn text(at: &super::At) -> String {
     let answer = at.get("/status").ok();
-    let running = answer.and_then(|answer| serde_json::from_str::<Running>(&answer).ok());
+    let running = answer.and_then(|answer| serde_json::from_str::<RunningVersion>(&answer).ok());
     let running = match running {
-        Some(Running { version, pid }) => {
+        Some(RunningVersion { version, pid }) => {
             format!("{} (process {pid})", heddle_model::printable(&version))
         }
         None => "nothing answers".to_owned(),
