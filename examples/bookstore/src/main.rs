@@ -84,8 +84,9 @@ async fn serve(address: SocketAddr, service: Router) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}"))?;
-    println!("listening on {}", listener.local_addr()?);
+    // Before it says that it listens: the reader of that line may stop it at once.
     let mut terminate = signal(SignalKind::terminate())?;
+    println!("listening on {}", listener.local_addr()?);
     axum::serve(listener, service)
         .with_graceful_shutdown(async move {
             terminate.recv().await;
