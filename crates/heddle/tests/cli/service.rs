@@ -74,6 +74,25 @@ fn each_unit_starts_a_command() {
     assert_eq!(seen, 2);
 }
 
+/// The settings that the page shows are valid, each for itself.
+#[test]
+fn the_settings_of_the_page_are_valid() {
+    let page = include_str!("../../../../docs/operations.md");
+    let (_, section) = page.split_once("\n## As a service\n").expect("a section");
+    let (section, _) = section.split_once("\n## ").expect("its end");
+    let blocks = section.split("```yaml\n").skip(1);
+    let blocks: Vec<&str> = blocks.filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 2);
+    let folder = Folder::new();
+    let config = folder.path("heddle.yaml");
+    for block in blocks {
+        fs::write(&config, block).expect("written");
+        let output = heddle(&["validate", "--config", as_str(&config)]);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{block}: {said}");
+    }
+}
+
 #[test]
 fn logs_change_while_a_process_runs() {
     let folder = Folder::new();
