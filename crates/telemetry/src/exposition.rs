@@ -1,9 +1,8 @@
 //! Metrics as OpenMetrics 1.0 text
 //! (<https://prometheus.io/docs/specs/om/open_metrics_spec/>), written by `prometheus-client`.
 //!
-//! [`render`] makes a document from metric families, which the caller writes with the functions of
-//! this module. They take names as they appear in queries: the name of a counter ends in `_total`.
-//! Each returns the error of the encoder's output; writing to a string never fails.
+//! [`render`] makes a document from metric [families](crate::families), which the caller writes with the functions of
+//! this module. Each returns the error of the encoder's output; writing to a string never fails.
 
 #[cfg(test)]
 mod tests;
@@ -15,12 +14,13 @@ use prometheus_client::encoding::{
     EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet,
     text,
 };
-use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 pub use prometheus_client::encoding::DescriptorEncoder;
+
+use crate::families::Family;
 
 /// The `Content-Type` of a document made by [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -60,33 +60,28 @@ where
 /// Encodes a counter without labels.
 pub fn counter(
     encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
+    family: &Family,
     value: impl EncodeCounterValue,
 ) -> fmt::Result {
-    let family = family(encoder, name, help, MetricType::Counter)?;
-    ConstCounter::new(value).encode(family)
+    ConstCounter::new(value).encode(begin(encoder, family)?)
 }
 
 /// Encodes a gauge without labels.
 pub fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
+    family: &Family,
     value: impl EncodeGaugeValue,
 ) -> fmt::Result {
-    let family = family(encoder, name, help, MetricType::Gauge)?;
-    ConstGauge::new(value).encode(family)
+    ConstGauge::new(value).encode(begin(encoder, family)?)
 }
 
 /// Encodes a counter for each label set. A label set must not be empty: the sample would be written with `{}`.
 pub fn counters<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
+    family: &Family,
     samples: impl IntoIterator<Item = (L, impl EncodeCounterValue)>,
 ) -> fmt::Result {
-    let mut family = family(encoder, name, help, MetricType::Counter)?;
+    let mut family = begin(encoder, family)?;
     for (labels, value) in samples {
         family
             .encode_family(&labels)?
@@ -98,11 +93,10 @@ pub fn counters<L: EncodeLabelSet>(
 /// Encodes a gauge for each label set. A label set must not be empty, as for [`counters`].
 pub fn gauges<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
+    family: &Family,
     samples: impl IntoIterator<Item = (L, impl EncodeGaugeValue)>,
 ) -> fmt::Result {
-    let mut family = family(encoder, name, help, MetricType::Gauge)?;
+    let mut family = begin(encoder, family)?;
     for (labels, value) in samples {
         family.encode_family(&labels)?.encode_gauge(&value)?;
     }
@@ -110,15 +104,10 @@ pub fn gauges<L: EncodeLabelSet>(
 }
 
 /// Begins a family. The family name has no `_total`: the encoder appends it to each sample of a counter.
-fn family<'e>(
+pub(crate) fn begin<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
-    name: &'e str,
-    help: &str,
-    kind: MetricType,
+    family: &'e Family,
 ) -> Result<MetricEncoder<'e>, fmt::Error> {
-    let own = name.strip_suffix("_total");
-    debug_assert_eq!(own.is_some(), matches!(kind, MetricType::Counter), "{name}");
-    // The encoder escapes label values, but not the help text.
-    debug_assert!(!help.contains(['\\', '"', '\n']), "{help}");
-    encoder.encode_descriptor(own.unwrap_or(name), help, None, kind)
+    let name = family.name.strip_suffix("_total").unwrap_or(family.name);
+    encoder.encode_descriptor(name, family.help, None, family.kind)
 }

@@ -20,6 +20,7 @@
 
 mod access_log;
 pub mod exposition;
+pub mod families;
 mod histogram;
 mod http;
 mod labels;

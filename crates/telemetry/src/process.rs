@@ -11,6 +11,7 @@ use rustix::fs::{RawDir, SeekFrom, seek};
 use rustix::process::{Resource, getrlimit};
 
 use crate::exposition::{DescriptorEncoder, counter, gauge};
+use crate::families::process::{CPU, MAX_FDS, OPEN_FDS, RESIDENT_MEMORY, START_TIME, THREADS};
 
 /// Limit for reading a file of `/proc/self`, in bytes: all needed fields are within it.
 const MAX_FILE: usize = 8 * 1024;
@@ -89,29 +90,19 @@ impl Usage {
     /// When the output of the encoder fails.
     pub fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(us) = self.cpu_us {
-            let help = "User and system time.";
-            counter(encoder, "process_cpu_seconds_total", help, us as f64 / 1e6)?;
+            counter(encoder, &CPU, us as f64 / 1e6)?;
         }
         if let Some(ms) = self.started_ms {
-            let help = "When the process started, in seconds since 1970.";
-            gauge(encoder, "process_start_time_seconds", help, ms as f64 / 1e3)?;
+            gauge(encoder, &START_TIME, ms as f64 / 1e3)?;
         }
-        for (name, help, value) in [
-            (
-                "process_resident_memory_bytes",
-                "Resident memory.",
-                self.resident_bytes,
-            ),
-            ("process_threads", "Threads.", self.threads),
-            ("process_open_fds", "Open descriptors.", self.open_fds),
-            (
-                "process_max_fds",
-                "Limit of open descriptors.",
-                self.max_fds,
-            ),
+        for (family, value) in [
+            (&RESIDENT_MEMORY, self.resident_bytes),
+            (&THREADS, self.threads),
+            (&OPEN_FDS, self.open_fds),
+            (&MAX_FDS, self.max_fds),
         ] {
             if let Some(value) = value {
-                gauge(encoder, name, help, value)?;
+                gauge(encoder, family, value)?;
             }
         }
         Ok(())

@@ -327,7 +327,7 @@ fn a_control_plane_places_who_registers_on_a_node() {
     let metrics = metrics();
     assert!(metrics.contains("\nheddle_registry_connected 1\n"));
     assert!(metrics.contains("\nheddle_registry_providers_called 1\n"));
-    const PAGE: &str = include_str!("../../../../docs/operations.md");
+    const PAGE: &str = include_str!("../../../../docs/metrics.md");
     let mut families = families(&metrics);
     families.retain(|(name, _)| name.starts_with("heddle_registry"));
     for (name, kind) in families {

@@ -4,47 +4,26 @@ use std::fmt;
 
 use heddle_intercept::hooks::FullTables;
 use heddle_telemetry::exposition::{DescriptorEncoder, counter, counters, gauge, gauges};
+use heddle_telemetry::families::{node, process, proxy};
 
 use crate::status::{IdentityStatus, InterceptionStatus, ProcessStatus, Status};
 
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     let version = [([("version", status.version.as_str())], 1_u64)];
-    let help = "Always 1; the labels say what runs.";
-    gauges(encoder, "heddle_build_info", help, version)?;
+    gauges(encoder, &process::BUILD_INFO, version)?;
     let config = &status.config;
-    for (name, help, value) in [
+    for (family, value) in [
+        (&process::READY, u64::from(status.ready)),
+        (&proxy::CONNECTIONS_LIMIT, status.connections_limit as u64),
+        (&process::CONFIG_GENERATION, config.generation),
+        (&process::CONFIG_STALE, u64::from(config.stale)),
+        (&process::CONFIG_PROBLEMS, config.problems.len() as u64),
         (
-            "heddle_ready",
-            "Whether requests are served as the manifests say.",
-            u64::from(status.ready),
-        ),
-        (
-            "heddle_connections_limit",
-            "Limit of client connections at a time.",
-            status.connections_limit as u64,
-        ),
-        (
-            "heddle_config_generation",
-            "Configuration in force.",
-            config.generation,
-        ),
-        (
-            "heddle_config_stale",
-            "Whether the folder as it is now was refused and an older state is served.",
-            u64::from(config.stale),
-        ),
-        (
-            "heddle_config_problems",
-            "Errors and warnings in the folder as it is now.",
-            config.problems.len() as u64,
-        ),
-        (
-            "heddle_listener_problems",
-            "Listeners that could not be opened.",
+            &node::LISTENER_PROBLEMS,
             config.listener_problems.len() as u64,
         ),
     ] {
-        gauge(encoder, name, help, value)?;
+        gauge(encoder, family, value)?;
     }
     workloads(encoder, status)?;
     if let Some(identity) = &status.identity {
@@ -62,13 +41,11 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fm
 fn pods(encoder: &mut DescriptorEncoder<'_>, status: &InterceptionStatus) -> fmt::Result {
     let pods = [("serving", status.serving), ("held", status.held)];
     let pods = pods.map(|(state, pods)| ([("state", state)], pods));
-    let help = "Enrolled pods, by whether the proxy serves them.";
-    gauges(encoder, "heddle_pods", help, pods)?;
+    gauges(encoder, &node::PODS, pods)?;
     let FullTables { handshakes, visits } = status.full;
     let full = [("handshakes", handshakes), ("visits", visits)];
     let full = full.map(|(table, times)| ([("table", table)], times));
-    let help = "Connections for which a table of the hooks had no room.";
-    counters(encoder, "heddle_hook_tables_full_total", help, full)
+    counters(encoder, &node::HOOK_TABLES_FULL, full)
 }
 
 /// Most identities that have a series of their own.
@@ -79,31 +56,21 @@ fn identities(encoder: &mut DescriptorEncoder<'_>, status: &IdentityStatus) -> f
         let id = held.spiffe_id.as_str();
         Some(([("spiffe_id", id)], held.not_after?))
     });
-    let name = "heddle_identity_expiry_timestamp_seconds";
-    let help = "When the certificate of an identity expires, of a thousand identities at most.";
-    gauges(encoder, name, help, held.take(MAX_IDENTITIES))?;
+    gauges(encoder, &node::IDENTITY_EXPIRY, held.take(MAX_IDENTITIES))?;
+    counter(encoder, &node::IDENTITY_RENEWALS, status.renewals)?;
     counter(
         encoder,
-        "heddle_identity_renewals_total",
-        "Certificates that were renewed.",
-        status.renewals,
-    )?;
-    counter(
-        encoder,
-        "heddle_identity_renewal_failures_total",
-        "Requests for a certificate that failed.",
+        &node::IDENTITY_RENEWAL_FAILURES,
         status.renewal_failures,
     )?;
     gauge(
         encoder,
-        "heddle_control_connected",
-        "Whether the control plane is reached.",
+        &node::CONTROL_CONNECTED,
         u64::from(status.control.connected),
     )?;
     gauge(
         encoder,
-        "heddle_clock_degraded",
-        "Whether the system's clock is behind the time floor.",
+        &node::CLOCK_DEGRADED,
         u64::from(status.clock.degraded),
     )
 }
@@ -118,12 +85,10 @@ fn workloads(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Resul
         .collect();
     let up = processes.iter();
     let up = up.map(|(labels, process)| (*labels, u64::from(process.pid.is_some())));
-    let help = "Whether the workload's process runs.";
-    gauges(encoder, "heddle_workload_up", help, up)?;
+    gauges(encoder, &node::WORKLOAD_UP, up)?;
     let restarts = processes.iter();
     let restarts = restarts.map(|(labels, process)| (*labels, process.restarts));
-    let help = "Runs of the workload's process after the first.";
-    counters(encoder, "heddle_workload_restarts_total", help, restarts)
+    counters(encoder, &node::WORKLOAD_RESTARTS, restarts)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use heddle_telemetry::exposition::{DescriptorEncoder, gauge, gauges};
+use heddle_telemetry::families::node;
 use serde::{Deserialize, Serialize};
 
 /// Status of the registry.
@@ -64,31 +65,18 @@ impl RegistryStatus {
     /// When writing to the encoder's output fails.
     pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let called: usize = self.services.iter().map(|service| service.called).sum();
-        for (name, help, value) in [
-            (
-                "heddle_registry_connected",
-                "Whether changes in the registry arrive.",
-                usize::from(self.connected),
-            ),
-            (
-                "heddle_registry_providers",
-                "Providers in the registry whose entries are valid on their own.",
-                self.providers,
-            ),
-            (
-                "heddle_registry_providers_called",
-                "Providers in the registry that a Service calls.",
-                called,
-            ),
+        for (family, value) in [
+            (&node::REGISTRY_CONNECTED, usize::from(self.connected)),
+            (&node::REGISTRY_PROVIDERS, self.providers),
+            (&node::REGISTRY_PROVIDERS_CALLED, called),
         ] {
-            gauge(encoder, name, help, value)?;
+            gauge(encoder, family, value)?;
         }
         let problems = self.reasons.iter().map(|reason| {
             let count = self.problems_by_reason.get(*reason);
             ([("reason", *reason)], count.copied().unwrap_or_default())
         });
-        let help = "What in the registry is wrong, left out, or called by no Service, by reason.";
-        gauges(encoder, "heddle_registry_problems", help, problems)
+        gauges(encoder, &node::REGISTRY_PROBLEMS, problems)
     }
 }
 

@@ -8,14 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use prometheus_client::encoding::NoLabelSet;
-use prometheus_client::metrics::MetricType;
 
-use self::families::{
-    ABANDONED, BYTES, COUNTERS, GAUGES, LISTENERS, MANAGER_COUNTERS, MANAGER_GAUGES, OVER_SHARE,
-    REASONS, REFUSED, TCP,
-};
+use self::families::{BYTES, COUNTERS, GAUGES, MANAGER_COUNTERS, MANAGER_GAUGES, REASONS, TCP};
 use super::Registry;
 use crate::exposition::{self, DescriptorEncoder, counter, counters, gauge, gauges};
+use crate::families::{Family, proxy};
 use crate::http::HttpTotals;
 use crate::status;
 use crate::tcp::TcpTotals;
@@ -90,9 +87,7 @@ impl Snapshot {
         self.durations(encoder)?;
         self.bytes(encoder)?;
         self.opaque(encoder)?;
-        let name = "heddle_metrics_overflow_total";
-        let help = "Label sets that were counted as `other` because there were too many.";
-        counter(encoder, name, help, self.overflows)?;
+        counter(encoder, &proxy::METRICS_OVERFLOW, self.overflows)?;
         self.workers(encoder)?;
         match &self.manager {
             Some(manager) => manager_alone(encoder, manager),
@@ -112,22 +107,18 @@ impl Snapshot {
             let [a, b, c, d, e, f, g] = *of;
             ([a, b, c, d, e, f, g, ("status", status.as_str())], *count)
         });
-        let help = "Finished HTTP requests.";
-        counters(encoder, "heddle_http_requests_total", help, samples)?;
+        counters(encoder, &proxy::HTTP_REQUESTS, samples)?;
         let rejected = self.http.iter().flat_map(|(of, totals)| {
             let [a, b, c, d, e, f, g] = of.list();
             let rejected = totals.rejected.iter();
             rejected
                 .map(move |(reason, count)| ([a, b, c, d, e, f, g, ("reason", *reason)], *count))
         });
-        let help = "HTTP requests that the proxy answered itself or gave up.";
-        counters(encoder, "heddle_requests_rejected_total", help, rejected)
+        counters(encoder, &proxy::REQUESTS_REJECTED, rejected)
     }
 
     fn durations(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let name = "heddle_http_request_duration_seconds";
-        let help = "From the first byte of a request to the last byte of its response.";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        let mut family = exposition::begin(encoder, &proxy::HTTP_REQUEST_DURATION)?;
         for (of, totals) in &self.http {
             let buckets = std::array::from_fn::<_, { histogram::BUCKETS }, _>(|bucket| {
                 (histogram::bound_s(bucket), totals.buckets[bucket])
@@ -143,62 +134,51 @@ impl Snapshot {
     }
 
     fn bytes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        for (name, help, pick) in BYTES {
+        for (family, pick) in BYTES {
             let samples = self.http.iter();
             let samples = samples.map(|(of, totals)| (of.list(), pick(totals)));
-            counters(encoder, name, help, samples)?;
+            counters(encoder, family, samples)?;
         }
         Ok(())
     }
 
     fn opaque(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        for (name, help, pick) in TCP {
+        for (family, pick) in TCP {
             let samples = self.tcp.iter();
             let samples = samples.map(|(of, totals)| (of.list(), pick(totals)));
-            counters(encoder, name, help, samples)?;
+            counters(encoder, family, samples)?;
         }
-        let name = "heddle_tcp_connections_active";
-        let help = "Connections passed on as bytes, open now.";
         let active = self.tcp.iter();
         let active = active.map(|(of, totals)| (of.list(), totals.connections_active));
-        gauges(encoder, name, help, active)?;
-        let name = "heddle_tcp_connections_failed_total";
-        let help = "Opaque connections that failed, before or after they reached an endpoint.";
+        gauges(encoder, &proxy::TCP_CONNECTIONS_ACTIVE, active)?;
         let failed = self.tcp.iter().flat_map(|(of, totals)| {
             let [a, b, c, d, e, f] = of.list();
             let failed = totals.failed.iter();
             failed.map(move |(reason, count)| ([a, b, c, d, e, f, ("reason", *reason)], *count))
         });
-        counters(encoder, name, help, failed)
+        counters(encoder, &proxy::TCP_CONNECTIONS_FAILED, failed)
     }
 
     fn workers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let ids: Vec<String> = self.workers.iter().map(|w| w.id.to_string()).collect();
         let each = || ids.iter().map(String::as_str).zip(&self.workers);
         let manager = self.manager.as_deref();
-        for (name, help, pick) in COUNTERS {
+        for (family, pick) in COUNTERS {
             let own = each().map(|(id, worker)| ([("worker", id)], pick(worker)));
-            let by_manager = manager.and_then(|manager| match *name {
-                REFUSED => Some(&manager.connections_refused),
-                OVER_SHARE => Some(&manager.connections_over_share),
-                ABANDONED => Some(&manager.connections_abandoned),
-                _ => None,
-            });
+            let by_manager = manager.and_then(|manager| by_manager(family, manager));
             let by_manager = by_manager.map(|counter| ([("worker", "manager")], counter.get()));
-            counters(encoder, name, help, own.chain(by_manager))?;
+            counters(encoder, family, own.chain(by_manager))?;
         }
-        for (name, help, pick) in GAUGES {
+        for (family, pick) in GAUGES {
             // A Worker that has ended exposes no gauges; its counters stay.
             let running = each().filter(|(_, worker)| worker.is_running());
             let own = running.map(|(id, worker)| ([("worker", id)], pick(worker)));
-            let by_manager = manager.filter(|_| *name == LISTENERS);
+            let by_manager = manager.filter(|_| family.name == proxy::LISTENERS_ACTIVE.name);
             let by_manager = by_manager.map(|m| ([("worker", "manager")], m.listeners.get()));
-            gauges(encoder, name, help, own.chain(by_manager))?;
+            gauges(encoder, family, own.chain(by_manager))?;
         }
-        let name = "heddle_worker_busy_seconds_total";
-        let help = "Time spent working rather than waiting for events.";
         let busy = each().map(|(id, w)| ([("worker", id)], w.busy_ns.get() as f64 / 1e9));
-        counters(encoder, name, help, busy)?;
+        counters(encoder, &proxy::WORKER_BUSY, busy)?;
         let bytes = each().flat_map(|(id, worker)| {
             NodeProtocol::ALL.into_iter().flat_map(move |protocol| {
                 let of = |direction, counter: &Counter| {
@@ -216,25 +196,39 @@ impl Snapshot {
                 ]
             })
         });
-        let help = "Bytes between nodes, before they are encrypted and after they were decrypted.";
-        counters(encoder, "heddle_node_bytes_total", help, bytes)?;
-        for (name, help, pick) in REASONS {
+        counters(encoder, &proxy::NODE_BYTES, bytes)?;
+        for (family, pick) in REASONS {
             let samples = each().flat_map(|(id, worker)| {
                 let reasons = pick(worker).iter();
                 reasons.map(move |(reason, count)| ([("worker", id), ("reason", reason)], count))
             });
-            counters(encoder, name, help, samples)?;
+            counters(encoder, family, samples)?;
         }
         Ok(())
     }
 }
 
+/// The Manager's part of a family of the Workers. The thread that accepts a connection counts it as refused or
+/// abandoned: the Worker if it is the only one, else the Manager.
+fn by_manager<'m>(family: &Family, manager: &'m ManagerStats) -> Option<&'m Counter> {
+    let counters = [
+        (proxy::CONNECTIONS_REFUSED, &manager.connections_refused),
+        (
+            proxy::CONNECTIONS_OVER_SHARE,
+            &manager.connections_over_share,
+        ),
+        (proxy::CONNECTIONS_ABANDONED, &manager.connections_abandoned),
+    ];
+    let mut counters = counters.into_iter();
+    counters.find_map(|(of, counter)| (of.name == family.name).then_some(counter))
+}
+
 fn manager_alone(encoder: &mut DescriptorEncoder<'_>, manager: &ManagerStats) -> fmt::Result {
-    for (name, help, pick) in MANAGER_GAUGES {
-        gauge(encoder, name, help, pick(manager))?;
+    for (family, pick) in MANAGER_GAUGES {
+        gauge(encoder, family, pick(manager))?;
     }
-    for (name, help, pick) in MANAGER_COUNTERS {
-        counter(encoder, name, help, pick(manager))?;
+    for (family, pick) in MANAGER_COUNTERS {
+        counter(encoder, family, pick(manager))?;
     }
     Ok(())
 }

@@ -1,0 +1,49 @@
+//! Families of a control plane. No label names a node: there may be thousands.
+
+super::families! {
+    NODES = Gauge "heddle_control_nodes" []
+        "Nodes that are connected and follow the mesh.";
+    NODES_KNOWN = Gauge "heddle_control_nodes_known" []
+        "Nodes whose own certificate is valid, connected or not.";
+    NODES_UNCONFIRMED = Gauge "heddle_control_nodes_unconfirmed" []
+        "Nodes that a rotation of roots waits for; 0 without a rotation."
+        more "identity.md#replacing-the-root";
+    MESH_GENERATION = Gauge "heddle_control_mesh_generation" []
+        "Version of the mesh that nodes are sent, counted since the start.";
+    MESHES_SENT = Counter "heddle_control_meshes_sent_total" []
+        "Parts of the mesh that were sent to nodes.";
+    CONNECTIONS = Counter "heddle_control_connections_total" []
+        "Connections that were served.";
+    CONNECTIONS_WAITED = Counter "heddle_control_connections_waited_total" []
+        "Connections that waited for another one to end, because the limit was reached: raise the limit of open files."
+        more "identity.md#what-is-bounded";
+    HANDSHAKES_FAILED = Counter "heddle_control_handshakes_failed_total" []
+        "Handshakes that failed: refused, broken off, or too slow.";
+    HANDSHAKES_REFUSED = Counter "heddle_control_handshakes_refused_total" [reason]
+        "Of the handshakes that failed, those that were refused, by reason: expired, unknown_authority, denied and so on.";
+    UNIDENTIFIED_REFUSED = Counter "heddle_control_unidentified_refused_total" []
+        "Connections without a certificate that were closed to make room for newer ones.";
+    JOINS = Counter "heddle_control_joins_total" []
+        "Nodes that joined.";
+    JOINS_REFUSED = Counter "heddle_control_joins_refused_total" []
+        "Attempts to join that were refused; the log has the reason.";
+    JOINS_LIMITED = Counter "heddle_control_joins_limited_total" []
+        "Attempts to join that were rejected unread, because too many had failed.";
+    LEAVES_ISSUED = Counter "heddle_control_leaves_issued_total" []
+        "Certificates that were issued to nodes after they joined.";
+    LEAVES_REFUSED = Counter "heddle_control_leaves_refused_total" []
+        "Requests for certificates, after joining, that were refused; the log has the reason.";
+    JOIN_TOKENS = Gauge "heddle_control_join_tokens" []
+        "Join tokens that can still be used.";
+    DENIED = Gauge "heddle_control_denied" []
+        "Entries of the deny-list.";
+    BUNDLE_GENERATION = Gauge "heddle_control_bundle_generation" []
+        "Version of the roots that nodes are told to trust.";
+    ROTATION_STAGE = Gauge "heddle_control_rotation_stage" [stage]
+        "Stage of a rotation of roots: 1 at steady, begun or switched."
+        more "identity.md#replacing-the-root";
+    ISSUER_EXPIRY = Gauge "heddle_control_issuer_expiry_timestamp_seconds" []
+        "When the signing certificate expires, in seconds since 1970: alert a month before.";
+    CERTIFICATE_EXPIRY = Gauge "heddle_control_certificate_expiry_timestamp_seconds" []
+        "When the control plane's own certificate expires, in seconds since 1970. It is renewed at half its life.";
+}
