@@ -44,7 +44,8 @@ const STATUS: &str = "/status";
 
 /// Prints a command's result. A reader that closes the pipe (`heddle status | head`) is not an error.
 fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
+    // Removes colours where they would not be shown.
+    let mut out = anstream::AutoStream::auto(io::stdout().lock());
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error)
             .context("cannot write to standard output")

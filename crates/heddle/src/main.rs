@@ -8,9 +8,9 @@
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 mod cli;
+mod colour;
 mod commands;
 mod control;
-mod life;
 mod order;
 mod output;
 #[cfg(test)]

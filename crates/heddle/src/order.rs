@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Order {
     /// Create a join token. Answer: [`TokenCreated`].
-    TokenCreate { node: String, life_s: u64 },
+    TokenCreate { node: String, ttl_s: u64 },
     /// List the unused tokens. Answer: a list of [`TokenStatus`].
     TokenList,
     /// Revoke a token. Answer: [`Changed`].
@@ -41,7 +41,7 @@ pub(crate) enum Order {
     /// Remove an entry of the deny-list. Answer: [`Changed`].
     DenyRemove { what: String },
     /// Sign a site's request, in PEM. Answer: [`SiteSigned`].
-    SiteSign { request: String, life_s: u64 },
+    SiteSign { request: String, ttl_s: u64 },
 }
 
 /// Files of an operator's own root. The control plane reads them: the key is not sent over the socket.

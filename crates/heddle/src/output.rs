@@ -10,6 +10,8 @@ use serde::Serialize;
 pub(crate) enum OutputFormat {
     /// For people
     Text,
+    /// For people, with all there is: `status` sums up nothing, `pods` has more columns
+    Wide,
     /// For programs: fields are only ever added
     Json,
     /// The same as YAML
@@ -27,7 +29,7 @@ impl OutputFormat {
         text: impl FnOnce() -> String,
     ) -> Result<String, Failure> {
         Ok(match self {
-            OutputFormat::Text => text(),
+            OutputFormat::Text | OutputFormat::Wide => text(),
             OutputFormat::Json => {
                 let json = serde_json::to_string_pretty(result);
                 json.context("the answer has no JSON")? + "\n"

@@ -320,7 +320,7 @@ async fn invitation(mesh: &Mesh) -> anyhow::Result<String> {
         "status",
         "root status",
         "root rotate",
-        "deny add spiffe://cluster.local/ns/bookstore/sa/reader --reason trying --life 5m",
+        "deny add spiffe://cluster.local/ns/bookstore/sa/reader --reason trying --ttl 5m",
     ] {
         all.push(format!("  {}", mesh.heddle.typed(command, control)));
     }

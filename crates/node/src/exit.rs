@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anstyle::AnsiColor;
 use heddle_model::printable;
 
 /// Exit code of a command. The codes are part of the interface: scripts read them.
@@ -60,17 +61,19 @@ impl From<Exit> for ExitCode {
 /// Exit code of a program. A failure is reported on standard error, after the program's name.
 pub fn ended(program: &str, done: Result<ExitCode, Failure>) -> ExitCode {
     done.unwrap_or_else(|failure| {
+        let red = AnsiColor::Red.on_default().bold();
         say(format_args!(
-            "{program}: {}",
+            "{red}{program}:{red:#} {}",
             printable(&failure.to_string())
         ));
         failure.exit.into()
     })
 }
 
-/// Writes a line to standard error, and ignores errors: unlike `eprintln!`, it does not panic when the reader is gone.
+/// Writes a line to standard error, without its colours where they would not be shown, and ignores errors: unlike `eprintln!`, it does not panic when the reader is gone.
 pub fn say(line: impl fmt::Display) {
-    let _unread = writeln!(io::stderr().lock(), "{line}");
+    let mut to = anstream::AutoStream::auto(io::stderr().lock());
+    let _unread = writeln!(to, "{line}");
 }
 
 /// Why a command failed, with its exit code.

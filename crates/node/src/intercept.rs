@@ -42,9 +42,9 @@ pub(crate) struct InterceptFlags {
     /// How to intercept: `bpf`, `nft`, or `auto` for the first of them that this machine offers [default: auto]
     #[arg(long, value_name = "KIND", value_parser = kind)]
     hooks: Option<Kind>,
-    /// After how many seconds without an answer to its holder the proxy is killed and another started: 5 or more, 0 for
-    /// never (while you debug it) [default: 30]
-    #[arg(long, value_name = "SECONDS")]
+    /// How long the proxy may leave its holder without an answer before it is killed and another started: 5s or more, 0
+    /// for never (while you debug it) [default: 30s]
+    #[arg(long, value_name = "DURATION")]
     proxy_timeout: Option<ProxyTimeout>,
     /// Be the proxy of one pod, inside its network namespace: the pod of this workload
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = workload)]

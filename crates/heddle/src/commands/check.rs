@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::holder::Interception;
 use super::status::{StatusAnswer, who};
+use crate::colour;
 use crate::output::OutputFormat;
 
 #[cfg(test)]
@@ -211,7 +212,8 @@ fn text(status: &IdentityStatus, interception: Option<&Interception<'_>>) -> Str
     let _infallible = match clock.degraded {
         true => writeln!(
             out,
-            "clock: BEHIND what is certain; {} counts",
+            "clock: {} what is certain; {} counts",
+            colour::bad("BEHIND"),
             utc(clock.now)
         ),
         false => writeln!(out, "clock: {}", utc(clock.now)),
@@ -238,8 +240,8 @@ pub(super) fn summary(status: &IdentityStatus, more: usize) -> String {
         None => format!("node {}", status.node),
     };
     let state = match status.problems.len() + more {
-        0 => "all is well".to_owned(),
-        n => format!("DEGRADED, {}", count(n, "problem")),
+        0 => colour::good("all is well"),
+        n => colour::bad(format!("DEGRADED, {}", count(n, "problem"))),
     };
     let at = match status.mesh_address {
         Some(address) => format!(", other nodes connect at {address}"),

@@ -7,9 +7,9 @@ use heddle_model::calendar::{self, utc};
 use heddle_model::printable;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::table;
+use heddle_node::time;
 
 use super::Asked;
-use crate::life;
 use crate::order::{Changed, DenyStatus, Order};
 
 /// Shut an identity or a certificate out before it expires
@@ -28,7 +28,7 @@ enum DenyCommand {
     /// Put an identity or the serial number of a certificate on the list
     #[command(after_help = "Examples:
   heddle deny add spiffe://cluster.local/heddle/node/edge-1 --reason 'stolen on 3 May'
-  heddle deny add spiffe://cluster.local/ns/shop/sa/cart --reason 'key leaked' --life 7d
+  heddle deny add spiffe://cluster.local/ns/shop/sa/cart --reason 'key leaked' --ttl 7d
   heddle deny add 81b1f2…32 hexadecimal digits…0c --reason test --until 2030-01-01T00:00:00Z
 
 Exit codes:
@@ -45,11 +45,11 @@ Exit codes:
         reason: String,
         /// Until when, as in 2030-01-01T00:00:00Z [default: ten years for an identity, 90 days for a
         /// certificate, which none outlives]
-        #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "life")]
+        #[arg(long, value_name = "TIME", value_parser = point_in_time, conflicts_with = "ttl")]
         until: Option<u64>,
         /// For how long, such as 7d
-        #[arg(long, value_name = "TIME", value_parser = life::parse)]
-        life: Option<Duration>,
+        #[arg(long, alias = "life", value_name = "DURATION", value_parser = time::parse)]
+        ttl: Option<Duration>,
         #[command(flatten)]
         asked: Asked,
     },
@@ -73,7 +73,7 @@ Exit codes:
 /// Digits of the longest serial number: 20 bytes (RFC 5280 section 4.1.2.2).
 const MAX_SERIAL_DIGITS: usize = 40;
 
-fn time(text: &str) -> Result<u64, String> {
+fn point_in_time(text: &str) -> Result<u64, String> {
     let seconds = calendar::parse(text).and_then(|seconds| u64::try_from(seconds).ok());
     seconds.ok_or_else(|| format!("`{text}` is no time, expected such as 2030-01-01T00:00:00Z"))
 }
@@ -100,10 +100,10 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
             what,
             reason,
             until,
-            life,
+            ttl,
             asked,
         } => {
-            let until = until.or_else(|| Some(now_s().saturating_add(life?.as_secs())));
+            let until = until.or_else(|| Some(now_s().saturating_add(ttl?.as_secs())));
             let added: DenyStatus = asked.order(&Order::DenyAdd {
                 what,
                 reason,
@@ -155,13 +155,13 @@ fn list(denied: &[DenyStatus]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::time;
+    use super::point_in_time;
 
     #[test]
     fn a_time_is_read_as_it_is_shown() {
-        assert_eq!(time("2030-01-01T00:00:00Z"), Ok(1_893_456_000));
+        assert_eq!(point_in_time("2030-01-01T00:00:00Z"), Ok(1_893_456_000));
         for wrong in ["", "tomorrow", "2030-01-01", "1969-12-31T23:59:59Z"] {
-            assert!(time(wrong).is_err(), "{wrong}");
+            assert!(point_in_time(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -66,7 +66,11 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     let holder =
         request::describe(&location.path).map_err(|error| unanswered(&error, &location))?;
     let json = json(&pods, &holder).context("the answer has no JSON")?;
-    super::print(&args.output.written(&json, || text(&pods, &holder))?)?;
+    super::print(
+        &args
+            .output
+            .written(&json, || text(&pods, &holder, args.output))?,
+    )?;
     Ok(Exit::Ok)
 }
 
@@ -121,8 +125,15 @@ fn json(pods: &[PodStatus], holder: &HolderStatus) -> serde_json::Result<Vec<ser
     pods.chain(guarded).collect()
 }
 
-fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {
-    let head = ["POD", "STATE", "WITHOUT PROXY", "ADDRESSES", "NAMESPACE"];
+fn text(pods: &[PodStatus], holder: &HolderStatus, output: OutputFormat) -> String {
+    let head = [
+        "POD",
+        "STATE",
+        "WITHOUT PROXY",
+        "ADDRESSES",
+        "NAMESPACE",
+        "NUMBER",
+    ];
     let rows = pods.iter().map(|pod| {
         [
             pod.workload.to_string(),
@@ -130,6 +141,7 @@ fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {
             pod.fate.as_str().to_owned(),
             addresses(&pod.addresses),
             pod.netns.display().to_string(),
+            pod.pod.map_or_else(|| "-".to_owned(), |id| id.to_string()),
         ]
     });
     let known = namespaces();
@@ -140,8 +152,10 @@ fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {
             Fate::Refuse.as_str().to_owned(),
             addresses(&guarded.addresses),
             place(guarded, &known),
+            "-".to_owned(),
         ]
     });
+    let rows = rows.chain(guarded);
     let reasons = pods.iter().filter_map(|pod| {
         let why = pod.reason.as_ref()?;
         Some(format!(
@@ -152,7 +166,13 @@ fn text(pods: &[PodStatus], holder: &HolderStatus) -> String {
     });
     let (reasons, table) = (
         reasons.collect::<String>(),
-        table::render(head, rows.chain(guarded)),
+        match output {
+            OutputFormat::Wide => table::render(head, rows),
+            _ => {
+                let [head @ .., _] = head;
+                table::render(head, rows.map(|[row @ .., _]| row))
+            }
+        },
     );
     format!("{table}{reasons}\n{}\n{}\n", how(holder), who(holder))
 }

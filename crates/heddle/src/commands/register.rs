@@ -13,10 +13,10 @@ use heddle_model::report::Problem;
 use heddle_node::arguments::address_and_port;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::settings::{GivenSettings, LogFlags};
+use heddle_node::time;
 use heddle_registry::{MAX_TTL, MIN_TTL, Provider, Registration};
 
 use super::etcd::Etcd;
-use crate::life;
 use crate::register::{self, Plan};
 use crate::settings;
 
@@ -76,10 +76,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// How long it stays registered after its last sign of life
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = ttl)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = ttl)]
     ttl: Duration,
     /// How long a COMMAND is left to finish its requests after it was taken back
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = life::parse, requires = "command")]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = time::parse, requires = "command")]
     drain: Duration,
     /// Register a COMMAND without waiting until it takes connections
     #[arg(long, requires = "command")]
@@ -106,7 +106,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 
 /// Parses the duration of a lease, and checks its range.
 fn ttl(text: &str) -> Result<Duration, String> {
-    let ttl = life::parse(text)?;
+    let ttl = time::parse(text)?;
     match (MIN_TTL..=MAX_TTL).contains(&ttl) {
         true => Ok(ttl),
         false => Err(format!(

@@ -10,10 +10,9 @@ use heddle_model::calendar::utc;
 use heddle_model::printable;
 use heddle_node::exit::{Exit, Failure, say};
 use heddle_node::table::count;
-use heddle_node::time::duration;
+use heddle_node::time::{self, duration};
 
 use super::Asked;
-use crate::life;
 use crate::order::{Order, RootStage, RootStatus, SuppliedRoot};
 
 /// Most nodes that are named in a list.
@@ -80,7 +79,7 @@ Exit codes:
         #[arg(long, value_name = "FILE", requires = "certificate")]
         key: Option<PathBuf>,
         /// Longest wait for nodes [default: no limit]
-        #[arg(long, value_name = "TIME", value_parser = life::parse)]
+        #[arg(long, value_name = "DURATION", value_parser = time::parse)]
         wait: Option<Duration>,
         #[command(flatten)]
         asked: Asked,

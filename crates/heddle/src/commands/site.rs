@@ -16,9 +16,9 @@ use heddle_node::exit::{Exit, Failure};
 use heddle_node::hygiene;
 use heddle_node::settings::GivenSettings;
 use heddle_node::state_folder;
+use heddle_node::time;
 
 use super::Asked;
-use crate::life;
 use crate::order::{Order, SiteSigned};
 use crate::settings;
 
@@ -32,7 +32,7 @@ const MAX_REQUEST_BYTES: u64 = 64 * 1024;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "In this order:
   at the site         heddle site request --trust-domain prod.example.org > site.csr
-  where the root is   heddle site sign site.csr --life 30d --into site
+  where the root is   heddle site sign site.csr --ttl 30d --into site
   at the site         put site/intermediate.pem and site/root.pem into the state folder and
                       start, or restart, its `heddle control`")]
 pub(crate) struct Args {
@@ -65,8 +65,8 @@ enum SiteCommand {
     },
     /// Sign a site's request, by the running control plane or by one that does not run
     #[command(after_help = "Examples:
-  heddle site sign site.csr --life 30d --into site
-  heddle site sign site.csr --life 30d --into site --state /var/lib/heddle/control
+  heddle site sign site.csr --ttl 30d --into site
+  heddle site sign site.csr --ttl 30d --into site --state /var/lib/heddle/control
 
 Exit codes:
   0  signed
@@ -80,8 +80,8 @@ Exit codes:
         #[arg(value_name = "FILE")]
         request: PathBuf,
         /// How long the site should be able to live alone: 1h to 366d
-        #[arg(long, value_name = "TIME", value_parser = life::parse)]
-        life: Duration,
+        #[arg(long, alias = "life", value_name = "DURATION", value_parser = time::parse)]
+        ttl: Duration,
         /// The folder that intermediate.pem and root.pem are written to; it is made if need be
         #[arg(long, value_name = "FOLDER")]
         into: PathBuf,
@@ -106,7 +106,7 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         } => request(state, trust_domain, config.as_deref()),
         SiteCommand::Sign {
             request,
-            life,
+            ttl,
             into,
             state,
             config,
@@ -114,10 +114,10 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         } => {
             let request = read(&request)?;
             let signed = match state {
-                Some(state) => sign_offline(&state, config.as_deref(), &request, life)?,
+                Some(state) => sign_offline(&state, config.as_deref(), &request, ttl)?,
                 None => asked.order(&Order::SiteSign {
                     request,
-                    life_s: life.as_secs(),
+                    ttl_s: ttl.as_secs(),
                 })?,
             };
             write_into(&into, &signed)?;
@@ -171,7 +171,7 @@ fn sign_offline(
     state: &Path,
     config: Option<&Path>,
     request: &str,
-    life: Duration,
+    ttl: Duration,
 ) -> Result<SiteSigned, Failure> {
     let settings = GivenSettings::read(config)?.checked()?;
     // Checked first: `Authority::open` would create an authority in an empty folder.
@@ -194,7 +194,7 @@ fn sign_offline(
     let authority = Authority::open(state, domain, lives, now).map_err(refused)?;
     let request = CertificateRequest::parse_pem(request.as_bytes())
         .map_err(|fault| anyhow!("{fault} (name what `heddle site request` printed)"))?;
-    let signed = authority.sign_site(&request, life, now);
+    let signed = authority.sign_site(&request, ttl, now);
     let signed = signed.map_err(|error| anyhow!("{error}"))?;
     Ok(SiteSigned {
         intermediate_pem: signed.intermediate_pem,

@@ -20,6 +20,7 @@ use heddle_node::table::{self, count};
 use heddle_node::time::duration;
 use serde::Deserialize;
 
+use crate::colour;
 use crate::order::ControlStatus;
 use crate::output::OutputFormat;
 
@@ -48,6 +49,35 @@ pub(crate) struct Args {
     /// Show it again every two seconds, until Ctrl-C, and go on when nothing answers
     #[arg(long, conflicts_with = "output")]
     watch: bool,
+}
+
+/// How much the text has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Detail {
+    Brief,
+    Normal,
+    /// Nothing is left out or summed up.
+    Wide,
+}
+
+impl Args {
+    fn detail(&self) -> Detail {
+        match (self.brief, self.output) {
+            (true, _) => Detail::Brief,
+            (false, OutputFormat::Wide) => Detail::Wide,
+            (false, _) => Detail::Normal,
+        }
+    }
+}
+
+impl Detail {
+    /// How many of a list are shown: `some`, or all.
+    fn most(self, some: usize) -> usize {
+        match self {
+            Detail::Wide => usize::MAX,
+            Detail::Brief | Detail::Normal => some,
+        }
+    }
 }
 
 /// Time between two looks of `--watch`.
@@ -82,8 +112,8 @@ fn shown(args: &Args) -> Result<String, Failure> {
     let value: serde_json::Value =
         serde_json::from_str(&answer).context("the answer is not understood")?;
     args.output.written(&value, || match status {
-        StatusAnswer::Node(status) => text(&status, args.brief),
-        StatusAnswer::Control(status) => control::text(&status, args.brief),
+        StatusAnswer::Node(status) => text(&status, args.detail()),
+        StatusAnswer::Control(status) => control::text(&status, args.detail()),
     })
 }
 
@@ -105,7 +135,8 @@ pub(super) fn who(answer: &str) -> serde_json::Result<StatusAnswer> {
     })
 }
 
-fn text(status: &Status, brief: bool) -> String {
+fn text(status: &Status, detail: Detail) -> String {
+    let brief = detail == Detail::Brief;
     let Status {
         version,
         pid,
@@ -114,10 +145,10 @@ fn text(status: &Status, brief: bool) -> String {
         ..
     } = status;
     let state = match (&status.drain, status.ready) {
-        (Some(drain), _) => draining(*drain),
-        (None, _) if status.draining => "draining".to_owned(),
-        (None, true) => "ready".to_owned(),
-        (None, false) => "not ready".to_owned(),
+        (Some(drain), _) => colour::attention(draining(*drain)),
+        (None, _) if status.draining => colour::attention("draining"),
+        (None, true) => colour::good("ready"),
+        (None, false) => colour::bad("not ready"),
     };
     let mut out = format!(
         "heddle {version}, process {pid}, up {}, {state}\n",
@@ -136,10 +167,10 @@ fn text(status: &Status, brief: bool) -> String {
     }
     out.push_str(&config(&status.config, &source(status)));
     if let Some(registry) = &status.registry {
-        out.push_str(&registered(registry, brief));
+        out.push_str(&registered(registry, detail));
     }
     let _infallible = write!(out, "\n{}", workers(&status.proxy));
-    if let Some(callers) = callers(&status.proxy) {
+    if let Some(callers) = callers(&status.proxy, detail) {
         let _infallible = writeln!(out, "{callers}");
     }
     if !status.nodes.is_empty() {
@@ -161,19 +192,16 @@ fn text(status: &Status, brief: bool) -> String {
 }
 
 /// State of the registry, and the providers of each Service; in brief, only Services that lack some of theirs.
-fn registered(registry: &RegistryStatus, brief: bool) -> String {
+fn registered(registry: &RegistryStatus, detail: Detail) -> String {
     let mut out = super::check::registry(registry) + "\n";
-    let is_shown = |one: &&ProvidingStatus| !brief || one.called < one.registered;
+    let is_shown = |one: &&ProvidingStatus| detail > Detail::Brief || one.called < one.registered;
     let shown: Vec<&ProvidingStatus> = registry.services.iter().filter(is_shown).collect();
-    for one in shown.iter().take(MAX_PROVIDED) {
+    let most = detail.most(MAX_PROVIDED);
+    for one in shown.iter().take(most) {
         let (service, of) = (printable(&one.service), count(one.registered, "provider"));
         let _infallible = writeln!(out, "  {service}: {} of {of}", one.called);
     }
-    if let Some(more) = shown
-        .len()
-        .checked_sub(MAX_PROVIDED)
-        .filter(|more| *more > 0)
-    {
+    if let Some(more) = shown.len().checked_sub(most).filter(|more| *more > 0) {
         let _infallible = writeln!(out, "  and {more} more");
     }
     out
@@ -198,11 +226,12 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
         count(*services, "service")
     );
     if config.stale {
-        out.push_str("; NOT as the folder is now, which was refused:");
+        out.push_str("; ");
+        out.push_str(&colour::bad("NOT as the folder is now, which was refused:"));
     }
     out.push('\n');
     for problem in config.problems.iter().chain(&config.listener_problems) {
-        let _infallible = writeln!(out, "  {}", printable(problem));
+        let _infallible = writeln!(out, "  {}", colour::attention(printable(problem)));
     }
     out
 }
@@ -287,7 +316,7 @@ const MAX_PROVIDED: usize = 40;
 const CALLERS: usize = 5;
 
 /// Shares of the Workers' busy time since the start, by caller, and the largest number of Workers.
-fn callers(proxy: &serde_json::Value) -> Option<String> {
+fn callers(proxy: &serde_json::Value, detail: Detail) -> Option<String> {
     let workers = proxy["workers"].as_array()?;
     let mut spent: BTreeMap<&str, u64> = BTreeMap::new();
     for worker in workers {
@@ -302,8 +331,9 @@ fn callers(proxy: &serde_json::Value) -> Option<String> {
     let all: u64 = spent.values().sum();
     let mut spent: Vec<(&str, u64)> = spent.into_iter().filter(|(_, ms)| *ms > 0).collect();
     spent.sort_by_key(|(_, ms)| std::cmp::Reverse(*ms));
-    let rest: u64 = spent.iter().skip(CALLERS).map(|(_, ms)| ms).sum();
-    let named = spent.iter().take(CALLERS).copied();
+    let most = detail.most(CALLERS);
+    let rest: u64 = spent.iter().skip(most).map(|(_, ms)| ms).sum();
+    let named = spent.iter().take(most).copied();
     let shares = named
         .chain((rest > 0).then_some(("others", rest)))
         .map(|(caller, ms)| format!("{} {:.0} %", printable(caller), percent(ms, all)));
@@ -378,7 +408,7 @@ mod tests {
         WorkloadStatus,
     };
 
-    use super::{callers, cost, draining, registered, state_of, workloads};
+    use super::{Detail, callers, cost, draining, registered, state_of, workloads};
 
     #[test]
     fn who_registered_is_shown_with_what_has_become_of_it() {
@@ -426,9 +456,9 @@ mod tests {
         };
         let first =
             "registry http://e:1 /p/: followed for 0 s, 3 providers\n  a/web: 2 of 3 providers\n";
-        assert_eq!(registered(&registry, true), first);
+        assert_eq!(registered(&registry, Detail::Brief), first);
         let all = format!("{first}  a/db: 1 of 1 provider\n");
-        assert_eq!(registered(&registry, false), all);
+        assert_eq!(registered(&registry, Detail::Normal), all);
     }
 
     #[test]
@@ -497,9 +527,14 @@ mod tests {
         ]});
         let expected = "2 workers of at most 4; time by caller: a/web 60 %, b 20 %, c 8 %, d 6 %, \
                         e 5 %, others 1 %";
-        assert_eq!(callers(&proxy).as_deref(), Some(expected));
+        assert_eq!(callers(&proxy, Detail::Normal).as_deref(), Some(expected));
+        let all = callers(&proxy, Detail::Wide).expect("callers");
+        assert!(all.ends_with("f 1 %, g 0 %"), "{all}");
         let none = serde_json::json!({"workers_limit": 1, "workers": [{}]});
-        assert_eq!(callers(&none).as_deref(), Some("1 worker of at most 1"));
-        assert_eq!(callers(&serde_json::Value::Null), None);
+        assert_eq!(
+            callers(&none, Detail::Normal).as_deref(),
+            Some("1 worker of at most 1")
+        );
+        assert_eq!(callers(&serde_json::Value::Null, Detail::Normal), None);
     }
 }

@@ -8,9 +8,9 @@ use heddle_model::printable;
 use heddle_node::arguments::node_name;
 use heddle_node::exit::{Exit, Failure, say};
 use heddle_node::table;
+use heddle_node::time;
 
 use super::Asked;
-use crate::life;
 use crate::order::{Changed, Order, TokenCreated, TokenStatus};
 use crate::output::OutputFormat;
 
@@ -32,7 +32,7 @@ enum TokenCommand {
     /// make another one.
     #[command(after_help = "Examples:
   heddle token create edge-1 > edge-1.token
-  heddle token create edge-1 --life 15m | ssh edge-1 'heddle node --name edge-1 --token-file - …'
+  heddle token create edge-1 --ttl 15m | ssh edge-1 'heddle node --name edge-1 --token-file - …'
   heddle token create edge-1 --output json | jq -r .token
 
 Exit codes:
@@ -45,8 +45,8 @@ Exit codes:
         #[arg(value_name = "NODE", value_parser = node_name)]
         node: NodeName,
         /// How long it can be used, at most 7d
-        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = life::parse)]
-        life: Duration,
+        #[arg(long, alias = "life", value_name = "DURATION", default_value = "1h", value_parser = time::parse)]
+        ttl: Duration,
         #[command(flatten)]
         asked: Asked,
     },
@@ -72,7 +72,7 @@ Exit codes: as for `heddle token create`")]
 
 pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     match args.command {
-        TokenCommand::Create { node, life, asked } => create(&node, life, &asked),
+        TokenCommand::Create { node, ttl, asked } => create(&node, ttl, &asked),
         TokenCommand::List { asked } => {
             let tokens: Vec<TokenStatus> = asked.order(&Order::TokenList)?;
             asked.show(&tokens, |tokens| list(tokens))
@@ -85,11 +85,11 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn create(node: &NodeName, life: Duration, asked: &Asked) -> Result<(), Failure> {
-    let (node, life_s) = (node.to_string(), life.as_secs());
-    let created: TokenCreated = asked.order(&Order::TokenCreate { node, life_s })?;
+fn create(node: &NodeName, ttl: Duration, asked: &Asked) -> Result<(), Failure> {
+    let (node, ttl_s) = (node.to_string(), ttl.as_secs());
+    let created: TokenCreated = asked.order(&Order::TokenCreate { node, ttl_s })?;
     asked.show(&created, |created| created.token.to_string() + "\n")?;
-    if asked.output == OutputFormat::Text {
+    if matches!(asked.output, OutputFormat::Text | OutputFormat::Wide) {
         say(format_args!(
             "heddle: node {} may join with it once, until {}",
             printable(&created.node),

@@ -12,6 +12,7 @@ use heddle_node::table::count;
 use serde::Serialize;
 
 use super::folder::{self, Reader};
+use crate::colour;
 use crate::output::OutputFormat;
 
 /// Check a folder of manifests, or settings, without serving anything
@@ -104,8 +105,18 @@ fn said(args: &Args, verdict: &Verdict<'_>) -> String {
     if let Some(file) = &args.config {
         let file = file.display().to_string();
         let _infallible = match &verdict.settings_problem {
-            Some(problem) => writeln!(out, "{}\nrefused: settings", printable(problem)),
-            None => writeln!(out, "valid: settings in {}", printable(&file)),
+            Some(problem) => writeln!(
+                out,
+                "{}\n{}: settings",
+                printable(problem),
+                colour::bad("refused")
+            ),
+            None => writeln!(
+                out,
+                "{}: settings in {}",
+                colour::good("valid"),
+                printable(&file)
+            ),
         };
     }
     if args.dir.is_some() {
@@ -133,7 +144,8 @@ fn text(verdict: &Verdict<'_>) -> String {
     let _infallible = if report.errors() == 0 {
         write!(
             out,
-            "valid: {objects}, {}, {}, {}",
+            "{}: {objects}, {}, {}, {}",
+            colour::good("valid"),
             count(verdict.services, "service"),
             count(verdict.workloads, "workload"),
             count(report.problems.len() + report.omitted, "warning")
@@ -141,7 +153,8 @@ fn text(verdict: &Verdict<'_>) -> String {
     } else {
         write!(
             out,
-            "refused: {} in {objects}",
+            "{}: {} in {objects}",
+            colour::bad("refused"),
             count(report.errors(), "error")
         )
     };

@@ -52,7 +52,7 @@ pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order
         now,
     };
     let done = match order {
-        Order::TokenCreate { node, life_s } => orders.create_token(&node, life_s),
+        Order::TokenCreate { node, ttl_s } => orders.create_token(&node, ttl_s),
         Order::TokenList => orders.tokens(),
         Order::TokenRevoke { id } => orders.revoke_token(&id),
         Order::RootStatus => answer(&orders.root()),
@@ -65,7 +65,7 @@ pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order
         } => orders.deny(&what, reason, until),
         Order::DenyList => orders.denied(),
         Order::DenyRemove { what } => orders.allow(&what),
-        Order::SiteSign { request, life_s } => orders.sign_site(&request, life_s),
+        Order::SiteSign { request, ttl_s } => orders.sign_site(&request, ttl_s),
     };
     done.unwrap_or_else(|Refused(why)| Answer::text(409, why))
 }
@@ -90,7 +90,7 @@ struct Orders<'a> {
 }
 
 impl Orders<'_> {
-    fn create_token(&self, node: &str, life_s: u64) -> Done {
+    fn create_token(&self, node: &str, ttl_s: u64) -> Done {
         let node = NodeName::parse(node).map_err(|error| {
             refused(format!("{error} (use a-z, 0-9, '-' and '.', as in edge-1)"))
         })?;
@@ -106,14 +106,14 @@ impl Orders<'_> {
                 "{node} is on the deny-list and could not join (first `heddle deny remove {id}`)"
             )));
         }
-        let life = Duration::from_secs(life_s);
+        let life = Duration::from_secs(ttl_s);
         let token = self.authority.create_token(&node, life, self.now);
         let token = token.map_err(refused)?;
         tracing::info!(%node, id = %token.id, "a join token was made");
         answer(&TokenCreated {
             id: token.id.to_string(),
             node: node.to_string(),
-            expires: self.now.as_secs().saturating_add(life_s),
+            expires: self.now.as_secs().saturating_add(ttl_s),
             token: token.to_text(),
         })
     }
@@ -259,13 +259,13 @@ impl Orders<'_> {
         answer(&Changed { changed })
     }
 
-    fn sign_site(&self, request: &str, life_s: u64) -> Done {
+    fn sign_site(&self, request: &str, ttl_s: u64) -> Done {
         let request = CertificateRequest::parse_pem(request.as_bytes()).map_err(|fault| {
             refused(format!(
                 "{fault} (heddle site request makes one, at the site)"
             ))
         })?;
-        let life = Duration::from_secs(life_s);
+        let life = Duration::from_secs(ttl_s);
         let signed = self.authority.sign_site(&request, life, self.now);
         let signed = signed.map_err(refused)?;
         tracing::info!(

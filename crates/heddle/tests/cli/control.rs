@@ -194,7 +194,7 @@ async fn status_is_for_people_and_programs() {
 fn operators_commands_have_text_json_and_exit_codes() {
     let folder = mesh();
     let (control, _) = Heddle::control(&folder, &[]);
-    let made = json(&folder, "token create n1 --life 15m");
+    let made = json(&folder, "token create n1 --ttl 15m");
     let id = made["id"].as_str().expect("an id");
     assert!(told(&folder, "token list").contains(id));
     let revoked = told(&folder, &format!("token revoke {id}"));
@@ -214,7 +214,7 @@ fn operators_commands_have_text_json_and_exit_codes() {
 
     let added = told(
         &folder,
-        &format!("deny add {CART} --reason leaked --life 7d"),
+        &format!("deny add {CART} --reason leaked --ttl 7d"),
     );
     assert!(
         added.starts_with(&format!("{CART} is refused until 2")),
@@ -236,7 +236,7 @@ fn operators_commands_have_text_json_and_exit_codes() {
         Some(2)
     );
     assert_eq!(
-        operate(&folder, "token create n1 --life 1w").status.code(),
+        operate(&folder, "token create n1 --ttl 1w").status.code(),
         Some(2)
     );
     // No secret is in the log.
@@ -379,7 +379,7 @@ fn a_site_gets_an_authority_of_its_own() {
     let file = folder.path("site.csr");
     std::fs::write(&file, &request.stdout).expect("written");
     let (csr, into_text) = (as_str(&file), as_str(&into));
-    let sign = format!("site sign {csr} --life 30d --into {into_text}");
+    let sign = format!("site sign {csr} --ttl 30d --into {into_text}");
     assert!(told(&folder, &sign).contains("can sign until"));
     // The site starts, and its renewal is requested while it runs.
     let put = |name: &str| std::fs::copy(into.join(name), site.join(name)).expect("copied");

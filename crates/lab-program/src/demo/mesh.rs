@@ -38,7 +38,7 @@ const METRICS_LIMIT: Duration = Duration::from_secs(5);
 const METRICS_BYTES: usize = 4 * 1024 * 1024;
 /// Certificates are valid for 300 s, the shortest allowed life: with `--stay` a user sees them renewed, and the old
 /// root dropped.
-pub(super) const SETTINGS: &str = "control: {leaf_life_s: 300, backdate_s: 60}\n";
+pub(super) const SETTINGS: &str = "control: {leaf_ttl_s: 300, backdate_s: 60}\n";
 /// Exit code of `heddle check` when it reports problems; its output is still valid.
 pub(super) const DEGRADED: i32 = 6;
 

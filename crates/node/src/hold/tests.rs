@@ -41,9 +41,11 @@ fn one_pod_takes_hooks_by_bpf() {
 fn a_proxy_that_does_not_answer_is_replaced_after_30_seconds_unless_told_otherwise() {
     let patience = |flags: &[&str]| parse(flags).map(|it| it.proxy_timeout_s.seconds());
     assert_eq!(patience(&[]).unwrap(), Some(30));
-    assert_eq!(patience(&["--proxy-timeout", "5"]).unwrap(), Some(5));
+    for (flag, seconds) in [("5", 5), ("5s", 5), ("2m", 120)] {
+        assert_eq!(patience(&["--proxy-timeout", flag]).unwrap(), Some(seconds));
+    }
     assert_eq!(patience(&["--proxy-timeout", "0"]).unwrap(), None);
-    for wrong in ["4", "86401", "-1", "soon"] {
+    for wrong in ["4", "4s", "86401", "2d", "-1", "soon"] {
         let flag = format!("--proxy-timeout={wrong}");
         let refused = patience(&[&flag]).unwrap_err().to_string();
         assert!(

@@ -22,11 +22,13 @@ pub struct Control {
     /// TCP address of `/metrics` and `/ready`.
     pub metrics: Metrics,
     /// Validity of a leaf certificate.
-    leaf_life_s: Within<300, 7_776_000>,
+    #[serde(alias = "leaf_life_s")]
+    leaf_ttl_s: Within<300, 7_776_000>,
     /// How long before its issue a leaf's validity begins.
     backdate_s: Within<0, 86_400>,
     /// Validity of a root that is created here.
-    root_life_s: Within<2_592_000, 948_672_000>,
+    #[serde(alias = "root_life_s")]
+    root_ttl_s: Within<2_592_000, 948_672_000>,
 }
 
 impl Default for Control {
@@ -35,9 +37,9 @@ impl Default for Control {
             listen: SocketAddr::from(([127, 0, 0, 1], 15_012)),
             state: None,
             metrics: Metrics::At(SocketAddr::from(([127, 0, 0, 1], 15_014))),
-            leaf_life_s: Within::new(86_400),
+            leaf_ttl_s: Within::new(86_400),
             backdate_s: Within::new(3_600),
-            root_life_s: Within::new(315_532_800),
+            root_ttl_s: Within::new(315_532_800),
         }
     }
 }
@@ -57,7 +59,7 @@ impl Control {
 
     /// Validity of a leaf certificate.
     pub fn leaf_life(&self) -> Duration {
-        Duration::from_secs(self.leaf_life_s.get())
+        Duration::from_secs(self.leaf_ttl_s.get())
     }
 
     /// How long before its issue a leaf's validity begins.
@@ -67,6 +69,6 @@ impl Control {
 
     /// Validity of a root that is created here.
     pub fn root_life(&self) -> Duration {
-        Duration::from_secs(self.root_life_s.get())
+        Duration::from_secs(self.root_ttl_s.get())
     }
 }

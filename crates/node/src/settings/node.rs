@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::contradiction::Contradiction;
 use super::text::Text;
 use crate::arguments::HostAndPort;
+use crate::time;
 use crate::user::ProxyUser;
 
 /// Where a node keeps the guard unless it is told otherwise.
@@ -148,7 +149,10 @@ impl From<ProxyTimeout> for u32 {
 impl std::str::FromStr for ProxyTimeout {
     type Err = &'static str;
 
+    /// Parses a duration such as `30s`; a number alone is in seconds.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().unwrap_or(u32::MAX).try_into()
+        let written = || u32::try_from(time::parse(text).ok()?.as_secs()).ok();
+        let seconds = text.parse().ok().or_else(written);
+        seconds.unwrap_or(u32::MAX).try_into()
     }
 }

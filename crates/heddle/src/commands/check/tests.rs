@@ -42,10 +42,15 @@ fn status() -> IdentityStatus {
     }
 }
 
+/// Without colours, as where there is no terminal.
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
 #[test]
 fn a_node_that_is_well_says_who_it_is_and_for_how_long() {
     assert_eq!(
-        text(&status(), None),
+        plain(&text(&status(), None)),
         "node edge-1 of cluster.local: all is well, 1 of 2 identities, other nodes connect at \
          192.0.2.7:15008\n\
          control plane 192.0.2.1:15012: connected for 1 min 1 s\n\
@@ -75,6 +80,11 @@ fn a_node_that_is_not_says_what_to_look_at() {
     refused.refused = Some("it is on the deny-list".to_owned());
     status.identities.push(refused);
     let text = text(&status, None);
+    assert!(
+        text.contains("\u{1b}[31mDEGRADED, 1 problem\u{1b}[0m"),
+        "{text}"
+    );
+    let text = plain(&text);
     for expected in [
         ": DEGRADED, 1 problem, 0 of 3 identities, ",
         "\n  look here\\u{1b}\n",

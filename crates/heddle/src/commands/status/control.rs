@@ -6,7 +6,8 @@ use heddle_model::calendar::utc;
 use heddle_model::printable;
 use heddle_node::table::{self, count};
 
-use super::{config, cost, duration, registered};
+use super::{Detail, config, cost, duration, registered};
+use crate::colour;
 use crate::commands::root;
 use crate::order::{ControlStatus, NodeStatus};
 
@@ -16,11 +17,11 @@ mod tests;
 /// Most nodes that are named in one line.
 const NAMED: usize = 10;
 
-pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
+pub(super) fn text(status: &ControlStatus, detail: Detail) -> String {
     let state = match (status.draining, status.ready) {
-        (true, _) => "stopping",
-        (false, true) => "ready",
-        (false, false) => "not ready",
+        (true, _) => colour::attention("stopping"),
+        (false, true) => colour::good("ready"),
+        (false, false) => colour::bad("not ready"),
     };
     let mut out = format!(
         "heddle {} control plane of {}, process {}, up {}, {state}\n",
@@ -44,7 +45,7 @@ pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
         &status.folder.display().to_string(),
     ));
     if let Some(registry) = &status.registry {
-        out.push_str(&registered(registry, brief));
+        out.push_str(&registered(registry, detail));
     }
     let _infallible = writeln!(
         out,
@@ -63,10 +64,10 @@ pub(super) fn text(status: &ControlStatus, brief: bool) -> String {
             entries => format!("{entries} entries"),
         }
     );
-    if let Some(idle) = idle(status) {
+    if let Some(idle) = idle(status, detail) {
         let _infallible = writeln!(out, "{idle}");
     }
-    if !brief && !status.nodes.is_empty() {
+    if detail > Detail::Brief && !status.nodes.is_empty() {
         let _infallible = write!(out, "\n{}", nodes(status));
     }
     out
@@ -124,17 +125,17 @@ fn roots(node: &NodeStatus, generation: u64) -> &'static str {
 }
 
 /// Nodes that joined but have no workloads: their names may be mistyped.
-fn idle(status: &ControlStatus) -> Option<String> {
+fn idle(status: &ControlStatus, detail: Detail) -> Option<String> {
     let is_idle = |node: &&NodeStatus| {
         node.workloads == 0 && node.certificate_until.is_some() && !node.denied
     };
     let idle = status.nodes.iter().filter(is_idle);
     let mut names: Vec<&str> = idle.map(|node| node.name.as_str()).collect();
-    let more = match names.len().saturating_sub(NAMED) {
+    let more = match names.len().saturating_sub(detail.most(NAMED)) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    names.truncate(NAMED);
+    names.truncate(detail.most(NAMED));
     (!names.is_empty()).then(|| {
         let names = printable(&names.join(", ")).to_string();
         format!("no LocalWorkload is on {names}{more}: is that the name that its nodeName says?")

@@ -36,7 +36,7 @@ fn what_is_no_order_is_told_so() {
 fn what_is_refused_says_why_and_what_to_do() {
     let fixture = Fixture::new();
     let deny = |what: &str| json!({"deny-add": {"what": what, "reason": "x", "until": null}});
-    let token = |node: &str, life: u64| json!({"token-create": {"node": node, "life_s": life}});
+    let token = |node: &str, life: u64| json!({"token-create": {"node": node, "ttl_s": life}});
     done(&fixture, &deny(&node_id("denied").to_string()));
     for (wanted, reason, remedy) in [
         (token("Edge_1", 60), "Edge_1", "use a-z"),
@@ -89,7 +89,7 @@ fn what_is_refused_says_why_and_what_to_do() {
             "heddle deny list",
         ),
         (
-            json!({"site-sign": {"request": "x", "life_s": 86_400}}),
+            json!({"site-sign": {"request": "x", "ttl_s": 86_400}}),
             "no PKCS #10",
             "heddle site request",
         ),
@@ -114,7 +114,7 @@ fn tokens_come_and_go() {
     let fixture = Fixture::new();
     let made = done(
         &fixture,
-        &json!({"token-create": {"node": "n1", "life_s": 60}}),
+        &json!({"token-create": {"node": "n1", "ttl_s": 60}}),
     );
     assert_eq!(made["expires"], NOW + 60);
     let text = made["token"].as_str().expect("a token");

@@ -65,7 +65,7 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
 
     let web = format!("spiffe://cluster.local/ns/{namespace}/sa/web");
     let one_at = as_str(&folder.path("n1.sock")).to_owned();
-    operate(&["deny", "add", &web, "--reason", "test", "--life", "1h"]);
+    operate(&["deny", "add", &web, "--reason", "test", "--ttl", "1h"]);
     eventually("the caller is refused", || {
         get(address, "cart", "/").0 == 503
     });
@@ -90,7 +90,7 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
         "spiffe://cluster.local/heddle/node/n2",
         "--reason",
         "lost",
-        "--life",
+        "--ttl",
         "1h",
     ]);
     eventually("the node is told nothing any more", || {
@@ -149,7 +149,7 @@ fn a_node_that_missed_a_new_root_joins_anew() {
 fn certificates_are_renewed_while_requests_go_on() {
     let joined = joined_by(11, |folder| {
         let config = folder.path("control.yaml");
-        fs::write(&config, "control: {leaf_life_s: 300}\n").expect("written");
+        fs::write(&config, "control: {leaf_ttl_s: 300}\n").expect("written");
         Heddle::control(folder, &["--config", as_str(&config)])
     });
     let Joined {
