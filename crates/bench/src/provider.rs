@@ -47,7 +47,6 @@ pub struct Provider {
     work_us: u64,
 }
 
-/// The counters of a provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
     /// Requests answered.
@@ -192,7 +191,6 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// An answer with that body.
 pub(super) fn answer(body: &str) -> String {
     let length = body.len();
     format!(

@@ -88,7 +88,6 @@ fn naive(raw: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Checks one input.
 pub fn check(input: &[u8]) {
     let Some((cuts, input)) = input.split_first_chunk::<3>() else {
         return;

@@ -36,7 +36,6 @@ const MAX_DESCRIPTORS: usize = 2;
 pub enum ToProxy {
     /// A pod was enrolled. Its listeners for outbound and for inbound connections come with the message.
     Enrolled {
-        /// The pod.
         pod: PodId,
         /// The workload that runs in the pod.
         workload: WorkloadName,
@@ -54,10 +53,7 @@ pub enum ToProxy {
     },
     /// A pod was released. No new connection is steered to its listeners. The proxy serves those in their backlog,
     /// then sends [`ToHolder::Drained`].
-    Released {
-        /// The pod.
-        pod: PodId,
-    },
+    Released { pod: PodId },
     /// The answer to [`ToHolder::Open`]. The socket comes with it, unless there is an error.
     Socket {
         /// Number of the request.
@@ -89,21 +85,14 @@ pub enum ToHolder {
     },
     /// The proxy serves the pod's connections from now on.
     Serving {
-        /// The pod.
         pod: PodId,
         /// What happens to the pod's traffic if the proxy dies.
         fate: Fate,
     },
     /// The pod is no workload of the mesh: its outbound connections are refused, and no caller reaches it.
-    Holding {
-        /// The pod.
-        pod: PodId,
-    },
+    Holding { pod: PodId },
     /// The proxy has closed the listeners of a released pod.
-    Drained {
-        /// The pod.
-        pod: PodId,
-    },
+    Drained { pod: PodId },
     /// The answer to [`ToProxy::Ping`].
     Pong {
         /// Number of the ping.

@@ -27,7 +27,6 @@ const MAX_WAITING: usize = 1_024;
 pub enum Event {
     /// A pod was enrolled.
     Enrolled {
-        /// The pod.
         pod: PodId,
         /// The workload that runs in the pod.
         workload: WorkloadName,
@@ -43,10 +42,7 @@ pub enum Event {
     /// How often tables of the hooks were full, since the holder was started.
     Full(FullTables),
     /// A pod was released: connections in the backlog of its listeners are still to be served.
-    Released {
-        /// The pod.
-        pod: PodId,
-    },
+    Released { pod: PodId },
 }
 
 /// Messages to the holder.
@@ -58,21 +54,14 @@ pub enum Tell {
     Stopping,
     /// The proxy serves the pod's connections from now on.
     Serving {
-        /// The pod.
         pod: PodId,
         /// What happens to the pod's traffic if the proxy dies.
         fate: Fate,
     },
     /// The pod is no workload of the mesh: its outbound connections are refused, and no caller reaches it.
-    Holding {
-        /// The pod.
-        pod: PodId,
-    },
+    Holding { pod: PodId },
     /// The proxy has closed the listeners of a released pod.
-    Drained {
-        /// The pod.
-        pod: PodId,
-    },
+    Drained { pod: PodId },
 }
 
 /// The receiving side of the channel.

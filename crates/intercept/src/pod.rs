@@ -54,7 +54,6 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address.
     pub fn of(address: SocketAddr) -> Self {
         match address {
             SocketAddr::V4(_) => Family::V4,

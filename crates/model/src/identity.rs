@@ -118,7 +118,6 @@ impl SpiffeId {
         }
     }
 
-    /// The id of a node.
     pub fn node(trust_domain: TrustDomain, node: NodeName) -> Self {
         Self {
             trust_domain,

@@ -39,7 +39,6 @@ pub struct Mesh {
     pub further: Vec<(IpAddr, IpAddr)>,
 }
 
-/// A node of the mesh.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// The node's name, unique in the mesh.

@@ -153,7 +153,6 @@ text_form! {
 }
 
 namespaced! {
-    /// The name of a Service.
     ServiceName;
     /// The name of a workload: of a LocalWorkload, later of a pod.
     WorkloadName;

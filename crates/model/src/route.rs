@@ -104,12 +104,7 @@ pub struct Backend {
 pub enum BackendTarget {
     /// An existing port of a Service; without endpoints the answer is 503. The routes of that Service do not apply: a
     /// route leads to endpoints.
-    Service {
-        /// The Service.
-        service: ServiceName,
-        /// Its port.
-        port: u16,
-    },
+    Service { service: ServiceName, port: u16 },
     /// An unresolved or forbidden reference: its share of requests is answered 500, as the Gateway API requires.
     Unresolved {
         /// Why, for the log.

@@ -56,14 +56,12 @@ pub enum Balancer {
     RingHash,
 }
 
-/// One port of a Service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServicePort {
     /// The port's name, if any.
     pub name: Option<String>,
     /// The port number, never 0.
     pub port: u16,
-    /// The protocol on this port.
     pub protocol: AppProtocol,
     /// The ready endpoints, sorted by address, each once.
     pub endpoints: Vec<Endpoint>,
@@ -79,7 +77,6 @@ pub struct ServicePort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppProtocol {
-    /// HTTP/1.1.
     Http,
     /// HTTP/2 without TLS and without upgrade (`kubernetes.io/h2c`).
     Http2Cleartext,

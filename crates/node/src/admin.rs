@@ -47,7 +47,6 @@ pub enum Question {
 /// A question, and the channel for its answer.
 #[derive(Debug)]
 pub struct Ask {
-    /// The question.
     pub question: Question,
     /// Channel for the answer. If it is dropped, the client is told that the process is shutting down.
     pub answer: oneshot::Sender<Answer>,

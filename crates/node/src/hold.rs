@@ -42,7 +42,6 @@ const HOST_NAMESPACES: [&str; 2] = ["/proc/1/ns/net", "/proc/2/ns/net"];
 /// Accept backlog of the socket for operators.
 const BACKLOG: i32 = 16;
 
-/// Options of a holder.
 pub(crate) struct HolderOptions {
     pub(crate) interception: Interception,
     /// Address for other nodes. With one proxy for one pod, this port is the proxy's and not the pod's.

@@ -34,7 +34,6 @@ use crate::state_folder;
 /// Capacity of the queue of changes to the main loop.
 const CHANGES: usize = 4;
 
-/// Options of a node.
 pub(crate) struct NodeOptions {
     pub(crate) name: NodeName,
     /// Address of the control plane, `HOST:PORT`.

@@ -48,7 +48,6 @@ pub struct Status {
     /// Clients that were refused because the connection limit was reached.
     #[serde(default)]
     pub connections_refused: u64,
-    /// State of the configuration.
     pub config: ConfigStatus,
     /// The other nodes of the mesh, and further connected peers.
     #[serde(default)]
@@ -142,7 +141,6 @@ pub struct ConnectionsStatus {
     pub cut_for_s: Option<u64>,
     /// Requests and flows on links and HTTP/2 connections.
     pub streams: usize,
-    /// HTTP/2 connections.
     pub http2_connections: usize,
     /// Connections that carry one request or flow at a time. Counted only if this node made them and makes no others.
     pub http1_connections: usize,
@@ -157,13 +155,11 @@ pub struct ListenerStatus {
     pub port: u16,
     /// The workload that callers at this listener count as; absent for unidentified callers.
     pub caller: Option<String>,
-    /// Kind of the listener.
     pub kind: ListenerKind,
     /// Protocol: `http`, `h2c`, `grpc`, `tcp`, `tls`, or `undeclared` where it is detected from each connection's first
     /// bytes.
     #[serde(default)]
     pub protocol: String,
-    /// Address of the listener.
     pub address: SocketAddr,
 }
 
@@ -281,7 +277,6 @@ pub struct ClockStatus {
 /// Generations and sizes of a node's trust bundle and deny-list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TrustStatus {
-    /// Generation of the trust bundle.
     pub bundle_generation: u64,
     /// Number of trusted roots.
     pub roots: usize,

@@ -26,7 +26,6 @@ pub(crate) struct Shaking<'a> {
     pub(crate) caller: Option<&'a ServiceAccountName>,
     /// The service account that the other node must prove to host.
     pub(crate) called: &'a ServiceAccountName,
-    /// The address of the node.
     pub(crate) node: SocketAddr,
 }
 

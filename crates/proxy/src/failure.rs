@@ -138,7 +138,6 @@ impl Reason {
         Self::CODES[self.index()]
     }
 
-    /// The reason with this code.
     pub(crate) fn from_code(code: &[u8]) -> Option<Self> {
         let mut each = Self::EACH.iter();
         each.find(|reason| reason.code().as_bytes() == code)
@@ -173,7 +172,6 @@ impl Reason {
 /// A failed request, with the codec's details if the codec refused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// The reason of the failure.
     pub reason: Reason,
     /// The codec's details, if the codec refused the message.
     pub reject: Option<Reject>,

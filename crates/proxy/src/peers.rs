@@ -44,7 +44,6 @@ pub struct PeerStatus {
     pub cut_since: Option<Instant>,
     /// Requests and flows on links and HTTP/2 connections.
     pub streams: usize,
-    /// HTTP/2 connections with it.
     pub http2_connections: usize,
     /// HTTP/1.1 connections to it, which carry one request or flow at a time. Counted only if `between_nodes` is
     /// HTTP/1.1.

@@ -75,7 +75,6 @@ impl Place {
 pub(crate) struct Pods(pub(crate) Arc<BTreeMap<WorkloadName, PodId>>);
 
 impl Pods {
-    /// The pod of a workload.
     pub(crate) fn of(&self, workload: &WorkloadName) -> Option<PodId> {
         self.0.get(workload).copied()
     }

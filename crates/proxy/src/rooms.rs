@@ -74,7 +74,6 @@ pub(crate) struct Room {
 #[derive(Debug)]
 pub(crate) struct RequestPermit(Arc<Room>);
 
-/// The state of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndpointState {
     /// Requests in progress, of all Workers.

@@ -14,7 +14,6 @@ pub use elasticity::Elasticity;
 /// Settings of the data plane, fixed while it runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
-    /// Timeouts.
     pub timeouts: Timeouts,
     /// Limits on connections, buffers and requests.
     pub bounds: Bounds,

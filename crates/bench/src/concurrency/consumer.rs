@@ -46,7 +46,6 @@ pub struct Consumer {
     shares: Vec<u32>,
 }
 
-/// The counters of a consumer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ConsumerCounts {
     /// Answers with the right hash.

@@ -121,7 +121,6 @@ fn taken(
     })
 }
 
-/// The cost of the hooks.
 #[derive(Debug, PartialEq)]
 struct HookCost {
     us_per_request: f64,

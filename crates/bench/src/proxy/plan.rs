@@ -129,7 +129,6 @@ impl ProxyPlan {
         self.cells[0]
     }
 
-    /// The window of a cell.
     pub(super) fn window(&self, cell: Cell) -> f64 {
         if cell == self.main() {
             self.main_window_s

@@ -42,7 +42,6 @@ pub(super) struct Origin {
     pub(super) published: bool,
 }
 
-/// A figure on record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RecordedFigure {
     pub(super) value: f64,

@@ -58,7 +58,6 @@ pub(crate) struct HttpPathMatch {
     pub(crate) value: Option<String>,
 }
 
-/// HTTPHeaderMatch and HTTPQueryParamMatch.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ValueMatch {
     #[serde(rename = "type")]

@@ -26,7 +26,6 @@ pub(crate) struct AuthorizationPolicySpec {
     pub(crate) dry_run: bool,
 }
 
-/// PolicyTargetReferenceWithLabelSelectors.
 #[derive(Debug, Deserialize)]
 pub(crate) struct PolicyTarget {
     pub(crate) group: Option<String>,

@@ -287,7 +287,6 @@ impl Heddle {
             .unwrap_or_else(|| panic!("no such listener: {status}"))
     }
 
-    /// Address of the metrics.
     pub(crate) fn metrics(&self) -> SocketAddr {
         let status = self.status();
         status["metrics"]

@@ -18,14 +18,12 @@ pub enum HookError {
     },
     /// A path is not as required.
     Path {
-        /// The path.
         path: PathBuf,
         /// What is wrong with it, and how to fix it.
         reason: String,
     },
     /// A pod cannot be enrolled or changed as asked.
     Pod {
-        /// The pod.
         pod: PodId,
         /// Why not.
         reason: String,

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::{Reply, Request, converse};
 use crate::hooks::{Guarded, Kind};
 
-/// Status of a holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderStatus {
     /// Process ID of the holder.

@@ -189,7 +189,6 @@ pub(super) struct History(VecDeque<Moment>);
 #[derive(Default)]
 pub(super) struct Window<'history> {
     pub(super) length: Duration,
-    /// Edges with traffic.
     pub(super) edges: Vec<(&'history Edge, EdgeTraffic)>,
     /// Pages of the shopper, by version of the reviews.
     pub(super) pages: [u64; 2],

@@ -7,7 +7,6 @@ use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
 use tokio::process::Command;
 
-/// Path of the program.
 #[derive(Clone)]
 pub(super) struct Program(PathBuf);
 

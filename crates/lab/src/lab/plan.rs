@@ -85,7 +85,6 @@ pub struct PodPlan {
 /// A Service of a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServicePlan {
-    /// Namespace and name.
     pub name: ServiceName,
     /// One address of each of its families; empty if it is headless.
     pub cluster_addresses: Vec<IpAddr>,
@@ -171,7 +170,6 @@ impl Plan {
         })
     }
 
-    /// The node of that name.
     pub fn node(&self, name: &str) -> Option<&NodePlan> {
         self.nodes.iter().find(|node| node.name.as_str() == name)
     }
@@ -182,7 +180,6 @@ impl Plan {
         self.pods.iter().find(|pod| pod.workload == name)
     }
 
-    /// The pods of a node.
     pub(super) fn pods_of<'p>(&'p self, node: &'p NodePlan) -> impl Iterator<Item = &'p PodPlan> {
         self.pods.iter().filter(|pod| pod.node == node.name)
     }
@@ -199,7 +196,6 @@ impl From<(NodeName, u16)> for NodePlan {
 }
 
 impl PodPlan {
-    /// Its address of a family.
     pub fn address(&self, family: Family) -> Option<IpAddr> {
         let is = |address: &IpAddr| address.is_ipv4() == (family == Family::V4);
         self.addresses.iter().copied().find(is)

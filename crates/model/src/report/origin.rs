@@ -33,7 +33,6 @@ impl Origin {
         Origin::File { path, line: None }
     }
 
-    /// A key in etcd.
     pub fn etcd(key: impl Into<Arc<str>>) -> Self {
         Origin::Etcd { key: key.into() }
     }

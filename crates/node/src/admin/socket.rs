@@ -237,7 +237,6 @@ impl Drop for AdminSocket {
 }
 
 impl AdminSocket {
-    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }

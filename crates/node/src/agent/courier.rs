@@ -156,7 +156,6 @@ enum End {
     Over,
     /// Another connection is wanted.
     Reconnect,
-    /// It failed.
     Failed(Broken),
 }
 

@@ -8,7 +8,6 @@ use super::source::{Source, Sources};
 pub(super) struct Contradiction {
     /// All fields involved; the one to report comes first.
     pub(super) fields: Vec<&'static str>,
-    /// The contradiction.
     pub(super) reason: String,
     /// How to correct it.
     pub(super) remedy: String,

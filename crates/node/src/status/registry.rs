@@ -7,7 +7,6 @@ use heddle_telemetry::exposition::{DescriptorEncoder, gauge, gauges};
 use heddle_telemetry::families::node;
 use serde::{Deserialize, Serialize};
 
-/// Status of the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct RegistryStatus {
     /// The etcd member that is or was last connected.

@@ -58,7 +58,6 @@ pub(super) struct ClientRequest {
     pub(super) upload: Pump,
 }
 
-/// The response to the client.
 pub(super) struct ClientResponse {
     /// The status of the response that was begun.
     pub(super) status: Option<u16>,

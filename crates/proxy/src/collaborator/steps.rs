@@ -42,7 +42,6 @@ use crate::worker::{Scratch, Worker};
 pub(super) use find::LastFound;
 pub(super) use name::LastCalled;
 
-/// The result of a step.
 pub(super) type Step = Result<(), Stop>;
 
 /// Continues with the next step.

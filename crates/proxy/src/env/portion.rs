@@ -42,7 +42,6 @@ pub(crate) struct Item<T> {
     pub(crate) kind: Kind,
 }
 
-/// The kind of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connection,

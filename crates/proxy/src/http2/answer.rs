@@ -73,7 +73,6 @@ pub(super) struct Answering {
     is_ending: Cell<bool>,
     /// Deadline after the connection was evicted, whatever the other end does; `Millis::MAX` otherwise.
     parts_by: Cell<Millis>,
-    /// Wakes the driver.
     driver: RefCell<Option<Waker>>,
 }
 

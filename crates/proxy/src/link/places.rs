@@ -306,7 +306,6 @@ impl Evictable for Link {
 }
 
 impl Link {
-    /// Parts with this code.
     fn part(&self, code: Code, by: Millis) {
         self.closing.set(true);
         self.parts_by.set(by);

@@ -138,7 +138,6 @@ enum FlowState {
     Failed(Reason),
 }
 
-/// One direction of a flow.
 #[derive(Debug)]
 struct Direction {
     pump: Pump,

@@ -26,7 +26,6 @@ pub(crate) struct Addresses {
 /// What is at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
-    /// A Service.
     Service(PortIndex),
     /// An address of a Service, at a port that it does not have.
     NoPort,

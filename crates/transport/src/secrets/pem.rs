@@ -61,7 +61,6 @@ fn boundary<'a>(line: &'a str, start: &str) -> Option<&'a str> {
     line.strip_prefix(start)?.strip_suffix("-----")
 }
 
-/// Encodes one section.
 pub fn encode(label: &str, der: &[u8]) -> Zeroizing<String> {
     let mut content = Zeroizing::new(vec![0; der.len().div_ceil(3) * 4]);
     let length = STANDARD.encode_slice(der, &mut content).unwrap_or(0);

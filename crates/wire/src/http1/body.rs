@@ -74,7 +74,6 @@ pub enum Line<'a> {
 pub enum Piece<'a> {
     /// Body data.
     Data(&'a [u8]),
-    /// A trailer.
     Trailer {
         /// The field name.
         name: &'a [u8],

@@ -56,9 +56,7 @@ impl Method {
 /// The supported versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum Version {
-    /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1.
     #[default]
     Http11,
 }
@@ -74,7 +72,6 @@ pub struct RequestHead {
     pub method_span: Span,
     /// The request target as received.
     pub target: Span,
-    /// The form of the target.
     pub form: TargetForm,
     /// The path; may be empty in absolute form, is `*` in asterisk form and always empty in authority form.
     pub path: Span,

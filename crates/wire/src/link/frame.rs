@@ -40,7 +40,6 @@ impl Serial {
         (1..=Self::MAX).contains(&number).then_some(Self(number))
     }
 
-    /// The serial as a number.
     #[must_use]
     pub fn number(self) -> u32 {
         self.0
@@ -86,7 +85,6 @@ impl Code {
     pub const BUSY: Code = Code(12);
 }
 
-/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -146,7 +144,6 @@ impl FrameKind {
 /// The decoded first eight bytes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// The kind of the frame.
     pub kind: FrameKind,
     /// Whether an answer is wanted: on a new stream, or to a heartbeat.
     pub wanted: bool,

@@ -56,7 +56,6 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// A pair with this endpoint.
     pub(crate) fn new(endpoint: SocketAddr, protocol: AppProtocol) -> Pair {
         Pair::with(&Settings::default(), endpoint, protocol)
     }

@@ -54,14 +54,12 @@ pub(crate) fn workers(min: usize, max: usize) -> Settings {
     }
 }
 
-/// Settings with changed timeouts.
 pub(crate) fn quick(change: impl Fn(&mut Timeouts)) -> Settings {
     let mut settings = Settings::default();
     change(&mut settings.timeouts);
     settings
 }
 
-/// Settings with changed bounds.
 pub(crate) fn bounded(change: impl Fn(&mut Bounds)) -> Settings {
     let mut settings = Settings::default();
     change(&mut settings.bounds);
