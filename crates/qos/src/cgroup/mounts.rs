@@ -1,0 +1,157 @@
+//! Where the hierarchies of control groups are mounted.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Version of a hierarchy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy for each controller.
+    V1,
+    /// One hierarchy for all.
+    V2,
+}
+
+/// A mounted hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) version: Version,
+    pub(super) at: PathBuf,
+}
+
+/// The hierarchies that have the controllers of processors and memory. On a hybrid machine a controller is in version 1
+/// or in version 2, never in both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounts {
+    /// Shares, quotas and their statistics.
+    pub(super) cpu: Option<Mount>,
+    /// Processor time used; with version 2 the same as `cpu`.
+    pub(super) cpuacct: Option<Mount>,
+    pub(super) memory: Option<Mount>,
+}
+
+impl Mounts {
+    /// Finds the hierarchies of this machine.
+    ///
+    /// # Errors
+    /// When `/proc/self/mountinfo` cannot be read, or no hierarchy has the `cpu` controller.
+    pub fn find() -> io::Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let has = |at: &Path, controller: &str| {
+            let all = fs::read_to_string(at.join("cgroup.controllers")).unwrap_or_default();
+            all.split_ascii_whitespace().any(|one| one == controller)
+        };
+        let found = Mounts::of(&mounts, has);
+        match found.cpu.is_some() {
+            true => Ok(found),
+            false => Err(io::Error::other(
+                "no mounted hierarchy of control groups has the cpu controller: mount one at /sys/fs/cgroup",
+            )),
+        }
+    }
+
+    /// Reads the text of `/proc/self/mountinfo` (`proc(5)`). `has` says whether the hierarchy of version 2 at a mount
+    /// point has a controller.
+    fn of(mountinfo: &str, has: impl Fn(&Path, &str) -> bool) -> Self {
+        let mounts: Vec<(&str, PathBuf, &str)> = mountinfo.lines().filter_map(parsed).collect();
+        let find = |controller: &str| {
+            mounts.iter().find_map(|(kind, at, options)| {
+                let (version, is_here) = match *kind {
+                    "cgroup" => (
+                        Version::V1,
+                        options.split(',').any(|option| option == controller),
+                    ),
+                    "cgroup2" => (Version::V2, has(at, controller)),
+                    _ => return None,
+                };
+                is_here.then(|| Mount {
+                    version,
+                    at: at.clone(),
+                })
+            })
+        };
+        let cpu = find("cpu");
+        let cpuacct = match &cpu {
+            Some(mount) if mount.version == Version::V2 => cpu.clone(),
+            _ => find("cpuacct"),
+        };
+        Mounts {
+            cpu,
+            cpuacct,
+            memory: find("memory"),
+        }
+    }
+
+    /// Version of the hierarchy with the `cpu` controller.
+    pub fn cpu_version(&self) -> Option<Version> {
+        self.cpu.as_ref().map(|mount| mount.version)
+    }
+}
+
+/// File system, mount point and options of the file system, of a line of mountinfo.
+fn parsed(line: &str) -> Option<(&str, PathBuf, &str)> {
+    let (before, after) = line.split_once(" - ")?;
+    let at = before.split(' ').nth(4)?;
+    let mut after = after.split(' ');
+    let (kind, _, options) = (after.next()?, after.next()?, after.next()?);
+    Some((kind, unescaped(at), options))
+}
+
+/// Decodes the octal escapes of space, tab, newline and backslash.
+fn unescaped(text: &str) -> PathBuf {
+    let plain = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    let unescape = |text: String, (escaped, plain): (&str, &str)| text.replace(escaped, plain);
+    plain.into_iter().fold(text.to_owned(), unescape).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Mount, Mounts, Version};
+
+    fn at(version: Version, path: &str) -> Option<Mount> {
+        Some(Mount {
+            version,
+            at: path.into(),
+        })
+    }
+
+    #[test]
+    fn controllers_are_found_in_either_version_and_on_hybrid_machines() {
+        let v2 = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let found = Mounts::of(v2, |_, _| true);
+        let there = at(Version::V2, "/sys/fs/cgroup");
+        assert_eq!((&found.cpu, &found.cpuacct), (&there, &there));
+        assert_eq!(found.memory, there);
+
+        let hybrid = "32 31 0:29 / /c/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      35 31 0:31 / /c/my\\040memory rw - cgroup cgroup rw,memory\n\
+                      41 31 0:38 / /c/unified rw - cgroup2 cgroup2 rw\n";
+        let found = Mounts::of(hybrid, |_, _| false);
+        assert_eq!(found.cpu, at(Version::V1, "/c/cpu,cpuacct"));
+        assert_eq!(found.cpuacct, found.cpu);
+        assert_eq!(found.memory, at(Version::V1, "/c/my memory"));
+
+        // Memory may be in version 2 while the processors are in version 1.
+        let memory_alone =
+            |at: &Path, controller: &str| at == Path::new("/c/unified") && controller == "memory";
+        let cpu = hybrid.lines().filter(|line| !line.contains("memory"));
+        let found = Mounts::of(&cpu.collect::<Vec<_>>().join("\n"), memory_alone);
+        assert_eq!(found.memory, at(Version::V2, "/c/unified"));
+        assert_eq!(found.cpu, at(Version::V1, "/c/cpu,cpuacct"));
+    }
+
+    #[test]
+    fn nonsense_is_no_mount() {
+        for text in ["", "x", " - ", "1 2 3 4 /a - cgroup", "1 2 3 - cgroup2 x y"] {
+            assert_eq!(Mounts::of(text, |_, _| true).cpu, None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The groups of this machine.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use super::mounts::{Mount, Mounts, Version};
+use super::{CpuCounters, Group, Groups, Knob, PERIOD_US, Value, folders};
+
+/// The groups of this machine, in the hierarchies that are mounted.
+#[derive(Debug)]
+pub struct System {
+    mounts: Mounts,
+}
+
+/// Limits of this value and above mean "no limit" in version 1, which rounds the largest number down to pages.
+const NO_LIMIT: u64 = 1 << 62;
+
+impl System {
+    /// Uses these hierarchies.
+    pub fn new(mounts: Mounts) -> Self {
+        System { mounts }
+    }
+
+    /// Counters of a group. A group without a quota has no throttling.
+    ///
+    /// # Errors
+    /// There is no such group, or its files are not understood.
+    pub fn cpu_counters(&self, group: &Group) -> io::Result<CpuCounters> {
+        let cpu = self.cpu()?;
+        let stat = self.text(cpu, group, "cpu.stat")?;
+        let field = |name: &str| {
+            let mut lines = stat.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+            value.parse::<u64>().ok()
+        };
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "cpu.stat is not understood");
+        Ok(match cpu.version {
+            Version::V1 => CpuCounters {
+                used_us: self.used_us_v1(group)?,
+                throttled: field("nr_throttled").ok_or_else(wrong)?,
+                throttled_us: field("throttled_time").ok_or_else(wrong)? / 1_000,
+            },
+            Version::V2 => CpuCounters {
+                used_us: field("usage_usec").ok_or_else(wrong)?,
+                // Absent at a group without the controller.
+                throttled: field("nr_throttled").unwrap_or_default(),
+                throttled_us: field("throttled_usec").unwrap_or_default(),
+            },
+        })
+    }
+
+    fn used_us_v1(&self, group: &Group) -> io::Result<u64> {
+        let missing = || io::Error::other("no hierarchy has the cpuacct controller");
+        let cpuacct = self.mounts.cpuacct.as_ref().ok_or_else(missing)?;
+        let ns = number(&self.text(cpuacct, group, "cpuacct.usage")?)?;
+        Ok(ns / 1_000)
+    }
+
+    /// Period of the group's quota, in microseconds.
+    ///
+    /// # Errors
+    /// There is no such group, or its files are not understood.
+    pub fn cpu_period_us(&self, group: &Group) -> io::Result<u64> {
+        let cpu = self.cpu()?;
+        match cpu.version {
+            Version::V1 => number(&self.text(cpu, group, "cpu.cfs_period_us")?),
+            Version::V2 => Ok(period(&self.text(cpu, group, "cpu.max")?)),
+        }
+    }
+
+    /// The groups directly below a group, in the order of their names.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub fn children(&self, group: &Group) -> io::Result<Vec<Group>> {
+        let all = folders(&self.cpu()?.at.join(group.as_str()))?;
+        // A name that is no name of a group cannot be there.
+        let all = all.iter();
+        Ok(all.filter_map(|(name, _)| group.child(name).ok()).collect())
+    }
+
+    /// Whether the group is there.
+    pub fn exists(&self, group: &Group) -> bool {
+        self.cpu()
+            .is_ok_and(|cpu| cpu.at.join(group.as_str()).is_dir())
+    }
+
+    /// The folder of a group in the hierarchy of the processors.
+    ///
+    /// # Errors
+    /// When no hierarchy has the `cpu` controller.
+    pub fn folder(&self, group: &Group) -> io::Result<PathBuf> {
+        Ok(self.cpu()?.at.join(group.as_str()))
+    }
+
+    fn cpu(&self) -> io::Result<&Mount> {
+        let missing = || io::Error::other("no hierarchy has the cpu controller");
+        self.mounts.cpu.as_ref().ok_or_else(missing)
+    }
+
+    /// The hierarchy that has a knob.
+    fn mount(&self, knob: Knob) -> io::Result<&Mount> {
+        match knob {
+            Knob::CpuShare | Knob::CpuQuota | Knob::CpuBurst => self.cpu(),
+            Knob::Memory => {
+                let missing = || io::Error::other("no hierarchy has the memory controller");
+                self.mounts.memory.as_ref().ok_or_else(missing)
+            }
+        }
+    }
+
+    fn text(&self, mount: &Mount, group: &Group, file: &str) -> io::Result<String> {
+        let path = mount.at.join(group.as_str()).join(file);
+        fs::read_to_string(&path).map_err(|error| self.explained(error, mount, group, &path))
+    }
+
+    fn put(&self, mount: &Mount, group: &Group, file: &str, text: &str) -> io::Result<()> {
+        let path = mount.at.join(group.as_str()).join(file);
+        // Never creates a file: what has the path may be no control group.
+        let written = fs::OpenOptions::new().write(true).open(&path);
+        let written = written.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
+        written.map_err(|error| self.explained(error, mount, group, &path))
+    }
+
+    /// Adds the path, and tells a missing file of an existing group from a missing group.
+    fn explained(
+        &self,
+        error: io::Error,
+        mount: &Mount,
+        group: &Group,
+        path: &PathBuf,
+    ) -> io::Error {
+        let is_there = mount.at.join(group.as_str()).is_dir();
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound if is_there => io::ErrorKind::Unsupported,
+            kind => kind,
+        };
+        io::Error::new(kind, format!("{}: {error}", path.display()))
+    }
+}
+
+impl Groups for System {
+    fn read(&self, group: &Group, knob: Knob) -> io::Result<Value> {
+        let mount = self.mount(knob)?;
+        let text = |file: &str| self.text(mount, group, file);
+        match (knob, mount.version) {
+            (Knob::CpuShare, version) => {
+                // Kernels before 5.15 have no `cpu.idle`.
+                match text("cpu.idle") {
+                    Ok(idle) if idle.trim() == "1" => return Ok(Value::Idle),
+                    Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(error),
+                    Ok(_) | Err(_) => {}
+                }
+                Ok(Value::Amount(number(&text(weight_file(version))?)?))
+            }
+            (Knob::CpuQuota, Version::V1) => signed(&text("cpu.cfs_quota_us")?),
+            (Knob::CpuQuota, Version::V2) => {
+                limited(text("cpu.max")?.split(' ').next().unwrap_or_default())
+            }
+            (Knob::CpuBurst, Version::V1) => Ok(Value::Amount(number(&text("cpu.cfs_burst_us")?)?)),
+            (Knob::CpuBurst, Version::V2) => Ok(Value::Amount(number(&text("cpu.max.burst")?)?)),
+            (Knob::Memory, Version::V1) => Ok(match number(&text("memory.limit_in_bytes")?)? {
+                NO_LIMIT.. => Value::Max,
+                bytes => Value::Amount(bytes),
+            }),
+            (Knob::Memory, Version::V2) => limited(&text("memory.high")?),
+        }
+    }
+
+    fn write(&mut self, group: &Group, knob: Knob, value: Value) -> io::Result<()> {
+        let mount = self.mount(knob)?;
+        let put = |file: &str, text: &str| self.put(mount, group, file, text);
+        match (knob, mount.version, value) {
+            (Knob::CpuShare, _, Value::Idle) => put("cpu.idle", "1"),
+            (Knob::CpuShare, version, Value::Amount(weight)) => {
+                if self.read(group, knob)? == Value::Idle {
+                    put("cpu.idle", "0")?;
+                }
+                put(weight_file(version), &weight.to_string())
+            }
+            (Knob::CpuQuota, Version::V1, Value::Max) => put("cpu.cfs_quota_us", "-1"),
+            (Knob::CpuQuota, Version::V1, Value::Amount(us)) => {
+                put("cpu.cfs_quota_us", &us.to_string())
+            }
+            // Without a period the kernel keeps the old one.
+            (Knob::CpuQuota, Version::V2, Value::Max) => put("cpu.max", "max"),
+            (Knob::CpuQuota, Version::V2, Value::Amount(us)) => put("cpu.max", &us.to_string()),
+            (Knob::CpuBurst, Version::V1, Value::Amount(us)) => {
+                put("cpu.cfs_burst_us", &us.to_string())
+            }
+            (Knob::CpuBurst, Version::V2, Value::Amount(us)) => {
+                put("cpu.max.burst", &us.to_string())
+            }
+            (Knob::Memory, Version::V1, Value::Max) => put("memory.limit_in_bytes", "-1"),
+            (Knob::Memory, Version::V1, Value::Amount(bytes)) => {
+                put("memory.limit_in_bytes", &bytes.to_string())
+            }
+            (Knob::Memory, Version::V2, Value::Max) => put("memory.high", "max"),
+            (Knob::Memory, Version::V2, Value::Amount(bytes)) => {
+                put("memory.high", &bytes.to_string())
+            }
+            (Knob::CpuShare | Knob::CpuBurst, _, Value::Max)
+            | (Knob::CpuQuota | Knob::CpuBurst | Knob::Memory, _, Value::Idle) => {
+                Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("{knob} cannot be {value}"),
+                ))
+            }
+        }
+    }
+
+    fn inode(&self, group: &Group, knob: Knob) -> io::Result<u64> {
+        let mount = self.mount(knob)?;
+        Ok(fs::metadata(mount.at.join(group.as_str()))?.ino())
+    }
+
+    fn weight_after_idle(&self) -> Value {
+        match self.mounts.cpu_version() {
+            Some(Version::V2) => Value::Amount(100),
+            Some(Version::V1) | None => Value::Amount(1_024),
+        }
+    }
+}
+
+fn weight_file(version: Version) -> &'static str {
+    match version {
+        Version::V1 => "cpu.shares",
+        Version::V2 => "cpu.weight",
+    }
+}
+
+fn number(text: &str) -> io::Result<u64> {
+    let wrong = || {
+        let text = text.chars().take(40).collect::<String>();
+        io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number"))
+    };
+    text.trim().parse().map_err(|_| wrong())
+}
+
+/// A number, or -1 for no limit.
+fn signed(text: &str) -> io::Result<Value> {
+    match text.trim() {
+        "-1" => Ok(Value::Max),
+        text => number(text).map(Value::Amount),
+    }
+}
+
+/// A number, or `max`.
+fn limited(text: &str) -> io::Result<Value> {
+    match text.trim() {
+        "max" => Ok(Value::Max),
+        text => number(text).map(Value::Amount),
+    }
+}
+
+/// The second number of `cpu.max`.
+fn period(text: &str) -> u64 {
+    let period = text.split_ascii_whitespace().nth(1);
+    period
+        .and_then(|period| period.parse().ok())
+        .filter(|us| *us > 0)
+        .unwrap_or(PERIOD_US)
+}

@@ -1,0 +1,18 @@
+//! Node QoS: latency-sensitive (online) pods stay fast beside batch (offline) work, by control groups of version 1 or 2.
+//!
+//! ```text
+//!   pods, their classes and wishes          samples of the node and its groups
+//!                 └──────────► control ◄───────────────┘
+//!                                 │ what each group should have
+//!                                 ▼
+//!                              arbiter ──► journal
+//!                                 │
+//!                                 ▼
+//!                        cgroup: v1 or v2 files
+//! ```
+//!
+//! [`control`] decides without I/O and without a clock. [`arbiter`] is the only writer of control groups: it remembers
+//! what it found and puts it back. [`cgroup`] knows the names of the kernel's files.
+
+pub mod arbiter;
+pub mod cgroup;
