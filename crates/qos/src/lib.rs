@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   pods, their classes and wishes          samples of the node and its groups
-//!                 └──────────► control ◄───────────────┘
+//!                 └────────► controllers ◄───────────────┘
 //!                                 │ what each group should have
 //!                                 ▼
 //!                              arbiter ──► journal
@@ -11,8 +11,9 @@
 //!                        cgroup: v1 or v2 files
 //! ```
 //!
-//! [`control`] decides without I/O and without a clock. [`arbiter`] is the only writer of control groups: it remembers
+//! [`controllers`] decide without I/O and without a clock. [`arbiter`] is the only writer of control groups: it remembers
 //! what it found and puts it back. [`cgroup`] knows the names of the kernel's files.
 
 pub mod arbiter;
 pub mod cgroup;
+pub mod controllers;

@@ -3,10 +3,13 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::mounts::{Mount, Mounts, Version};
 use super::{CpuCounters, Group, Groups, Knob, PERIOD_US, Value, folders};
+
+#[cfg(test)]
+mod tests;
 
 /// The groups of this machine, in the hierarchies that are mounted.
 #[derive(Debug)]
@@ -113,7 +116,7 @@ impl System {
 
     fn text(&self, mount: &Mount, group: &Group, file: &str) -> io::Result<String> {
         let path = mount.at.join(group.as_str()).join(file);
-        fs::read_to_string(&path).map_err(|error| self.explained(error, mount, group, &path))
+        fs::read_to_string(&path).map_err(|error| self.explained(&error, mount, group, &path))
     }
 
     fn put(&self, mount: &Mount, group: &Group, file: &str, text: &str) -> io::Result<()> {
@@ -121,17 +124,11 @@ impl System {
         // Never creates a file: what has the path may be no control group.
         let written = fs::OpenOptions::new().write(true).open(&path);
         let written = written.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
-        written.map_err(|error| self.explained(error, mount, group, &path))
+        written.map_err(|error| self.explained(&error, mount, group, &path))
     }
 
     /// Adds the path, and tells a missing file of an existing group from a missing group.
-    fn explained(
-        &self,
-        error: io::Error,
-        mount: &Mount,
-        group: &Group,
-        path: &PathBuf,
-    ) -> io::Error {
+    fn explained(&self, error: &io::Error, mount: &Mount, group: &Group, path: &Path) -> io::Error {
         let is_there = mount.at.join(group.as_str()).is_dir();
         let kind = match error.kind() {
             io::ErrorKind::NotFound if is_there => io::ErrorKind::Unsupported,

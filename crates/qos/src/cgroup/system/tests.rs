@@ -1,0 +1,188 @@
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use heddle_skips::skipped;
+
+use super::{Mount, Mounts, System, Version};
+use crate::cgroup::{CpuCounters, Group, Groups, Knob, Value};
+
+fn group(path: &str) -> Group {
+    Group::new(path).expect("a group")
+}
+
+/// A folder with the files of a group of version 2. Only the kernel's checks are missing.
+fn version_2(at: &Path) -> System {
+    let folder = at.join("pods/a");
+    fs::create_dir_all(folder.join("container")).expect("made");
+    for (file, text) in [
+        ("cpu.idle", "0\n"),
+        ("cpu.weight", "79\n"),
+        ("cpu.max", "max 100000\n"),
+        ("cpu.max.burst", "0\n"),
+        ("memory.high", "max\n"),
+        (
+            "cpu.stat",
+            "usage_usec 50\nuser_usec 1\nnr_throttled 7\nthrottled_usec 90\n",
+        ),
+    ] {
+        fs::write(folder.join(file), text).expect("written");
+    }
+    let mount = Some(Mount {
+        version: Version::V2,
+        at: at.to_owned(),
+    });
+    System::new(Mounts {
+        cpu: mount.clone(),
+        cpuacct: mount.clone(),
+        memory: mount,
+    })
+}
+
+#[test]
+fn files_of_version_2_are_read_and_written() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut system = version_2(dir.path());
+    let a = group("pods/a");
+    let text = |file: &str| fs::read_to_string(dir.path().join("pods/a").join(file)).expect("read");
+    assert_eq!(
+        system.read(&a, Knob::CpuShare).expect("read"),
+        Value::Amount(79)
+    );
+    assert_eq!(system.read(&a, Knob::CpuQuota).expect("read"), Value::Max);
+    assert_eq!(system.read(&a, Knob::Memory).expect("read"), Value::Max);
+    assert_eq!(system.cpu_period_us(&a).expect("read"), 100_000);
+    let counters = CpuCounters {
+        used_us: 50,
+        throttled: 7,
+        throttled_us: 90,
+    };
+    assert_eq!(system.cpu_counters(&a).expect("read"), counters);
+    assert_eq!(system.children(&group("pods")).expect("read"), [a.clone()]);
+
+    for (knob, value, file, wanted) in [
+        (Knob::CpuShare, Value::Idle, "cpu.idle", "1"),
+        (Knob::CpuQuota, Value::Amount(150_000), "cpu.max", "150000"),
+        (Knob::CpuQuota, Value::Max, "cpu.max", "max"),
+        (Knob::CpuBurst, Value::Amount(9), "cpu.max.burst", "9"),
+        (Knob::Memory, Value::Amount(4096), "memory.high", "4096"),
+    ] {
+        fs::write(dir.path().join("pods/a").join(file), "").expect("written");
+        system.write(&a, knob, value).expect("written");
+        assert_eq!(text(file), wanted);
+    }
+    // A weight ends idleness first.
+    system
+        .write(&a, Knob::CpuShare, Value::Amount(80))
+        .expect("written");
+    assert_eq!(
+        (text("cpu.idle").as_str(), text("cpu.weight").trim_end()),
+        ("0", "80")
+    );
+}
+
+#[test]
+fn a_missing_group_is_told_from_a_missing_file_and_from_nonsense() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut system = version_2(dir.path());
+    let kind = |system: &System, path: &str, knob| {
+        let error = system.read(&group(path), knob).expect_err("an error");
+        error.kind()
+    };
+    assert_eq!(
+        kind(&system, "pods/b", Knob::CpuQuota),
+        io::ErrorKind::NotFound
+    );
+    let file = dir.path().join("pods/a/cpu.max.burst");
+    fs::remove_file(&file).expect("removed");
+    assert_eq!(
+        kind(&system, "pods/a", Knob::CpuBurst),
+        io::ErrorKind::Unsupported
+    );
+    let a = group("pods/a");
+    assert!(system.write(&a, Knob::CpuBurst, Value::Amount(1)).is_err());
+    assert!(!file.exists(), "no file is made");
+    fs::write(dir.path().join("pods/a/cpu.max"), "many\n").expect("written");
+    assert_eq!(
+        kind(&system, "pods/a", Knob::CpuQuota),
+        io::ErrorKind::InvalidData
+    );
+    let never = system
+        .write(&a, Knob::CpuQuota, Value::Idle)
+        .expect_err("refused");
+    assert_eq!(never.kind(), io::ErrorKind::InvalidInput);
+}
+
+/// A group of this machine, removed at the end.
+struct Made(System, Group);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for knob in [Knob::CpuShare, Knob::Memory] {
+            let mount = self.0.mount(knob);
+            let _gone = mount.map(|mount| fs::remove_dir(mount.at.join(self.1.as_str())));
+        }
+    }
+}
+
+fn made(name: &str) -> io::Result<Made> {
+    let system = System::new(Mounts::find()?);
+    let group = group(&format!("heddle-test-{}-{name}", std::process::id()));
+    for knob in [Knob::CpuShare, Knob::Memory] {
+        let at = system.mount(knob)?.at.join(group.as_str());
+        match fs::create_dir(at) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(Made(system, group))
+}
+
+#[test]
+fn groups_of_this_machine_keep_what_is_written() {
+    let mut made = match made("system") {
+        Ok(made) => made,
+        Err(error) => return skipped(&format!("no control groups: {error}")),
+    };
+    let (system, group) = (&mut made.0, &made.1);
+    let value = |system: &System, knob| system.read(group, knob).expect("read");
+    system
+        .write(group, Knob::CpuShare, Value::Amount(200))
+        .expect("written");
+    system
+        .write(group, Knob::CpuShare, Value::Idle)
+        .expect("written");
+    assert_eq!(value(system, Knob::CpuShare), Value::Idle);
+    // The kernel has forgotten the weight.
+    let idle = system.folder(group).expect("a folder").join("cpu.idle");
+    fs::write(idle, "0").expect("written");
+    assert_eq!(value(system, Knob::CpuShare), system.weight_after_idle());
+    system
+        .write(group, Knob::CpuShare, Value::Idle)
+        .expect("written");
+    system
+        .write(group, Knob::CpuShare, Value::Amount(200))
+        .expect("written");
+    assert_eq!(value(system, Knob::CpuShare), Value::Amount(200));
+
+    assert_eq!(value(system, Knob::CpuQuota), Value::Max);
+    for quota in [Value::Amount(50_000), Value::Max, Value::Amount(30_000)] {
+        system.write(group, Knob::CpuQuota, quota).expect("written");
+        assert_eq!(value(system, Knob::CpuQuota), quota);
+    }
+    system
+        .write(group, Knob::CpuBurst, Value::Amount(30_000))
+        .expect("written");
+    let more = system.write(group, Knob::CpuBurst, Value::Amount(30_001));
+    assert!(more.is_err(), "more than the quota");
+    assert_eq!(value(system, Knob::Memory), Value::Max);
+    system
+        .write(group, Knob::Memory, Value::Amount(1 << 24))
+        .expect("written");
+    assert_eq!(value(system, Knob::Memory), Value::Amount(1 << 24));
+    assert_eq!(
+        system.cpu_counters(group).expect("read"),
+        CpuCounters::default()
+    );
+    assert_eq!(system.cpu_period_us(group).expect("read"), 100_000);
+}

@@ -1,0 +1,5 @@
+//! What each group should have, decided without I/O and without a clock.
+
+pub mod burst;
+pub mod fssr;
+pub mod turbo;
