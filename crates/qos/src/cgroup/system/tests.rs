@@ -58,7 +58,10 @@ fn files_of_version_2_are_read_and_written() {
         throttled_us: 90,
     };
     assert_eq!(system.cpu_counters(&a).expect("read"), counters);
-    assert_eq!(system.children(&group("pods")).expect("read"), [a.clone()]);
+    assert_eq!(
+        system.children(&group("pods")).expect("read"),
+        std::slice::from_ref(&a)
+    );
 
     for (knob, value, file, wanted) in [
         (Knob::CpuShare, Value::Idle, "cpu.idle", "1"),
@@ -116,26 +119,37 @@ fn a_missing_group_is_told_from_a_missing_file_and_from_nonsense() {
 /// A group of this machine, removed at the end.
 struct Made(System, Group);
 
+/// Its folder in each hierarchy.
+fn folders(system: &System, group: &Group) -> Vec<std::path::PathBuf> {
+    let mounts = [
+        &system.mounts.cpu,
+        &system.mounts.cpuacct,
+        &system.mounts.memory,
+    ];
+    let mounts = mounts.into_iter().flatten();
+    mounts.map(|mount| mount.at.join(group.as_str())).collect()
+}
+
 impl Drop for Made {
     fn drop(&mut self) {
-        for knob in [Knob::CpuShare, Knob::Memory] {
-            let mount = self.0.mount(knob);
-            let _gone = mount.map(|mount| fs::remove_dir(mount.at.join(self.1.as_str())));
+        for folder in folders(&self.0, &self.1) {
+            let _gone = fs::remove_dir(folder);
         }
     }
 }
 
 fn made(name: &str) -> io::Result<Made> {
-    let system = System::new(Mounts::find()?);
-    let group = group(&format!("heddle-test-{}-{name}", std::process::id()));
-    for knob in [Knob::CpuShare, Knob::Memory] {
-        let at = system.mount(knob)?.at.join(group.as_str());
-        match fs::create_dir(at) {
+    let made = Made(
+        System::new(Mounts::find()?),
+        group(&format!("heddle-test-{}-{name}", std::process::id())),
+    );
+    for folder in folders(&made.0, &made.1) {
+        match fs::create_dir(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
     }
-    Ok(Made(system, group))
+    Ok(made)
 }
 
 #[test]
