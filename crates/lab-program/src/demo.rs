@@ -124,6 +124,10 @@ async fn tell(options: &DemoOptions) -> anyhow::Result<()> {
     let stopped = mesh.stop().await;
     if let Some(verdict) = outcome? {
         verdict.result()?;
+        println!(
+            "Everything is stopped and removed. With --stay (make demo ARGS=--stay) it keeps running, with commands to try; \
+             docs/quickstart.md runs services of your own."
+        );
     }
     stopped
 }
@@ -269,7 +273,7 @@ async fn introduce(mesh: &Mesh, manifests: &ManifestFolder) -> anyhow::Result<()
         "The bookstore is up: a control plane and two nodes, from the manifests in {}",
         manifests.dir().display()
     );
-    println!("  {:<7} {:<16} WORKLOADS", "NODE", "FOR OTHER NODES");
+    println!("  {:<7} {:<16} WORKLOADS", "NODE", "MESH ADDRESS");
     for node in mesh.nodes() {
         let address = mesh.check(node.name).await?.mesh_address;
         let address = address.map_or("-".to_owned(), |address| address.to_string());
@@ -277,7 +281,10 @@ async fn introduce(mesh: &Mesh, manifests: &ManifestFolder) -> anyhow::Result<()
         let names: Vec<&str> = names.collect();
         println!("  {:<7} {address:<16} {}", node.name, names.join(", "));
     }
-    println!("Each node joined with its own token. Their identities, from heddle check:");
+    println!(
+        "Each node joined with its own token. Their certificates, from heddle check, which live for five minutes and are \
+         renewed by themselves; ROOT is the one that signed:"
+    );
     for line in acts::identities(mesh).await?.lines() {
         println!("  {line}");
     }

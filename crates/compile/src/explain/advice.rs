@@ -181,7 +181,7 @@ fn lacking(policy: &Policy, rule: &PolicyRule, unmet: &Unmet, access: &Access<'_
         changes.push(format!("send {}", headers.join(", ")));
     }
     format!(
-        "rules[{}] of {}: {}",
+        "to allow it by rules[{}] of {}: {}",
         rule.number,
         policy.name,
         changes.join(", and ")

@@ -41,9 +41,9 @@ fn what_is_allowed_and_why() {
             Some(("DELETE", "/reviews/1")),
             "service account shop/cart → shop/workload/reviews:8080 DELETE /reviews/1\n  \
              refused at shop/reviews (127.1.0.1:8080): no rule allows it\n    \
-             rules[0] of AuthorizationPolicy shop/reviews: add service account shop/cart, and \
+             to allow it by rules[0] of AuthorizationPolicy shop/reviews: add service account shop/cart, and \
              add method DELETE\n    \
-             rules[1] of AuthorizationPolicy shop/reviews: add path /reviews/1, and send x-cart: 1",
+             to allow it by rules[1] of AuthorizationPolicy shop/reviews: add path /reviews/1, and send x-cart: 1",
         ),
         (
             "shop/sa/cart",

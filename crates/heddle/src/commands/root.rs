@@ -146,7 +146,7 @@ fn rotate(asked: &Asked, order: &Order, wait: Option<Duration>) -> Result<(), Fa
     let mut said = None;
     while status.stage == RootStage::Begun {
         if said.as_ref() != Some(&status.waits_for) {
-            say(format_args!("heddle: {}", waiting(&status)));
+            say(format_args!("heddle: waiting: {}", waiting(&status)));
             said = Some(status.waits_for.clone());
         }
         if wait.is_some_and(|wait| began.elapsed() >= wait) {
@@ -262,7 +262,9 @@ pub(super) fn text(status: &RootStatus) -> String {
         true => {
             format!("a site of root {digest}, its intermediate expires at {expires}, in {left}\n")
         }
-        false => format!("root {digest}, what signs expires at {expires}, in {left}\n"),
+        false => {
+            format!("root {digest}, its signing certificate expires at {expires}, in {left}\n")
+        }
     };
     let _infallible = match status.stage {
         RootStage::Steady => writeln!(
@@ -284,8 +286,8 @@ pub(super) fn text(status: &RootStatus) -> String {
             let finish = status.finish_from.map(utc).unwrap_or_default();
             writeln!(
                 out,
-                "rotation{}: the new root signs; what the old one signed may be in use until {old}, and it is \
-                 dropped by itself at {finish}{}",
+                "rotation{}: the new root signs; certificates of the old one may be in use until {old}, and it is \
+                 no longer trusted from {finish} on{}",
                 since(status),
                 match status.waits_for.is_empty() {
                     true => String::new(),

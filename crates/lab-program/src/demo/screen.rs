@@ -91,7 +91,7 @@ fn table(history: &History) -> String {
     for (version, count) in ["v1", "v2"].iter().zip(pages) {
         let share = count as f64 / total as f64;
         table.push_str(&format!(
-            "  readers with reviews {version} {}\n",
+            "  pages with reviews {version}   {}\n",
             bar(share)
         ));
     }

@@ -208,35 +208,38 @@ impl fmt::Display for Verdict {
         writeln!(f, "what happened:")?;
         writeln!(
             f,
-            "  pages      the shopper read {pages}, {} failed; of the requests behind them {} failed",
+            "  pages      the shopper read {pages}, {} failed; of the calls between services behind them {} failed",
             self.all.failures, self.failed_inside
         )?;
         writeln!(
             f,
-            "  route      was edited: reviews v2 went from {:.1} % to {:.1} % of the readers",
+            "  route      was edited: pages with reviews v2 went from {:.1} % to {:.1} %",
             before.share() * 100.0,
             after.share() * 100.0,
         )?;
         writeln!(
             f,
-            "  policy     refused the intruder {refused} of {asked} times, on purpose"
+            "  policy     refused the intruder {refused} of {asked} times once it was written, on purpose"
         )?;
         writeln!(
             f,
-            "  strangers  were refused at the nodes' port, on purpose: {}",
+            "  strangers  were refused at the mesh address, on purpose: {}",
             strangers.join(", ")
         )?;
-        write!(f, "  root       was replaced under traffic")?;
+        write!(
+            f,
+            "  root       was replaced under traffic: the old one is trusted until its certificates have run out"
+        )?;
         if let Some(killed) = &self.killed {
             let (failed, gap) = (killed.seen.failures, killed.gap.as_millis());
             write!(
                 f,
-                "\n  proxy      of a node was killed, on purpose: {failed} pages failed, and no page came for {gap} ms"
+                "\n  proxy      of a node was killed, on purpose: {failed} pages failed, at worst {gap} ms passed between two"
             )?;
         }
         match self.result() {
-            Ok(()) => write!(f, "\nAll of it as it should be."),
-            Err(_) => write!(f, "\nNot as it should be: see the error below."),
+            Ok(()) => write!(f, "\nAll as expected."),
+            Err(_) => write!(f, "\nNot as expected: see the error below."),
         }
     }
 }

@@ -55,8 +55,8 @@ pub(in crate::demo) async fn kill(stage: &mut DemoStage<'_>) -> anyhow::Result<O
     stage.mesh.pods().map_or(Ok(()), |pods| pods.are_there())?;
     let gap = seen.longest_gap;
     stage.screen.say(&format!(
-        "the proxy of {node} was killed with SIGKILL under load: its holder started another, ready after {} ms; {} of {} \
-         pages failed, the others waited; for {} ms no page came",
+        "the proxy of {node} was killed with SIGKILL under load: its holder, which keeps the sockets, started another, \
+         ready after {} ms; {} of {} pages failed since; at worst {} ms passed between two pages",
         ready_after.as_millis(),
         seen.failures,
         seen.failures + seen.pages(),

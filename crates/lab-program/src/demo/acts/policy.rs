@@ -66,7 +66,7 @@ pub(in crate::demo) async fn guard(
         .await
         .context("the intruder's first request")?;
     stage.screen.say(&format!(
-        "an intruder is added to {front} with its own identity, calls details, and gets {before}"
+        "an intruder is added to {front} with its own identity, calls details, and gets {before}: no policy says otherwise yet"
     ));
 
     let generation = stage.mesh.metrics().await?.generation(back);
@@ -133,11 +133,11 @@ async fn strangers(stage: &mut DemoStage<'_>) -> anyhow::Result<Vec<Turned>> {
     for stranger in Stranger::ALL {
         let turned = turn_away(stage, stranger, address).await?;
         let answer = match turned.answer {
-            0 => "no answer".to_owned(),
+            0 => "closed without an answer, on purpose".to_owned(),
             bytes => format!("an answer of {bytes} bytes"),
         };
         stage.screen.say(&format!(
-            "{} to {back}'s port for other nodes: {answer}; {back} counts:",
+            "{} to the mesh address of {back}: {answer}; {back} counts:",
             stranger.words()
         ));
         let (reason, counted) = (stranger.reason(), turned.counted);

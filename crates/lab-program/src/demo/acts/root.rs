@@ -64,7 +64,8 @@ pub(in crate::demo) async fn rotate(
         .context("the reader's first request")?;
     let reader = Caller::start(stage.mesh.program_of(READER)?, &url)?;
     stage.screen.say(&format!(
-        "a reader is added to {} and calls reviews on {}, whose certificate is signed by the old root: {first}",
+        "a reader is added to {}, with a certificate of the new root, and calls reviews on {}, which has one of the old \
+         root: it gets {first}",
         NODES[0], NODES[1]
     ));
     let shown = identities(stage.mesh).await?;

@@ -26,7 +26,8 @@ pub(in crate::demo) async fn share(
     let half = length / 2;
     stage
         .screen
-        .say("90 % of the readers get reviews v1, 10 % get v2");
+        .say("the shopper reads pages: 90 % with reviews v1, 10 % with v2. In the table, REFUSED and FAILED count requests of \
+             the last seconds: refused by a policy, and gone wrong");
     let before = Phase {
         seen: stage.play(half).await?,
         expected: SHARES[0],

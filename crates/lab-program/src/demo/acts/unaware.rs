@@ -60,8 +60,8 @@ pub(in crate::demo) async fn unaware(mesh: &Mesh) -> anyhow::Result<()> {
         "curl in the shopper's pod is connected with {peer}, which is not {FRONT}'s address"
     );
     println!(
-        "In the shopper's pod, without proxy settings: curl {url} got {status} from {peer}, the Service's address as \
-         getpeername returns it.\n"
+        "In the shopper's pod, without proxy settings: curl {url} got {status}. The program sees the Service's own \
+         address, {peer}, not a proxy's.\n"
     );
     Ok(())
 }
