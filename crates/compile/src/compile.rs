@@ -35,6 +35,7 @@ mod policy;
 mod precedence;
 mod probe;
 mod protocol;
+mod qos;
 mod route;
 mod selector;
 mod service;

@@ -32,3 +32,24 @@ impl fmt::Display for Class {
         f.write_str(self.as_str())
     }
 }
+
+/// What node QoS does for a workload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Qos {
+    /// Its class.
+    pub class: Class,
+    /// Whether its CPU quota may grow while the node has time to spare.
+    pub quota_turbo: bool,
+    /// Microseconds of CPU quota that each of its containers may save up.
+    pub quota_burst_us: Option<u64>,
+    /// Path of its control group below the root of each hierarchy, where the machine has no kubelet that decides it.
+    pub cgroup: Option<String>,
+}
+
+impl Qos {
+    /// Whether it is a workload like any other.
+    pub fn is_default(&self) -> bool {
+        *self == Qos::default()
+    }
+}

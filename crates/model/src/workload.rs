@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Mode, NodeName, PolicyName, Probe, ServiceAccountName, WorkloadName};
+use crate::{Mode, NodeName, PolicyName, Probe, Qos, ServiceAccountName, WorkloadName};
 
 /// One process that serves or calls: a LocalWorkload outside of a cluster, a pod in one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub struct Workload {
     pub policies: Vec<PolicyName>,
     /// Health checks that its policies do not block, sorted, each once.
     pub probes: Vec<Probe>,
+    /// What node QoS does for it.
+    #[serde(default, skip_serializing_if = "Qos::is_default")]
+    pub qos: Qos,
     /// The program to start; `None` for a process that Heddle does not start.
     pub command: Option<Command>,
 }

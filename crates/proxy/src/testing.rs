@@ -54,6 +54,7 @@ pub(crate) fn workload(name: &str, address: SocketAddr, node: Option<NodeName>) 
         mode: Mode::Permissive,
         policies: Vec::new(),
         probes: Vec::new(),
+        qos: Default::default(),
         command: None,
     }
 }

@@ -148,7 +148,7 @@ pub trait Groups {
 pub const PERIOD_US: u64 = 100_000;
 
 /// The folders below `at`, by name.
-fn folders(at: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+pub(crate) fn folders(at: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(at)? {
         let entry = entry?;

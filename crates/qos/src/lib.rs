@@ -11,9 +11,10 @@
 //!                        cgroup: v1 or v2 files
 //! ```
 //!
-//! [`controllers`] decide without I/O and without a clock. [`arbiter`] is the only writer of control groups: it remembers
+//! The [`agent`] brings them together. [`controllers`] decide without I/O and without a clock. [`arbiter`] is the only writer of control groups: it remembers
 //! what it found and puts it back. [`cgroup`] knows the names of the kernel's files.
 
+pub mod agent;
 pub mod arbiter;
 pub mod cgroup;
 pub mod controllers;

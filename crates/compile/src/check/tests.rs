@@ -228,6 +228,7 @@ fn asks_for(path: String) -> heddle_model::Mesh {
         query: String::new(),
     };
     let workload = heddle_model::Workload {
+        qos: Default::default(),
         name: heddle_model::WorkloadName::parse("a/w").unwrap(),
         labels: Default::default(),
         service_account: heddle_model::ServiceAccountName::parse("a/default").unwrap(),

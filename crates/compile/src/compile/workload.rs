@@ -11,7 +11,7 @@ use heddle_model::{
 };
 
 use super::index::Index;
-use super::{Scope, balancing, did_you_mean, mode, probe};
+use super::{Scope, balancing, did_you_mean, mode, probe, qos};
 use crate::check;
 use crate::findings::Findings;
 use crate::manifest::local::LocalWorkloadSpec;
@@ -112,6 +112,7 @@ pub(super) fn compile(
             policies: Vec::new(),
             probes: probe::compile(&body.spec, &ports, &mut scope),
             ports,
+            qos: qos::of(object, &mut scope),
             command: command(&body.spec, &folder_of(object, base), &mut scope),
         });
     }

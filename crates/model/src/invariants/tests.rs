@@ -63,6 +63,7 @@ fn mesh() -> Mesh {
             }],
         }],
         workloads: vec![Workload {
+            qos: Default::default(),
             name: workload,
             labels: BTreeMap::new(),
             service_account: ServiceAccountName::parse("a/default").unwrap(),

@@ -42,6 +42,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
         mode: crate::Mode::Strict,
         policies: vec![policy(&format!("TrafficTarget a/p{n}"))],
         probes: Vec::new(),
+        qos: Default::default(),
         command: None,
     };
     let workloads: Vec<_> = nodes.into_iter().enumerate().map(workload).collect();

@@ -144,6 +144,7 @@ fn workload(endpoint: SocketAddr, policies: &[Arc<Policy>]) -> Workload {
         mode: Mode::Permissive,
         policies: policies.iter().map(|policy| policy.name.clone()).collect(),
         probes: Vec::new(),
+        qos: Default::default(),
         command: None,
     }
 }

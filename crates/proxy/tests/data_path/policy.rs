@@ -40,6 +40,7 @@ pub(crate) fn workload(name: &str, address: SocketAddr) -> Workload {
         mode: Mode::Permissive,
         policies: Vec::new(),
         probes: Vec::new(),
+        qos: Default::default(),
         command: None,
     }
 }

@@ -129,6 +129,7 @@ fn mesh() -> Mesh {
         mode: Mode::Permissive,
         policies: Vec::new(),
         probes: Vec::new(),
+        qos: Default::default(),
         command: None,
     };
     Mesh {

@@ -83,6 +83,13 @@ impl Mounts {
         }
     }
 
+    /// The mount point of each hierarchy.
+    #[cfg(test)]
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
+        let all = [&self.cpu, &self.cpuacct, &self.memory];
+        all.into_iter().flatten().map(|mount| mount.at.as_path())
+    }
+
     /// Version of the hierarchy with the `cpu` controller.
     pub fn cpu_version(&self) -> Option<Version> {
         self.cpu.as_ref().map(|mount| mount.version)

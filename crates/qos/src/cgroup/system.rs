@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::mounts::{Mount, Mounts, Version};
 use super::{CpuCounters, Group, Groups, Knob, PERIOD_US, Value, folders};
@@ -84,18 +84,12 @@ impl System {
         Ok(all.filter_map(|(name, _)| group.child(name).ok()).collect())
     }
 
-    /// Whether the group is there.
-    pub fn exists(&self, group: &Group) -> bool {
-        self.cpu()
-            .is_ok_and(|cpu| cpu.at.join(group.as_str()).is_dir())
-    }
-
-    /// The folder of a group in the hierarchy of the processors.
+    /// What tells a group from a later one of the same path, in the hierarchy of the processors.
     ///
     /// # Errors
-    /// When no hierarchy has the `cpu` controller.
-    pub fn folder(&self, group: &Group) -> io::Result<PathBuf> {
-        Ok(self.cpu()?.at.join(group.as_str()))
+    /// There is no such group.
+    pub fn inode_of(&self, group: &Group) -> io::Result<u64> {
+        self.inode(group, Knob::CpuShare)
     }
 
     fn cpu(&self) -> io::Result<&Mount> {

@@ -408,6 +408,7 @@ fn a_list_is_denied_by_its_elements() {
 fn without_all_its_policies_a_workload_serves_no_caller() {
     let mut mesh = crate::Mesh::default();
     let mut workload = crate::Workload {
+        qos: Default::default(),
         name: crate::WorkloadName::parse("a/w").unwrap(),
         labels: Default::default(),
         service_account: crate::ServiceAccountName::parse("a/default").unwrap(),

@@ -52,6 +52,7 @@ fn mesh(accounts: &[&str]) -> Mesh {
         mode: heddle_model::Mode::default(),
         policies: Vec::new(),
         probes: Vec::new(),
+        qos: Default::default(),
         command: None,
     };
     Mesh {

@@ -238,6 +238,7 @@ fn broken() -> Mesh {
         mode: Mode::default(),
         policies: Vec::new(),
         probes: Vec::new(),
+        qos: Default::default(),
         command: None,
     };
     Mesh {

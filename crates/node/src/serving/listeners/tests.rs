@@ -42,6 +42,7 @@ fn workload(name: &str, address: [u8; 4]) -> Workload {
         mode: Mode::Permissive,
         policies: Vec::new(),
         probes: Vec::new(),
+        qos: Default::default(),
         command: None,
     }
 }

@@ -90,6 +90,7 @@ fn mesh(scripts: &[(&str, &str)]) -> Mesh {
         mode: Mode::Permissive,
         policies: Vec::new(),
         probes: Vec::new(),
+        qos: Default::default(),
         command: Some(Command {
             argv: ["sh", "-c", script].map(str::to_owned).into(),
             env: BTreeMap::from([("OWN".into(), "mine".into())]),

@@ -53,6 +53,7 @@ fn here(name: &str, addresses: &[&str]) -> Workload {
         mode: Mode::Permissive,
         policies: Vec::new(),
         probes: Vec::new(),
+        qos: Default::default(),
         command: None,
     }
 }

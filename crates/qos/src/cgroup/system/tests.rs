@@ -168,7 +168,8 @@ fn groups_of_this_machine_keep_what_is_written() {
         .expect("written");
     assert_eq!(value(system, Knob::CpuShare), Value::Idle);
     // The kernel has forgotten the weight.
-    let idle = system.folder(group).expect("a folder").join("cpu.idle");
+    let cpu = system.cpu().expect("a hierarchy");
+    let idle = cpu.at.join(group.as_str()).join("cpu.idle");
     fs::write(idle, "0").expect("written");
     assert_eq!(value(system, Knob::CpuShare), system.weight_after_idle());
     system

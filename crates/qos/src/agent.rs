@@ -1,0 +1,271 @@
+//! The agent: samples the node and its groups, asks the controllers, and has the arbiter write.
+//!
+//! It has no thread and no clock of its own: its owner calls [`Agent::tick`], which says when to call again.
+
+mod node;
+mod plan;
+#[cfg(test)]
+mod tests;
+mod turbo;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::Duration;
+
+use heddle_model::{Class, Qos};
+
+use self::node::Node;
+use self::turbo::TurboPods;
+use crate::arbiter::journal::Store;
+use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};
+use crate::cgroup::{Group, System};
+use crate::controllers::fssr::{self, Fssr};
+use crate::controllers::turbo::Settings as TurboSettings;
+
+/// A pod of this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name, as in output: `namespace/name`.
+    pub name: String,
+    /// Its control group, which may not be there yet.
+    pub group: Group,
+    /// What shall be done for it.
+    pub qos: Qos,
+}
+
+/// Which controllers run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Offline pods yield the processors.
+    pub preemption: bool,
+    /// Pods that ask for it may save up quota.
+    pub burst: bool,
+    /// Pods that ask for it get more quota while there is time to spare.
+    pub turbo: Option<TurboSettings>,
+    /// Offline pods give up memory when the node runs short.
+    pub memory: bool,
+}
+
+/// Now, by two clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Time since any fixed moment, which never goes back.
+    pub since: Duration,
+    /// Seconds since 1970, for people.
+    pub unix_s: u64,
+}
+
+/// How often groups are looked at.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How often quotas follow their use.
+const TURBO: Duration = Duration::from_millis(100);
+/// How long a knob is left alone that another program has written.
+const FOREIGN: Duration = Duration::from_secs(60);
+
+/// The agent of one node.
+#[derive(Debug)]
+pub struct Agent<S> {
+    settings: Settings,
+    arbiter: Arbiter<System, S>,
+    node: Node,
+    pods: Vec<Pod>,
+    /// Pods that were offline, with their group's inode: they do not become online again.
+    offline: BTreeMap<String, u64>,
+    turbo: TurboPods,
+    fssr: Option<Fssr>,
+    /// Knobs that are left alone, and until when.
+    left_alone: BTreeMap<Key, Duration>,
+    swept: Option<Duration>,
+    checked_memory: Option<Duration>,
+}
+
+impl<S: Store> Agent<S> {
+    /// An agent that has no pods yet. `held` is what an earlier process held: call [`Agent::restore`] first.
+    ///
+    /// # Errors
+    /// When `/proc` does not tell how busy the node is.
+    pub fn new(
+        settings: Settings,
+        groups: System,
+        store: S,
+        held: BTreeMap<Key, Held>,
+    ) -> io::Result<Self> {
+        let node = Node::open()?;
+        let fssr = match settings.memory {
+            true => Some(Fssr::new(node.memory()?.total)),
+            false => None,
+        };
+        Ok(Agent {
+            turbo: TurboPods::new(settings.turbo),
+            settings,
+            arbiter: Arbiter::new(groups, store, held),
+            node,
+            pods: Vec::new(),
+            offline: BTreeMap::new(),
+            fssr,
+            left_alone: BTreeMap::new(),
+            swept: None,
+            checked_memory: None,
+        })
+    }
+
+    /// The pods of this node from now on. What was done for others is put back by the next tick.
+    pub fn set_pods(&mut self, pods: Vec<Pod>) {
+        self.pods = pods;
+        self.swept = None;
+    }
+
+    /// Everything that is not as it was found.
+    pub fn held(&self) -> &BTreeMap<Key, Held> {
+        self.arbiter.held()
+    }
+
+    /// Does what is due, and returns how long nothing will be.
+    pub fn tick(&mut self, now: Now) -> Duration {
+        let is_due = |last: Option<Duration>, every: Duration| {
+            last.is_none_or(|last| now.since.saturating_sub(last) >= every)
+        };
+        if is_due(self.swept, SWEEP) {
+            self.swept = Some(now.since);
+            self.sweep(now);
+        }
+        if self.fssr.is_some() && is_due(self.checked_memory, fssr::INTERVAL) {
+            self.checked_memory = Some(now.since);
+            self.memory(now);
+        }
+        match self.turbo.is_empty() {
+            true => SWEEP,
+            false => {
+                self.turbo(now);
+                TURBO
+            }
+        }
+    }
+
+    /// Puts everything back, and returns whether all of it is.
+    pub fn restore(&mut self) -> bool {
+        let mut is_done = true;
+        for (key, held, restored) in self.arbiter.restore_all() {
+            match restored {
+                Restored::Done => tracing::debug!("the {key} is {} again", held.original),
+                Restored::Gone => tracing::debug!("the {key} is gone"),
+                Restored::Foreign(value) => {
+                    tracing::warn!("another program set the {key} to {value}, which stays");
+                }
+                Restored::Failed(error) => {
+                    is_done = false;
+                    tracing::error!("the {key} cannot be set back to {}: {error}", held.original);
+                }
+            }
+        }
+        is_done
+    }
+
+    /// Brings the groups of all pods to what they should have, and puts back what no pod wants any more.
+    fn sweep(&mut self, now: Now) {
+        self.left_alone.retain(|_, until| now.since < *until);
+        for (key, done) in self.arbiter.give_up_foreign() {
+            if let Restored::Foreign(value) = done {
+                self.leave_alone(
+                    &key,
+                    &format!("another program set the {key} to {value}"),
+                    now,
+                );
+            }
+        }
+        let pods = self.pods.clone();
+        let mut wanted = BTreeSet::new();
+        for pod in &pods {
+            let Ok(inode) = self.arbiter.groups().inode_of(&pod.group) else {
+                continue;
+            };
+            let class = self.class(pod, inode);
+            for change in self.changes(pod, class) {
+                wanted.extend(change.steps.iter().map(|step| step.key.clone()));
+                self.apply(&change, now);
+            }
+        }
+        let there: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+        self.offline.retain(|name, _| there.contains(name.as_str()));
+        wanted.extend(self.refresh_turbo(&pods));
+        let of_memory = |key: &Key| key.knob == crate::cgroup::Knob::Memory;
+        let held: Vec<Key> = self.arbiter.held().keys().cloned().collect();
+        let offline = self.offline_groups();
+        for key in held {
+            let is_wanted = match of_memory(&key) {
+                true => self.fssr.is_some() && offline.contains(&key.group),
+                false => wanted.contains(&key),
+            };
+            if !is_wanted && let Restored::Failed(error) = self.arbiter.restore(&key) {
+                tracing::warn!("the {key} cannot be put back, and will be tried again: {error}");
+            }
+        }
+    }
+
+    /// The pod's class. One that was offline stays so: its work runs already, and would disturb online pods at once.
+    fn class(&mut self, pod: &Pod, inode: u64) -> Class {
+        let was_offline = self.offline.get(&pod.name) == Some(&inode);
+        match (pod.qos.class, was_offline) {
+            (Class::Offline, false) => {
+                self.offline.insert(pod.name.clone(), inode);
+            }
+            (Class::Online, true) => {
+                tracing::warn!(
+                    "{} is offline and cannot become online while it runs: start it anew",
+                    pod.name
+                );
+            }
+            (Class::Online, false) => return Class::Online,
+            (Class::Offline, true) => {}
+        }
+        Class::Offline
+    }
+
+    fn offline_groups(&self) -> BTreeSet<Group> {
+        let offline = self.pods.iter();
+        let offline = offline.filter(|pod| self.offline.contains_key(&pod.name));
+        offline.map(|pod| pod.group.clone()).collect()
+    }
+
+    /// Lets memory follow what is free.
+    fn memory(&mut self, now: Now) {
+        let (Some(fssr), Ok(memory)) = (&mut self.fssr, self.node.memory()) else {
+            return;
+        };
+        let limit = fssr.step(memory.free);
+        for change in self.memory_changes(limit) {
+            self.apply(&change, now);
+        }
+    }
+
+    /// Makes a change, unless another program has written one of its knobs lately.
+    fn apply(&mut self, change: &Change, now: Now) -> bool {
+        let steps = &mut change.steps.iter();
+        if steps.any(|step| self.left_alone.contains_key(&step.key)) {
+            return false;
+        }
+        match self.arbiter.apply(change, now.unix_s) {
+            Ok(()) => return true,
+            Err(Refusal::Gone(_)) => {}
+            Err(Refusal::Foreign(key, value)) => {
+                self.leave_alone(
+                    &key,
+                    &format!("another program set the {key} to {value}"),
+                    now,
+                );
+            }
+            Err(Refusal::Failed(key, error)) if error.kind() == io::ErrorKind::ResourceBusy => {
+                tracing::debug!("the {key} stays: its memory cannot be reclaimed now: {error}");
+            }
+            Err(Refusal::Failed(key, error)) => {
+                self.leave_alone(&key, &format!("cannot set the {key}: {error}"), now);
+            }
+        }
+        false
+    }
+
+    fn leave_alone(&mut self, key: &Key, why: &str, now: Now) {
+        tracing::warn!("{why}: it is left alone for {} s", FOREIGN.as_secs());
+        self.left_alone.insert(key.clone(), now.since + FOREIGN);
+    }
+}

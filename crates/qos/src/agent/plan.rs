@@ -1,0 +1,86 @@
+//! What the groups of a pod should have.
+
+use heddle_model::Class;
+
+use super::{Agent, Pod};
+use crate::arbiter::journal::Store;
+use crate::arbiter::{Change, Key, Step};
+use crate::cgroup::{Group, Knob, Value};
+use crate::controllers::burst::bursts;
+
+impl<S: Store> Agent<S> {
+    /// The changes for a pod, apart from quota and memory, which follow samples.
+    pub(super) fn changes(&self, pod: &Pod, class: Class) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if self.settings.preemption && class == Class::Offline {
+            // Its containers are below this group, those that come later, too.
+            changes.push(Change {
+                pod: pod.name.clone(),
+                why: "offline: it yields the processors to every online pod".to_owned(),
+                steps: vec![step(&pod.group, Knob::CpuShare, Value::Idle)],
+            });
+        }
+        match pod.qos.quota_burst_us {
+            Some(wish_us) if self.settings.burst => changes.extend(self.burst(pod, wish_us)),
+            _ => {}
+        }
+        changes
+    }
+
+    /// What its containers may save up.
+    fn burst(&self, pod: &Pod, wish_us: u64) -> Option<Change> {
+        let containers = self.containers(&pod.group);
+        let quotas: Vec<Option<u64>> = containers.iter().map(|group| self.origin(group)).collect();
+        let (each, of_pod) = bursts(wish_us, &quotas, self.origin(&pod.group));
+        let amounts = containers.iter().zip(each).chain([(&pod.group, of_pod)]);
+        let amounts = amounts.filter(|(_, us)| *us > 0);
+        let steps: Vec<Step> = amounts
+            .map(|(group, us)| step(group, Knob::CpuBurst, Value::Amount(us)))
+            .collect();
+        (!steps.is_empty()).then(|| Change {
+            pod: pod.name.clone(),
+            why: format!("quota burst of {wish_us} us"),
+            steps,
+        })
+    }
+
+    /// Memory limits of all offline pods: never more than they have without us.
+    pub(super) fn memory_changes(&self, limit: u64) -> Vec<Change> {
+        let offline = self.pods.iter();
+        let offline = offline.filter(|pod| self.offline.contains_key(&pod.name));
+        let changes = offline.filter_map(|pod| {
+            let step = step(&pod.group, Knob::Memory, Value::Amount(limit));
+            let own = self.arbiter.original(&step.key).ok()?;
+            (own > step.value).then(|| Change {
+                pod: pod.name.clone(),
+                why: "offline: its memory follows what is free".to_owned(),
+                steps: vec![step],
+            })
+        });
+        changes.collect()
+    }
+
+    /// The groups of a pod's containers.
+    pub(super) fn containers(&self, pod: &Group) -> Vec<Group> {
+        self.arbiter.groups().children(pod).unwrap_or_default()
+    }
+
+    /// The quota of a group without us, in microseconds.
+    pub(super) fn origin(&self, group: &Group) -> Option<u64> {
+        let key = Key {
+            group: group.clone(),
+            knob: Knob::CpuQuota,
+        };
+        self.arbiter.original(&key).ok()?.amount()
+    }
+}
+
+pub(super) fn step(group: &Group, knob: Knob, value: Value) -> Step {
+    Step {
+        key: Key {
+            group: group.clone(),
+            knob,
+        },
+        value,
+    }
+}

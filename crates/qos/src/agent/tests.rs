@@ -1,0 +1,224 @@
+//! The agent on control groups of this machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use heddle_model::{Class, Qos};
+use heddle_skips::skipped;
+
+use super::{Agent, Now, Pod, Settings};
+use crate::arbiter::journal::Journal;
+use crate::cgroup::{Group, Groups, Knob, Mounts, System, Value};
+
+/// Groups of a test, removed at the end: a tree in each hierarchy.
+struct Tree {
+    system: System,
+    root: String,
+    roots: Vec<PathBuf>,
+}
+
+impl Tree {
+    /// `None`, reported, where this process may not make control groups.
+    fn new(name: &str, groups: &[&str]) -> Option<Tree> {
+        let made = Tree::made(name, groups);
+        made.map_err(|error| skipped(&format!("no control groups: {error}")))
+            .ok()
+    }
+
+    fn made(name: &str, groups: &[&str]) -> io::Result<Tree> {
+        let root = format!("heddle-test-{}-{name}", std::process::id());
+        let mounts = Mounts::find()?;
+        let roots = mounts.folders().map(|at| at.join(&root)).collect();
+        let system = System::new(mounts);
+        let tree = Tree {
+            system,
+            root,
+            roots,
+        };
+        for at in &tree.roots {
+            for group in groups {
+                fs::create_dir_all(at.join(group))?;
+            }
+        }
+        Ok(tree)
+    }
+
+    fn group(&self, path: &str) -> Group {
+        Group::new(&format!("{}/{path}", self.root)).expect("a group")
+    }
+
+    fn value(&self, path: &str, knob: Knob) -> Value {
+        self.system.read(&self.group(path), knob).expect("read")
+    }
+
+    fn set(&mut self, path: &str, knob: Knob, value: Value) {
+        let group = self.group(path);
+        self.system.write(&group, knob, value).expect("written");
+    }
+
+    fn pod(&self, path: &str, qos: Qos) -> Pod {
+        Pod {
+            name: format!("test/{path}"),
+            group: self.group(path),
+            qos,
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        for root in &self.roots {
+            remove(root);
+        }
+    }
+}
+
+/// Control groups are removed from the leaves up; their files go with them.
+fn remove(at: &std::path::Path) {
+    for (_, child) in crate::cgroup::folders(at).unwrap_or_default() {
+        remove(&child);
+    }
+    let _gone = fs::remove_dir(at);
+}
+
+fn everything() -> Settings {
+    Settings {
+        preemption: true,
+        burst: true,
+        turbo: None,
+        memory: true,
+    }
+}
+
+fn agent(settings: Settings, journal: &std::path::Path) -> Agent<Journal> {
+    let (journal, held) = Journal::open(journal).expect("a journal");
+    let system = System::new(Mounts::find().expect("mounts"));
+    Agent::new(settings, system, journal, held).expect("an agent")
+}
+
+fn at(seconds: u64) -> Now {
+    Now {
+        since: Duration::from_secs(seconds),
+        unix_s: 1_800_000_000 + seconds,
+    }
+}
+
+fn offline() -> Qos {
+    Qos {
+        class: Class::Offline,
+        ..Qos::default()
+    }
+}
+
+#[test]
+fn offline_pods_yield_and_give_memory_and_everything_is_put_back() {
+    let Some(mut tree) = Tree::new("classes", &["web", "batch/container"]) else {
+        return;
+    };
+    tree.set("batch", Knob::CpuShare, Value::Amount(300));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut agent = agent(everything(), folder.path());
+    let pods = vec![
+        tree.pod("web", Qos::default()),
+        tree.pod("batch", offline()),
+    ];
+    agent.set_pods(pods.clone());
+    agent.tick(at(0));
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    assert_ne!(tree.value("web", Knob::CpuShare), Value::Idle);
+    assert!(tree.value("batch", Knob::Memory) < Value::Max);
+    assert_eq!(tree.value("web", Knob::Memory), Value::Max);
+    assert_eq!(agent.held().len(), 2);
+
+    // Once offline, it stays so.
+    agent.set_pods(vec![tree.pod("batch", Qos::default())]);
+    agent.tick(at(2));
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    // Online pods may become offline.
+    agent.set_pods(vec![tree.pod("web", offline()), pods[1].clone()]);
+    agent.tick(at(4));
+    assert_eq!(tree.value("web", Knob::CpuShare), Value::Idle);
+    // A pod that is no longer there gets back what it had.
+    agent.set_pods(vec![tree.pod("web", offline())]);
+    agent.tick(at(6));
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Amount(300));
+    assert_eq!(tree.value("batch", Knob::Memory), Value::Max);
+
+    assert!(agent.restore());
+    assert_ne!(tree.value("web", Knob::CpuShare), Value::Idle);
+    assert!(agent.held().is_empty());
+}
+
+#[test]
+fn what_another_program_writes_is_left_alone_for_a_minute() {
+    let Some(mut tree) = Tree::new("foreign", &["batch"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut agent = agent(everything(), folder.path());
+    agent.set_pods(vec![tree.pod("batch", offline())]);
+    agent.tick(at(0));
+    tree.set("batch", Knob::CpuShare, Value::Amount(700));
+    for second in [1, 2, 59] {
+        agent.tick(at(second));
+        assert_eq!(tree.value("batch", Knob::CpuShare), Value::Amount(700));
+    }
+    agent.tick(at(62));
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    assert!(agent.restore());
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Amount(700));
+}
+
+#[test]
+fn the_next_agent_puts_back_what_a_killed_one_left() {
+    let Some(tree) = Tree::new("killed", &["batch", "gone"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut first = agent(everything(), folder.path());
+    first.set_pods(vec![
+        tree.pod("batch", offline()),
+        tree.pod("gone", offline()),
+    ]);
+    first.tick(at(0));
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    // A process that is killed puts nothing back.
+    drop(first);
+    for root in &tree.roots {
+        remove(&root.join("gone"));
+    }
+    let mut next = agent(everything(), folder.path());
+    assert_eq!(next.held().len(), 4);
+    assert!(next.restore());
+    assert_ne!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    assert_eq!(tree.value("batch", Knob::Memory), Value::Max);
+    assert_eq!(Journal::look(folder.path()).expect("read"), BTreeMap::new());
+}
+
+#[test]
+fn containers_may_save_up_quota_and_their_pod_the_sum() {
+    let Some(mut tree) = Tree::new("burst", &["web/a", "web/b"]) else {
+        return;
+    };
+    tree.set("web", Knob::CpuQuota, Value::Amount(90_000));
+    tree.set("web/a", Knob::CpuQuota, Value::Amount(50_000));
+    tree.set("web/b", Knob::CpuQuota, Value::Amount(20_000));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut agent = agent(everything(), folder.path());
+    let wish = |us| Qos {
+        quota_burst_us: Some(us),
+        ..Qos::default()
+    };
+    agent.set_pods(vec![tree.pod("web", wish(30_000))]);
+    agent.tick(at(0));
+    let bursts =
+        |tree: &Tree| ["web", "web/a", "web/b"].map(|path| tree.value(path, Knob::CpuBurst));
+    let wanted = [50_000, 30_000, 20_000].map(Value::Amount);
+    assert_eq!(bursts(&tree), wanted);
+    agent.set_pods(vec![tree.pod("web", Qos::default())]);
+    agent.tick(at(2));
+    assert_eq!(bursts(&tree), [Value::Amount(0); 3]);
+}

@@ -1,0 +1,188 @@
+//! Quota turbo for the pods that asked for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::node::SHORTEST;
+use super::plan::step;
+use super::{Agent, Now, Pod};
+use crate::arbiter::journal::Store;
+use crate::arbiter::{Change, Key};
+use crate::cgroup::{Group, Knob, Value};
+use crate::controllers::turbo::{NodeSample, Sample, Settings, Turbo};
+
+/// The pods with turbo, and the controller of their groups.
+#[derive(Debug)]
+pub(super) struct TurboPods {
+    controller: Option<Turbo<Group>>,
+    pods: Vec<TurboPod>,
+    sampled: Option<std::time::Duration>,
+}
+
+#[derive(Debug)]
+struct TurboPod {
+    name: String,
+    /// Groups with a quota: its containers', or its own when it has none.
+    leaves: Vec<Leaf>,
+    /// Its own group, when that is not a leaf and has a quota.
+    parent: Option<Leaf>,
+}
+
+#[derive(Debug)]
+struct Leaf {
+    group: Group,
+    period_us: u64,
+    origin_us: u64,
+    quota_us: u64,
+}
+
+impl TurboPods {
+    pub(super) fn new(settings: Option<Settings>) -> Self {
+        TurboPods {
+            controller: settings.map(Turbo::new),
+            pods: Vec::new(),
+            sampled: None,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+}
+
+impl<S: Store> Agent<S> {
+    /// Looks at the groups of pods with turbo again, and returns the knobs that may differ from their origin.
+    pub(super) fn refresh_turbo(&mut self, pods: &[Pod]) -> BTreeSet<Key> {
+        let wanted = pods.iter().filter(|pod| pod.qos.quota_turbo);
+        self.turbo.pods = match self.turbo.controller {
+            Some(_) => wanted.filter_map(|pod| self.turbo_pod(pod)).collect(),
+            None => Vec::new(),
+        };
+        let key = |group: &Group| Key {
+            group: group.clone(),
+            knob: Knob::CpuQuota,
+        };
+        let groups = self
+            .turbo
+            .pods
+            .iter()
+            .flat_map(|pod| pod.leaves.iter().chain(&pod.parent).map(|leaf| &leaf.group));
+        groups.map(key).collect()
+    }
+
+    fn turbo_pod(&self, pod: &Pod) -> Option<TurboPod> {
+        let leaf = |group: Group| {
+            let key = Key {
+                group: group.clone(),
+                knob: Knob::CpuQuota,
+            };
+            if self.left_alone.contains_key(&key) {
+                return None;
+            }
+            let groups = self.arbiter.groups();
+            Some(Leaf {
+                origin_us: self.origin(&group)?,
+                quota_us: crate::cgroup::Groups::read(groups, &group, Knob::CpuQuota)
+                    .ok()?
+                    .amount()?,
+                period_us: groups.cpu_period_us(&group).ok()?,
+                group,
+            })
+        };
+        let containers = self.containers(&pod.group);
+        let mut leaves: Vec<Leaf> = containers.into_iter().filter_map(leaf).collect();
+        let parent = match leaves.is_empty() {
+            true => {
+                leaves.extend(leaf(pod.group.clone()));
+                None
+            }
+            false => leaf(pod.group.clone()),
+        };
+        (!leaves.is_empty()).then(|| TurboPod {
+            name: pod.name.clone(),
+            leaves,
+            parent,
+        })
+    }
+
+    /// Lets quotas follow their use.
+    pub(super) fn turbo(&mut self, now: Now) {
+        let last = self.turbo.sampled;
+        if last.is_some_and(|last| now.since.saturating_sub(last) < SHORTEST) {
+            return;
+        }
+        self.turbo.sampled = Some(now.since);
+        let Ok(used) = self.node.used() else {
+            return;
+        };
+        let node = NodeSample {
+            at: now.since,
+            used,
+            processors: self.node.processors(),
+        };
+        let groups = self.arbiter.groups();
+        let leaves = self.turbo.pods.iter().flat_map(|pod| &pod.leaves);
+        let samples: BTreeMap<Group, Sample> = leaves
+            .filter_map(|leaf| {
+                let sample = Sample {
+                    period_us: leaf.period_us,
+                    quota_us: leaf.quota_us,
+                    origin_us: leaf.origin_us,
+                    counters: groups.cpu_counters(&leaf.group).ok()?,
+                };
+                Some((leaf.group.clone(), sample))
+            })
+            .collect();
+        let Some(controller) = &mut self.turbo.controller else {
+            return;
+        };
+        let decided = controller.step(node, &samples);
+        let mut pods = std::mem::take(&mut self.turbo.pods);
+        for pod in &mut pods {
+            if let Some(change) = pod.change(&decided, used)
+                && self.apply(&change, now)
+            {
+                pod.follow(&decided);
+            }
+        }
+        self.turbo.pods = pods;
+    }
+}
+
+impl TurboPod {
+    /// The quotas of all its groups, if one of them changes.
+    fn change(&self, decided: &BTreeMap<Group, u64>, used: f64) -> Option<Change> {
+        let quota = |leaf: &Leaf| decided.get(&leaf.group).copied().unwrap_or(leaf.quota_us);
+        if self.leaves.iter().all(|leaf| quota(leaf) == leaf.quota_us) {
+            return None;
+        }
+        let mut steps = Vec::with_capacity(self.leaves.len() + 1);
+        let mut granted = 0.0;
+        for leaf in &self.leaves {
+            steps.push(step(
+                &leaf.group,
+                Knob::CpuQuota,
+                Value::Amount(quota(leaf)),
+            ));
+            granted += (quota(leaf) as f64 - leaf.origin_us as f64) / leaf.period_us as f64;
+        }
+        if let Some(parent) = &self.parent {
+            // Whole microseconds.
+            let more = (granted * parent.period_us as f64) as u64;
+            let all = Value::Amount(parent.origin_us.saturating_add(more));
+            steps.push(step(&parent.group, Knob::CpuQuota, all));
+        }
+        Some(Change {
+            pod: self.name.clone(),
+            why: format!("quota turbo: {granted:.2} processors more, the node is {used:.0} % busy"),
+            steps,
+        })
+    }
+
+    fn follow(&mut self, decided: &BTreeMap<Group, u64>) {
+        for leaf in &mut self.leaves {
+            if let Some(quota) = decided.get(&leaf.group) {
+                leaf.quota_us = *quota;
+            }
+        }
+    }
+}
