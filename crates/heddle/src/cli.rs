@@ -28,6 +28,7 @@ pub(crate) enum Command {
     #[command(visible_alias = "release")]
     Unenroll(commands::unenroll::Args),
     Pods(commands::pods::Args),
+    Qos(commands::qos::Args),
     #[command(hide = true)]
     Uninstall(commands::cleanup::Args),
     Check(commands::check::Args),
@@ -49,7 +50,7 @@ pub(crate) enum Command {
 /// The commands of `heddle --help`, by what they are for.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Serve", &["up", "node", "control", "register"]),
-    ("Pods", &["enroll", "unenroll", "pods"]),
+    ("Pods", &["enroll", "unenroll", "pods", "qos"]),
     (
         "Look",
         &["status", "check", "explain", "config", "validate"],

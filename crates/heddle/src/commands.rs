@@ -15,6 +15,7 @@ mod holder;
 pub(crate) mod man;
 pub(crate) mod node;
 pub(crate) mod pods;
+pub(crate) mod qos;
 pub(crate) mod register;
 pub(crate) mod root;
 pub(crate) mod site;

@@ -13,6 +13,7 @@ mod commands;
 mod control;
 mod order;
 mod output;
+mod qos;
 #[cfg(test)]
 mod reference;
 mod register;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Enroll(args) => commands::enroll::run(args),
         Command::Unenroll(args) => commands::unenroll::run(args),
         Command::Pods(args) => commands::pods::run(args),
+        Command::Qos(args) => commands::qos::run(args),
         Command::Uninstall(args) => commands::cleanup::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Control(args) => commands::control::run(&args),

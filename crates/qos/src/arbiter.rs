@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
+use heddle_model::Class;
+
 pub use self::held::{Held, Key};
 use self::journal::{Record, Store};
 use crate::cgroup::{Group, Groups, Knob, Value};
@@ -32,6 +34,8 @@ pub struct Step {
 pub struct Change {
     /// The pod for which they are written, as in output.
     pub pod: String,
+    /// Its class.
+    pub class: Class,
     /// The reason, as in output.
     pub why: String,
     /// The values; each knob once.
@@ -65,6 +69,7 @@ impl fmt::Display for Refusal {
 #[derive(Debug, Clone, Copy)]
 struct About<'a> {
     pod: &'a str,
+    class: Class,
     why: &'a str,
     since_s: u64,
 }
@@ -73,6 +78,7 @@ impl<'a> About<'a> {
     fn of(held: &'a Held) -> Self {
         About {
             pod: &held.pod,
+            class: held.class,
             why: &held.why,
             since_s: held.since_s,
         }
@@ -146,6 +152,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         steps.sort_by_key(|(step, before)| order(&step.key.group, *before, step.value));
         let about = About {
             pod: &change.pod,
+            class: change.class,
             why: &change.why,
             since_s: now_s,
         };
@@ -264,6 +271,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         let original = self.held.get(key).map_or(now, |held| held.original);
         let mut held = Held {
             pod: about.pod.to_owned(),
+            class: about.class,
             why: about.why.to_owned(),
             since_s: about.since_s,
             inode: self.groups.inode(&key.group, key.knob).map_err(failed)?,
@@ -288,7 +296,14 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             }
             None => {}
         }
-        written.map_err(failed)
+        written.map_err(failed)?;
+        let pod = about.pod;
+        match key.knob {
+            // Turbo writes several times a second.
+            Knob::CpuQuota => tracing::debug!(pod, "the {key}: {now} to {value}: {}", about.why),
+            _ => tracing::info!(pod, "the {key}: {now} to {value}: {}", about.why),
+        }
+        Ok(())
     }
 
     fn keep(&mut self, key: &Key, held: Held) -> io::Result<()> {

@@ -6,7 +6,7 @@ use heddle_model::{
     GROUP, Name, Namespace, PolicyKind, PolicyName, ServiceAccountName, ServiceName, WorkloadName,
 };
 
-use super::{Scope, balancing, did_you_mean};
+use super::{Scope, balancing, did_you_mean, qos};
 use crate::findings::Findings;
 use crate::manifest::node::FieldPath;
 use crate::manifest::{Body, Kind, Object, SERVICE_LABEL, core, gateway, local, policy, smi};
@@ -142,7 +142,8 @@ impl<'o> Index<'o> {
 fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
     let known: &[&str] = match object.kind {
         Kind::Service => &balancing::OF_SERVICES,
-        Kind::LocalWorkload | Kind::EndpointSlice => &[balancing::MAX_REQUESTS],
+        Kind::LocalWorkload => &[balancing::MAX_REQUESTS, qos::CLASS, qos::CGROUP],
+        Kind::EndpointSlice => &[balancing::MAX_REQUESTS],
         Kind::ServiceAccount => &[REGISTRY_ANNOTATION],
         _ => &[],
     };
@@ -168,7 +169,7 @@ fn check_registry(object: &Object, scope: &mut Scope<'_>) {
 fn check_labels(object: &Object, scope: &mut Scope<'_>) {
     let known: &[&str] = match object.kind {
         Kind::Namespace => &[MODE_LABEL],
-        Kind::LocalWorkload => &[MODE_LABEL, SERVICE_LABEL],
+        Kind::LocalWorkload => &[MODE_LABEL, SERVICE_LABEL, qos::CLASS],
         _ => &[],
     };
     check_own(object, "label", object.metadata.labels.keys(), known, scope);

@@ -3,12 +3,12 @@
 
 use heddle_model::{Class, Qos};
 
-use super::{Scope, did_you_mean};
+use super::Scope;
 use crate::manifest::Object;
 use crate::manifest::node::FieldPath;
 
 /// `online` or `offline`.
-const CLASS: &str = "heddle.dev/class";
+pub(super) const CLASS: &str = "heddle.dev/class";
 /// `true` for offline.
 const PREEMPTABLE: &str = "volcano.sh/preemptable";
 /// `true` for quota turbo.
@@ -16,7 +16,7 @@ const QUOTA_TURBO: &str = "volcano.sh/quota-turbo";
 /// Microseconds.
 const QUOTA_BURST: &str = "volcano.sh/quota-burst-time";
 /// Path of the control group.
-const CGROUP: &str = "heddle.dev/cgroup";
+pub(super) const CGROUP: &str = "heddle.dev/cgroup";
 /// Longest burst, in microseconds. The kernel takes at most the quota.
 const MAX_BURST_US: u64 = 60_000_000;
 
@@ -60,7 +60,8 @@ fn class(object: &Object, scope: &mut Scope<'_>) -> Option<(FieldPath, Class)> {
     scope.error(
         &path,
         format!("{text:?} is no class"),
-        did_you_mean(text, all.map(Class::as_str), "use online or offline"),
+        // No guess: the two differ in two letters.
+        "use online or offline",
     );
     None
 }
@@ -95,7 +96,16 @@ fn burst(object: &Object, scope: &mut Scope<'_>) -> Option<u64> {
 }
 
 fn cgroup(object: &Object, scope: &mut Scope<'_>) -> Option<String> {
-    let (path, text) = value(object, CGROUP)?;
+    let text = object.metadata.annotations.get(CGROUP)?;
+    let path = FieldPath::of("metadata.annotations").field(CGROUP);
+    if object.written.origin.is_registry() {
+        scope.error(
+            &path,
+            "a registration cannot choose a control group",
+            "remove it",
+        );
+        return None;
+    }
     let within = text.strip_prefix('/').unwrap_or(text);
     let is_path = within
         .split('/')

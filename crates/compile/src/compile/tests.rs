@@ -15,6 +15,7 @@ use crate::load;
 mod balancing;
 mod honoured;
 mod precedence;
+mod qos;
 mod values;
 
 fn fixtures() -> Vec<PathBuf> {

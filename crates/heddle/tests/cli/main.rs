@@ -12,6 +12,7 @@ mod node;
 mod nodes;
 mod operator;
 mod policy;
+mod qos;
 mod registry;
 mod service;
 mod serving;

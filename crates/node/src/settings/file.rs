@@ -10,6 +10,7 @@ use super::control::Control;
 use super::metrics::Metrics;
 use super::node::NodeSettings;
 use super::proxy::Proxy;
+use super::qos::QosSettings;
 use super::registry::RegistrySettings;
 use super::within::Within;
 
@@ -42,6 +43,8 @@ pub struct Settings {
     pub control: Control,
     /// Section `registry`: providers that register in etcd.
     pub registry: RegistrySettings,
+    /// Section `qos`: node QoS.
+    pub qos: QosSettings,
 }
 
 /// Properties of the mesh that manifests leave open.
@@ -204,5 +207,6 @@ impl Settings {
             .or_else(|| self.registry.contradiction())
             .or_else(|| self.control.contradiction())
             .or_else(|| self.node.contradiction())
+            .or_else(|| self.qos.contradiction())
     }
 }

@@ -16,19 +16,20 @@ impl<S: Store> Agent<S> {
             // Its containers are below this group, those that come later, too.
             changes.push(Change {
                 pod: pod.name.clone(),
+                class,
                 why: "offline: it yields the processors to every online pod".to_owned(),
                 steps: vec![step(&pod.group, Knob::CpuShare, Value::Idle)],
             });
         }
         match pod.qos.quota_burst_us {
-            Some(wish_us) if self.settings.burst => changes.extend(self.burst(pod, wish_us)),
+            Some(wish_us) if self.settings.burst => changes.extend(self.burst(pod, class, wish_us)),
             _ => {}
         }
         changes
     }
 
     /// What its containers may save up.
-    fn burst(&self, pod: &Pod, wish_us: u64) -> Option<Change> {
+    fn burst(&self, pod: &Pod, class: Class, wish_us: u64) -> Option<Change> {
         let containers = self.containers(&pod.group);
         let quotas: Vec<Option<u64>> = containers.iter().map(|group| self.origin(group)).collect();
         let (each, of_pod) = bursts(wish_us, &quotas, self.origin(&pod.group));
@@ -39,6 +40,7 @@ impl<S: Store> Agent<S> {
             .collect();
         (!steps.is_empty()).then(|| Change {
             pod: pod.name.clone(),
+            class,
             why: format!("quota burst of {wish_us} us"),
             steps,
         })
@@ -53,6 +55,7 @@ impl<S: Store> Agent<S> {
             let own = self.arbiter.original(&step.key).ok()?;
             (own > step.value).then(|| Change {
                 pod: pod.name.clone(),
+                class: Class::Offline,
                 why: "offline: its memory follows what is free".to_owned(),
                 steps: vec![step],
             })

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use heddle_model::Class;
+
 use super::node::SHORTEST;
 use super::plan::step;
 use super::{Agent, Now, Pod};
@@ -21,6 +23,7 @@ pub(super) struct TurboPods {
 #[derive(Debug)]
 struct TurboPod {
     name: String,
+    class: Class,
     /// Groups with a quota: its containers', or its own when it has none.
     leaves: Vec<Leaf>,
     /// Its own group, when that is not a leaf and has a quota.
@@ -99,6 +102,7 @@ impl<S: Store> Agent<S> {
         };
         (!leaves.is_empty()).then(|| TurboPod {
             name: pod.name.clone(),
+            class: pod.qos.class,
             leaves,
             parent,
         })
@@ -173,6 +177,7 @@ impl TurboPod {
         }
         Some(Change {
             pod: self.name.clone(),
+            class: self.class,
             why: format!("quota turbo: {granted:.2} processors more, the node is {used:.0} % busy"),
             steps,
         })

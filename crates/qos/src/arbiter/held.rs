@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use heddle_model::Class;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Group, Knob, Value};
@@ -26,6 +27,8 @@ impl fmt::Display for Key {
 pub struct Held {
     /// The pod for which it was changed.
     pub pod: String,
+    /// Its class.
+    pub class: Class,
     /// The reason.
     pub why: String,
     /// When it was last changed, in seconds since 1970.

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
+use heddle_model::Class;
 use proptest::prelude::*;
 
 use super::journal::{Record, Store};
@@ -66,6 +67,7 @@ fn step(group: &str, knob: Knob, value: Value) -> Step {
 fn change(steps: &[Step]) -> Change {
     Change {
         pod: "batch/crunch".to_owned(),
+        class: Class::Offline,
         why: "a test".to_owned(),
         steps: steps.to_vec(),
     }

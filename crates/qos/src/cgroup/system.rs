@@ -1,5 +1,6 @@
 //! The groups of this machine.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +16,8 @@ mod tests;
 #[derive(Debug)]
 pub struct System {
     mounts: Mounts,
+    /// In a rehearsal: what would be there. Nothing is written then.
+    rehearsed: Option<BTreeMap<(Group, Knob), Value>>,
 }
 
 /// Limits of this value and above mean "no limit" in version 1, which rounds the largest number down to pages.
@@ -23,7 +26,18 @@ const NO_LIMIT: u64 = 1 << 62;
 impl System {
     /// Uses these hierarchies.
     pub fn new(mounts: Mounts) -> Self {
-        System { mounts }
+        System {
+            mounts,
+            rehearsed: None,
+        }
+    }
+
+    /// Uses these hierarchies, and writes nothing: it remembers what would be there.
+    pub fn rehearsing(mounts: Mounts) -> Self {
+        System {
+            mounts,
+            rehearsed: Some(BTreeMap::new()),
+        }
     }
 
     /// Counters of a group. A group without a quota has no throttling.
@@ -134,6 +148,10 @@ impl System {
 
 impl Groups for System {
     fn read(&self, group: &Group, knob: Knob) -> io::Result<Value> {
+        let rehearsed = self.rehearsed.as_ref();
+        if let Some(value) = rehearsed.and_then(|all| all.get(&(group.clone(), knob))) {
+            return Ok(*value);
+        }
         let mount = self.mount(knob)?;
         let text = |file: &str| self.text(mount, group, file);
         match (knob, mount.version) {
@@ -161,6 +179,10 @@ impl Groups for System {
     }
 
     fn write(&mut self, group: &Group, knob: Knob, value: Value) -> io::Result<()> {
+        if let Some(rehearsed) = &mut self.rehearsed {
+            rehearsed.insert((group.clone(), knob), value);
+            return Ok(());
+        }
         let mount = self.mount(knob)?;
         let put = |file: &str, text: &str| self.put(mount, group, file, text);
         match (knob, mount.version, value) {

@@ -3,6 +3,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 
+use heddle_model::Class;
+
 use super::{Journal, Record, Store};
 use crate::arbiter::{Held, Key};
 use crate::cgroup::{Group, Knob, Value};
@@ -17,6 +19,7 @@ fn key(group: &str) -> Key {
 fn held(us: u64) -> Held {
     Held {
         pod: "a/b".to_owned(),
+        class: Class::Online,
         why: "x".to_owned(),
         since_s: 1,
         inode: 2,

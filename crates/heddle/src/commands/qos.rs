@@ -1,0 +1,289 @@
+//! `heddle qos`: run the agent, show what it holds, put everything back.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, anyhow};
+use clap::Subcommand;
+use heddle_model::NodeName;
+use heddle_node::arguments::node_name;
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::settings::{GivenSettings, LogFlags};
+use heddle_node::table::{self, count};
+use heddle_node::time::duration;
+use heddle_qos::arbiter::journal::Journal;
+use heddle_qos::arbiter::{Arbiter, Held, Key, Restored};
+use heddle_qos::cgroup::{Mounts, System};
+use serde::Serialize;
+
+use crate::output::OutputFormat;
+use crate::{colour, qos};
+
+/// Where the journal is kept unless it is told otherwise.
+const STATE: &str = "/run/heddle/qos";
+
+/// Keep latency-sensitive pods fast beside batch work, by control groups
+///
+/// Pods are online (latency-sensitive) unless a label or annotation says `volcano.sh/preemptable: "true"` or
+/// `heddle.dev/class: offline`. Needs root, and no mesh.
+#[derive(Debug, clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: QosCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum QosCommand {
+    Run(Box<RunArgs>),
+    Status(StatusArgs),
+    Restore(RestoreArgs),
+}
+
+/// Run the agent of this machine
+///
+/// It reads the pods from a folder of manifests, which it follows: each LocalWorkload that has the annotation
+/// `heddle.dev/cgroup: PATH` is a pod, and PATH its control group. What it changes is put back when it stops, or by the
+/// next start after a kill. Values that other programs write stay.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle qos run DIR --dry-run
+  heddle qos run DIR
+  heddle qos run DIR --node edge-1 --config /etc/heddle/heddle.yaml
+
+Exit codes:
+  0  stopped, and everything is as it was
+  1  failed, or not everything could be put back
+  2  wrong command line
+  3  manifests or settings refused
+  5  another agent runs")]
+struct RunArgs {
+    /// The folder of manifests
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Only pods of this node (spec.nodeName) [default: all]
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    node: Option<NodeName>,
+    /// Change nothing, and say what would be changed
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    state: State,
+    /// Settings of the process; flags win over the file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+/// Show what is changed on this machine: for which pod, from what to what, why, and since when
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle qos status
+  heddle qos status --output json | jq '.changes[] | select(.class == \"offline\")'
+
+Exit codes:
+  0  an agent runs
+  1  failed
+  2  wrong command line
+  4  no agent runs")]
+struct StatusArgs {
+    #[command(flatten)]
+    state: State,
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: OutputFormat,
+}
+
+/// Put back what a killed agent has left
+///
+/// The next `heddle qos run` does so, too. Values that other programs wrote since then stay.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit codes:
+  0  everything is as it was
+  1  failed, or not everything could be put back
+  2  wrong command line
+  5  an agent runs: stop it, and it puts everything back itself")]
+struct RestoreArgs {
+    #[command(flatten)]
+    state: State,
+}
+
+/// Flag that selects the journal.
+#[derive(Debug, clap::Args)]
+struct State {
+    /// Folder of the journal, in which the agent writes what it changes before it does [default: /run/heddle/qos]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+}
+
+impl State {
+    fn folder(self) -> PathBuf {
+        self.state.unwrap_or_else(|| PathBuf::from(STATE))
+    }
+}
+
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    match args.command {
+        QosCommand::Run(args) => agent(*args),
+        QosCommand::Status(args) => status(args),
+        QosCommand::Restore(args) => restore(args),
+    }
+}
+
+fn agent(args: RunArgs) -> Result<Exit, Failure> {
+    let mut given = GivenSettings::read(args.config.as_deref())?;
+    let state = args.state.state;
+    given.flag("--state", "qos.state", state, |to, state| {
+        to.qos.state = Some(state);
+    });
+    args.log.over(&mut given);
+    let settings = given.checked()?;
+    let state = settings.qos.state.clone();
+    let plan = qos::Plan {
+        dir: args.dir,
+        node: args.node,
+        is_rehearsal: args.dry_run,
+        state: state.unwrap_or_else(|| PathBuf::from(STATE)),
+    };
+    qos::run(&plan, &settings)
+}
+
+/// What is changed on this machine.
+#[derive(Serialize)]
+struct QosStatus {
+    /// Whether an agent runs.
+    running: bool,
+    changes: Vec<ChangeStatus>,
+}
+
+#[derive(Serialize)]
+struct ChangeStatus {
+    pod: String,
+    class: &'static str,
+    cgroup: String,
+    knob: &'static str,
+    from: String,
+    to: String,
+    why: String,
+    /// Seconds since 1970.
+    since: u64,
+}
+
+fn status(args: StatusArgs) -> Result<Exit, Failure> {
+    let folder = args.state.folder();
+    let held = Journal::look(&folder).map_err(|error| unreadable(&folder, &error))?;
+    let running = Journal::is_in_use(&folder).map_err(|error| unreadable(&folder, &error))?;
+    let mut changes: Vec<ChangeStatus> = held.into_iter().map(change_status).collect();
+    changes.sort_by(|a, b| (&a.pod, &a.cgroup, a.knob).cmp(&(&b.pod, &b.cgroup, b.knob)));
+    let status = QosStatus { running, changes };
+    super::print(&args.output.written(&status, || text(&status))?)?;
+    Ok(match running {
+        true => Exit::Ok,
+        false => Exit::Unreachable,
+    })
+}
+
+fn change_status((key, held): (Key, Held)) -> ChangeStatus {
+    let to = held.ours.last().copied().unwrap_or(held.original);
+    ChangeStatus {
+        pod: held.pod,
+        class: held.class.as_str(),
+        cgroup: key.group.to_string(),
+        knob: key.knob.as_str(),
+        from: held.original.to_string(),
+        to: to.to_string(),
+        why: held.why,
+        since: held.since_s,
+    }
+}
+
+fn text(status: &QosStatus) -> String {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_s = now_s.unwrap_or_default().as_secs();
+    let what = count(status.changes.len(), "setting");
+    let head = match (status.running, status.changes.is_empty()) {
+        (true, _) => format!("{}, {what} changed\n", colour::good("an agent runs")),
+        (false, true) => "no agent runs, and nothing is changed\n".to_owned(),
+        (false, false) => format!(
+            "{}: {what} changed by one that was killed; heddle qos restore puts them back\n",
+            colour::bad("no agent runs")
+        ),
+    };
+    if status.changes.is_empty() {
+        return head;
+    }
+    let rows = status.changes.iter().map(|change| {
+        [
+            change.pod.clone(),
+            change.class.to_owned(),
+            format!("{} of {}", change.knob, change.cgroup),
+            change.from.clone(),
+            change.to.clone(),
+            format!("{} ago", duration(now_s.saturating_sub(change.since))),
+            change.why.clone(),
+        ]
+    });
+    let columns = ["POD", "CLASS", "CHANGED", "FROM", "TO", "SINCE", "WHY"];
+    format!("{head}\n{}", table::render(columns, rows))
+}
+
+fn restore(args: RestoreArgs) -> Result<Exit, Failure> {
+    let folder = args.state.folder();
+    let (journal, held) = open(&folder)?;
+    let mounts = Mounts::find().context("cannot find the control groups")?;
+    let mut arbiter = Arbiter::new(System::new(mounts), journal, held);
+    let mut failed = Vec::new();
+    let mut put_back: BTreeMap<&str, usize> = BTreeMap::new();
+    for (key, held, done) in arbiter.restore_all() {
+        let what = match done {
+            Restored::Done => "put back",
+            Restored::Gone => "gone with their control groups",
+            Restored::Foreign(_) => "left as another program wrote them",
+            Restored::Failed(error) => {
+                failed.push(format!("the {key} to {}: {error}", held.original));
+                continue;
+            }
+        };
+        *put_back.entry(what).or_default() += 1;
+    }
+    let parts: Vec<String> = put_back
+        .iter()
+        .map(|(what, number)| format!("{} {what}", count(*number, "setting")))
+        .collect();
+    match (parts.is_empty(), failed.is_empty()) {
+        (_, false) => Err(anyhow!("cannot set back {}", failed.join("; ")).into()),
+        (true, true) => {
+            super::print("nothing is changed\n")?;
+            Ok(Exit::Ok)
+        }
+        (false, true) => {
+            super::print(&format!("{}\n", parts.join(", ")))?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+/// Opens the journal for this process alone.
+pub(crate) fn open(folder: &Path) -> Result<(Journal, BTreeMap<Key, Held>), Failure> {
+    Journal::open(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            let shown = folder.display();
+            Failure::new(
+                Exit::Busy,
+                anyhow!("another agent runs with the journal in {shown}: stop it first"),
+            )
+        }
+        _ => unreadable(folder, &error),
+    })
+}
+
+fn unreadable(folder: &Path, error: &io::Error) -> Failure {
+    let why = match error.kind() {
+        io::ErrorKind::PermissionDenied => format!("{error}; node QoS needs root"),
+        _ => error.to_string(),
+    };
+    anyhow!("the journal in {}: {why}", folder.display()).into()
+}

@@ -1,0 +1,69 @@
+//! Node QoS, as written in the file.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::contradiction::Contradiction;
+use super::within::Within;
+
+/// What node QoS does; only `heddle qos` does it.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QosSettings {
+    /// Folder of the journal; by default `/run/heddle/qos`.
+    pub state: Option<PathBuf>,
+    /// Whether offline pods yield the processors.
+    pub preemption: bool,
+    /// Whether pods may save up CPU quota that ask for it.
+    pub burst: bool,
+    /// Whether offline pods give up memory when the node runs short.
+    pub memory: bool,
+    /// How pods that ask for it get more CPU quota.
+    pub turbo: TurboMode,
+    /// Use of all processors, in percent, from which on quota is taken back slowly.
+    pub turbo_high_percent: Within<1, 99>,
+    /// Use of all processors, in percent, from which on quota is taken back at once.
+    pub turbo_alarm_percent: Within<2, 100>,
+}
+
+/// How it is found out that a pod lacks CPU quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TurboMode {
+    /// Quotas are left alone.
+    Off,
+    /// By the kernel's count of throttled periods.
+    Reactive,
+    /// By the time that it uses, too.
+    Predictive,
+}
+
+impl Default for QosSettings {
+    fn default() -> Self {
+        QosSettings {
+            state: None,
+            preemption: true,
+            burst: true,
+            memory: true,
+            turbo: TurboMode::Predictive,
+            turbo_high_percent: Within::new(60),
+            turbo_alarm_percent: Within::new(80),
+        }
+    }
+}
+
+impl QosSettings {
+    /// Looks for values that are valid on their own, but contradict each other.
+    pub(super) fn contradiction(&self) -> Option<Contradiction> {
+        let (high, alarm) = (
+            self.turbo_high_percent.get(),
+            self.turbo_alarm_percent.get(),
+        );
+        (high >= alarm).then(|| Contradiction {
+            fields: vec!["qos.turbo_high_percent", "qos.turbo_alarm_percent"],
+            reason: format!("{high} is not below {alarm}"),
+            remedy: "quota is taken back slowly before it is taken back at once".to_owned(),
+        })
+    }
+}
