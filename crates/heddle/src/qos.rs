@@ -1,6 +1,8 @@
 //! `heddle qos run`: the agent, and the folder that says which pods there are.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
@@ -13,13 +15,13 @@ use heddle_node::serving::signals::{Signal, Signals};
 use heddle_node::settings::{QosSettings, Settings, TurboMode};
 use heddle_node::table::count;
 use heddle_qos::agent::{self, Agent, Now, Pod};
-use heddle_qos::arbiter::journal::{Nowhere, Store};
+use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
+use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Group, Mounts, System};
 use heddle_qos::controllers::turbo;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
-use crate::commands::qos::open;
 use crate::{report, settings};
 
 /// What the command line says.
@@ -169,4 +171,27 @@ fn pods(mesh: &Mesh, plan: &Plan) -> Vec<Pod> {
         );
     }
     pods
+}
+
+/// Opens the journal for this process alone.
+pub(crate) fn open(folder: &Path) -> Result<(Journal, BTreeMap<Key, Held>), Failure> {
+    Journal::open(folder).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            let shown = folder.display();
+            Failure::new(
+                Exit::Busy,
+                anyhow!("another agent runs with the journal in {shown}: stop it first"),
+            )
+        }
+        _ => unreadable(folder, &error),
+    })
+}
+
+/// Why a journal cannot be used.
+pub(crate) fn unreadable(folder: &Path, error: &io::Error) -> Failure {
+    let why = match error.kind() {
+        io::ErrorKind::PermissionDenied => format!("{error}; node QoS needs root"),
+        _ => error.to_string(),
+    };
+    anyhow!("the journal in {}: {why}", folder.display()).into()
 }

@@ -1,8 +1,7 @@
 //! `heddle qos`: run the agent, show what it holds, put everything back.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
@@ -174,8 +173,8 @@ struct ChangeStatus {
 
 fn status(args: StatusArgs) -> Result<Exit, Failure> {
     let folder = args.state.folder();
-    let held = Journal::look(&folder).map_err(|error| unreadable(&folder, &error))?;
-    let running = Journal::is_in_use(&folder).map_err(|error| unreadable(&folder, &error))?;
+    let held = Journal::look(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
+    let running = Journal::is_in_use(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
     let mut changes: Vec<ChangeStatus> = held.into_iter().map(change_status).collect();
     changes.sort_by(|a, b| (&a.pod, &a.cgroup, a.knob).cmp(&(&b.pod, &b.cgroup, b.knob)));
     let status = QosStatus { running, changes };
@@ -232,7 +231,7 @@ fn text(status: &QosStatus) -> String {
 
 fn restore(args: RestoreArgs) -> Result<Exit, Failure> {
     let folder = args.state.folder();
-    let (journal, held) = open(&folder)?;
+    let (journal, held) = qos::open(&folder)?;
     let mounts = Mounts::find().context("cannot find the control groups")?;
     let mut arbiter = Arbiter::new(System::new(mounts), journal, held);
     let mut failed = Vec::new();
@@ -264,26 +263,4 @@ fn restore(args: RestoreArgs) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
     }
-}
-
-/// Opens the journal for this process alone.
-pub(crate) fn open(folder: &Path) -> Result<(Journal, BTreeMap<Key, Held>), Failure> {
-    Journal::open(folder).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => {
-            let shown = folder.display();
-            Failure::new(
-                Exit::Busy,
-                anyhow!("another agent runs with the journal in {shown}: stop it first"),
-            )
-        }
-        _ => unreadable(folder, &error),
-    })
-}
-
-fn unreadable(folder: &Path, error: &io::Error) -> Failure {
-    let why = match error.kind() {
-        io::ErrorKind::PermissionDenied => format!("{error}; node QoS needs root"),
-        _ => error.to_string(),
-    };
-    anyhow!("the journal in {}: {why}", folder.display()).into()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heddle_skips::skipped;
 use rustix::process::{Pid, Signal, kill_process};
@@ -115,6 +115,14 @@ fn remove(group: &Path) {
     let _gone = fs::remove_dir(group);
 }
 
+/// Lets time pass; nothing tells when it is enough.
+fn pause(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        thread::park_timeout(left);
+    }
+}
+
 fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id().cast_signed()).expect("a process");
     kill_process(pid, signal).expect("signalled");
@@ -182,7 +190,7 @@ fn a_dry_run_changes_nothing() {
     ]);
     command.args(["--state", as_str(&groups.state())]);
     let agent = command.stderr(Stdio::piped()).spawn().expect("started");
-    thread::sleep(Duration::from_millis(800));
+    pause(Duration::from_millis(800));
     assert_eq!(groups.read("batch", "cpu.idle"), "0");
     signal(&agent, Signal::TERM);
     let output = agent.wait_with_output().expect("ended");
@@ -270,7 +278,7 @@ fn an_agent_that_is_killed_two_hundred_times_overwrites_no_foreign_value() {
             while !stop.load(Ordering::Relaxed) {
                 number = 10_000 + (number + 7) % 10_000;
                 fs::write(groups.file("web", burst), number.to_string()).expect("written");
-                thread::sleep(Duration::from_millis(23));
+                pause(Duration::from_millis(23));
             }
             number.to_string()
         });
@@ -278,7 +286,7 @@ fn an_agent_that_is_killed_two_hundred_times_overwrites_no_foreign_value() {
         for kill in 0..200u64 {
             let mut agent = groups.start(&[]);
             // From before its first line to well within its work.
-            thread::sleep(Duration::from_micros(kill * 300));
+            pause(Duration::from_micros(kill * 300));
             signal(&agent, Signal::KILL);
             agent.wait().expect("ended");
             killed_at_work += u32::from(groups.read("batch", "cpu.idle") == "1");
