@@ -131,6 +131,22 @@ pub(super) fn etcd() -> anyhow::Result<PathBuf> {
 }
 
 /// The path of a program, on `PATH` or where Debian keeps daemons.
+/// Finds a program, and installs its Debian package if it is missing.
+///
+/// # Errors
+/// When the user declines, or the installation fails.
+pub(super) fn tool(program: &str, package: &'static str) -> anyhow::Result<PathBuf> {
+    if let Some(found) = find(program) {
+        return Ok(found);
+    }
+    eprintln!("Missing: {package} (Debian).");
+    if !agreed()? {
+        bail!("nothing installed; the experiment needs {program}");
+    }
+    install_packages(&[package])?;
+    find(program).with_context(|| format!("{program} is not installed"))
+}
+
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let daemons = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);

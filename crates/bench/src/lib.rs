@@ -89,6 +89,8 @@ pub enum BenchCommand {
     NodeLatency(node::NodeBenchOptions),
     /// A node's proxy is killed under load, 20 times: how soon the next one answers, and which requests are lost.
     Crash(node::NodeBenchOptions),
+    /// A web service beside batch work that takes every processor, with and without node QoS.
+    QosCpu(node::NodeBenchOptions),
     /// Run all of these in full, except those on record; write docs/results and the pages that quote the figures.
     Results(results::ResultsOptions),
 }
@@ -113,6 +115,7 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::NodeQps(options) => node::qps(options),
         BenchCommand::NodeLatency(options) => node::latency(options),
         BenchCommand::Crash(options) => node::crash(options),
+        BenchCommand::QosCpu(options) => node::qos_cpu(options),
         BenchCommand::Results(options) => results::run(options),
     }
 }

@@ -27,6 +27,70 @@ impl LabGroup {
         LabGroup(Path::new(&format!("heddle-lab-{lab}")).join(within))
     }
 
+    /// Its path below the root of any hierarchy.
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes it where processors and memory are controlled; the lab removes it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn create(&self) -> anyhow::Result<()> {
+        for folder in self.folders()? {
+            fs::create_dir_all(&folder)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Its folders, in each hierarchy with a controller of processors or memory.
+    ///
+    /// # Errors
+    /// When no hierarchy controls them.
+    pub(super) fn folders(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let mut all = Vec::new();
+        for controller in ["cpu", "cpuacct", "memory"] {
+            let folder = hierarchy(controller)?.root.join(&self.0);
+            if !all.contains(&folder) {
+                all.push(folder);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Lets its processes run only while nothing else beside it wants to.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn make_idle(&self) -> anyhow::Result<()> {
+        self.write(&hierarchy("cpu")?, "cpu.idle", "1")
+    }
+
+    /// Whether that is so.
+    pub(super) fn is_idle(&self) -> bool {
+        let root = hierarchy("cpu").map(|found| found.root);
+        let idle = root.map(|root| fs::read_to_string(root.join(&self.0).join("cpu.idle")));
+        matches!(idle, Ok(Ok(text)) if text.trim() == "1")
+    }
+
+    /// Processor time that its processes have used, in seconds.
+    ///
+    /// # Errors
+    /// When the kernel does not count it.
+    pub(super) fn used_s(&self) -> anyhow::Result<f64> {
+        let found = hierarchy("cpuacct")?;
+        let folder = found.root.join(&self.0);
+        if found.is_v1 {
+            let ns = fs::read_to_string(folder.join("cpuacct.usage"))?;
+            return Ok(ns.trim().parse::<u64>()? as f64 / 1e9);
+        }
+        let stat = fs::read_to_string(folder.join("cpu.stat"))?;
+        let mut lines = stat.lines();
+        let us = lines.find_map(|line| line.strip_prefix("usage_usec "));
+        Ok(us.context("no usage_usec")?.parse::<u64>()? as f64 / 1e6)
+    }
+
     /// Gives its processes precedence over everything else on the machine. Best effort: without it a busy machine only
     /// makes the figures noisier.
     pub(super) fn favour(&self) {

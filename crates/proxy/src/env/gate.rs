@@ -2,9 +2,9 @@
 //!
 //! One root future drives every task of a Worker: accept loops, the mailbox and one Collaborator for each connection.
 //! When a socket becomes ready, the runtime wakes the task's `Signal`, which puts the task into the ready queue. The
-//! root then takes work in the order of that queue, which is first in, first out today. Fairness between pods and
-//! classes would go into `ReadyQueue::pop` without any other change: every task already carries the [`WorkKey`] by
-//! which it would be judged.
+//! root then takes work in the order of that queue ([`ready`]): online callers before offline ones, with a floor for the
+//! latter, and otherwise first in, first out. Every task carries the [`WorkKey`] by which it is judged. Offline work
+//! runs for a short turn only, so that sockets of online callers are polled in time.
 //!
 //! A task is boxed once, when its connection is accepted, and serves every request of that
 //! connection: nothing is spawned and nothing is allocated for a request.
@@ -17,10 +17,11 @@
 
 mod accounts;
 mod band;
+mod ready;
 mod signal;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -44,6 +45,9 @@ pub(crate) struct TaskId {
 
 /// Longest time between two polls of the sockets, plus the piece of work that is under way.
 const TURN_NS: u64 = 2_000_000;
+
+/// The same while offline work runs: online work that becomes ready meanwhile waits no longer.
+const OFFLINE_TURN_NS: u64 = 200_000;
 
 /// Capacity of a table up to which it is never shrunk.
 const ROOMY: usize = 1_024;
@@ -96,6 +100,8 @@ pub(crate) struct Gate {
     /// Decayed run time of ended tasks, by band, in nanoseconds.
     bands: RefCell<HashMap<Band, u64, RandomState>>,
     last_band: Cell<u64>,
+    /// Owners of accounts whose work is offline.
+    offline: RefCell<Arc<HashSet<Arc<str>>>>,
 }
 
 impl Gate {
@@ -117,12 +123,31 @@ impl Gate {
             accounts: RefCell::new(Accounts::new()),
             bands: RefCell::default(),
             last_band: Cell::new(0),
+            offline: RefCell::default(),
+        }
+    }
+
+    /// From now on the work of these owners is offline, and that of all others online.
+    pub(crate) fn set_offline(&self, owners: &Arc<HashSet<Arc<str>>>) {
+        *self.offline.borrow_mut() = Arc::clone(owners);
+        let mut ready = self.local.ready.borrow_mut();
+        ready.forget_offline();
+        if !owners.is_empty() {
+            for (owner, key) in self.accounts.borrow().open_ones() {
+                ready.set_offline(key, owners.contains(owner));
+            }
         }
     }
 
     /// The account of `owner`, opened if it does not exist yet.
     pub(crate) fn account(&self, owner: &Arc<str>) -> WorkKey {
-        self.accounts.borrow_mut().open(owner)
+        let key = self.accounts.borrow_mut().open(owner);
+        let offline = self.offline.borrow();
+        if !offline.is_empty() {
+            let mut ready = self.local.ready.borrow_mut();
+            ready.set_offline(key, offline.contains(owner));
+        }
+        key
     }
 
     /// The owner of an account, unless the account was closed.
@@ -201,7 +226,7 @@ impl Gate {
         mut now_ns: impl FnMut() -> u64,
     ) -> bool {
         self.local.root.borrow_mut().take();
-        let turn_ends_ns = started_ns.saturating_add(TURN_NS);
+        let mut turn_ends_ns = started_ns.saturating_add(TURN_NS);
         for _ in 0..budget {
             if self.remote.pending.load(Ordering::Acquire) {
                 self.collect_remote();
@@ -214,6 +239,9 @@ impl Gate {
             let ended_ns = now_ns();
             let spent_ns = ended_ns.saturating_sub(started_ns);
             self.charge(work, spent_ns);
+            if self.local.ready.borrow_mut().ran(work.key, spent_ns) {
+                turn_ends_ns = turn_ends_ns.min(started_ns.saturating_add(OFFLINE_TURN_NS));
+            }
             if let Some(band) = over {
                 self.add_ended(band, spent_ns);
             }

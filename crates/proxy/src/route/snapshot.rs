@@ -4,7 +4,7 @@
 //! number. After the ports of Services there is an entry for each workload of this node, for its ports that belong to
 //! no Service, and one for everything outside of the mesh.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use foldhash::fast::RandomState;
 use heddle_model::{
-    AppProtocol, BackendTarget, Endpoint, Filters, Mesh, Namespace, Outcome, PathMatch,
+    AppProtocol, BackendTarget, Class, Endpoint, Filters, Mesh, Namespace, Outcome, PathMatch,
     RouteAction, RouteRule, Service, ServiceAccountName, ServiceName, ServicePort, WorkloadName,
 };
 
@@ -52,6 +52,8 @@ pub(crate) struct Snapshot {
     by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
     by_workload: HashMap<WorkloadName, PortIndex, RandomState>,
     outside: PortIndex,
+    /// Names of the workloads of this node that are offline.
+    pub(crate) offline: Arc<HashSet<Arc<str>>>,
 }
 
 /// One port of one Service: its routes, and the endpoints for requests without a route.
@@ -117,6 +119,15 @@ pub(crate) enum Target {
     Unresolved,
 }
 
+/// Names of the workloads whose work may wait.
+fn offline(mesh: &Mesh) -> HashSet<Arc<str>> {
+    let workloads = mesh.workloads.iter();
+    let offline = workloads.filter(|workload| workload.qos.class == Class::Offline);
+    offline
+        .map(|workload| workload.name.to_string().into())
+        .collect()
+}
+
 impl Snapshot {
     /// Compiles a mesh.
     pub(crate) fn new(mesh: &Mesh) -> Self {
@@ -163,6 +174,7 @@ impl Snapshot {
             by_name,
             by_workload,
             outside,
+            offline: Arc::new(offline(mesh)),
         }
     }
 

@@ -215,6 +215,7 @@ impl Worker {
         let guards = &snapshot.guards;
         self.alarms
             .revoke(|door, flow| guards.allow_live(door, flow));
+        self.gate.set_offline(&snapshot.offline);
         let bound = Bound::new(snapshot, &self.pods.borrow(), &self.upstreams);
         bound.remember(&self.bound());
         self.serve_by(bound);

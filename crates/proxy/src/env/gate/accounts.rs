@@ -16,6 +16,11 @@ impl WorkKey {
     /// The Worker's own work, such as accept loops and the mailbox.
     pub(crate) const OWN: WorkKey = WorkKey { row: 0, serial: 0 };
 
+    /// The account's place among those that are open. Others had it before, and will.
+    pub(super) fn row(self) -> usize {
+        self.row as usize
+    }
+
     /// The account's unique number.
     pub(crate) fn serial(self) -> u32 {
         self.serial
@@ -98,6 +103,11 @@ impl Accounts {
     pub(super) fn owner(&self, key: WorkKey) -> Option<&Arc<str>> {
         let row = self.rows.get(key.row as usize)?.as_ref()?;
         (row.serial == key.serial).then_some(&row.owner)
+    }
+
+    /// All open accounts of callers.
+    pub(super) fn open_ones(&self) -> impl Iterator<Item = (&Arc<str>, WorkKey)> {
+        self.by_owner.iter().map(|(owner, key)| (owner, *key))
     }
 
     #[inline]

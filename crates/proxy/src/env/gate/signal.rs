@@ -1,13 +1,13 @@
 //! How a task becomes ready: its waker puts it into the ready queue of its gate.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 use super::WorkKey;
+use super::ready::ReadyQueue;
 
 /// A task's entry in the ready queue.
 #[derive(Debug, Clone, Copy)]
@@ -16,33 +16,6 @@ pub(super) struct Work {
     /// Guards against a wake that arrives after the slot was given to another task.
     pub(super) generation: u64,
     pub(super) key: WorkKey,
-}
-
-/// Ready work in the order it will run.
-#[derive(Debug, Default)]
-pub(super) struct ReadyQueue {
-    fifo: VecDeque<Work>,
-}
-
-impl ReadyQueue {
-    pub(super) fn push(&mut self, work: Work) {
-        self.fifo.push_back(work);
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Work> {
-        self.fifo.pop_front()
-    }
-
-    /// Shrinks the queue if it has become far too large.
-    pub(super) fn tidy(&mut self) {
-        if super::is_roomy(self.fifo.len(), self.fifo.capacity()) {
-            self.fifo.shrink_to_fit();
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.fifo.len()
-    }
 }
 
 /// The part of a gate that wakers reach from the gate's own thread.

@@ -137,3 +137,55 @@ fn a_task_may_spawn_and_clearing_drops_everything() {
     gate.clear();
     assert_eq!(Rc::strong_count(&held), 1);
 }
+
+/// The accounts of two callers, the second of whom is offline.
+fn classes(gate: &Gate) -> [WorkKey; 2] {
+    let owners = ["shop/web", "batch/crunch"].map(Arc::<str>::from);
+    let online = gate.account(&owners[0]);
+    gate.set_offline(&Arc::new(HashSet::from([Arc::clone(&owners[1])])));
+    [online, gate.account(&owners[1])]
+}
+
+#[test]
+fn online_work_goes_first_and_offline_work_has_a_sixteenth_of_the_time() {
+    let gate = Gate::new();
+    let [online, offline] = classes(&gate);
+    let notes = Rc::default();
+    // Each piece takes 100 us.
+    gate.spawn(offline, noting(2, 1_000, &notes));
+    gate.spawn(online, noting(1, 320, &notes));
+    let cx = Context::from_waker(Waker::noop());
+    let now = Cell::new(0);
+    let tick = || {
+        now.set(now.get() + 100_000);
+        now.get()
+    };
+    while notes.borrow().iter().filter(|note| **note == 1).count() < 320 {
+        gate.run(&cx, 128, now.get(), tick);
+    }
+    let offline = notes.borrow().iter().filter(|note| **note == 2).count();
+    assert!((18..=21).contains(&offline), "{offline}");
+    assert_eq!(notes.borrow()[..10], [1; 10]);
+    // Alone it has all the time, in short turns: sockets are polled in between.
+    notes.borrow_mut().clear();
+    gate.run(&cx, 128, now.get(), tick);
+    assert_eq!(*notes.borrow(), [2, 2]);
+}
+
+#[test]
+fn a_caller_whose_class_changes_is_judged_by_the_new_one() {
+    let gate = Gate::new();
+    let [online, offline] = classes(&gate);
+    let notes = Rc::default();
+    gate.set_offline(&Arc::default());
+    gate.spawn(offline, noting(2, 2, &notes));
+    gate.spawn(online, noting(1, 2, &notes));
+    run(&gate, 100);
+    assert_eq!(*notes.borrow(), [2, 1, 2, 1]);
+    notes.borrow_mut().clear();
+    gate.set_offline(&Arc::new(HashSet::from(["batch/crunch".into()])));
+    gate.spawn(offline, noting(2, 2, &notes));
+    gate.spawn(online, noting(1, 2, &notes));
+    run(&gate, 100);
+    assert_eq!(*notes.borrow(), [1, 1, 2, 2]);
+}
