@@ -33,7 +33,8 @@ use accounts::Accounts;
 pub(crate) use accounts::WorkKey;
 pub(crate) use band::{Band, BandMember, Part, Spent};
 use foldhash::fast::RandomState;
-use signal::{LOCAL, Local, NEXT_ID, Remote, Signal, Work};
+use ready::Work;
+use signal::{LOCAL, Local, NEXT_ID, Remote, Signal};
 use slab::Slab;
 
 /// Identifies a task of a gate, and is never reused.

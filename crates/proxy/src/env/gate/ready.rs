@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use super::WorkKey;
-use super::signal::Work;
 
 /// Offline work that waits is owed this part of the time that online work takes, as a power of two: a sixteenth.
 const FLOOR_SHIFT: u32 = 4;
@@ -11,6 +10,15 @@ const FLOOR_SHIFT: u32 = 4;
 const DUE_NS: u64 = 100_000;
 /// Most time that it can be owed: what waited for long must not take a Worker for long.
 const MOST_OWED_NS: u64 = 1_000_000;
+
+/// A task's entry in the ready queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    pub(super) slot: u32,
+    /// Guards against a wake that arrives after the slot was given to another task.
+    pub(super) generation: u64,
+    pub(super) key: WorkKey,
+}
 
 /// Ready work in the order it will run.
 #[derive(Debug, Default)]

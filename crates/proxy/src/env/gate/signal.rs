@@ -6,17 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
-use super::WorkKey;
-use super::ready::ReadyQueue;
-
-/// A task's entry in the ready queue.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Work {
-    pub(super) slot: u32,
-    /// Guards against a wake that arrives after the slot was given to another task.
-    pub(super) generation: u64,
-    pub(super) key: WorkKey,
-}
+use super::ready::{ReadyQueue, Work};
 
 /// The part of a gate that wakers reach from the gate's own thread.
 pub(super) struct Local {
