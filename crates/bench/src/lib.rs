@@ -91,6 +91,8 @@ pub enum BenchCommand {
     Crash(node::NodeBenchOptions),
     /// A web service beside batch work that takes every processor, with and without node QoS.
     QosCpu(node::NodeBenchOptions),
+    /// An offline pod that floods through the proxy that it shares with an online pod, likewise.
+    QosProxy(node::NodeBenchOptions),
     /// Run all of these in full, except those on record; write docs/results and the pages that quote the figures.
     Results(results::ResultsOptions),
 }
@@ -116,6 +118,7 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::NodeLatency(options) => node::latency(options),
         BenchCommand::Crash(options) => node::crash(options),
         BenchCommand::QosCpu(options) => node::qos_cpu(options),
+        BenchCommand::QosProxy(options) => node::qos_proxy(options),
         BenchCommand::Results(options) => results::run(options),
     }
 }

@@ -18,6 +18,8 @@ use super::{PORT, Tools};
 use crate::load::Outcome;
 use crate::stage;
 
+/// The label of a pod's class.
+const CLASS: &str = "heddle.dev/class";
 /// The namespace of all pods and Services.
 const NAMESPACE: &str = "lab";
 /// The timeout until requests to all servers get through.
@@ -38,6 +40,8 @@ pub(super) struct SceneShape {
     pub(super) far: u32,
     /// CPU time that an answer takes a server, in microseconds.
     pub(super) work_us: u64,
+    /// Whether there are two more pods on the client's node: `batch`, in which nothing runs, and its server `sink`.
+    pub(super) batch: bool,
     /// Whether a server's Envoy knows every Service, as Heddle does, and not only its own.
     pub(super) sidecars_know_all: bool,
 }
@@ -56,7 +60,8 @@ impl SceneShape {
     fn servers(self) -> impl Iterator<Item = (String, &'static str)> {
         let near = (0..self.near).map(|index| (format!("near{index}"), "one"));
         let far = (0..self.far).map(|index| (format!("far{index}"), "two"));
-        near.chain(far)
+        let sink = self.batch.then(|| ("sink".to_owned(), "one"));
+        near.chain(far).chain(sink)
     }
 
     fn manifests(self, program: &Path) -> String {
@@ -66,6 +71,13 @@ impl SceneShape {
              metadata: {{name: client, namespace: {NAMESPACE}}}\n\
              spec: {{nodeName: one, serviceAccountName: client}}\n"
         );
+        if self.batch {
+            text.push_str(&format!(
+                "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: batch, namespace: {NAMESPACE}}}\n\
+                 ---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {{name: batch, namespace: \
+                 {NAMESPACE}, labels: {{{CLASS}: online}}}}\nspec: {{nodeName: one, serviceAccountName: batch}}\n"
+            ));
+        }
         for (name, node) in self.servers() {
             let (program, work_us) = (program.display(), self.work_us);
             text.push_str(&format!(
@@ -309,12 +321,43 @@ impl Scene {
         self.start_in_client(&all)
     }
 
+    /// Tells the mesh which class the pod `batch` has.
+    ///
+    /// # Errors
+    /// When the manifests cannot be written.
+    pub(super) fn set_class_of_batch(&self, class: &str) -> anyhow::Result<()> {
+        let folder = self.lab.folder().join("manifests");
+        for entry in fs::read_dir(&folder)?.flatten() {
+            let text = fs::read_to_string(entry.path())?;
+            let written = ["online", "offline"]
+                .into_iter()
+                .fold(text.clone(), |text, old| {
+                    text.replace(&format!("{CLASS}: {old}"), &format!("{CLASS}: {class}"))
+                });
+            if written != text {
+                // Whole at once: the control plane reads it when it changes.
+                let next = self._folder.path().join("next");
+                fs::write(&next, written)?;
+                fs::copy(&next, entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Starts a subcommand of this program in the client's pod.
     ///
     /// # Errors
     /// When it cannot be started.
     pub(super) fn start_in_client(&self, arguments: &[&str]) -> anyhow::Result<Child> {
-        let client = self.lab.pod(&format!("{NAMESPACE}/client"))?;
+        self.start_in("client", arguments)
+    }
+
+    /// The same, in any pod.
+    ///
+    /// # Errors
+    /// When there is no such pod, or it cannot be started.
+    pub(super) fn start_in(&self, pod: &str, arguments: &[&str]) -> anyhow::Result<Child> {
+        let client = self.lab.pod(&format!("{NAMESPACE}/{pod}"))?;
         client
             .command(&self.program)?
             .args(arguments)
@@ -322,7 +365,7 @@ impl Scene {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(|| format!("{} in the client's pod", arguments[0]))
+            .with_context(|| format!("{} in the pod {pod}", arguments[0]))
     }
 }
 
@@ -380,6 +423,7 @@ mod tests {
             near: 2,
             far: 1,
             work_us: 7,
+            batch: false,
             sidecars_know_all: false,
         };
         let folder = tempfile::tempdir().expect("a folder");

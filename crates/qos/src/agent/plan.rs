@@ -51,9 +51,12 @@ impl<S: Store> Agent<S> {
         let offline = self.pods.iter();
         let offline = offline.filter(|pod| self.offline.contains_key(&pod.name));
         let changes = offline.filter_map(|pod| {
-            let step = step(&pod.group, Knob::Memory, Value::Amount(limit));
+            let mut step = step(&pod.group, Knob::Memory, Value::Amount(limit));
             let own = self.arbiter.original(&step.key).ok()?;
-            (own > step.value).then(|| Change {
+            let is_lower = step.value < own;
+            step.value = step.value.min(own);
+            // A limit that is no longer below the pod's own is given back.
+            (is_lower || self.arbiter.held().contains_key(&step.key)).then(|| Change {
                 pod: pod.name.clone(),
                 class: Class::Offline,
                 why: "offline: its memory follows what is free".to_owned(),

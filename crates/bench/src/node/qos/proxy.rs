@@ -1,0 +1,146 @@
+//! `qos-proxy`: an offline pod floods through the proxy that it shares with an online pod.
+//!
+//! The flood goes to a server of its own, which is offline, too: the proxy is all that the two have in common, besides
+//! the machine. `heddle qos` keeps the flood's own pods from the processors; the proxy has to keep its work back itself.
+
+use std::process::Child;
+
+use serde_json::json;
+
+use super::{Agent, Condition, Latency, report_latency, rounds, settle};
+use crate::node::kind::Kind;
+use crate::node::scene::{Scene, SceneShape, finish};
+use crate::node::{NodeBenchOptions, NodeExperiment};
+
+/// Requests per second of the online pod, over this number of connections.
+const RATE: &str = "600";
+const CONNECTIONS: &str = "32";
+/// A round counts when the flood makes the p99 at least so many times that alone.
+const DISTURBED: f64 = 2.0;
+
+/// Floods: their names, and the load generator's options.
+const FLOODS: [(&str, &[&str]); 2] = [
+    ("requests", &["--connections", "256", "--body-bytes", "128"]),
+    ("bytes", &["--connections", "32", "--body-bytes", "1048576"]),
+];
+
+/// What was measured of one condition in one round.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    latency: Latency,
+    /// Requests per second of the flood.
+    flood: f64,
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// When not root, something is missing, or a lab cannot be made.
+pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+    let mut experiment = NodeExperiment::new(options, "qos-proxy", &[Kind::Node])?;
+    let mut measured = Ok(());
+    for (name, flood) in FLOODS {
+        let mut seen = Vec::new();
+        measured = measure(&experiment, (name, flood), &mut seen);
+        report(&mut experiment, name, &seen);
+        if measured.is_err() {
+            break;
+        }
+    }
+    experiment.conclude(measured, &[])
+}
+
+fn measure(
+    experiment: &NodeExperiment,
+    (name, flood): (&str, &[&str]),
+    seen: &mut Vec<[Seen; 3]>,
+) -> anyhow::Result<()> {
+    eprintln!("a flood of {name}");
+    let shape = SceneShape {
+        near: 1,
+        batch: true,
+        ..SceneShape::default()
+    };
+    let scene = Scene::up(Kind::Node, shape, &experiment.tools)?;
+    let groups = ["batch", "sink"].map(|pod| scene.pod_group(pod, "one"));
+    let agent = Agent::new(&experiment.tools.heddle, groups.into())?;
+    let seconds = if experiment.runner.quick { "2" } else { "6" };
+    rounds(experiment, experiment.rounds(3, 12), seen, |condition| {
+        one(&scene, &agent, condition, flood, seconds)
+    })
+}
+
+fn one(
+    scene: &Scene,
+    agent: &Agent,
+    condition: Condition,
+    flood: &[&str],
+    seconds: &str,
+) -> anyhow::Result<Seen> {
+    scene.set_class_of_batch(match condition {
+        Condition::On => "offline",
+        Condition::Alone | Condition::Off => "online",
+    })?;
+    let running = match condition {
+        Condition::On => Some(agent.start()?),
+        Condition::Alone | Condition::Off => None,
+    };
+    let mut flooding = None;
+    if condition != Condition::Alone {
+        flooding = Some(start_flood(scene, flood)?);
+    }
+    settle();
+    let load = scene.start_load(
+        &[scene.target("near0")?],
+        &[
+            "--connections",
+            CONNECTIONS,
+            "--rate",
+            RATE,
+            "--seconds",
+            seconds,
+        ],
+    )?;
+    let outcome = finish(load);
+    let mut per_s = 0.0;
+    if let Some(flood) = flooding {
+        per_s = finish(flood)?.per_s();
+    }
+    drop(running);
+    let outcome = outcome?;
+    anyhow::ensure!(outcome.errors.is_empty(), "{:?}", outcome.errors);
+    Ok(Seen {
+        latency: Latency {
+            p50_us: outcome.p50_us,
+            p99_us: outcome.p99_us,
+            max_us: outcome.max_us,
+        },
+        flood: per_s,
+    })
+}
+
+/// Starts the flood, which lasts longer than the measurement.
+fn start_flood(scene: &Scene, flood: &[&str]) -> anyhow::Result<Child> {
+    let target = scene.target("sink")?;
+    let mut arguments = vec!["load", "--target", &target, "--seconds", "9"];
+    arguments.extend(flood);
+    scene.start_in("batch", &arguments)
+}
+
+fn report(experiment: &mut NodeExperiment, name: &str, seen: &[[Seen; 3]]) {
+    let findings = &mut experiment.runner.findings;
+    let prefix = format!("proxy_{name}");
+    report_latency(findings, seen, |seen| seen.latency, (&prefix, DISTURBED));
+    for round in seen {
+        for (condition, seen) in Condition::ALL.into_iter().zip(round) {
+            findings.rows.push(json!({
+                "flood": name,
+                "condition": condition.name(),
+                "p50_us": seen.latency.p50_us,
+                "p99_us": seen.latency.p99_us,
+                "max_us": seen.latency.max_us,
+                "flood_requests_per_s": seen.flood,
+            }));
+        }
+    }
+}
