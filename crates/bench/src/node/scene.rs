@@ -326,21 +326,24 @@ impl Scene {
     /// # Errors
     /// When the manifests cannot be written.
     pub(super) fn set_class_of_batch(&self, class: &str) -> anyhow::Result<()> {
+        let label = |class: &str| format!("\"{CLASS}\": \"{class}\"");
         let folder = self.lab.folder().join("manifests");
+        let mut is_said = false;
         for entry in fs::read_dir(&folder)?.flatten() {
             let text = fs::read_to_string(entry.path())?;
-            let written = ["online", "offline"]
-                .into_iter()
-                .fold(text.clone(), |text, old| {
-                    text.replace(&format!("{CLASS}: {old}"), &format!("{CLASS}: {class}"))
-                });
-            if written != text {
-                // Whole at once: the control plane reads it when it changes.
-                let next = self._folder.path().join("next");
-                fs::write(&next, written)?;
-                fs::copy(&next, entry.path())?;
+            let of_now = ["online", "offline"].map(label);
+            let Some(old) = of_now.iter().find(|old| text.contains(*old)) else {
+                continue;
+            };
+            is_said = true;
+            if *old != label(class) {
+                // Hidden files are not read as manifests.
+                let next = folder.join(".next");
+                fs::write(&next, text.replace(old, &label(class)))?;
+                fs::rename(&next, entry.path())?;
             }
         }
+        anyhow::ensure!(is_said, "no manifest of the lab has the label {CLASS}");
         Ok(())
     }
 

@@ -3,8 +3,8 @@
 //! One root future drives every task of a Worker: accept loops, the mailbox and one Collaborator for each connection.
 //! When a socket becomes ready, the runtime wakes the task's `Signal`, which puts the task into the ready queue. The
 //! root then takes work in the order of that queue ([`ready`]): online callers before offline ones, with a floor for the
-//! latter, and otherwise first in, first out. Every task carries the [`WorkKey`] by which it is judged. Offline work
-//! runs for a short turn only, so that sockets of online callers are polled in time.
+//! latter, and otherwise first in, first out. Every task carries the [`WorkKey`] by which it is judged. Where online
+//! callers were served lately, sockets are polled after each piece of offline work, so that their work is seen in time.
 //!
 //! A task is boxed once, when its connection is accepted, and serves every request of that
 //! connection: nothing is spawned and nothing is allocated for a request.
@@ -47,8 +47,8 @@ pub(crate) struct TaskId {
 /// Longest time between two polls of the sockets, plus the piece of work that is under way.
 const TURN_NS: u64 = 2_000_000;
 
-/// The same while offline work runs: online work that becomes ready meanwhile waits no longer.
-const OFFLINE_TURN_NS: u64 = 200_000;
+/// For so long after online work, sockets are polled after each piece of offline work: more online work may be ready.
+const ONLINE_NS: u64 = 50_000_000;
 
 /// Capacity of a table up to which it is never shrunk.
 const ROOMY: usize = 1_024;
@@ -103,6 +103,8 @@ pub(crate) struct Gate {
     last_band: Cell<u64>,
     /// Owners of accounts whose work is offline.
     offline: RefCell<Arc<HashSet<Arc<str>>>>,
+    /// When a piece of work of an online caller last ended.
+    online_ns: Cell<u64>,
 }
 
 impl Gate {
@@ -125,6 +127,7 @@ impl Gate {
             bands: RefCell::default(),
             last_band: Cell::new(0),
             offline: RefCell::default(),
+            online_ns: Cell::new(0),
         }
     }
 
@@ -227,7 +230,7 @@ impl Gate {
         mut now_ns: impl FnMut() -> u64,
     ) -> bool {
         self.local.root.borrow_mut().take();
-        let mut turn_ends_ns = started_ns.saturating_add(TURN_NS);
+        let turn_ends_ns = started_ns.saturating_add(TURN_NS);
         for _ in 0..budget {
             if self.remote.pending.load(Ordering::Acquire) {
                 self.collect_remote();
@@ -240,14 +243,16 @@ impl Gate {
             let ended_ns = now_ns();
             let spent_ns = ended_ns.saturating_sub(started_ns);
             self.charge(work, spent_ns);
-            if self.local.ready.borrow_mut().ran(work.key, spent_ns) {
-                turn_ends_ns = turn_ends_ns.min(started_ns.saturating_add(OFFLINE_TURN_NS));
+            let was_offline = self.local.ready.borrow_mut().ran(work.key, spent_ns);
+            if !was_offline && work.key != WorkKey::OWN {
+                self.online_ns.set(ended_ns);
             }
             if let Some(band) = over {
                 self.add_ended(band, spent_ns);
             }
             started_ns = ended_ns;
-            if ended_ns >= turn_ends_ns {
+            let is_awaited = was_offline && ended_ns < self.online_ns.get() + ONLINE_NS;
+            if ended_ns >= turn_ends_ns || is_awaited {
                 break;
             }
         }
