@@ -18,7 +18,7 @@ use self::node::Node;
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};
-use crate::cgroup::{Group, System};
+use crate::cgroup::{Group, Knob, System};
 use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
 
@@ -71,6 +71,8 @@ pub struct Agent<S> {
     pods: Vec<Pod>,
     /// Pods that were offline, with their group's inode: they do not become online again.
     offline: BTreeMap<String, u64>,
+    /// Of these, pods whose wish to be online was refused, and is not said again.
+    refused: BTreeSet<String>,
     turbo: TurboPods,
     fssr: Option<Fssr>,
     /// Knobs that are left alone, and until when.
@@ -102,6 +104,7 @@ impl<S: Store> Agent<S> {
             node,
             pods: Vec::new(),
             offline: BTreeMap::new(),
+            refused: BTreeSet::new(),
             fssr,
             left_alone: BTreeMap::new(),
             swept: None,
@@ -116,7 +119,8 @@ impl<S: Store> Agent<S> {
     }
 
     /// Everything that is not as it was found.
-    pub fn held(&self) -> &BTreeMap<Key, Held> {
+    #[cfg(test)]
+    fn held(&self) -> &BTreeMap<Key, Held> {
         self.arbiter.held()
     }
 
@@ -166,11 +170,7 @@ impl<S: Store> Agent<S> {
         self.left_alone.retain(|_, until| now.since < *until);
         for (key, done) in self.arbiter.give_up_foreign() {
             if let Restored::Foreign(value) = done {
-                self.leave_alone(
-                    &key,
-                    &format!("another program set the {key} to {value}"),
-                    now,
-                );
+                self.leave_alone(&Refusal::Foreign(key.clone(), value), &key, now);
             }
         }
         let pods = self.pods.clone();
@@ -187,14 +187,14 @@ impl<S: Store> Agent<S> {
         }
         let there: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
         self.offline.retain(|name, _| there.contains(name.as_str()));
+        self.refused.retain(|name| there.contains(name.as_str()));
         wanted.extend(self.refresh_turbo(&pods));
-        let of_memory = |key: &Key| key.knob == crate::cgroup::Knob::Memory;
         let held: Vec<Key> = self.arbiter.held().keys().cloned().collect();
         let offline = self.offline_groups();
         for key in held {
-            let is_wanted = match of_memory(&key) {
-                true => self.fssr.is_some() && offline.contains(&key.group),
-                false => wanted.contains(&key),
+            let is_wanted = match key.knob {
+                Knob::Memory => self.fssr.is_some() && offline.contains(&key.group),
+                Knob::CpuShare | Knob::CpuQuota | Knob::CpuBurst => wanted.contains(&key),
             };
             if !is_wanted && let Restored::Failed(error) = self.arbiter.restore(&key) {
                 tracing::warn!("the {key} cannot be put back, and will be tried again: {error}");
@@ -206,24 +206,39 @@ impl<S: Store> Agent<S> {
     fn class(&mut self, pod: &Pod, inode: u64) -> Class {
         let was_offline = self.offline.get(&pod.name) == Some(&inode);
         match (pod.qos.class, was_offline) {
-            (Class::Offline, false) => {
-                self.offline.insert(pod.name.clone(), inode);
+            (Class::Online, false) => {
+                // It may have been offline before it was started anew.
+                self.offline.remove(&pod.name);
+                self.refused.remove(&pod.name);
+                return Class::Online;
             }
             (Class::Online, true) => {
-                tracing::warn!(
-                    "{} is offline and cannot become online while it runs: start it anew",
-                    pod.name
-                );
+                if self.refused.insert(pod.name.clone()) {
+                    tracing::warn!(
+                        "{} is offline and cannot become online while it runs: start it anew",
+                        pod.name
+                    );
+                }
             }
-            (Class::Online, false) => return Class::Online,
-            (Class::Offline, true) => {}
+            (Class::Offline, _) => {
+                self.offline.insert(pod.name.clone(), inode);
+                self.refused.remove(&pod.name);
+            }
         }
         Class::Offline
     }
 
+    /// The class of a pod as it was last found.
+    fn known_class(&self, pod: &Pod) -> Class {
+        match self.offline.contains_key(&pod.name) {
+            true => Class::Offline,
+            false => Class::Online,
+        }
+    }
+
     fn offline_groups(&self) -> BTreeSet<Group> {
         let offline = self.pods.iter();
-        let offline = offline.filter(|pod| self.offline.contains_key(&pod.name));
+        let offline = offline.filter(|pod| self.known_class(pod) == Class::Offline);
         offline.map(|pod| pod.group.clone()).collect()
     }
 
@@ -244,27 +259,23 @@ impl<S: Store> Agent<S> {
         if steps.any(|step| self.left_alone.contains_key(&step.key)) {
             return false;
         }
-        match self.arbiter.apply(change, now.unix_s) {
-            Ok(()) => return true,
-            Err(Refusal::Gone(_)) => {}
-            Err(Refusal::Foreign(key, value)) => {
-                self.leave_alone(
-                    &key,
-                    &format!("another program set the {key} to {value}"),
-                    now,
-                );
+        let Err(refusal) = self.arbiter.apply(change, now.unix_s) else {
+            return true;
+        };
+        match &refusal {
+            Refusal::Gone(_) => {}
+            // Memory that cannot be reclaimed now may be later.
+            Refusal::Failed(_, error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                tracing::debug!("{refusal}");
             }
-            Err(Refusal::Failed(key, error)) if error.kind() == io::ErrorKind::ResourceBusy => {
-                tracing::debug!("the {key} stays: its memory cannot be reclaimed now: {error}");
-            }
-            Err(Refusal::Failed(key, error)) => {
-                self.leave_alone(&key, &format!("cannot set the {key}: {error}"), now);
+            Refusal::Foreign(key, _) | Refusal::Failed(key, _) => {
+                self.leave_alone(&refusal, key, now);
             }
         }
         false
     }
 
-    fn leave_alone(&mut self, key: &Key, why: &str, now: Now) {
+    fn leave_alone(&mut self, why: &Refusal, key: &Key, now: Now) {
         tracing::warn!("{why}: it is left alone for {} s", FOREIGN.as_secs());
         self.left_alone.insert(key.clone(), now.since + FOREIGN);
     }

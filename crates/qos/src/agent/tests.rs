@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use heddle_model::{Class, Qos};
 use heddle_skips::skipped;
@@ -12,6 +13,7 @@ use heddle_skips::skipped;
 use super::{Agent, Now, Pod, Settings};
 use crate::arbiter::journal::Journal;
 use crate::cgroup::{Group, Groups, Knob, Mounts, System, Value};
+use crate::controllers::turbo;
 
 /// Groups of a test, removed at the end: a tree in each hierarchy.
 struct Tree {
@@ -221,4 +223,102 @@ fn containers_may_save_up_quota_and_their_pod_the_sum() {
     agent.set_pods(vec![tree.pod("web", Qos::default())]);
     agent.tick(at(2));
     assert_eq!(bursts(&tree), [Value::Amount(0); 3]);
+}
+
+#[test]
+fn a_pod_that_is_started_anew_may_be_online() {
+    let Some(tree) = Tree::new("anew", &["batch"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut agent = agent(everything(), folder.path());
+    agent.set_pods(vec![tree.pod("batch", offline())]);
+    agent.tick(at(0));
+    assert!(tree.value("batch", Knob::Memory) < Value::Max);
+    for root in &tree.roots {
+        remove(&root.join("batch"));
+        fs::create_dir(root.join("batch")).expect("made");
+    }
+    agent.set_pods(vec![tree.pod("batch", Qos::default())]);
+    agent.tick(at(10));
+    agent.tick(at(20));
+    assert_ne!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    assert_eq!(tree.value("batch", Knob::Memory), Value::Max);
+    assert!(agent.held().is_empty());
+}
+
+/// Uses a processor in a group until it is killed.
+struct Busy(std::process::Child);
+
+impl Busy {
+    fn within(tree: &Tree, path: &str) -> Busy {
+        let files = tree
+            .roots
+            .iter()
+            .map(|root| root.join(path).join("cgroup.procs"));
+        let joins = files.map(|file| format!("echo $$ > {}; ", file.display()));
+        let script = joins.collect::<String>() + "while :; do :; done";
+        let shell = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .spawn();
+        Busy(shell.expect("a shell"))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// On real groups: the quota of a container that uses all of its own grows, its pod's with it, and both are put back.
+#[test]
+fn turbo_raises_the_quota_of_a_container_and_of_its_pod() {
+    let Some(mut tree) = Tree::new("turbo", &["web/a", "web/b"]) else {
+        return;
+    };
+    tree.set("web", Knob::CpuQuota, Value::Amount(20_000));
+    tree.set("web/a", Knob::CpuQuota, Value::Amount(10_000));
+    tree.set("web/b", Knob::CpuQuota, Value::Amount(10_000));
+    let folder = tempfile::tempdir().expect("a folder");
+    let turbo = turbo::Settings {
+        // Other tests use the processors, too.
+        high: 1_000.0,
+        alarm: 2_000.0,
+        ..turbo::Settings::new(turbo::Mode::Predictive)
+    };
+    let settings = Settings {
+        turbo: Some(turbo),
+        ..everything()
+    };
+    let mut agent = agent(settings, folder.path());
+    let wish = Qos {
+        quota_turbo: true,
+        ..Qos::default()
+    };
+    agent.set_pods(vec![tree.pod("web", wish)]);
+    let busy = Busy::within(&tree, "web/a");
+    let began = Instant::now();
+    let quotas =
+        |tree: &Tree| ["web", "web/a", "web/b"].map(|path| tree.value(path, Knob::CpuQuota));
+    let raised = loop {
+        let now = Now {
+            since: began.elapsed(),
+            unix_s: 0,
+        };
+        let pause = agent.tick(now);
+        let quotas = quotas(&tree);
+        if quotas[1] > Value::Amount(10_000) {
+            break quotas;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{quotas:?}");
+        thread::park_timeout(pause);
+    };
+    let [pod, container, other] = raised.map(|value| value.amount().expect("an amount"));
+    assert_eq!((other, pod - 20_000), (10_000, container - 10_000));
+    drop(busy);
+    assert!(agent.restore());
+    let wanted = [20_000, 10_000, 10_000].map(Value::Amount);
+    assert_eq!(quotas(&tree), wanted);
 }

@@ -1,6 +1,7 @@
 //! Quota turbo for the pods that asked for it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use heddle_model::Class;
 
@@ -9,7 +10,7 @@ use super::plan::step;
 use super::{Agent, Now, Pod};
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Change, Key};
-use crate::cgroup::{Group, Knob, Value};
+use crate::cgroup::{Group, Groups, Knob, Value};
 use crate::controllers::turbo::{NodeSample, Sample, Settings, Turbo};
 
 /// The pods with turbo, and the controller of their groups.
@@ -17,7 +18,7 @@ use crate::controllers::turbo::{NodeSample, Sample, Settings, Turbo};
 pub(super) struct TurboPods {
     controller: Option<Turbo<Group>>,
     pods: Vec<TurboPod>,
-    sampled: Option<std::time::Duration>,
+    sampled: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -84,25 +85,25 @@ impl<S: Store> Agent<S> {
             let groups = self.arbiter.groups();
             Some(Leaf {
                 origin_us: self.origin(&group)?,
-                quota_us: crate::cgroup::Groups::read(groups, &group, Knob::CpuQuota)
+                quota_us: Groups::read(groups, &group, Knob::CpuQuota)
                     .ok()?
                     .amount()?,
                 period_us: groups.cpu_period_us(&group).ok()?,
                 group,
             })
         };
-        let containers = self.containers(&pod.group);
-        let mut leaves: Vec<Leaf> = containers.into_iter().filter_map(leaf).collect();
-        let parent = match leaves.is_empty() {
-            true => {
-                leaves.extend(leaf(pod.group.clone()));
-                None
-            }
-            false => leaf(pod.group.clone()),
+        let mut limited = self.containers(&pod.group);
+        limited.retain(|container| self.origin(container).is_some());
+        let (leaves, parent): (Vec<Leaf>, _) = match limited.is_empty() {
+            true => (leaf(pod.group.clone()).into_iter().collect(), None),
+            false => (
+                limited.into_iter().filter_map(leaf).collect(),
+                leaf(pod.group.clone()),
+            ),
         };
         (!leaves.is_empty()).then(|| TurboPod {
             name: pod.name.clone(),
-            class: pod.qos.class,
+            class: self.known_class(pod),
             leaves,
             parent,
         })
