@@ -17,7 +17,7 @@ use heddle_node::table::count;
 use heddle_qos::agent::{self, Agent, Now, Pod};
 use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
 use heddle_qos::arbiter::{Held, Key};
-use heddle_qos::cgroup::{Group, Mounts, System};
+use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::controllers::turbo;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
@@ -25,7 +25,7 @@ use tokio::time::sleep;
 use crate::{report, settings};
 
 /// What the command line says.
-pub(crate) struct Plan {
+pub(crate) struct AgentPlan {
     pub(crate) dir: PathBuf,
     /// Only pods of this node.
     pub(crate) node: Option<NodeName>,
@@ -38,7 +38,7 @@ pub(crate) struct Plan {
 ///
 /// # Errors
 /// There are no control groups, another agent runs, or the folder is refused at the start.
-pub(crate) fn run(plan: &Plan, settings: &Settings) -> Result<Exit, Failure> {
+pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure> {
     serving::in_runtime_of(Builder::new_current_thread(), settings, async |_| {
         let wanted = controllers(&settings.qos);
         let mounts = Mounts::find().context("cannot find the control groups")?;
@@ -86,7 +86,7 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
 /// Follows the folder and the node until a signal comes.
 async fn follow<S: Store>(
     mut agent: Agent<S>,
-    plan: &Plan,
+    plan: &AgentPlan,
     settings: &Settings,
 ) -> Result<Exit, Failure> {
     let mut signals = Signals::new().context("cannot handle signals")?;
@@ -143,7 +143,7 @@ fn now(began: Instant) -> Now {
 }
 
 /// The pods that this agent is for.
-fn pods(mesh: &Mesh, plan: &Plan) -> Vec<Pod> {
+fn pods(mesh: &Mesh, plan: &AgentPlan) -> Vec<Pod> {
     let is_here = |node: Option<&NodeName>| plan.node.is_none() || node == plan.node.as_ref();
     let here = mesh
         .workloads
@@ -152,9 +152,7 @@ fn pods(mesh: &Mesh, plan: &Plan) -> Vec<Pod> {
     let mut pods = Vec::new();
     let mut without = 0;
     for workload in here {
-        // The path was checked when the manifest was read.
-        let path = workload.qos.cgroup.as_deref();
-        match path.and_then(|path| Group::new(path).ok()) {
+        match workload.qos.cgroup.clone() {
             Some(group) => pods.push(Pod {
                 name: workload.name.to_string(),
                 group,

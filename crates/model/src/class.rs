@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ControlGroup;
+
 /// The class of a pod, and of everything that is done for it.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -43,8 +45,8 @@ pub struct Qos {
     pub quota_turbo: bool,
     /// Microseconds of CPU quota that each of its containers may save up.
     pub quota_burst_us: Option<u64>,
-    /// Path of its control group below the root of each hierarchy, where the machine has no kubelet that decides it.
-    pub cgroup: Option<String>,
+    /// Its control group, where the machine has no kubelet that decides it.
+    pub cgroup: Option<ControlGroup>,
 }
 
 impl Qos {

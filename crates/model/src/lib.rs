@@ -13,6 +13,7 @@ mod backoff;
 mod balancing;
 pub mod calendar;
 mod class;
+mod control_group;
 mod identity;
 mod invariants;
 mod mesh;
@@ -32,6 +33,7 @@ pub use balancing::{
     Balancing, Ejection, Failing, HashOn, Line, MAX_ROOM, MAX_SLOW_START_MS, RetryBudget,
 };
 pub use class::{Class, Qos};
+pub use control_group::ControlGroup;
 pub use identity::{
     MAX_SPIFFE_ID_BYTES, NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject, TrustDomain,
 };

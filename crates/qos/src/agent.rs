@@ -18,7 +18,7 @@ use self::node::Node;
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};
-use crate::cgroup::{Group, Knob, System};
+use crate::cgroup::{ControlGroup, Knob, System};
 use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
 
@@ -28,7 +28,7 @@ pub struct Pod {
     /// Its name, as in output: `namespace/name`.
     pub name: String,
     /// Its control group, which may not be there yet.
-    pub group: Group,
+    pub group: ControlGroup,
     /// What shall be done for it.
     pub qos: Qos,
 }
@@ -236,7 +236,7 @@ impl<S: Store> Agent<S> {
         }
     }
 
-    fn offline_groups(&self) -> BTreeSet<Group> {
+    fn offline_groups(&self) -> BTreeSet<ControlGroup> {
         let offline = self.pods.iter();
         let offline = offline.filter(|pod| self.known_class(pod) == Class::Offline);
         offline.map(|pod| pod.group.clone()).collect()

@@ -18,7 +18,7 @@ use heddle_model::Class;
 
 pub use self::held::{Held, Key};
 use self::journal::{Record, Store};
-use crate::cgroup::{Group, Groups, Knob, Value};
+use crate::cgroup::{ControlGroup, Groups, Knob, Value};
 
 /// One value to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub enum Refusal {
     /// Another program wrote this knob since we did. Its value stays.
     Foreign(Key, Value),
     /// The group is gone.
-    Gone(Group),
+    Gone(ControlGroup),
     /// The kernel or the journal refused; what was written before of this change is put back.
     Failed(Key, io::Error),
 }
@@ -344,7 +344,7 @@ fn refused(key: &Key, error: io::Error) -> Refusal {
 }
 
 /// Place in the order of writing: lower values from the leaves up, then higher ones from the root down.
-fn order(group: &Group, before: Value, after: Value) -> (bool, isize) {
+fn order(group: &ControlGroup, before: Value, after: Value) -> (bool, isize) {
     let depth = isize::try_from(group.depth()).unwrap_or(isize::MAX);
     match after > before {
         true => (true, depth),

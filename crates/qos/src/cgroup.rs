@@ -11,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use heddle_model::ControlGroup;
 use serde::{Deserialize, Serialize};
 
 pub use mounts::{Mounts, Version};
@@ -50,64 +51,6 @@ impl fmt::Display for Knob {
     }
 }
 
-/// A group: its path below the root of every hierarchy, without a `/` at either end. Never the root, never with `..`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Group(String);
-
-impl Group {
-    /// Checks a path, such as `/kubepods/pod5`, with or without the first `/`.
-    ///
-    /// # Errors
-    /// When it names the root, is not in normal form, or has a control character.
-    pub fn new(path: &str) -> Result<Self, String> {
-        let path = path.strip_prefix('/').unwrap_or(path);
-        let is_normal = path.split('/').all(|part| !["", ".", ".."].contains(&part));
-        match is_normal && !path.contains(|c: char| c.is_control()) {
-            true => Ok(Group(path.to_owned())),
-            false => Err(format!("`{path}` is no path of a control group")),
-        }
-    }
-
-    /// The path, without a first `/`.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// A group directly below this one.
-    ///
-    /// # Errors
-    /// When `name` cannot be the name of a group.
-    pub fn child(&self, name: &str) -> Result<Self, String> {
-        Group::new(&format!("{}/{name}", self.0))
-    }
-
-    /// Number of groups above it.
-    pub fn depth(&self) -> usize {
-        self.0.matches('/').count()
-    }
-}
-
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for Group {
-    type Error = String;
-
-    fn try_from(path: String) -> Result<Self, String> {
-        Group::new(&path)
-    }
-}
-
-impl From<Group> for String {
-    fn from(group: Group) -> String {
-        group.0
-    }
-}
-
 /// Counters of a group with a quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuCounters {
@@ -126,26 +69,26 @@ pub trait Groups {
     /// # Errors
     /// There is no such group (`NotFound`), this kernel has no such knob (`Unsupported`), or its text is not understood
     /// (`InvalidData`).
-    fn read(&self, group: &Group, knob: Knob) -> io::Result<Value>;
+    fn read(&self, group: &ControlGroup, knob: Knob) -> io::Result<Value>;
 
     /// Writes a value.
     ///
     /// # Errors
     /// As for reading, and when the kernel refuses it, such as a quota above that of the parent.
-    fn write(&mut self, group: &Group, knob: Knob, value: Value) -> io::Result<()>;
+    fn write(&mut self, group: &ControlGroup, knob: Knob, value: Value) -> io::Result<()>;
 
     /// What tells a group from a later one of the same path: the inode of its folder.
     ///
     /// # Errors
     /// When there is no such group.
-    fn inode(&self, group: &Group, knob: Knob) -> io::Result<u64>;
+    fn inode(&self, group: &ControlGroup, knob: Knob) -> io::Result<u64>;
 
     /// The weight that a group gets when it stops being idle, whatever it was before.
     fn weight_after_idle(&self) -> Value;
 }
 
 /// A period of a quota, in microseconds, where none was read: the kernel's default.
-pub const PERIOD_US: u64 = 100_000;
+const PERIOD_US: u64 = 100_000;
 
 /// The folders below `at`, by name.
 pub(crate) fn folders(at: &Path) -> io::Result<Vec<(String, PathBuf)>> {
@@ -161,23 +104,4 @@ pub(crate) fn folders(at: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     }
     all.sort();
     Ok(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Group;
-
-    #[test]
-    fn paths_of_groups_stay_below_the_root() {
-        for good in ["a", "/a/b", "kubepods.slice/x.scope", "a b/c"] {
-            let group = Group::new(good).expect(good);
-            assert_eq!(group.as_str(), good.trim_start_matches('/'));
-        }
-        for bad in [
-            "", "/", "..", "a/../b", "a/", "a//b", "//a", "./a", "a/.", "a\n",
-        ] {
-            assert!(Group::new(bad).is_err(), "{bad:?}");
-        }
-        assert_eq!(Group::new("a/b/c").map(|group| group.depth()), Ok(2));
-    }
 }

@@ -1,7 +1,7 @@
 //! Node QoS: what labels and annotations say of a workload's class, and of what may be done for it. Those of Volcano,
 //! which openEuler's rubik reads, mean the same here.
 
-use heddle_model::{Class, Qos};
+use heddle_model::{Class, ControlGroup, Qos};
 
 use super::Scope;
 use crate::manifest::Object;
@@ -95,7 +95,7 @@ fn burst(object: &Object, scope: &mut Scope<'_>) -> Option<u64> {
     us
 }
 
-fn cgroup(object: &Object, scope: &mut Scope<'_>) -> Option<String> {
+fn cgroup(object: &Object, scope: &mut Scope<'_>) -> Option<ControlGroup> {
     let text = object.metadata.annotations.get(CGROUP)?;
     let path = FieldPath::of("metadata.annotations").field(CGROUP);
     if object.written.origin.is_registry() {
@@ -106,17 +106,10 @@ fn cgroup(object: &Object, scope: &mut Scope<'_>) -> Option<String> {
         );
         return None;
     }
-    let within = text.strip_prefix('/').unwrap_or(text);
-    let is_path = within
-        .split('/')
-        .all(|part| !["", ".", ".."].contains(&part));
-    if !is_path || text.contains(|c: char| c.is_control()) {
-        scope.error(
-            &path,
-            format!("{text:?} is no path of a control group"),
-            "write one below the root, such as system.slice/backup.service",
-        );
-        return None;
-    }
-    Some(within.to_owned())
+    let group = ControlGroup::new(text);
+    let checked = group.map_err(|reason| {
+        let remedy = "write one below the root, such as system.slice/backup.service";
+        scope.error(&path, reason, remedy);
+    });
+    checked.ok()
 }

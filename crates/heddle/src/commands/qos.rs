@@ -141,7 +141,7 @@ fn agent(args: RunArgs) -> Result<Exit, Failure> {
     args.log.over(&mut given);
     let settings = given.checked()?;
     let state = settings.qos.state.clone();
-    let plan = qos::Plan {
+    let plan = qos::AgentPlan {
         dir: args.dir,
         node: args.node,
         is_rehearsal: args.dry_run,

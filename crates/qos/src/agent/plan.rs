@@ -5,7 +5,7 @@ use heddle_model::Class;
 use super::{Agent, Pod};
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Change, Key, Step};
-use crate::cgroup::{Group, Knob, Value};
+use crate::cgroup::{ControlGroup, Knob, Value};
 use crate::controllers::burst::bursts;
 
 impl<S: Store> Agent<S> {
@@ -67,12 +67,12 @@ impl<S: Store> Agent<S> {
     }
 
     /// The groups of a pod's containers.
-    pub(super) fn containers(&self, pod: &Group) -> Vec<Group> {
+    pub(super) fn containers(&self, pod: &ControlGroup) -> Vec<ControlGroup> {
         self.arbiter.groups().children(pod).unwrap_or_default()
     }
 
     /// The quota of a group without us, in microseconds.
-    pub(super) fn origin(&self, group: &Group) -> Option<u64> {
+    pub(super) fn origin(&self, group: &ControlGroup) -> Option<u64> {
         let key = Key {
             group: group.clone(),
             knob: Knob::CpuQuota,
@@ -81,7 +81,7 @@ impl<S: Store> Agent<S> {
     }
 }
 
-pub(super) fn step(group: &Group, knob: Knob, value: Value) -> Step {
+pub(super) fn step(group: &ControlGroup, knob: Knob, value: Value) -> Step {
     Step {
         key: Key {
             group: group.clone(),

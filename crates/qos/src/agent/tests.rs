@@ -12,7 +12,7 @@ use heddle_skips::skipped;
 
 use super::{Agent, Now, Pod, Settings};
 use crate::arbiter::journal::Journal;
-use crate::cgroup::{Group, Groups, Knob, Mounts, System, Value};
+use crate::cgroup::{ControlGroup, Groups, Knob, Mounts, System, Value};
 use crate::controllers::turbo;
 
 /// Groups of a test, removed at the end: a tree in each hierarchy.
@@ -48,8 +48,8 @@ impl Tree {
         Ok(tree)
     }
 
-    fn group(&self, path: &str) -> Group {
-        Group::new(&format!("{}/{path}", self.root)).expect("a group")
+    fn group(&self, path: &str) -> ControlGroup {
+        ControlGroup::new(&format!("{}/{path}", self.root)).expect("a group")
     }
 
     fn value(&self, path: &str, knob: Knob) -> Value {

@@ -10,13 +10,13 @@ use super::plan::step;
 use super::{Agent, Now, Pod};
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Change, Key};
-use crate::cgroup::{Group, Groups, Knob, Value};
+use crate::cgroup::{ControlGroup, Groups, Knob, Value};
 use crate::controllers::turbo::{NodeSample, Sample, Settings, Turbo};
 
 /// The pods with turbo, and the controller of their groups.
 #[derive(Debug)]
 pub(super) struct TurboPods {
-    controller: Option<Turbo<Group>>,
+    controller: Option<Turbo<ControlGroup>>,
     pods: Vec<TurboPod>,
     sampled: Option<Duration>,
 }
@@ -33,7 +33,7 @@ struct TurboPod {
 
 #[derive(Debug)]
 struct Leaf {
-    group: Group,
+    group: ControlGroup,
     period_us: u64,
     origin_us: u64,
     quota_us: u64,
@@ -61,7 +61,7 @@ impl<S: Store> Agent<S> {
             Some(_) => wanted.filter_map(|pod| self.turbo_pod(pod)).collect(),
             None => Vec::new(),
         };
-        let key = |group: &Group| Key {
+        let key = |group: &ControlGroup| Key {
             group: group.clone(),
             knob: Knob::CpuQuota,
         };
@@ -74,7 +74,7 @@ impl<S: Store> Agent<S> {
     }
 
     fn turbo_pod(&self, pod: &Pod) -> Option<TurboPod> {
-        let leaf = |group: Group| {
+        let leaf = |group: ControlGroup| {
             let key = Key {
                 group: group.clone(),
                 knob: Knob::CpuQuota,
@@ -126,7 +126,7 @@ impl<S: Store> Agent<S> {
         };
         let groups = self.arbiter.groups();
         let leaves = self.turbo.pods.iter().flat_map(|pod| &pod.leaves);
-        let samples: BTreeMap<Group, Sample> = leaves
+        let samples: BTreeMap<ControlGroup, Sample> = leaves
             .filter_map(|leaf| {
                 let sample = Sample {
                     period_us: leaf.period_us,
@@ -155,7 +155,7 @@ impl<S: Store> Agent<S> {
 
 impl TurboPod {
     /// The quotas of all its groups, if one of them changes.
-    fn change(&self, decided: &BTreeMap<Group, u64>, used: f64) -> Option<Change> {
+    fn change(&self, decided: &BTreeMap<ControlGroup, u64>, used: f64) -> Option<Change> {
         let quota = |leaf: &Leaf| decided.get(&leaf.group).copied().unwrap_or(leaf.quota_us);
         if self.leaves.iter().all(|leaf| quota(leaf) == leaf.quota_us) {
             return None;
@@ -184,7 +184,7 @@ impl TurboPod {
         })
     }
 
-    fn follow(&mut self, decided: &BTreeMap<Group, u64>) {
+    fn follow(&mut self, decided: &BTreeMap<ControlGroup, u64>) {
         for leaf in &mut self.leaves {
             if let Some(quota) = decided.get(&leaf.group) {
                 leaf.quota_us = *quota;

@@ -5,13 +5,13 @@ use std::fmt;
 use heddle_model::Class;
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::{Group, Knob, Value};
+use crate::cgroup::{ControlGroup, Knob, Value};
 
 /// A knob of a group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The group.
-    pub group: Group,
+    pub group: ControlGroup,
     /// Its knob.
     pub knob: Knob,
 }

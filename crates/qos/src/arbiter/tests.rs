@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::journal::{Record, Store};
 use super::{Arbiter, Change, Held, Key, Refusal, Restored, Step};
 use crate::cgroup::testing::Fake;
-use crate::cgroup::{Group, Knob, Value};
+use crate::cgroup::{ControlGroup, Knob, Value};
 
 /// Records in memory, which a kill stops together with the groups.
 #[derive(Debug, Default, Clone)]
@@ -52,7 +52,7 @@ impl Store for Records {
 
 fn key(group: &str, knob: Knob) -> Key {
     Key {
-        group: Group::new(group).expect("a group"),
+        group: ControlGroup::new(group).expect("a group"),
         knob,
     }
 }
@@ -77,7 +77,7 @@ fn change(steps: &[Step]) -> Change {
 fn groups() -> Fake {
     let mut groups = Fake::default();
     for (group, quota) in [("p/a", 100), ("p/a/c", 100), ("p/b", 200), ("p/b/c", 150)] {
-        let group = Group::new(group).expect("a group");
+        let group = ControlGroup::new(group).expect("a group");
         groups.set(&group, Knob::CpuShare, Value::Amount(512));
         groups.set(&group, Knob::CpuQuota, Value::Amount(quota));
         groups.set(&group, Knob::CpuBurst, Value::Amount(0));
@@ -117,7 +117,7 @@ fn quotas_are_raised_from_the_root_and_lowered_from_the_leaves() {
     let quota = |group| {
         arbiter
             .groups()
-            .get(&Group::new(group).expect("a group"), Knob::CpuQuota)
+            .get(&ControlGroup::new(group).expect("a group"), Knob::CpuQuota)
     };
     assert_eq!(quota("p/b"), Value::Amount(250));
     assert_eq!(quota("p/b/c"), Value::Amount(200));
@@ -262,7 +262,7 @@ proptest! {
             match event {
                 Event::Apply(number) => drop(arbiter.apply(&life()[number], 0)),
                 Event::Foreign(group, us) => {
-                    let group = Group::new(names[group]).expect("a group");
+                    let group = ControlGroup::new(names[group]).expect("a group");
                     // A burst is at most the quota, and quotas of children at most those of parents: any other writer
                     // has to obey the same kernel. Shares are free.
                     if arbiter.groups.get(&group, Knob::CpuShare) != Value::Idle {

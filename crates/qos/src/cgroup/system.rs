@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::mounts::{Mount, Mounts, Version};
-use super::{CpuCounters, Group, Groups, Knob, PERIOD_US, Value, folders};
+use super::{ControlGroup, CpuCounters, Groups, Knob, PERIOD_US, Value, folders};
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ mod tests;
 pub struct System {
     mounts: Mounts,
     /// In a rehearsal: what would be there. Nothing is written then.
-    rehearsed: Option<BTreeMap<(Group, Knob), Value>>,
+    rehearsed: Option<BTreeMap<(ControlGroup, Knob), Value>>,
 }
 
 /// Limits of this value and above mean "no limit" in version 1, which rounds the largest number down to pages.
@@ -44,7 +44,7 @@ impl System {
     ///
     /// # Errors
     /// There is no such group, or its files are not understood.
-    pub fn cpu_counters(&self, group: &Group) -> io::Result<CpuCounters> {
+    pub fn cpu_counters(&self, group: &ControlGroup) -> io::Result<CpuCounters> {
         let cpu = self.cpu()?;
         let stat = self.text(cpu, group, "cpu.stat")?;
         let field = |name: &str| {
@@ -68,7 +68,7 @@ impl System {
         })
     }
 
-    fn used_us_v1(&self, group: &Group) -> io::Result<u64> {
+    fn used_us_v1(&self, group: &ControlGroup) -> io::Result<u64> {
         let missing = || io::Error::other("no hierarchy has the cpuacct controller");
         let cpuacct = self.mounts.cpuacct.as_ref().ok_or_else(missing)?;
         let ns = number(&self.text(cpuacct, group, "cpuacct.usage")?)?;
@@ -79,7 +79,7 @@ impl System {
     ///
     /// # Errors
     /// There is no such group, or its files are not understood.
-    pub fn cpu_period_us(&self, group: &Group) -> io::Result<u64> {
+    pub fn cpu_period_us(&self, group: &ControlGroup) -> io::Result<u64> {
         let cpu = self.cpu()?;
         match cpu.version {
             Version::V1 => number(&self.text(cpu, group, "cpu.cfs_period_us")?),
@@ -91,7 +91,7 @@ impl System {
     ///
     /// # Errors
     /// There is no such group.
-    pub fn children(&self, group: &Group) -> io::Result<Vec<Group>> {
+    pub fn children(&self, group: &ControlGroup) -> io::Result<Vec<ControlGroup>> {
         let all = folders(&self.cpu()?.at.join(group.as_str()))?;
         // A name that is no name of a group cannot be there.
         let all = all.iter();
@@ -102,7 +102,7 @@ impl System {
     ///
     /// # Errors
     /// There is no such group.
-    pub fn inode_of(&self, group: &Group) -> io::Result<u64> {
+    pub fn inode_of(&self, group: &ControlGroup) -> io::Result<u64> {
         self.inode(group, Knob::CpuShare)
     }
 
@@ -122,12 +122,12 @@ impl System {
         }
     }
 
-    fn text(&self, mount: &Mount, group: &Group, file: &str) -> io::Result<String> {
+    fn text(&self, mount: &Mount, group: &ControlGroup, file: &str) -> io::Result<String> {
         let path = mount.at.join(group.as_str()).join(file);
         fs::read_to_string(&path).map_err(|error| self.explained(&error, mount, group, &path))
     }
 
-    fn put(&self, mount: &Mount, group: &Group, file: &str, text: &str) -> io::Result<()> {
+    fn put(&self, mount: &Mount, group: &ControlGroup, file: &str, text: &str) -> io::Result<()> {
         let path = mount.at.join(group.as_str()).join(file);
         // Never creates a file: what has the path may be no control group.
         let written = fs::OpenOptions::new().write(true).open(&path);
@@ -136,7 +136,13 @@ impl System {
     }
 
     /// Adds the path, and tells a missing file of an existing group from a missing group.
-    fn explained(&self, error: &io::Error, mount: &Mount, group: &Group, path: &Path) -> io::Error {
+    fn explained(
+        &self,
+        error: &io::Error,
+        mount: &Mount,
+        group: &ControlGroup,
+        path: &Path,
+    ) -> io::Error {
         let is_there = mount.at.join(group.as_str()).is_dir();
         let kind = match error.kind() {
             io::ErrorKind::NotFound if is_there => io::ErrorKind::Unsupported,
@@ -147,7 +153,7 @@ impl System {
 }
 
 impl Groups for System {
-    fn read(&self, group: &Group, knob: Knob) -> io::Result<Value> {
+    fn read(&self, group: &ControlGroup, knob: Knob) -> io::Result<Value> {
         let rehearsed = self.rehearsed.as_ref();
         if let Some(value) = rehearsed.and_then(|all| all.get(&(group.clone(), knob))) {
             return Ok(*value);
@@ -178,7 +184,7 @@ impl Groups for System {
         }
     }
 
-    fn write(&mut self, group: &Group, knob: Knob, value: Value) -> io::Result<()> {
+    fn write(&mut self, group: &ControlGroup, knob: Knob, value: Value) -> io::Result<()> {
         if let Some(rehearsed) = &mut self.rehearsed {
             rehearsed.insert((group.clone(), knob), value);
             return Ok(());
@@ -224,7 +230,7 @@ impl Groups for System {
         }
     }
 
-    fn inode(&self, group: &Group, knob: Knob) -> io::Result<u64> {
+    fn inode(&self, group: &ControlGroup, knob: Knob) -> io::Result<u64> {
         let mount = self.mount(knob)?;
         Ok(fs::metadata(mount.at.join(group.as_str()))?.ino())
     }

@@ -5,24 +5,24 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
-use super::{Group, Groups, Knob, Value};
+use super::{ControlGroup, Groups, Knob, Value};
 
 /// Groups that can be stopped at any write, as if the process had been killed.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Fake {
-    pub(crate) values: BTreeMap<(Group, Knob), Value>,
+    pub(crate) values: BTreeMap<(ControlGroup, Knob), Value>,
     /// Steps that succeed before the process counts as killed: then every one fails.
     pub(crate) steps_left: Option<Rc<Cell<u32>>>,
-    pub(crate) inodes: BTreeMap<Group, u64>,
+    pub(crate) inodes: BTreeMap<ControlGroup, u64>,
 }
 
 impl Fake {
-    pub(crate) fn set(&mut self, group: &Group, knob: Knob, value: Value) {
+    pub(crate) fn set(&mut self, group: &ControlGroup, knob: Knob, value: Value) {
         self.inodes.entry(group.clone()).or_insert(1);
         self.values.insert((group.clone(), knob), value);
     }
 
-    pub(crate) fn get(&self, group: &Group, knob: Knob) -> Value {
+    pub(crate) fn get(&self, group: &ControlGroup, knob: Knob) -> Value {
         self.values[&(group.clone(), knob)]
     }
 
@@ -39,7 +39,7 @@ impl Fake {
     }
 
     /// A quota of a child may not be above that of its parent (version 1).
-    fn is_refused(&self, group: &Group, value: Value) -> bool {
+    fn is_refused(&self, group: &ControlGroup, value: Value) -> bool {
         let Value::Amount(us) = value else {
             return false;
         };
@@ -61,12 +61,12 @@ impl Fake {
 }
 
 impl Groups for Fake {
-    fn read(&self, group: &Group, knob: Knob) -> io::Result<Value> {
+    fn read(&self, group: &ControlGroup, knob: Knob) -> io::Result<Value> {
         let value = self.values.get(&(group.clone(), knob));
         value.copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn write(&mut self, group: &Group, knob: Knob, value: Value) -> io::Result<()> {
+    fn write(&mut self, group: &ControlGroup, knob: Knob, value: Value) -> io::Result<()> {
         let before = self.read(group, knob)?;
         if knob == Knob::CpuQuota && self.is_refused(group, value) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -81,7 +81,7 @@ impl Groups for Fake {
         Ok(())
     }
 
-    fn inode(&self, group: &Group, _: Knob) -> io::Result<u64> {
+    fn inode(&self, group: &ControlGroup, _: Knob) -> io::Result<u64> {
         let inode = self.inodes.get(group);
         inode.copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }

@@ -116,7 +116,7 @@ struct Known {
 }
 
 /// A group in a step.
-struct Group<'s> {
+struct Member<'s> {
     sample: &'s Sample,
     /// Processors used since the last sample.
     used: f64,
@@ -128,7 +128,7 @@ struct Group<'s> {
     change: f64,
 }
 
-impl Group<'_> {
+impl Member<'_> {
     /// A quota in processors.
     fn processors(&self, quota_us: u64) -> f64 {
         quota_us as f64 / self.sample.period_us as f64
@@ -174,7 +174,7 @@ impl<K: Ord + Clone> Turbo<K> {
             let origin = sample.origin_us as f64 / sample.period_us.max(1) as f64;
             origin > 0.0 && origin < node.processors && sample.period_us > 0
         });
-        let mut groups: BTreeMap<&K, Group<'_>> = able
+        let mut groups: BTreeMap<&K, Member<'_>> = able
             .map(|(key, sample)| (key, self.group(key, node.at, sample)))
             .collect();
         if node.used >= self.settings.high {
@@ -220,7 +220,7 @@ impl<K: Ord + Clone> Turbo<K> {
     }
 
     /// Compares a sample with the last one of its group, and remembers it.
-    fn group<'s>(&mut self, key: &K, at: Duration, sample: &'s Sample) -> Group<'s> {
+    fn group<'s>(&mut self, key: &K, at: Duration, sample: &'s Sample) -> Member<'s> {
         let now = sample.counters;
         let known = self.groups.entry(key.clone()).or_insert_with(|| Known {
             at,
@@ -242,7 +242,7 @@ impl<K: Ord + Clone> Turbo<K> {
         let lacked_us = now.throttled_us.saturating_sub(then.throttled_us);
         known.budget.add(at, now.used_us);
         (known.at, known.counters) = (at, now);
-        Group {
+        Member {
             sample,
             used: match elapsed_us > 0.0 {
                 true => now.used_us.saturating_sub(then.used_us) as f64 / elapsed_us,
@@ -258,7 +258,7 @@ impl<K: Ord + Clone> Turbo<K> {
     }
 
     /// Slow fallback: above the high mark, groups that were not throttled for a while lose a part of what they were granted.
-    fn take_slowly(&self, node: NodeSample, groups: &mut BTreeMap<&K, Group<'_>>) {
+    fn take_slowly(&self, node: NodeSample, groups: &mut BTreeMap<&K, Member<'_>>) {
         let Settings { high, alarm, .. } = self.settings;
         let part = (node.used - high) / (alarm - high) * SLOW_PART;
         for group in groups.values_mut().filter(|group| group.is_calm) {
@@ -267,12 +267,12 @@ impl<K: Ord + Clone> Turbo<K> {
     }
 
     /// Fast fallback: from the alarm mark on, what the node has too much is taken from all that were granted more.
-    fn take_at_once(&self, node: NodeSample, groups: &mut BTreeMap<&K, Group<'_>>) {
+    fn take_at_once(&self, node: NodeSample, groups: &mut BTreeMap<&K, Member<'_>>) {
         let too_much = (node.used - self.settings.alarm) / 100.0 * node.processors;
         // What is granted and not used yet comes back first: it does not make the node slower, and it is not missed.
-        let granted: f64 = groups.values().map(Group::extra).sum();
+        let granted: f64 = groups.values().map(Member::extra).sum();
         if granted > 0.0 {
-            let unused: f64 = groups.values().map(Group::unused).sum();
+            let unused: f64 = groups.values().map(Member::unused).sum();
             let taken = match node.used < SATURATED {
                 true => (too_much + unused).min(granted),
                 false => granted,
@@ -284,15 +284,15 @@ impl<K: Ord + Clone> Turbo<K> {
     }
 
     /// Elevates groups that lack time, together by at most a step, and by no more than is left below the alarm mark.
-    fn grant(&self, node: NodeSample, groups: &mut BTreeMap<&K, Group<'_>>) {
-        let wish = |group: &Group<'_>| match self.settings.mode {
+    fn grant(&self, node: NodeSample, groups: &mut BTreeMap<&K, Member<'_>>) {
+        let wish = |group: &Member<'_>| match self.settings.mode {
             Mode::Predictive if group.used >= NEAR * group.quota() => {
                 (group.used * AHEAD - group.quota()).max(group.lacked)
             }
             _ => group.lacked,
         };
         let wishes: f64 = groups.values().map(wish).sum();
-        let granted: f64 = groups.values().map(Group::unused).sum();
+        let granted: f64 = groups.values().map(Member::unused).sum();
         let left = (self.settings.alarm - node.used) / 100.0 * node.processors - granted;
         let step = self.settings.step / 100.0 * node.processors;
         let given = wishes.min(step).min(left);

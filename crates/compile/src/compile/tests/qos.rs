@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use heddle_model::{Class, Qos};
+use heddle_model::{Class, ControlGroup, Qos};
 
 use crate::load_text;
 
@@ -28,13 +28,13 @@ fn the_example_of_the_page_is_read() {
     let qos: Vec<&Qos> = workloads.iter().map(|workload| &workload.qos).collect();
     let backup = Qos {
         class: Class::Offline,
-        cgroup: Some("system.slice/backup.service".to_owned()),
+        cgroup: ControlGroup::new("system.slice/backup.service").ok(),
         ..Qos::default()
     };
     let till = Qos {
         quota_turbo: true,
         quota_burst_us: Some(20_000),
-        cgroup: Some("system.slice/till.service".to_owned()),
+        cgroup: ControlGroup::new("system.slice/till.service").ok(),
         ..Qos::default()
     };
     assert_eq!(qos, [&backup, &till]);

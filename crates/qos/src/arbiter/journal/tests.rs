@@ -7,11 +7,11 @@ use heddle_model::Class;
 
 use super::{Journal, Record, Store};
 use crate::arbiter::{Held, Key};
-use crate::cgroup::{Group, Knob, Value};
+use crate::cgroup::{ControlGroup, Knob, Value};
 
 fn key(group: &str) -> Key {
     Key {
-        group: Group::new(group).expect("a group"),
+        group: ControlGroup::new(group).expect("a group"),
         knob: Knob::CpuQuota,
     }
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use heddle_skips::skipped;
 
 use super::{Mount, Mounts, System, Version};
-use crate::cgroup::{CpuCounters, Group, Groups, Knob, Value};
+use crate::cgroup::{ControlGroup, CpuCounters, Groups, Knob, Value};
 
-fn group(path: &str) -> Group {
-    Group::new(path).expect("a group")
+fn group(path: &str) -> ControlGroup {
+    ControlGroup::new(path).expect("a group")
 }
 
 /// A folder with the files of a group of version 2. Only the kernel's checks are missing.
@@ -117,10 +117,10 @@ fn a_missing_group_is_told_from_a_missing_file_and_from_nonsense() {
 }
 
 /// A group of this machine, removed at the end.
-struct Made(System, Group);
+struct Made(System, ControlGroup);
 
 /// Its folder in each hierarchy.
-fn folders(system: &System, group: &Group) -> Vec<std::path::PathBuf> {
+fn folders(system: &System, group: &ControlGroup) -> Vec<std::path::PathBuf> {
     let mounts = [
         &system.mounts.cpu,
         &system.mounts.cpuacct,
