@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use heddle_model::mountinfo::Mount;
+
 #[cfg(test)]
 mod tests;
 
@@ -48,24 +50,9 @@ pub(crate) fn mounted() -> io::Result<(PathBuf, PathBuf)> {
 
 /// Reads the mounted group and the mount point from the text of `/proc/self/mountinfo`.
 fn mount(text: &str) -> Option<(PathBuf, PathBuf)> {
-    text.lines().find_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut fields = before.split(' ').skip(3);
-        let (root, at) = (fields.next()?, fields.next()?);
-        (after.split(' ').next()? == "cgroup2").then(|| (unescaped(root), unescaped(at)))
-    })
-}
-
-/// Decodes the octal escapes of space, tab, newline and backslash in mountinfo.
-fn unescaped(text: &str) -> PathBuf {
-    let plain = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    let unescape = |text: String, (escaped, plain): (&str, &str)| text.replace(escaped, plain);
-    plain.into_iter().fold(text.to_owned(), unescape).into()
+    let mut mounts = Mount::all(text);
+    let unified = mounts.find(|mount| mount.kind == "cgroup2")?;
+    Some((unified.root, unified.target))
 }
 
 /// The folder of the group `path` in a hierarchy whose group `root` is mounted at `at`.

@@ -17,6 +17,7 @@ mod control_group;
 mod identity;
 mod invariants;
 mod mesh;
+pub mod mountinfo;
 mod name;
 mod policy;
 mod printable;

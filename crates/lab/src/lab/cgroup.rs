@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use heddle_model::mountinfo::Mount;
 
 use super::file::LabName;
 
@@ -63,7 +64,7 @@ impl Hierarchies {
     fn of(mountinfo: &str) -> Option<Self> {
         let mut unified = None;
         let mut controllers = Vec::new();
-        for mount in mountinfo.lines().filter_map(super::mount::Mount::parse) {
+        for mount in Mount::all(mountinfo) {
             match mount.kind {
                 "cgroup2" => {
                     unified.get_or_insert(mount.target);

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use heddle_model::mountinfo::Mount;
+
 /// Version of a hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
@@ -15,7 +17,7 @@ pub enum Version {
 
 /// A mounted hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct Hierarchy {
     pub(super) version: Version,
     pub(super) at: PathBuf,
 }
@@ -25,10 +27,10 @@ pub(super) struct Mount {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounts {
     /// Shares, quotas and their statistics.
-    pub(super) cpu: Option<Mount>,
+    pub(super) cpu: Option<Hierarchy>,
     /// Processor time used; with version 2 the same as `cpu`.
-    pub(super) cpuacct: Option<Mount>,
-    pub(super) memory: Option<Mount>,
+    pub(super) cpuacct: Option<Hierarchy>,
+    pub(super) memory: Option<Hierarchy>,
 }
 
 impl Mounts {
@@ -54,21 +56,17 @@ impl Mounts {
     /// Reads the text of `/proc/self/mountinfo` (`proc(5)`). `has` says whether the hierarchy of version 2 at a mount
     /// point has a controller.
     fn of(mountinfo: &str, has: impl Fn(&Path, &str) -> bool) -> Self {
-        let mounts: Vec<(&str, PathBuf, &str)> = mountinfo.lines().filter_map(parsed).collect();
         let find = |controller: &str| {
-            mounts.iter().find_map(|(kind, at, options)| {
-                let (version, is_here) = match *kind {
-                    "cgroup" => (
-                        Version::V1,
-                        options.split(',').any(|option| option == controller),
-                    ),
-                    "cgroup2" => (Version::V2, has(at, controller)),
+            let mut mounts = Mount::all(mountinfo);
+            mounts.find_map(|mount| {
+                let mut options = mount.options.split(',');
+                let (version, is_here) = match mount.kind {
+                    "cgroup" => (Version::V1, options.any(|option| option == controller)),
+                    "cgroup2" => (Version::V2, has(&mount.target, controller)),
                     _ => return None,
                 };
-                is_here.then(|| Mount {
-                    version,
-                    at: at.clone(),
-                })
+                let at = mount.target;
+                is_here.then_some(Hierarchy { version, at })
             })
         };
         let cpu = find("cpu");
@@ -96,35 +94,14 @@ impl Mounts {
     }
 }
 
-/// File system, mount point and options of the file system, of a line of mountinfo.
-fn parsed(line: &str) -> Option<(&str, PathBuf, &str)> {
-    let (before, after) = line.split_once(" - ")?;
-    let at = before.split(' ').nth(4)?;
-    let mut after = after.split(' ');
-    let (kind, _, options) = (after.next()?, after.next()?, after.next()?);
-    Some((kind, unescaped(at), options))
-}
-
-/// Decodes the octal escapes of space, tab, newline and backslash.
-fn unescaped(text: &str) -> PathBuf {
-    let plain = [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ];
-    let unescape = |text: String, (escaped, plain): (&str, &str)| text.replace(escaped, plain);
-    plain.into_iter().fold(text.to_owned(), unescape).into()
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::{Mount, Mounts, Version};
+    use super::{Hierarchy, Mounts, Version};
 
-    fn at(version: Version, path: &str) -> Option<Mount> {
-        Some(Mount {
+    fn at(version: Version, path: &str) -> Option<Hierarchy> {
+        Some(Hierarchy {
             version,
             at: path.into(),
         })

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::mounts::{Mount, Mounts, Version};
+use super::mounts::{Hierarchy, Mounts, Version};
 use super::{ControlGroup, CpuCounters, Groups, Knob, PERIOD_US, Value, folders};
 
 #[cfg(test)]
@@ -106,13 +106,13 @@ impl System {
         self.inode(group, Knob::CpuShare)
     }
 
-    fn cpu(&self) -> io::Result<&Mount> {
+    fn cpu(&self) -> io::Result<&Hierarchy> {
         let missing = || io::Error::other("no hierarchy has the cpu controller");
         self.mounts.cpu.as_ref().ok_or_else(missing)
     }
 
     /// The hierarchy that has a knob.
-    fn mount(&self, knob: Knob) -> io::Result<&Mount> {
+    fn mount(&self, knob: Knob) -> io::Result<&Hierarchy> {
         match knob {
             Knob::CpuShare | Knob::CpuQuota | Knob::CpuBurst => self.cpu(),
             Knob::Memory => {
@@ -122,12 +122,18 @@ impl System {
         }
     }
 
-    fn text(&self, mount: &Mount, group: &ControlGroup, file: &str) -> io::Result<String> {
+    fn text(&self, mount: &Hierarchy, group: &ControlGroup, file: &str) -> io::Result<String> {
         let path = mount.at.join(group.as_str()).join(file);
         fs::read_to_string(&path).map_err(|error| self.explained(&error, mount, group, &path))
     }
 
-    fn put(&self, mount: &Mount, group: &ControlGroup, file: &str, text: &str) -> io::Result<()> {
+    fn put(
+        &self,
+        mount: &Hierarchy,
+        group: &ControlGroup,
+        file: &str,
+        text: &str,
+    ) -> io::Result<()> {
         let path = mount.at.join(group.as_str()).join(file);
         // Never creates a file: what has the path may be no control group.
         let written = fs::OpenOptions::new().write(true).open(&path);
@@ -139,7 +145,7 @@ impl System {
     fn explained(
         &self,
         error: &io::Error,
-        mount: &Mount,
+        mount: &Hierarchy,
         group: &ControlGroup,
         path: &Path,
     ) -> io::Error {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use heddle_skips::skipped;
 
-use super::{Mount, Mounts, System, Version};
+use super::{Hierarchy, Mounts, System, Version};
 use crate::cgroup::{ControlGroup, CpuCounters, Groups, Knob, Value};
 
 fn group(path: &str) -> ControlGroup {
@@ -28,7 +28,7 @@ fn version_2(at: &Path) -> System {
     ] {
         fs::write(folder.join(file), text).expect("written");
     }
-    let mount = Some(Mount {
+    let mount = Some(Hierarchy {
         version: Version::V2,
         at: at.to_owned(),
     });
