@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::NodeExperiment;
 use super::group::LabGroup;
+use super::scene::Scene;
 use crate::child::{Child, Confinement};
 use crate::findings::Findings;
 use crate::statistics::{Spread, ratio};
@@ -22,6 +23,9 @@ mod proxy;
 pub(crate) use cpu::run as cpu;
 pub(crate) use proxy::run as proxy;
 
+/// Requests per second to the web service, over this number of connections.
+const RATE: u32 = 600;
+const CONNECTIONS: &str = "32";
 /// Time for everything to settle before a measurement.
 const SETTLE: Duration = Duration::from_millis(700);
 
@@ -45,12 +49,44 @@ impl Condition {
     }
 }
 
-/// Latency of the web service in one condition of one round, in microseconds.
+/// Latency of the web service in one condition of one round, in microseconds, and its requests per second.
 #[derive(Debug, Clone, Copy)]
 struct Latency {
     p50_us: f64,
     p99_us: f64,
     max_us: f64,
+    per_s: f64,
+}
+
+/// Lets the client call the web service at a fixed rate.
+///
+/// # Errors
+/// When a request fails, or the service is so late that it does not carry the rate.
+fn web_service(scene: &Scene, seconds: u32) -> anyhow::Result<Latency> {
+    settle();
+    let seconds = seconds.to_string();
+    let rate = RATE.to_string();
+    let arguments = [
+        "--connections",
+        CONNECTIONS,
+        "--rate",
+        &rate,
+        "--seconds",
+        &seconds,
+    ];
+    let outcome = scene.load(&[scene.target("near0")?], &arguments)?;
+    outcome.check(Some(f64::from(RATE)))?;
+    Ok(Latency {
+        p50_us: outcome.p50_us,
+        p99_us: outcome.p99_us,
+        max_us: outcome.max_us,
+        per_s: outcome.per_s(),
+    })
+}
+
+/// Seconds of a measurement.
+fn seconds(experiment: &NodeExperiment) -> u32 {
+    if experiment.runner.quick { 2 } else { 6 }
 }
 
 /// Measures all conditions in all rounds.
@@ -59,17 +95,12 @@ struct Latency {
 /// When one cannot be measured; the rounds before are kept.
 fn rounds<T: Copy>(
     experiment: &NodeExperiment,
-    count: usize,
     rounds: &mut Vec<[T; 3]>,
     mut measure: impl FnMut(Condition) -> anyhow::Result<T>,
 ) -> anyhow::Result<()> {
-    let name = if experiment.runner.quick {
-        "quick "
-    } else {
-        ""
-    };
+    let count = experiment.rounds(3, 12);
     for round in 0..count {
-        eprintln!("{name}round {} of {count}", round + 1);
+        eprintln!("round {} of {count}", round + 1);
         let mut seen = [None; 3];
         for turn in 0..3 {
             let number = (turn + round) % 3;

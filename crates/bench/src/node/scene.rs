@@ -52,6 +52,7 @@ pub(super) struct Scene {
     sidecars: Vec<Sidecar>,
     lab: Lab,
     program: PathBuf,
+    heddle: PathBuf,
     _folder: tempfile::TempDir,
 }
 
@@ -132,6 +133,7 @@ impl Scene {
             sidecars: Vec::new(),
             lab,
             program: tools.lab.clone(),
+            heddle: tools.heddle.clone(),
             _folder: folder,
         };
         match kind {
@@ -321,10 +323,10 @@ impl Scene {
         self.start_in_client(&all)
     }
 
-    /// Tells the mesh which class the pod `batch` has.
+    /// Tells the mesh which class the pod `batch` has, and waits until its node knows.
     ///
     /// # Errors
-    /// When the manifests cannot be written.
+    /// When the manifests cannot be written, or the node does not hear of it.
     pub(super) fn set_class_of_batch(&self, class: &str) -> anyhow::Result<()> {
         let label = |class: &str| format!("\"{CLASS}\": \"{class}\"");
         let folder = self.lab.folder().join("manifests");
@@ -344,7 +346,32 @@ impl Scene {
             }
         }
         anyhow::ensure!(is_said, "no manifest of the lab has the label {CLASS}");
+        let end = Instant::now() + PATIENCE;
+        while self.knows_offline_pods()? != (class == "offline") {
+            anyhow::ensure!(
+                Instant::now() < end,
+                "the node does not hear of the class {class}"
+            );
+            thread::park_timeout(Duration::from_millis(50));
+        }
         Ok(())
+    }
+
+    /// Whether the mesh that the first node serves has a pod that is offline.
+    fn knows_offline_pods(&self) -> anyhow::Result<bool> {
+        let mut dump = self.lab.node("one")?.command(&self.heddle)?;
+        let output = dump.args(["config", "dump"]).output()?;
+        anyhow::ensure!(
+            output.status.success(),
+            "heddle config dump: {}",
+            output.status
+        );
+        let config: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let workloads = config["mesh"]["workloads"].as_array();
+        let workloads = workloads.context("no workloads")?.iter();
+        Ok(workloads
+            .into_iter()
+            .any(|workload| workload["qos"]["class"] == "offline"))
     }
 
     /// Starts a subcommand of this program in the client's pod.

@@ -13,20 +13,17 @@ use anyhow::Context;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{Agent, Condition, Latency, report_latency, rounds, settle};
+use super::{Agent, Condition, Latency, report_latency, rounds, seconds, web_service};
 use crate::child::{Child, Confinement};
 use crate::install;
 use crate::node::group::LabGroup;
 use crate::node::kind::Kind;
-use crate::node::scene::{Scene, SceneShape, finish};
+use crate::node::scene::{Scene, SceneShape};
 use crate::node::{NodeBenchOptions, NodeExperiment};
 use crate::statistics::Spread;
 
-/// Time that an answer takes the web service.
+/// Time that an answer takes the web service, which so has a fifth of a processor to do.
 const WORK_US: u64 = 300;
-/// Requests per second, over this number of connections: the service has a fifth of a processor to do.
-const RATE: &str = "600";
-const CONNECTIONS: &str = "32";
 /// Threads of the batch work for each processor.
 const THREADS_PER_CORE: usize = 2;
 /// Where the batch work and the filler are: groups beside those of the pods.
@@ -37,9 +34,8 @@ const DISTURBED: f64 = 3.0;
 
 /// What was measured of one condition in one round.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct BesideBatch {
     latency: Latency,
-    per_s: f64,
     /// Processors that the batch work had, and processors that were idle besides.
     batch: f64,
     idle: f64,
@@ -61,7 +57,7 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
 fn measure(
     experiment: &NodeExperiment,
     stress: &Path,
-    seen: &mut Vec<[Seen; 3]>,
+    seen: &mut Vec<[BesideBatch; 3]>,
 ) -> anyhow::Result<()> {
     let shape = SceneShape {
         near: 1,
@@ -69,73 +65,56 @@ fn measure(
         ..SceneShape::default()
     };
     let scene = Scene::up(Kind::Node, shape, &experiment.tools)?;
-    let stage = Stage::new(&scene, stress, &experiment.tools.heddle)?;
-    let seconds = if experiment.runner.quick { "2" } else { "6" };
-    rounds(experiment, experiment.rounds(3, 12), seen, |condition| {
-        stage.measure(&scene, condition, seconds)
+    let batch = Batch::new(&scene, stress, &experiment.tools.heddle)?;
+    rounds(experiment, seen, |condition| {
+        batch.measure(&scene, condition, seconds(experiment))
     })
 }
 
-/// The groups and programs beside the web service.
-struct Stage {
+/// The batch work, and what holds it back.
+struct Batch {
     stress: PathBuf,
     agent: Agent,
-    batch: LabGroup,
+    group: LabGroup,
     filler: LabGroup,
 }
 
-impl Stage {
-    fn new(scene: &Scene, stress: &Path, heddle: &Path) -> anyhow::Result<Stage> {
-        let (batch, filler) = (scene.group(BATCH), scene.group(FILLER));
-        batch.create()?;
+impl Batch {
+    fn new(scene: &Scene, stress: &Path, heddle: &Path) -> anyhow::Result<Batch> {
+        let (group, filler) = (scene.group(BATCH), scene.group(FILLER));
+        group.create()?;
         filler.create()?;
         filler.make_idle()?;
-        Ok(Stage {
+        Ok(Batch {
             stress: stress.to_owned(),
-            agent: Agent::new(heddle, vec![batch.clone()])?,
-            batch,
+            agent: Agent::new(heddle, vec![group.clone()])?,
+            group,
             filler,
         })
     }
 
-    fn measure(&self, scene: &Scene, condition: Condition, seconds: &str) -> anyhow::Result<Seen> {
+    fn measure(
+        &self,
+        scene: &Scene,
+        condition: Condition,
+        seconds: u32,
+    ) -> anyhow::Result<BesideBatch> {
         let agent = match condition {
             Condition::On => Some(self.agent.start()?),
             Condition::Alone | Condition::Off => None,
         };
         let group = match condition {
             Condition::Alone => &self.filler,
-            Condition::Off | Condition::On => &self.batch,
+            Condition::Off | Condition::On => &self.group,
         };
         let mut work = self.work(group)?;
-        settle();
-        let load = scene.start_load(
-            &[scene.target("near0")?],
-            &[
-                "--connections",
-                CONNECTIONS,
-                "--rate",
-                RATE,
-                "--seconds",
-                seconds,
-            ],
-        )?;
         let before = Use::now(group)?;
-        let outcome = finish(load);
+        let latency = web_service(scene, seconds);
         let used = Use::now(group)?.since(before);
         work.stop(Signal::KILL);
-        if let Some(mut agent) = agent {
-            agent.stop(Signal::TERM);
-        }
-        let outcome = outcome?;
-        anyhow::ensure!(outcome.errors.is_empty(), "{:?}", outcome.errors);
-        Ok(Seen {
-            latency: Latency {
-                p50_us: outcome.p50_us,
-                p99_us: outcome.p99_us,
-                max_us: outcome.max_us,
-            },
-            per_s: outcome.per_s(),
+        drop(agent);
+        Ok(BesideBatch {
+            latency: latency?,
             batch: used.group,
             idle: used.idle,
         })
@@ -200,7 +179,7 @@ impl Use {
     }
 }
 
-fn report(experiment: &mut NodeExperiment, seen: &[[Seen; 3]]) {
+fn report(experiment: &mut NodeExperiment, seen: &[[BesideBatch; 3]]) {
     let findings = &mut experiment.runner.findings;
     let counted = report_latency(findings, seen, |seen| seen.latency, ("cpu", DISTURBED));
     let share = counted
@@ -217,7 +196,7 @@ fn report(experiment: &mut NodeExperiment, seen: &[[Seen; 3]]) {
                 "p50_us": seen.latency.p50_us,
                 "p99_us": seen.latency.p99_us,
                 "max_us": seen.latency.max_us,
-                "requests_per_s": seen.per_s,
+                "requests_per_s": seen.latency.per_s,
                 "batch_processors": seen.batch,
                 "idle_processors": seen.idle,
             }));

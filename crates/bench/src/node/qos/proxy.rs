@@ -7,14 +7,11 @@ use std::process::Child;
 
 use serde_json::json;
 
-use super::{Agent, Condition, Latency, report_latency, rounds, settle};
+use super::{Agent, Condition, Latency, report_latency, rounds, seconds, web_service};
 use crate::node::kind::Kind;
 use crate::node::scene::{Scene, SceneShape, finish};
 use crate::node::{NodeBenchOptions, NodeExperiment};
 
-/// Requests per second of the online pod, over this number of connections.
-const RATE: &str = "600";
-const CONNECTIONS: &str = "32";
 /// A round counts when the flood makes the p99 at least so many times that alone.
 const DISTURBED: f64 = 2.0;
 
@@ -26,7 +23,7 @@ const FLOODS: [(&str, &[&str]); 2] = [
 
 /// What was measured of one condition in one round.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct BesideFlood {
     latency: Latency,
     /// Requests per second of the flood.
     flood: f64,
@@ -53,7 +50,7 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
 fn measure(
     experiment: &NodeExperiment,
     (name, flood): (&str, &[&str]),
-    seen: &mut Vec<[Seen; 3]>,
+    seen: &mut Vec<[BesideFlood; 3]>,
 ) -> anyhow::Result<()> {
     eprintln!("a flood of {name}");
     let shape = SceneShape {
@@ -64,9 +61,8 @@ fn measure(
     let scene = Scene::up(Kind::Node, shape, &experiment.tools)?;
     let groups = ["batch", "sink"].map(|pod| scene.pod_group(pod, "one"));
     let agent = Agent::new(&experiment.tools.heddle, groups.into())?;
-    let seconds = if experiment.runner.quick { "2" } else { "6" };
-    rounds(experiment, experiment.rounds(3, 12), seen, |condition| {
-        one(&scene, &agent, condition, flood, seconds)
+    rounds(experiment, seen, |condition| {
+        one(&scene, &agent, condition, flood, seconds(experiment))
     })
 }
 
@@ -75,8 +71,8 @@ fn one(
     agent: &Agent,
     condition: Condition,
     flood: &[&str],
-    seconds: &str,
-) -> anyhow::Result<Seen> {
+    seconds: u32,
+) -> anyhow::Result<BesideFlood> {
     scene.set_class_of_batch(match condition {
         Condition::On => "offline",
         Condition::Alone | Condition::Off => "online",
@@ -85,49 +81,29 @@ fn one(
         Condition::On => Some(agent.start()?),
         Condition::Alone | Condition::Off => None,
     };
-    let mut flooding = None;
-    if condition != Condition::Alone {
-        flooding = Some(start_flood(scene, flood)?);
-    }
-    settle();
-    let load = scene.start_load(
-        &[scene.target("near0")?],
-        &[
-            "--connections",
-            CONNECTIONS,
-            "--rate",
-            RATE,
-            "--seconds",
-            seconds,
-        ],
-    )?;
-    let outcome = finish(load);
-    let mut per_s = 0.0;
-    if let Some(flood) = flooding {
-        per_s = finish(flood)?.per_s();
-    }
+    let flooding = match condition {
+        Condition::Alone => None,
+        Condition::Off | Condition::On => Some(start_flood(scene, flood, seconds)?),
+    };
+    let latency = web_service(scene, seconds);
+    let flood = flooding.map(finish).transpose()?;
     drop(running);
-    let outcome = outcome?;
-    anyhow::ensure!(outcome.errors.is_empty(), "{:?}", outcome.errors);
-    Ok(Seen {
-        latency: Latency {
-            p50_us: outcome.p50_us,
-            p99_us: outcome.p99_us,
-            max_us: outcome.max_us,
-        },
-        flood: per_s,
+    Ok(BesideFlood {
+        latency: latency?,
+        flood: flood.map_or(0.0, |outcome| outcome.per_s()),
     })
 }
 
 /// Starts the flood, which lasts longer than the measurement.
-fn start_flood(scene: &Scene, flood: &[&str]) -> anyhow::Result<Child> {
+fn start_flood(scene: &Scene, flood: &[&str], seconds: u32) -> anyhow::Result<Child> {
     let target = scene.target("sink")?;
-    let mut arguments = vec!["load", "--target", &target, "--seconds", "9"];
+    let longer = (seconds + 2).to_string();
+    let mut arguments = vec!["load", "--target", &target, "--seconds", &longer];
     arguments.extend(flood);
     scene.start_in("batch", &arguments)
 }
 
-fn report(experiment: &mut NodeExperiment, name: &str, seen: &[[Seen; 3]]) {
+fn report(experiment: &mut NodeExperiment, name: &str, seen: &[[BesideFlood; 3]]) {
     let findings = &mut experiment.runner.findings;
     let prefix = format!("proxy_{name}");
     report_latency(findings, seen, |seen| seen.latency, (&prefix, DISTURBED));
