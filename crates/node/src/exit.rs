@@ -70,7 +70,8 @@ pub fn ended(program: &str, done: Result<ExitCode, Failure>) -> ExitCode {
     })
 }
 
-/// Writes a line to standard error, without its colours where they would not be shown, and ignores errors: unlike `eprintln!`, it does not panic when the reader is gone.
+/// Writes a line to standard error, without its colours where they would not be shown, and ignores errors: unlike
+/// `eprintln!`, it does not panic when the reader is gone.
 pub fn say(line: impl fmt::Display) {
     let mut to = anstream::AutoStream::auto(io::stderr().lock());
     let _unread = writeln!(to, "{line}");

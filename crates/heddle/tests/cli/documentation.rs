@@ -207,13 +207,65 @@ fn every_metric_is_listed() {
     let folder = Folder::new();
     folder.write("a.yaml", &service("listed", "web", backend("x")));
     let heddle = Heddle::up(&folder, &[]);
-    let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
+    let web = heddle.address("listed/web", None);
+    assert_eq!(get(web, "web.listed", "/").0, 200);
+    let metrics = || get(heddle.metrics(), "x", "/metrics").1;
+    eventually("the request is counted", || {
+        metrics().contains("\nheddle_http_requests_total{")
+    });
+    let metrics = metrics();
     for (name, kind) in families(&metrics) {
         assert!(
             METRICS.contains(&format!("| `{name}` | {kind} |")),
             "{name} is missing"
         );
     }
+    let samples = metrics.lines().filter(|line| !line.starts_with('#'));
+    let mut labelled = 0;
+    for sample in samples {
+        let (series, _) = sample.split_once(' ').expect("a value");
+        let Some((name, labels)) = series.split_once('{') else {
+            continue;
+        };
+        let name = ["_bucket", "_sum", "_count"]
+            .iter()
+            .find_map(|end| {
+                name.strip_suffix(end)
+                    .filter(|name| name.ends_with("_seconds"))
+            })
+            .unwrap_or(name);
+        let wanted = labels_of(name);
+        let labels = labels.trim_end_matches('}').split("\",");
+        for label in labels.filter_map(|label| Some(label.split_once('=')?.0)) {
+            assert!(
+                label == "le" || wanted.contains(&label),
+                "{label} of {name}: {wanted:?}"
+            );
+            labelled += 1;
+        }
+    }
+    assert!(labelled > 50, "{labelled}");
+}
+
+/// The labels of a metric, as the page lists them.
+fn labels_of(name: &str) -> Vec<&'static str> {
+    const TRAFFIC: [&str; 6] = [
+        "reporter",
+        "source",
+        "source_principal",
+        "destination_service",
+        "destination_workload",
+        "tls",
+    ];
+    let rows = METRICS.lines();
+    let row = rows.filter_map(|line| line.strip_prefix(&*format!("| `{name}` | ")));
+    let row = row.last().unwrap_or_else(|| panic!("{name} is missing"));
+    let labels = row.split(" | ").nth(1).expect("labels").split(", ");
+    let labels = labels.flat_map(|label| match label {
+        "traffic" => TRAFFIC.to_vec(),
+        label => vec![label],
+    });
+    labels.collect()
 }
 
 /// The demo ends by showing commands to type: each must parse, and then find no process at the socket.

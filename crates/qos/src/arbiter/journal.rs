@@ -185,13 +185,11 @@ impl Store for Journal {
 fn make(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
-    if let Some(parent) = folder.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    match fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+    // Folders above it, too: root's sockets are in the one that holds it by default.
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
     let about = fs::symlink_metadata(folder)?;
     let is_ours = about.is_dir()
         && about.uid() == rustix::process::geteuid().as_raw()

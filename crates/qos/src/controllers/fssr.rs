@@ -41,7 +41,7 @@ impl Fssr {
     }
 
     /// Free memory, in bytes, below which memory is taken away.
-    pub fn reserve(&self) -> u64 {
+    fn reserve(&self) -> u64 {
         percent(self.total, RESERVED)
     }
 

@@ -138,7 +138,7 @@ fn a_task_may_spawn_and_clearing_drops_everything() {
     assert_eq!(Rc::strong_count(&held), 1);
 }
 
-/// The accounts of two callers, the second of whom is offline.
+/// The accounts of an online and an offline caller.
 fn classes(gate: &Gate) -> [WorkKey; 2] {
     let owners = ["shop/web", "batch/crunch"].map(Arc::<str>::from);
     let online = gate.account(&owners[0]);
