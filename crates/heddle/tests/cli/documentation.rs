@@ -258,8 +258,10 @@ fn labels_of(name: &str) -> Vec<&'static str> {
         "tls",
     ];
     let rows = METRICS.lines();
-    let row = rows.filter_map(|line| line.strip_prefix(&*format!("| `{name}` | ")));
-    let row = row.last().unwrap_or_else(|| panic!("{name} is missing"));
+    let mut row = rows.filter_map(|line| line.strip_prefix(&*format!("| `{name}` | ")));
+    let row = row
+        .next_back()
+        .unwrap_or_else(|| panic!("{name} is missing"));
     let labels = row.split(" | ").nth(1).expect("labels").split(", ");
     let labels = labels.flat_map(|label| match label {
         "traffic" => TRAFFIC.to_vec(),

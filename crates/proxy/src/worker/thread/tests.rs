@@ -1,8 +1,9 @@
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
+use std::task::Waker;
 use std::time::Duration;
 
-use heddle_model::ServiceName;
+use heddle_model::{Class, Mesh, ServiceName};
 use rustix::net::sockopt::set_socket_linger;
 
 use super::*;
@@ -13,6 +14,7 @@ use crate::io::Packed;
 use crate::parcel::Moving;
 use crate::parcel::{Contents, Parcel, State};
 use crate::permits::{Permits, ShareOwner};
+use crate::testing::workload;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -166,4 +168,39 @@ fn a_runtime_is_dropped_within_another() {
         let guarded = Guarded(Some(new()));
         drop(guarded);
     });
+}
+
+/// The class of a workload in the mesh is that of its caller's work.
+#[test]
+fn work_of_an_offline_workload_waits_for_that_of_others() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _within = runtime.enter();
+    let registry = Arc::new(Registry::new());
+    let plan = plan(&registry, registry.worker(&[]));
+    let worker = Worker::new(plan, Arc::default(), Intake::new(INTAKE_BOUND));
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let seen = |class: Class| {
+        let mut batch = workload("batch", "127.0.0.1:1".parse().unwrap(), None);
+        batch.qos.class = class;
+        let mesh = Mesh {
+            workloads: vec![batch],
+            ..Mesh::default()
+        };
+        worker.apply(Arc::new(Snapshot::new(&mesh)));
+        for owner in ["test/batch", "test/web"] {
+            let order = Rc::clone(&order);
+            let key = worker.gate.account(&owner.into());
+            let task = async move { order.borrow_mut().push(owner) };
+            worker.gate.spawn(key, task);
+        }
+        let cx = Context::from_waker(Waker::noop());
+        while worker.gate.run(&cx, 10, 0, || 0) {}
+        std::mem::take(&mut *order.borrow_mut())
+    };
+    assert_eq!(seen(Class::Online), ["test/batch", "test/web"]);
+    assert_eq!(seen(Class::Offline), ["test/web", "test/batch"]);
+    assert_eq!(seen(Class::Online), ["test/batch", "test/web"]);
 }
