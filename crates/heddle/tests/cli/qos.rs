@@ -210,7 +210,10 @@ fn restore_puts_back_what_a_killed_agent_left() {
     };
     groups.manifest("batch", OFFLINE);
     let mut agent = groups.start(&[]);
-    eventually("it yields", || groups.read("batch", "cpu.idle") == "1");
+    eventually("processors and memory are changed", || {
+        groups.ask("status").1.contains("2 settings changed")
+    });
+    assert_eq!(groups.read("batch", "cpu.idle"), "1");
     signal(&agent, Signal::KILL);
     agent.wait().expect("ended");
     let (code, said) = groups.ask("status");
