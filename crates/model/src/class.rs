@@ -20,6 +20,14 @@ pub enum Class {
 }
 
 impl Class {
+    /// The other one.
+    pub fn other(self) -> Class {
+        match self {
+            Class::Online => Class::Offline,
+            Class::Offline => Class::Online,
+        }
+    }
+
     /// As in labels and output.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::TcpListener;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use heddle_intercept::{PodId, Sockets};
-use heddle_model::{Mesh, NodeName, WorkloadName};
+use heddle_model::{Class, Mesh, NodeName, WorkloadName};
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::mailbox::Mailbox;
-use crate::manager::{self, ManagerHandle, Order, View};
+use crate::manager::{self, ManagerHandle, Order, Roster, View};
 use crate::peers::{Peer, PeerStatus};
 use crate::permits::{CalledShares, Permits, ShareOwner};
 use crate::place::Pods;
@@ -59,14 +60,14 @@ impl Drop for ManagerGuard {
 pub struct ProxyStatus {
     /// The Workers that run now, retiring ones included.
     pub workers: Vec<WorkerStatus>,
-    /// The limit of the number of Workers.
+    /// The limit of the number of Workers, of each class.
     pub workers_limit: usize,
 }
 
 /// Reads the state of a data plane, also while it drains.
 #[derive(Clone)]
 pub struct Observer {
-    roster: Arc<Mutex<Vec<View>>>,
+    rosters: [Roster; 2],
     workers_limit: usize,
 }
 
@@ -75,6 +76,10 @@ pub struct Observer {
 pub struct WorkerStatus {
     /// The Worker's number, from 0.
     pub id: usize,
+    /// The class of the callers whose connections it carries.
+    pub class: Class,
+    /// The kernel's ID of its thread; 0 until the thread runs.
+    pub thread: i32,
     /// Whether it hands its connections to other Workers, in order to end.
     pub retiring: bool,
     /// Busy ratio, from 0 to 1, over the last second or so.
@@ -273,7 +278,7 @@ impl Proxy {
     /// Returns a handle that reports the same, also once the proxy drains.
     pub fn observer(&self) -> Observer {
         Observer {
-            roster: Arc::clone(&self.manager.roster),
+            rosters: self.manager.rosters.clone(),
             workers_limit: self.workers_limit,
         }
     }
@@ -295,10 +300,18 @@ impl Proxy {
 }
 
 impl Observer {
+    /// The Workers of all classes.
+    fn roster(&self) -> Vec<View> {
+        let lock = |roster: &Roster| {
+            let roster = roster.lock().unwrap_or_else(PoisonError::into_inner);
+            roster.clone()
+        };
+        self.rosters.iter().flat_map(lock).collect()
+    }
+
     /// The state of the Workers now; empty once they have ended.
     pub fn status(&self) -> ProxyStatus {
-        let roster = self.roster.lock();
-        let roster = roster.unwrap_or_else(PoisonError::into_inner).clone();
+        let roster = self.roster();
         // A Worker that has just started has no configuration for a moment, and no connection either.
         let configured = |view: &View| view.stats.config_generation.get() > 0;
         let any = roster.iter().any(configured);
@@ -311,8 +324,7 @@ impl Observer {
 
     /// The state of connections with other nodes, as of the last second or so.
     pub fn peers(&self) -> BTreeMap<Peer, PeerStatus> {
-        let roster = self.roster.lock();
-        let roster = roster.unwrap_or_else(PoisonError::into_inner).clone();
+        let roster = self.roster();
         let mut all: BTreeMap<Peer, PeerStatus> = BTreeMap::new();
         for view in roster {
             let shown = view.shown.lock().unwrap_or_else(PoisonError::into_inner);
@@ -330,6 +342,8 @@ impl WorkerStatus {
         let shown = view.shown.lock().unwrap_or_else(PoisonError::into_inner);
         WorkerStatus {
             id: stats.id,
+            class: view.class,
+            thread: view.thread.load(Ordering::Relaxed),
             retiring: view.retiring,
             busy: view.busy,
             config_generation: stats.config_generation.get(),

@@ -33,6 +33,7 @@ use accounts::Accounts;
 pub(crate) use accounts::WorkKey;
 pub(crate) use band::{Band, BandMember, Part, Spent};
 use foldhash::fast::RandomState;
+use heddle_model::Class;
 use ready::Work;
 use signal::{LOCAL, Local, NEXT_ID, Remote, Signal};
 use slab::Slab;
@@ -363,6 +364,17 @@ impl Gate {
         let callers = tasks
             .iter()
             .filter(|(_, task)| task.signal.work.key != WorkKey::OWN && task.member.is_none());
+        callers.map(|(_, task)| task.id()).collect()
+    }
+
+    /// All tasks of callers of this class that belong to no band.
+    pub(crate) fn callers_of(&self, class: Class) -> Vec<TaskId> {
+        let (tasks, ready) = (self.tasks.borrow(), self.local.ready.borrow());
+        let is_of = |task: &Task| {
+            let key = task.signal.work.key;
+            key != WorkKey::OWN && task.member.is_none() && ready.class(key) == class
+        };
+        let callers = tasks.iter().filter(|(_, task)| is_of(task));
         callers.map(|(_, task)| task.id()).collect()
     }
 

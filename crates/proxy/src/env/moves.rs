@@ -63,12 +63,14 @@ impl Moves {
     /// Orders connections without an order to leave: they are new, or found no room before.
     pub(crate) fn remind(&self, gate: &Gate) {
         let heirs = self.heirs.borrow();
-        if heirs.is_empty() {
-            return;
-        }
+        self.add(gate, &heirs, &gate.callers());
+    }
+
+    /// Orders these connections to leave, to each of `to` in turn, unless they have an order already.
+    pub(crate) fn add(&self, gate: &Gate, to: &[Intake], chosen: &[TaskId]) {
         let mut orders = self.orders.borrow_mut();
         let mut woken = Vec::new();
-        for (task, heir) in gate.callers().into_iter().zip(heirs.iter().cycle()) {
+        for (&task, heir) in chosen.iter().zip(to.iter().cycle()) {
             orders.entry(task).or_insert_with(|| {
                 woken.push(task);
                 heir.clone()

@@ -32,6 +32,8 @@ pub(super) struct Entrance {
     acceptor: Acceptor,
     /// Tasks of listeners that are being drained.
     closing: Vec<AbortHandle>,
+    /// What the gauge of listeners includes of these.
+    shown: i64,
 }
 
 /// The thread that accepts connections.
@@ -48,7 +50,36 @@ impl Entrance {
             doors: HashMap::new(),
             acceptor: Acceptor::Manager(HashMap::new()),
             closing: Vec::new(),
+            shown: 0,
         }
+    }
+
+    /// Whether there is no listener, not even one that is being drained.
+    pub(super) fn is_empty(&self) -> bool {
+        self.doors.is_empty() && self.closing.iter().all(AbortHandle::is_finished)
+    }
+
+    /// The listeners whose door `is_chosen`, taken out, to be [adopted](Self::adopt) by another entrance. Their sockets
+    /// stay open: no client is lost.
+    pub(super) fn release(
+        &mut self,
+        is_chosen: impl Fn(&Door) -> bool,
+    ) -> Vec<(u64, Arc<TcpListener>, Arc<Door>)> {
+        let chosen = self.doors.iter().filter(|(_, (_, door))| is_chosen(door));
+        let chosen: Vec<u64> = chosen.map(|(id, _)| *id).collect();
+        let mut released = Vec::new();
+        for id in chosen {
+            if let Some((socket, door)) = self.doors.get(&id).cloned() {
+                self.unlisten(id);
+                released.push((id, socket, door));
+            }
+        }
+        released
+    }
+
+    /// Whether this entrance has the listener.
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.doors.contains_key(&id)
     }
 
     /// Moves the listeners to the thread that has to accept for the current number of Workers. No client is lost in
@@ -81,19 +112,21 @@ impl Entrance {
     }
 
     /// Updates the gauge of listeners that the Manager accepts from.
-    fn show(&self) {
+    fn show(&mut self) {
         let count = match &self.acceptor {
             Acceptor::Worker(_) => 0,
             Acceptor::Manager(tasks) => tasks.len(),
         };
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.crew.borrow().stats().listeners.set(count);
+        let before = std::mem::replace(&mut self.shown, count);
+        let crew = self.crew.borrow();
+        crew.stats().listeners.add(count - before);
     }
 
-    /// Accepts from a socket. If `id` is in use, the new listener replaces the old one.
-    pub(super) fn listen(&mut self, id: u64, socket: TcpListener, door: Arc<Door>) {
+    /// Accepts from a socket, from which another thread may have been accepting a moment ago. If `id` is in use, the new
+    /// listener replaces the old one.
+    pub(super) fn adopt(&mut self, id: u64, socket: Arc<TcpListener>, door: Arc<Door>) {
         self.unlisten(id);
-        let socket = Arc::new(socket);
         begin(&mut self.acceptor, &self.crew, id, &socket, &door);
         self.doors.insert(id, (socket, door));
         self.show();
@@ -180,6 +213,8 @@ fn begin(
                 let task = spawn_local(async move { accept(crew, &socket, &door).await });
                 tasks.insert(id, task.abort_handle());
             }
+            // Its old task has not released it yet: `follow` tries again.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => tracing::error!(%error, "a listener cannot be served"),
         },
     }

@@ -10,6 +10,9 @@
 //!                  Worker 0 ◀── moved ──── Worker 1 ──── moved ──▶ Worker 2
 //! ```
 //!
+//! Callers of each class have Workers, listeners and controllers of their own: a [`team`]. The offline team exists only
+//! while a workload of this node is offline.
+//!
 //! A single Worker accepts connections itself; the Manager then only observes it, ten times a second (once a second if
 //! `max` is 1). With more Workers, the Manager accepts and hands each connection to the Worker that is expected to be
 //! least loaded. [`elastic`] decides how many Workers there should be, [`steal`] evens out their loads.
@@ -20,18 +23,19 @@ mod elastic;
 mod entrance;
 mod meter;
 mod steal;
+mod team;
 
-use std::cell::RefCell;
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::io;
 use std::net::TcpListener;
-use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use heddle_intercept::{PodId, Sockets};
-use heddle_telemetry::{AccessLog, Registry, Seldom};
+use heddle_model::Class;
+use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
@@ -43,19 +47,20 @@ use crate::permits::Permits;
 use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::settings::{Elasticity, Settings};
-use crew::Crew;
+use crew::{Common, Crew};
 pub use ebb::give_back;
 use ebb::{Ebb, MemoryUse, Resident};
-use elastic::{Controller, CrewChange, Shortage};
-use entrance::Entrance;
-use steal::Stealing;
+use team::Team;
 
-pub(crate) use crew::View;
+pub(crate) use crew::{Roster, View};
 
 /// Interval at which the Manager measures the Workers' loads.
 const TICK: Duration = Duration::from_millis(100);
 /// The same with `max` 1, where the loads are only shown and nothing is decided.
 const SLOW_TICK: Duration = Duration::from_secs(1);
+
+/// How often connections are sorted after a class has changed: at once, and at the next tick.
+const SORTS: u8 = 2;
 
 /// Orders of the rest of the process. They come from the configuration and from the operator, so the configuration
 /// limits their number.
@@ -108,8 +113,8 @@ impl MailboxItem for Order {
 /// The process's handle of a running Manager.
 pub(crate) struct ManagerHandle {
     pub(crate) orders: Mailbox<Order>,
-    /// The Workers as they are now.
-    pub(crate) roster: Arc<Mutex<Vec<View>>>,
+    /// The Workers of each class as they are now.
+    pub(crate) rosters: [Roster; 2],
     /// Resolves when all Workers have ended, with the number of connections that were cut.
     pub(crate) ended: oneshot::Receiver<usize>,
     pub(crate) thread: JoinHandle<()>,
@@ -129,14 +134,18 @@ pub(crate) fn spawn(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let roster: Arc<Mutex<Vec<View>>> = Arc::default();
+    let rosters: [Roster; 2] = Default::default();
     let elasticity = settings.workers;
-    let mut crew = Crew::new(settings, registry, log, seed, Arc::clone(&roster), permits);
-    crew.stats()
+    let common = Common::new(settings, registry, log, seed, permits);
+    let [for_online, for_offline] = rosters.clone();
+    let mut online = Crew::new(Arc::clone(&common), Class::Online, for_online);
+    let offline = Crew::new(common, Class::Offline, for_offline);
+    online
+        .stats()
         .workers_limit
         .set(i64::try_from(elasticity.most()).unwrap_or(i64::MAX));
     for _ in 0..elasticity.min.max(1) {
-        crew.grow()?;
+        online.grow()?;
     }
     let orders = Mailbox::default();
     let inbox = orders.clone();
@@ -144,19 +153,23 @@ pub(crate) fn spawn(
     let thread = thread::Builder::new()
         .name("manager".to_owned())
         .spawn(move || {
-            let crew = Rc::new(RefCell::new(crew));
             let manager = Manager {
-                entrance: Entrance::new(Rc::clone(&crew)),
-                crew,
-                controller: Controller::new(elasticity),
-                shortage: Shortage::default(),
-                stealing: Stealing::default(),
+                online: Team::new(online, elasticity),
+                // One Worker is enough to begin with, whatever online callers are given.
+                offline: Team::new(
+                    offline,
+                    Elasticity {
+                        min: 1,
+                        ..elasticity
+                    },
+                ),
+                offline_callers: Arc::default(),
+                sorts_due: 0,
                 ebb: Ebb::default(),
                 resident: Resident::open(),
                 since_resident: SLOW_TICK,
                 looked: Instant::now(),
-                wanted: elasticity,
-                cannot_start: Seldom::default(),
+                is_elastic: elasticity.max > 1,
             };
             let cut = LocalSet::new().block_on(&runtime, manager.run(inbox));
             // An error means that the receiver is gone and no task waits.
@@ -164,27 +177,27 @@ pub(crate) fn spawn(
         })?;
     Ok(ManagerHandle {
         orders,
-        roster,
+        rosters,
         ended,
         thread,
     })
 }
 
 struct Manager {
-    crew: Rc<RefCell<Crew>>,
-    entrance: Entrance,
-    controller: Controller,
-    shortage: Shortage,
-    stealing: Stealing,
+    online: Team,
+    offline: Team,
+    /// Names of the workloads of this node that are offline.
+    offline_callers: Arc<HashSet<Arc<str>>>,
+    /// How often connections are still to be sorted by class.
+    sorts_due: u8,
     ebb: Ebb,
     resident: Resident,
     /// Time since resident memory was read last.
     since_resident: Duration,
     /// When the loads were measured last.
     looked: Instant,
-    wanted: Elasticity,
-    /// Limits how often failures to start a Worker are logged.
-    cannot_start: Seldom,
+    /// Whether there may be several Workers.
+    is_elastic: bool,
 }
 
 impl Manager {
@@ -192,100 +205,133 @@ impl Manager {
     async fn run(mut self, orders: Mailbox<Order>) -> usize {
         // Takes the base reading, before the first connection.
         self.ebb(Duration::ZERO);
-        let elastic = self.wanted.max > 1;
-        let mut ticks = tokio::time::interval(if elastic { TICK } else { SLOW_TICK });
+        let mut ticks = tokio::time::interval(if self.is_elastic { TICK } else { SLOW_TICK });
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        self.entrance.follow();
+        self.online.entrance.follow();
         loop {
             tokio::select! {
                 order = poll_fn(|cx| orders.poll_next(cx)) => match order {
-                    Order::Apply(snapshot) => self.crew.borrow_mut().apply(snapshot),
-                    Order::Identify(identities) => self.crew.borrow_mut().identify(identities),
-                    Order::Pods(pods) => self.crew.borrow_mut().enter_pods(pods),
-                    Order::Sockets(sockets) => self.crew.borrow_mut().ask_for_sockets(sockets),
-                    Order::Listen { id, socket, entry, pod } => {
-                        let port = socket.local_addr().map_or(0, |address| address.port());
-                        let door = Door::new(entry, port, pod, self.crew.borrow().permits());
-                        self.entrance.listen(id, socket, door);
-                    }
-                    Order::Unlisten { id } => self.entrance.unlisten(id),
-                    Order::UnlistenDrained { id, grace, done } => {
-                        self.entrance.unlisten_drained(id, grace, done);
-                    }
-                    Order::Rotate => self.crew.borrow().rotate(),
                     Order::Drain { until } => return self.drain(until).await,
-                    #[cfg(test)]
-                    Order::Fault => self.crew.borrow().fault(),
+                    order => self.obey(order),
                 },
                 _ = ticks.tick() => self.tick(),
             }
         }
     }
 
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Apply(snapshot) => self.apply(&snapshot),
+            Order::Identify(identities) => {
+                self.each(|crew| crew.identify(Arc::clone(&identities)));
+            }
+            Order::Pods(pods) => self.each(|crew| crew.enter_pods(Arc::clone(&pods))),
+            Order::Sockets(sockets) => self.each(|crew| crew.ask_for_sockets(sockets.clone())),
+            Order::Listen {
+                id,
+                socket,
+                entry,
+                pod,
+            } => {
+                let port = socket.local_addr().map_or(0, |address| address.port());
+                let door = Door::new(entry, port, pod, self.online.crew().permits());
+                self.online.entrance.unlisten(id);
+                self.offline.entrance.unlisten(id);
+                self.adopt(id, Arc::new(socket), door);
+            }
+            Order::Unlisten { id } => {
+                self.online.entrance.unlisten(id);
+                self.offline.entrance.unlisten(id);
+            }
+            Order::UnlistenDrained { id, grace, done } => {
+                let team = match self.offline.entrance.has(id) {
+                    true => &mut self.offline,
+                    false => &mut self.online,
+                };
+                team.entrance.unlisten_drained(id, grace, done);
+            }
+            Order::Rotate => self.each(|crew| crew.rotate()),
+            // The loop carries it out.
+            Order::Drain { .. } => {}
+            #[cfg(test)]
+            Order::Fault => self.each(|crew| crew.fault()),
+        }
+    }
+
+    fn each(&mut self, mut order: impl FnMut(&mut Crew)) {
+        order(&mut self.online.crew_mut());
+        order(&mut self.offline.crew_mut());
+    }
+
+    /// Accepts from a socket, by Workers of its caller's class.
+    fn adopt(&mut self, id: u64, socket: Arc<TcpListener>, door: Arc<Door>) {
+        let left = match is_offline(&self.offline_callers, &door) {
+            true => self.offline.adopt(id, socket, door).err(),
+            false => Some((socket, door)),
+        };
+        // Workers of the other class are better than none.
+        if let Some((socket, door)) = left {
+            self.online.entrance.adopt(id, socket, door);
+        }
+    }
+
+    /// Uses a configuration from now on. Listeners and connections go to Workers of their callers' class, if that has
+    /// changed.
+    fn apply(&mut self, snapshot: &Arc<Snapshot>) {
+        let callers = Arc::clone(&snapshot.offline);
+        self.each(|crew| crew.apply(Arc::clone(snapshot)));
+        if callers == self.offline_callers {
+            return;
+        }
+        self.offline_callers = Arc::clone(&callers);
+        let (online, offline) = (&mut self.online.entrance, &mut self.offline.entrance);
+        let mut moved = online.release(|door| is_offline(&callers, door));
+        moved.extend(offline.release(|door| !is_offline(&callers, door)));
+        for (id, socket, door) in moved {
+            self.adopt(id, socket, door);
+        }
+        self.sorts_due = SORTS;
+        self.sort();
+    }
+
+    /// Sends connections to Workers of their callers' class, after a class has changed. Connections that were on their
+    /// way to a Worker at the first time are found by the second.
+    fn sort(&mut self) {
+        if self.sorts_due == 0 {
+            return;
+        }
+        self.sorts_due -= 1;
+        let online = self.online.crew().intakes();
+        let offline = self.offline.crew().intakes();
+        self.online.crew().sort(&offline);
+        self.offline.crew().sort(&online);
+    }
+
     async fn drain(mut self, until: Instant) -> usize {
-        self.entrance.close();
-        let ended = self.crew.borrow_mut().drain(until);
+        self.online.entrance.close();
+        self.offline.entrance.close();
+        let mut ended = self.online.crew_mut().drain(until);
+        ended.extend(self.offline.crew_mut().drain(until));
         let mut cut = 0;
         for ended in ended {
             // An error means that the Worker has ended already.
             cut += ended.await.unwrap_or(0);
         }
-        self.crew.borrow_mut().join();
+        self.each(Crew::join);
         cut
     }
 
-    /// Measures the Workers, decides, and carries the decision out.
+    /// Measures the Workers of each class, decides, and carries the decisions out.
     fn tick(&mut self) {
         let now = Instant::now();
         let elapsed = now.saturating_duration_since(self.looked);
         self.looked = now;
-        let mut crew = self.crew.borrow_mut();
-        crew.tidy();
-        crew.observe(elapsed);
-        let decision = self.controller.observe(elapsed, crew.busy());
-        let busy_percent = percent(crew.mean_busy());
-        match decision {
-            CrewChange::Grow => match crew.grow() {
-                Ok(id) => tracing::info!(
-                    worker = id,
-                    busy_percent,
-                    grow_above_percent = percent(self.wanted.grow_above),
-                    workers = crew.count(),
-                    "a worker was added: the others are busy"
-                ),
-                Err(error) => {
-                    if self.cannot_start.is_due(&error, now) {
-                        tracing::error!(%error, "a worker cannot be started");
-                    }
-                }
-            },
-            CrewChange::Retire(index) => {
-                if let Some(id) = crew.retire(index) {
-                    tracing::info!(
-                        worker = id,
-                        busy_percent,
-                        retire_below_percent = percent(self.wanted.retire_below),
-                        workers = crew.count(),
-                        "a worker retires: the others are enough, and take over its connections"
-                    );
-                }
-            }
-            CrewChange::Stay if self.wanted.steal => {
-                if let Some(taking) = self.stealing.observe(elapsed, crew.loads()) {
-                    crew.take(taking);
-                }
-            }
-            CrewChange::Stay => {}
+        self.online.tick(elapsed, now, &[]);
+        if !self.offline.crew().is_gone() {
+            let elsewhere = self.online.crew().intakes();
+            self.offline.tick(elapsed, now, &elsewhere);
         }
-        if self.shortage.observe(elapsed, self.controller.is_short()) {
-            tracing::warn!(
-                busy_percent,
-                workers = crew.count(),
-                "all workers are busy, and their limit is reached: see proxy.workers.max"
-            );
-        }
-        drop(crew);
-        self.entrance.follow();
+        self.sort();
         self.ebb(elapsed);
     }
 
@@ -296,7 +342,8 @@ impl Manager {
             return;
         }
         let since = std::mem::take(&mut self.since_resident);
-        let (connections, blocks) = self.crew.borrow().held();
+        let (online, offline) = (self.online.crew().held(), self.offline.crew().held());
+        let (connections, blocks) = (online.0 + offline.0, online.1 + offline.1);
         let resident = self.resident.read();
         let held = resident.map(|resident| MemoryUse::new(resident, connections, blocks));
         if held.is_some_and(|held| self.ebb.observe(since, held)) {
@@ -305,7 +352,7 @@ impl Manager {
     }
 }
 
-/// A ratio in whole percent, for log messages.
-fn percent(ratio: f64) -> u32 {
-    (ratio * 100.0).round() as u32
+/// Whether a listener's connections are those of an offline workload of this node.
+fn is_offline(callers: &HashSet<Arc<str>>, door: &Door) -> bool {
+    door.entry.caller().is_some() && callers.contains(&door.owner)
 }

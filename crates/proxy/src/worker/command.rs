@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Unlisten { id: u64 },
     /// Hand over connections that do at most this share of the work; with 1, all of them.
     Give { to: Intake, share: f64 },
+    /// Hand over the connections of callers that are not of this Worker's class, to each of `to` in turn.
+    Sort { to: Vec<Intake> },
     /// Hand over every connection as soon as it can move, and end once there is none.
     Retire { to: Vec<Intake> },
     /// Cancel `Retire`.

@@ -70,4 +70,12 @@ impl Worker {
         self.moves.retire(&self.gate, to);
         self.links.ask_callers(Some(MAX_ASKED));
     }
+
+    /// Orders the connections of callers of the other class to leave, to each of `to` in turn.
+    pub(super) fn sort(&self, to: &[Intake]) {
+        if !to.is_empty() && !self.moves.is_retiring() {
+            let misplaced = self.gate.callers_of(self.class.other());
+            self.moves.add(&self.gate, to, &misplaced);
+        }
+    }
 }

@@ -13,6 +13,7 @@ use std::time::Instant;
 use std::{io, thread};
 
 use heddle_intercept::PodId;
+use heddle_model::Class;
 use heddle_telemetry::{AccessLog, Registry, WorkerStats};
 use heddle_transport::Identities;
 use rustix::thread::gettid;
@@ -42,6 +43,8 @@ const BUDGET: usize = 128;
 const TIDY_MS: Millis = 1000;
 /// Nothing on a Worker recurses; the default of 2 MiB would only be reserved address space.
 const STACK_BYTES: usize = 512 * 1024;
+/// Added to the nice value of Workers for offline callers: the kernel takes the largest that there is.
+const LEAST_NICE: i32 = 19;
 /// How often connections that are cut may be woken before they are dropped: to give up their request, to give up
 /// sending the answer that says so, and to give up waiting for the client to take it.
 const CUT_ROUNDS: usize = 4;
@@ -61,6 +64,8 @@ pub(crate) struct WorkerHandle {
 
 /// The parts from which a Worker is built.
 pub(crate) struct Plan {
+    /// The class of the callers whose connections it carries.
+    pub(crate) class: Class,
     pub(crate) settings: Settings,
     pub(crate) registry: Arc<Registry>,
     pub(crate) stats: Arc<WorkerStats>,
@@ -120,12 +125,18 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<WorkerHandle> {
     let own_id = Arc::clone(&thread_id);
     let (outside_stats, outside_shown) = (Arc::clone(&plan.stats), Arc::clone(&shown));
     let thread = thread::Builder::new()
-        .name(format!("worker-{}", plan.stats.id))
+        .name(match plan.class {
+            Class::Online => format!("worker-{}", plan.stats.id),
+            Class::Offline => format!("offline-{}", plan.stats.id),
+        })
         .stack_size(STACK_BYTES)
         .spawn(move || {
             own_id.store(gettid().as_raw_nonzero().get(), Ordering::Relaxed);
             if let Some(cpu) = plan.cpu {
                 pin(cpu);
+            }
+            if plan.class == Class::Offline {
+                yield_to_others();
             }
             count_in(&plan.stats);
             let worker = Rc::new(Worker::new(plan, shown, arrivals.clone()));
@@ -149,6 +160,7 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<WorkerHandle> {
 impl Worker {
     fn new(plan: Plan, shown: Arc<Mutex<Shown>>, intake: Intake) -> Self {
         let Plan {
+            class,
             settings,
             registry,
             stats,
@@ -183,6 +195,7 @@ impl Worker {
         let unproven = Unproven::default();
         unproven.set_limit(bounds.handshakes);
         Worker {
+            class,
             bound: RefCell::new(bound),
             upstreams,
             links: Rc::new(Links::new(Rc::clone(&env), Rc::clone(&places))),
@@ -436,6 +449,14 @@ fn pin(cpu: usize) {
     }
 }
 
+/// Makes the calling thread go last among those of its control group (`setpriority(2)`: Linux keeps a nice value for
+/// each thread).
+fn yield_to_others() {
+    if let Err(error) = rustix::process::nice(LEAST_NICE) {
+        tracing::warn!(%error, "a worker for offline callers cannot lower its priority");
+    }
+}
+
 /// Takes in the connections that other threads hand over.
 async fn receive(worker: Rc<Worker>, intake: Intake) {
     let mut batch = Vec::new();
@@ -474,6 +495,7 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
                 }
             }
             Command::Give { to, share } => worker.give(&to, share),
+            Command::Sort { to } => worker.sort(&to),
             Command::Retire { to } => worker.retire(to),
             Command::Remain => worker.moves.cancel(),
             Command::Share { workers } => worker.share(workers),

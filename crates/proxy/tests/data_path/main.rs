@@ -7,6 +7,7 @@ mod blame;
 mod callers;
 mod changes;
 mod choosing;
+mod classes;
 mod corpus;
 mod dialled;
 mod ejecting;

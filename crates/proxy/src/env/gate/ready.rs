@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use heddle_model::Class;
+
 use super::WorkKey;
 
 /// Offline work that waits is owed this part of the time that online work takes, as a power of two: a sixteenth.
@@ -67,6 +69,14 @@ impl ReadyQueue {
         self.is_offline
             .get(key.row())
             .is_some_and(|offline| *offline)
+    }
+
+    /// The class of an account's caller.
+    pub(super) fn class(&self, key: WorkKey) -> Class {
+        match self.is_offline(key) {
+            false => Class::Online,
+            true => Class::Offline,
+        }
     }
 
     /// Says of an account whether its caller is offline. Work that is queued keeps its place.

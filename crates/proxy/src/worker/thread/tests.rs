@@ -57,6 +57,7 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
 
 fn plan(registry: &Arc<Registry>, stats: Arc<WorkerStats>) -> Plan {
     Plan {
+        class: Class::Online,
         settings: Settings::default(),
         registry: Arc::clone(registry),
         stats,
