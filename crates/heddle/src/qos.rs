@@ -1,5 +1,7 @@
 //! `heddle qos run`: the agent, and the folder that says which pods there are.
 
+mod proxy;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +11,7 @@ use anyhow::{Context, anyhow};
 use heddle_compile::{Addresses, Options, Watcher};
 use heddle_model::report::Report;
 use heddle_model::{Mesh, NodeName};
+use heddle_node::admin::Location;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::serving;
 use heddle_node::serving::signals::{Signal, Signals};
@@ -19,6 +22,7 @@ use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::controllers::turbo;
+use heddle_qos::threads::OfflineThreads;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
@@ -46,7 +50,7 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             tracing::info!("a dry run: nothing is changed");
             let system = System::rehearsing(mounts);
             let agent = Agent::new(wanted, system, Nowhere, Default::default());
-            return follow(agent.context("/proc")?, plan, settings).await;
+            return follow(agent.context("/proc")?, None, plan, settings).await;
         }
         let (journal, held) = open(&plan.state)?;
         let left = held.len();
@@ -59,8 +63,37 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             );
             agent.restore();
         }
-        follow(agent, plan, settings).await
+        let threads = offline_threads(plan, settings)?;
+        follow(agent, threads, plan, settings).await
     })
+}
+
+/// The group for the proxy's threads. What an earlier agent has left of it is put back first.
+fn offline_threads(
+    plan: &AgentPlan,
+    settings: &Settings,
+) -> Result<Option<OfflineThreads>, Failure> {
+    put_threads_back(&plan.state)?;
+    if !settings.qos.preemption {
+        return Ok(None);
+    }
+    let mounts = Mounts::find().context("cannot find the control groups")?;
+    let group = settings.qos.proxy_group.clone();
+    match OfflineThreads::new(&mounts, group, &plan.state) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            tracing::info!("the proxy's threads for offline callers stay in its group: {error}");
+            Ok(None)
+        }
+        made => Ok(Some(made.context("the group for the proxy's threads")?)),
+    }
+}
+
+/// Puts back the proxy's threads that an agent has left in a group of their own.
+pub(crate) fn put_threads_back(state: &Path) -> Result<(), Failure> {
+    let mounts = Mounts::find().context("cannot find the control groups")?;
+    let left = OfflineThreads::left(&mounts, state)
+        .and_then(|left| left.map_or(Ok(()), |mut left| left.restore()));
+    Ok(left.context("the group for the proxy's threads")?)
 }
 
 fn controllers(settings: &QosSettings) -> agent::Settings {
@@ -86,6 +119,7 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
 /// Follows the folder and the node until a signal comes.
 async fn follow<S: Store>(
     mut agent: Agent<S>,
+    mut threads: Option<OfflineThreads>,
     plan: &AgentPlan,
     settings: &Settings,
 ) -> Result<Exit, Failure> {
@@ -104,6 +138,7 @@ async fn follow<S: Store>(
     agent.set_pods(pods(&mesh, plan));
     let began = Instant::now();
     let mut changes = watched(watcher);
+    let mut proxy = proxy::offline_threads(Location::new(settings.qos.proxy_socket.clone()));
     let mut pause = Duration::ZERO;
     loop {
         tokio::select! {
@@ -116,15 +151,35 @@ async fn follow<S: Store>(
                 }
                 pause = Duration::ZERO;
             }
+            Ok(()) = proxy.changed() => place(&mut threads, &proxy.borrow_and_update()),
             signal = signals.next() => if signal == Signal::Stop {
                 break;
             },
         }
     }
-    Ok(match agent.restore() {
+    let threads = threads.map_or(Ok(()), |mut threads| threads.restore());
+    if let Err(error) = &threads {
+        tracing::error!("the proxy's threads cannot be put back: {error}");
+    }
+    Ok(match agent.restore() && threads.is_ok() {
         true => Exit::Ok,
         false => Exit::Failed,
     })
+}
+
+/// Makes the proxy's threads for offline callers yield.
+fn place(group: &mut Option<OfflineThreads>, threads: &[i32]) {
+    let Some(group) = group else { return };
+    match group.place(threads) {
+        Ok(0) => {}
+        Ok(placed) => tracing::info!(
+            "{} of the proxy for offline callers yields from now on",
+            count(placed, "thread")
+        ),
+        Err(error) => {
+            tracing::warn!("the proxy's threads for offline callers do not yield: {error}");
+        }
+    }
 }
 
 /// Reads the folder in a task of its own, which ticks of the agent do not interrupt.

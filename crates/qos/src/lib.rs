@@ -12,9 +12,10 @@
 //! ```
 //!
 //! The [`agent`] brings them together. [`controllers`] decide without I/O and without a clock. [`arbiter`] is the only writer of control groups: it remembers
-//! what it found and puts it back. [`cgroup`] knows the names of the kernel's files.
+//! what it found and puts it back. [`cgroup`] knows the names of the kernel's files. [`threads`] is about the proxy's own.
 
 pub mod agent;
 pub mod arbiter;
 pub mod cgroup;
 pub mod controllers;
+pub mod threads;

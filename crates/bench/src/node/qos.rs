@@ -29,6 +29,9 @@ const CONNECTIONS: &str = "32";
 /// Time for everything to settle before a measurement.
 const SETTLE: Duration = Duration::from_millis(700);
 
+/// The group for the proxy's threads: beside those of the proxy and of all pods.
+const PROXY: &str = "node-one/offline";
+
 /// What runs beside the web service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
@@ -166,10 +169,12 @@ struct Agent {
     heddle: PathBuf,
     folder: tempfile::TempDir,
     groups: Vec<LabGroup>,
+    /// The proxy's admin socket, and the group for its threads.
+    proxy: (PathBuf, LabGroup),
 }
 
 impl Agent {
-    fn new(heddle: &Path, groups: Vec<LabGroup>) -> anyhow::Result<Agent> {
+    fn new(scene: &Scene, heddle: &Path, groups: Vec<LabGroup>) -> anyhow::Result<Agent> {
         let folder = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         let manifests = folder.path().join("pods");
         fs::create_dir(&manifests)?;
@@ -185,6 +190,7 @@ impl Agent {
             heddle: heddle.to_owned(),
             folder,
             groups,
+            proxy: (scene.admin_socket()?, scene.group(PROXY)),
         })
     }
 
@@ -198,6 +204,10 @@ impl Agent {
             folder.join("pods").as_os_str(),
             "--state".as_ref(),
             folder.join("state").as_os_str(),
+            "--proxy-socket".as_ref(),
+            self.proxy.0.as_os_str(),
+            "--proxy-group".as_ref(),
+            self.proxy.1.path().as_os_str(),
         ]
         .map(OsString::from)
         .into();

@@ -199,6 +199,14 @@ impl Scene {
         LabGroup::of_lab(self.lab.plan().name.as_str(), within)
     }
 
+    /// The admin socket of node one.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub(super) fn admin_socket(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.lab.node("one")?.admin_socket())
+    }
+
     /// The control group of a pod's processes.
     pub(super) fn pod_group(&self, name: &str, node: &str) -> LabGroup {
         self.group(&format!("node-{node}/pods/{NAMESPACE}.{name}"))

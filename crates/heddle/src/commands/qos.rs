@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use clap::Subcommand;
-use heddle_model::NodeName;
+use heddle_model::{ControlGroup, NodeName};
 use heddle_node::arguments::node_name;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::settings::{GivenSettings, LogFlags};
@@ -70,6 +70,12 @@ struct RunArgs {
     dry_run: bool,
     #[command(flatten)]
     state: State,
+    /// Admin socket of this machine's proxy, whose threads for offline callers yield, too [default: as for heddle status]
+    #[arg(long, value_name = "PATH")]
+    proxy_socket: Option<PathBuf>,
+    /// Control group that is made for those threads, beside those of the pods or above [default: heddle-offline]
+    #[arg(long, value_name = "PATH", value_parser = ControlGroup::new)]
+    proxy_group: Option<ControlGroup>,
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -137,6 +143,14 @@ fn agent(args: RunArgs) -> Result<Exit, Failure> {
     let state = args.state.state;
     given.flag("--state", "qos.state", state, |to, state| {
         to.qos.state = Some(state);
+    });
+    let socket = args.proxy_socket;
+    given.flag("--proxy-socket", "qos.proxy_socket", socket, |to, path| {
+        to.qos.proxy_socket = Some(path);
+    });
+    let group = args.proxy_group;
+    given.flag("--proxy-group", "qos.proxy_group", group, |to, group| {
+        to.qos.proxy_group = group;
     });
     args.log.over(&mut given);
     let settings = given.checked()?;
@@ -232,6 +246,7 @@ fn text(status: &QosStatus) -> String {
 fn restore(args: RestoreArgs) -> Result<Exit, Failure> {
     let folder = args.state.folder();
     let (journal, held) = qos::open(&folder)?;
+    qos::put_threads_back(&folder)?;
     let mounts = Mounts::find().context("cannot find the control groups")?;
     let mut arbiter = Arbiter::new(System::new(mounts), journal, held);
     let mut failed = Vec::new();

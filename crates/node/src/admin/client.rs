@@ -96,11 +96,10 @@ pub fn post(at: &Location, path: &str, body: &str) -> Result<String, ClientError
 }
 
 /// Like [`get`], with another timeout for each read and write.
-pub(super) fn get_within(
-    at: &Location,
-    path: &str,
-    limit: Duration,
-) -> Result<String, ClientError> {
+///
+/// # Errors
+/// As [`get`].
+pub fn get_within(at: &Location, path: &str, limit: Duration) -> Result<String, ClientError> {
     ask(at, ("GET", path, ""), limit)
 }
 

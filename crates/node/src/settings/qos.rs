@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use heddle_model::ControlGroup;
 use serde::{Deserialize, Serialize};
 
 use super::contradiction::Contradiction;
@@ -15,6 +16,11 @@ pub struct QosSettings {
     pub state: Option<PathBuf>,
     /// Whether offline pods yield the processors.
     pub preemption: bool,
+    /// The admin socket of this machine's proxy, whose threads for offline callers yield, too; by default as for
+    /// `admin.socket`.
+    pub proxy_socket: Option<PathBuf>,
+    /// The control group that is made for those threads. It has to be beside those of the pods, or above.
+    pub proxy_group: ControlGroup,
     /// Whether pods may save up CPU quota that ask for it.
     pub burst: bool,
     /// Whether offline pods give up memory when the node runs short.
@@ -44,6 +50,8 @@ impl Default for QosSettings {
         QosSettings {
             state: None,
             preemption: true,
+            proxy_socket: None,
+            proxy_group: ControlGroup::new("heddle-offline").expect("a path"),
             burst: true,
             memory: true,
             turbo: TurboMode::Predictive,

@@ -81,6 +81,12 @@ impl Mounts {
         }
     }
 
+    /// Where the hierarchy with the `cpu` controller is mounted, if it has this version.
+    pub fn cpu_of(&self, version: Version) -> Option<&Path> {
+        let cpu = self.cpu.as_ref().filter(|cpu| cpu.version == version);
+        cpu.map(|cpu| cpu.at.as_path())
+    }
+
     /// The mount point of each hierarchy.
     #[cfg(test)]
     pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {

@@ -87,7 +87,7 @@ impl Batch {
         filler.make_idle()?;
         Ok(Batch {
             stress: stress.to_owned(),
-            agent: Agent::new(heddle, vec![group.clone()])?,
+            agent: Agent::new(scene, heddle, vec![group.clone()])?,
             group,
             filler,
         })

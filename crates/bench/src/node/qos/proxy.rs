@@ -60,7 +60,7 @@ fn measure(
     };
     let scene = Scene::up(Kind::Node, shape, &experiment.tools)?;
     let groups = ["batch", "sink"].map(|pod| scene.pod_group(pod, "one"));
-    let agent = Agent::new(&experiment.tools.heddle, groups.into())?;
+    let agent = Agent::new(&scene, &experiment.tools.heddle, groups.into())?;
     rounds(experiment, seen, |condition| {
         one(&scene, &agent, condition, flood, seconds(experiment))
     })
