@@ -33,7 +33,7 @@ use crate::settings::{Bounds, Settings};
 
 pub(crate) use alarm::{Alarm, Alarms, Rope, SWEEP_MS};
 pub(crate) use blocks::Blocks;
-pub(crate) use gate::{Band, BandMember, Gate, Part, Spent, TaskId, WorkKey};
+pub(crate) use gate::{Band, BandMember, Gate, Part, Spent, TaskId, Used, WorkKey, thread_cpu_ns};
 pub(crate) use heads::fits_nodes;
 pub use heads::{MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub(crate) use moves::{Moves, Turn};

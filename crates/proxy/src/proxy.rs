@@ -96,8 +96,8 @@ pub struct WorkerStatus {
     pub upstream_connections_active: i64,
     /// Time spent working since it started, in milliseconds.
     pub busy_ms: u64,
-    /// Working time by caller, in milliseconds, as of the last second or so.
-    pub busy_by_source_ms: BTreeMap<String, u64>,
+    /// Processor time by caller, in milliseconds, as of the last second or so. The Worker's own work has the name `heddle`.
+    pub cpu_by_source_ms: BTreeMap<String, u64>,
 }
 
 /// The result of a drain.
@@ -352,7 +352,7 @@ impl WorkerStatus {
             requests_active: stats.requests_active.get(),
             upstream_connections_active: stats.upstream_connections_active.get(),
             busy_ms: stats.busy_ns.get() / 1_000_000,
-            busy_by_source_ms: shown
+            cpu_by_source_ms: shown
                 .costs
                 .iter()
                 .map(|(source, ns)| (source.to_string(), ns / 1_000_000))

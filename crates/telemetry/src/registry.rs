@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+mod cpu;
 mod kept;
 mod render;
 
@@ -13,6 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use cpu::CpuTimes;
+use heddle_model::Class;
 use kept::Kept;
 pub use render::Snapshot;
 
@@ -54,6 +57,7 @@ pub struct Registry {
 struct Inner {
     http: BTreeMap<HttpLabels, Kept<HttpSeries>>,
     tcp: BTreeMap<TrafficLabels, Kept<TcpSeries>>,
+    cpu: CpuTimes,
     /// How often labels were collapsed because the table was full.
     overflows: u64,
     workers: Vec<Arc<WorkerStats>>,
@@ -99,6 +103,15 @@ impl Registry {
         series(tcp, overflows, self.bounds, labels)
     }
 
+    /// Adds processor time of the proxy, in nanoseconds, to the callers that it was used for. At most
+    /// [`SeriesBounds::label_sets`] callers are told apart; further ones are `other`.
+    pub fn add_cpu<'s>(&self, used: impl IntoIterator<Item = (&'s Arc<str>, Class, u64)>) {
+        let mut inner = self.lock();
+        for (source, class, ns) in used {
+            inner.cpu.add(source, class, ns, self.bounds.label_sets);
+        }
+    }
+
     /// The metrics of a new Worker. `refusals` are all reason codes of [`WorkerStats::handshakes_refused`], by index.
     pub fn worker(&self, refusals: &'static [&'static str]) -> Arc<WorkerStats> {
         let mut inner = self.lock();
@@ -128,6 +141,7 @@ impl Registry {
         let inner = &mut *self.lock();
         inner.http.retain(|_, kept| kept.stays(now, unused));
         inner.tcp.retain(|_, kept| kept.stays(now, unused));
+        inner.cpu.forget_unused(now, unused);
     }
 
     /// Ignores a poisoned lock: every change is a single insertion, so a thread that panicked cannot have left one

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use heddle_model::Class;
+
 use crate::{Counter, Gauge};
 
 /// The metrics of one Worker. Single writer: the Worker, unless a field says otherwise.
@@ -75,6 +77,8 @@ pub struct WorkerStats {
     pub busy_ns: Counter,
     /// Generation of the configuration that the Worker uses.
     pub config_generation: Gauge,
+    /// Whether the Worker serves offline callers.
+    is_offline: AtomicBool,
     /// Whether the Worker has ended; its gauges are then not exposed. Single writer: the Manager.
     ended: AtomicBool,
 }
@@ -115,7 +119,22 @@ impl WorkerStats {
             access_log_lost: Counter::default(),
             busy_ns: Counter::default(),
             config_generation: Gauge::default(),
+            is_offline: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Says which callers the Worker serves. By default they are online.
+    pub fn set_class(&self, class: Class) {
+        let is_offline = class == Class::Offline;
+        self.is_offline.store(is_offline, Ordering::Relaxed);
+    }
+
+    /// The class of the callers that the Worker serves.
+    pub fn class(&self) -> Class {
+        match self.is_offline.load(Ordering::Relaxed) {
+            false => Class::Online,
+            true => Class::Offline,
         }
     }
 

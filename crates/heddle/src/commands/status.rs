@@ -320,11 +320,7 @@ fn callers(proxy: &serde_json::Value, detail: Detail) -> Option<String> {
     let workers = proxy["workers"].as_array()?;
     let mut spent: BTreeMap<&str, u64> = BTreeMap::new();
     for worker in workers {
-        for (caller, ms) in worker["busy_by_source_ms"]
-            .as_object()
-            .into_iter()
-            .flatten()
-        {
+        for (caller, ms) in worker["cpu_by_source_ms"].as_object().into_iter().flatten() {
             *spent.entry(caller).or_default() += ms.as_u64().unwrap_or(0);
         }
     }
@@ -520,7 +516,7 @@ mod tests {
 
     #[test]
     fn callers_are_shown_by_their_share_and_few_of_them() {
-        let worker = |sources: serde_json::Value| serde_json::json!({"busy_by_source_ms": sources});
+        let worker = |sources: serde_json::Value| serde_json::json!({"cpu_by_source_ms": sources});
         let proxy = serde_json::json!({"workers_limit": 4, "workers": [
             worker(serde_json::json!({"a/web": 500, "unidentified": 0})),
             worker(serde_json::json!({"a/web": 100, "b": 200, "c": 80, "d": 60, "e": 50, "f": 6, "g": 4})),

@@ -17,6 +17,7 @@
 
 mod accounts;
 mod band;
+mod cpu;
 mod ready;
 mod signal;
 
@@ -32,6 +33,8 @@ use std::task::{Context, Waker};
 use accounts::Accounts;
 pub(crate) use accounts::WorkKey;
 pub(crate) use band::{Band, BandMember, Part, Spent};
+use cpu::CpuMeter;
+pub(crate) use cpu::thread_cpu_ns;
 use foldhash::fast::RandomState;
 use heddle_model::Class;
 use ready::Work;
@@ -43,6 +46,15 @@ use slab::Slab;
 pub(crate) struct TaskId {
     slot: u32,
     generation: u64,
+}
+
+/// Processor time that was used for an owner.
+#[derive(Debug)]
+pub(crate) struct Used {
+    pub(crate) key: WorkKey,
+    pub(crate) owner: Arc<str>,
+    pub(crate) class: Class,
+    pub(crate) ns: u64,
 }
 
 /// Longest time between two polls of the sockets, plus the piece of work that is under way.
@@ -99,6 +111,7 @@ pub(crate) struct Gate {
     /// The task that runs, or ran last.
     current: Cell<Option<TaskId>>,
     accounts: RefCell<Accounts>,
+    cpu: CpuMeter,
     /// Decayed run time of ended tasks, by band, in nanoseconds.
     bands: RefCell<HashMap<Band, u64, RandomState>>,
     last_band: Cell<u64>,
@@ -125,6 +138,7 @@ impl Gate {
             generation: Cell::new(0),
             current: Cell::new(None),
             accounts: RefCell::new(Accounts::new()),
+            cpu: CpuMeter::default(),
             bands: RefCell::default(),
             last_band: Cell::new(0),
             offline: RefCell::default(),
@@ -160,7 +174,28 @@ impl Gate {
         self.accounts.borrow().owner(key).cloned()
     }
 
-    /// Replaces `out` by the time of this Worker that each owner has used, in nanoseconds.
+    /// Accounts for processor time from now on, as this function reads it in nanoseconds.
+    pub(crate) fn measure_by(&self, clock: fn() -> u64) {
+        self.cpu.set_clock(clock);
+    }
+
+    /// Divides the processor time of the thread since the last call among the owners of the work, and adds each owner's
+    /// part to `out`.
+    pub(crate) fn settle(&self, out: &mut Vec<Used>) {
+        let ready = self.local.ready.borrow();
+        let mut accounts = self.accounts.borrow_mut();
+        accounts.settle(self.cpu.since_settled(), |key, owner, ns| {
+            out.push(Used {
+                key,
+                owner: Arc::clone(owner),
+                class: ready.class(key),
+                ns,
+            });
+        });
+    }
+
+    /// Replaces `out` by the processor time of this Worker that each owner has used, in nanoseconds, up to the last call of
+    /// [`Gate::settle`].
     pub(crate) fn costs(&self, out: &mut Vec<(Arc<str>, u64)>) {
         let accounts = self.accounts.borrow();
         out.clear();
@@ -326,7 +361,8 @@ impl Gate {
     }
 
     fn charge(&self, work: Work, spent_ns: u64) {
-        self.accounts.borrow_mut().charge(work.key, spent_ns);
+        let used_ns = self.cpu.charge(spent_ns);
+        self.accounts.borrow_mut().charge(work.key, used_ns);
         if let Some(task) = self.tasks.borrow_mut().get_mut(work.slot as usize) {
             task.spent_ns += spent_ns;
         }

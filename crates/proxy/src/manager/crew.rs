@@ -177,6 +177,7 @@ impl Crew {
             }
             None => self.common.registry.worker(&Refusal::CODES),
         };
+        stats.set_class(self.class);
         let common = &self.common;
         let cpus = &common.settings.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[stats.id % cpus.len()]);

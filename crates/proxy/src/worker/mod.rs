@@ -5,6 +5,7 @@ mod accept;
 mod bound;
 mod choose;
 mod command;
+mod cpu;
 mod give;
 mod looks;
 mod scratch;
@@ -27,7 +28,7 @@ use heddle_telemetry::{Collapse, LogSink, Registry, Seldom, TcpSeries};
 use crate::clock::Millis;
 use crate::door::Door;
 use crate::entry::{Direct, Entry, What};
-use crate::env::Env;
+use crate::env::{Env, Used};
 use crate::failure::Reason;
 use crate::http2::Connections;
 use crate::link::Links;
@@ -75,6 +76,8 @@ pub(crate) struct Worker {
     /// Reused by every request; never borrowed across an await.
     pub(crate) scratch: RefCell<Scratch>,
     pub(crate) registry: Arc<Registry>,
+    /// Reused by every sweep.
+    cpu_used: RefCell<Vec<Used>>,
     /// `None` for a proxy that can have no access log.
     log: Option<RefCell<LogSink>>,
     /// Metric series of opaque connections.
@@ -108,7 +111,7 @@ impl Deref for Worker {
 /// What a Worker shows beside its statistics, updated at each sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
-    /// Nanoseconds of work, by caller.
+    /// Nanoseconds of processor time, by caller.
     pub(crate) costs: Vec<(Arc<str>, u64)>,
     /// The state of connections with other nodes.
     pub(crate) peers: BTreeMap<Peer, PeerStatus>,

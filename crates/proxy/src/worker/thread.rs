@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use super::timer::Timer;
 use super::{Bound, Command, Listener, Looks, Receive, Scratch, Shown, Unproven, Worker};
 use crate::clock::Millis;
-use crate::env::{Env, EnvParts, SWEEP_MS, WorkKey, proof_holds};
+use crate::env::{Env, EnvParts, SWEEP_MS, WorkKey, proof_holds, thread_cpu_ns};
 use crate::http2::Connections;
 use crate::intake::{INTAKE_BOUND, Intake, Sessions};
 use crate::io::{count_in, leave_out_reset};
@@ -140,9 +140,11 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<WorkerHandle> {
             }
             count_in(&plan.stats);
             let worker = Rc::new(Worker::new(plan, shown, arrivals.clone()));
+            worker.gate.measure_by(thread_cpu_ns);
             let until_end = run(&worker, inbox, arrivals, timer);
             let cut = runtime.block_on(tokio::task::coop::unconstrained(until_end));
             worker.gate.clear();
+            worker.settle_cpu();
             // An error means that the receiver is gone and no task waits.
             let _ = done.send(cut);
         })?;
@@ -209,6 +211,7 @@ impl Worker {
             registry,
             log,
             tcp: FlowSeries::default(),
+            cpu_used: RefCell::default(),
             series_due: Cell::new(0),
             series_unused,
             series_limit,
@@ -277,6 +280,7 @@ impl Worker {
         self.upstreams.sweep(now, self.clock.now());
         self.upstreams.forget_unused();
         self.trim_blocks();
+        self.settle_cpu();
         self.forget_series(now);
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         self.gate.costs(&mut shown.costs);

@@ -102,6 +102,12 @@ super::families! {
         more "operations.md#the-disk-is-full";
     WORKER_BUSY = Counter "heddle_worker_busy_seconds_total" [worker]
         "Time spent working rather than waiting for events, in seconds.";
+    WORKER_INFO = Gauge "heddle_worker_info" [worker class]
+        "1 for each worker, with the class of the callers that it serves: online or offline. Join it to the other metrics of workers to sum those by class."
+        more "qos.md#in-the-proxy";
+    SOURCE_CPU = Counter "heddle_source_cpu_seconds_total" [source class]
+        "Processor time of the proxy, in seconds, by the caller that it was used for: a workload of this node, or the identity that another node has proven. Work for no caller in particular has the source heddle."
+        more "qos.md#in-the-proxy";
     WORKER_CONFIG_GENERATION = Gauge "heddle_worker_config_generation" [worker]
         "Generation of the configuration that the worker serves.";
     WORKERS_ACTIVE = Gauge "heddle_workers_active" []

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use heddle_model::Class;
 use prometheus_client::encoding::NoLabelSet;
 
 use self::families::{BYTES, COUNTERS, GAUGES, MANAGER_COUNTERS, MANAGER_GAUGES, REASONS, TCP};
@@ -28,6 +29,8 @@ pub struct Snapshot {
     /// No key has `Reporter::Both`: such series are counted twice, once as source and once as destination.
     http: BTreeMap<HttpLabels, HttpTotals>,
     tcp: BTreeMap<TrafficLabels, TcpTotals>,
+    /// Seconds of processor time, by caller and class.
+    cpu: BTreeMap<(Arc<str>, Class), f64>,
     overflows: u64,
     workers: Vec<Arc<WorkerStats>>,
     manager: Option<Arc<ManagerStats>>,
@@ -64,6 +67,7 @@ impl Registry {
         Snapshot {
             http,
             tcp,
+            cpu: inner.cpu.seconds(),
             overflows: inner.overflows,
             workers: inner.workers.clone(),
             manager: inner.manager.clone(),
@@ -87,6 +91,11 @@ impl Snapshot {
         self.durations(encoder)?;
         self.bytes(encoder)?;
         self.opaque(encoder)?;
+        let cpu = self.cpu.iter();
+        let cpu = cpu.map(|((source, class), seconds)| {
+            ([("source", &**source), ("class", class.as_str())], *seconds)
+        });
+        counters(encoder, &proxy::SOURCE_CPU, cpu)?;
         counter(encoder, &proxy::METRICS_OVERFLOW, self.overflows)?;
         self.workers(encoder)?;
         match &self.manager {
@@ -177,6 +186,11 @@ impl Snapshot {
             let by_manager = by_manager.map(|m| ([("worker", "manager")], m.listeners.get()));
             gauges(encoder, family, own.chain(by_manager))?;
         }
+        let info = each().map(|(id, worker)| {
+            let class = worker.class().as_str();
+            ([("worker", id), ("class", class)], 1)
+        });
+        gauges(encoder, &proxy::WORKER_INFO, info)?;
         let busy = each().map(|(id, w)| ([("worker", id)], w.busy_ns.get() as f64 / 1e9));
         counters(encoder, &proxy::WORKER_BUSY, busy)?;
         let bytes = each().flat_map(|(id, worker)| {

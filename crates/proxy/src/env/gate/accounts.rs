@@ -50,20 +50,33 @@ pub(super) struct Accounts {
 struct Row {
     owner: Arc<str>,
     serial: u32,
+    /// Time by the clock.
     spent_ns: u64,
+    /// `spent_ns` at the last call of [`Accounts::settle`].
+    settled_ns: u64,
+    /// Processor time up to then.
+    cpu_ns: u64,
     /// `spent_ns` at the last call of [`Accounts::forget_unused`].
     looked_at_ns: u64,
+}
+
+impl Row {
+    fn new(owner: Arc<str>, serial: u32) -> Self {
+        Row {
+            owner,
+            serial,
+            spent_ns: 0,
+            settled_ns: 0,
+            cpu_ns: 0,
+            looked_at_ns: 0,
+        }
+    }
 }
 
 impl Accounts {
     pub(super) fn new() -> Self {
         Accounts {
-            rows: vec![Some(Row {
-                owner: "heddle".into(),
-                serial: 0,
-                spent_ns: 0,
-                looked_at_ns: 0,
-            })],
+            rows: vec![Some(Row::new("heddle".into(), 0))],
             by_owner: HashMap::default(),
             free: Vec::new(),
             opened: 0,
@@ -77,12 +90,7 @@ impl Accounts {
         }
         self.opened = self.opened.wrapping_add(1);
         let serial = self.opened;
-        let opened = Some(Row {
-            owner: Arc::clone(owner),
-            serial,
-            spent_ns: 0,
-            looked_at_ns: 0,
-        });
+        let opened = Some(Row::new(Arc::clone(owner), serial));
         let row = match self.free.pop() {
             Some(row) => {
                 self.rows[row as usize] = opened;
@@ -117,10 +125,41 @@ impl Accounts {
         }
     }
 
-    /// The owners, and the time that each has used, in nanoseconds.
+    /// Divides the processor time of the thread since the last call, in nanoseconds, in proportion to the time by the
+    /// clock that each account was charged with since then. If none was, it is [`WorkKey::OWN`]'s. Calls `charge` with
+    /// each account and its part.
+    pub(super) fn settle(&mut self, ran_ns: u64, mut charge: impl FnMut(WorkKey, &Arc<str>, u64)) {
+        let rows = self.rows.iter().flatten();
+        let spent: u64 = rows.map(|row| row.spent_ns - row.settled_ns).sum();
+        let mut own_ns = ran_ns;
+        // The own account comes last, and gets what rounding has left.
+        for (number, row) in self.rows.iter_mut().enumerate().rev() {
+            let Some(row) = row else { continue };
+            let wall = row.spent_ns - row.settled_ns;
+            row.settled_ns = row.spent_ns;
+            let part = u128::from(wall) * u128::from(ran_ns) / u128::from(spent.max(1));
+            let ns = match number {
+                0 => own_ns,
+                // At most `ran_ns`.
+                _ => u64::try_from(part).unwrap_or(u64::MAX),
+            };
+            own_ns -= ns;
+            row.cpu_ns += ns;
+            if ns > 0 {
+                let key = WorkKey {
+                    // As in `open`.
+                    row: u32::try_from(number).unwrap_or(0),
+                    serial: row.serial,
+                };
+                charge(key, &row.owner, ns);
+            }
+        }
+    }
+
+    /// The owners, and the processor time that each has used, in nanoseconds.
     pub(super) fn costs(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         let rows = self.rows.iter().flatten();
-        rows.map(|row| (&row.owner, row.spent_ns))
+        rows.map(|row| (&row.owner, row.cpu_ns))
     }
 
     /// Whether enough accounts exist for [`Accounts::forget_unused`] to be worth a scan of all tasks.
@@ -160,7 +199,37 @@ impl Accounts {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Nothing is lost or made up: all accounts together get what the thread has used, each in proportion.
+        #[test]
+        fn processor_time_is_divided_in_proportion(
+            spent in prop::collection::vec(0..1_000_000_000u64, 1..20),
+            ran in 0..2_000_000_000u64,
+        ) {
+            let mut accounts = Accounts::new();
+            let keys: Vec<WorkKey> = (0..spent.len())
+                .map(|n| accounts.open(&format!("caller-{n}").into()))
+                .collect();
+            for (key, ns) in keys.iter().zip(&spent) {
+                accounts.charge(*key, *ns);
+            }
+            let mut seen: HashMap<usize, u64> = HashMap::new();
+            accounts.settle(ran, |key, _, ns| *seen.entry(key.row()).or_default() += ns);
+            prop_assert_eq!(seen.values().sum::<u64>(), ran);
+            let all: u64 = spent.iter().sum();
+            for (key, ns) in keys.iter().zip(&spent) {
+                let got = seen.get(&key.row()).copied().unwrap_or(0) as f64;
+                let wanted = *ns as f64 * ran as f64 / all.max(1) as f64;
+                prop_assert!((got - wanted).abs() <= 1.0 + wanted * 1e-9, "{got} {wanted}");
+            }
+            // What is settled is not charged again.
+            accounts.settle(0, |_, _, _| panic!("nothing was used"));
+        }
+    }
 
     #[test]
     fn accounts_of_callers_that_are_gone_are_closed_and_their_keys_never_given_again() {
