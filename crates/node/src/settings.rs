@@ -12,6 +12,8 @@ mod flags;
 mod given;
 mod metrics;
 mod node;
+#[cfg(test)]
+mod page;
 mod proxy;
 mod qos;
 mod registry;

@@ -15,18 +15,24 @@ use super::within::Within;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Control {
-    /// Address at which nodes connect.
+    /// Where nodes connect to.
+    ///
+    /// Values: ADDRESS:PORT.
     pub listen: SocketAddr,
-    /// The authority's folder; when absent, a default folder of the user.
+    /// The authority's folder. Default: as root /var/lib/heddle/control, else $XDG_STATE_HOME/heddle/control, else
+    /// ~/.local/state/heddle/control.
     pub state: Option<PathBuf>,
-    /// TCP address of `/metrics` and `/ready`.
+    /// Where its /metrics and /ready are served over TCP.
+    ///
+    /// Values: ADDRESS:PORT, or none.
     pub metrics: Metrics,
-    /// Validity of a leaf certificate.
+    /// A certificate's life, in seconds. A node works this long without the control plane, and a stolen key works this
+    /// long.
     #[serde(alias = "leaf_life_s")]
     leaf_ttl_s: Within<300, 7_776_000>,
-    /// How long before its issue a leaf's validity begins.
+    /// A certificate begins this many seconds in the past, for nodes whose clocks are behind.
     backdate_s: Within<0, 86_400>,
-    /// Validity of a root that is created here.
+    /// The life of a root that is made here, in seconds.
     #[serde(alias = "root_life_s")]
     root_ttl_s: Within<2_592_000, 948_672_000>,
 }

@@ -21,29 +21,30 @@ type MsWithinHour = Within<0, 3_600_000>;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Section `mesh`: properties of the mesh that manifests leave open.
+    /// Defaults for manifests that do not set these. In a mesh of several nodes the control plane sets both: `heddle
+    /// node` refuses a file that sets either.
     pub mesh: MeshSettings,
-    /// Section `admin`: admin socket and metrics.
+    /// The admin socket and metrics.
     pub admin: Admin,
-    /// Section `log`: the process's own log.
+    /// Heddle's own messages, on standard error.
     pub log: Log,
-    /// Section `access_log`: one entry per request; off by default.
+    /// The log of requests.
     pub access_log: AccessLog,
-    /// Section `listeners`: the loopback listeners.
+    /// Listeners on loopback addresses.
     pub listeners: ListenerSettings,
-    /// Section `workloads`: commands of LocalWorkloads.
+    /// The commands of LocalWorkloads.
     pub workloads: Workloads,
-    /// Section `drain`: the end of the process.
+    /// The end of the process.
     pub drain: Drain,
-    /// Section `proxy`: the data plane.
+    /// The data plane.
     pub proxy: Proxy,
-    /// Section `node`: a node of a mesh that has several; other commands ignore it.
-    pub node: NodeSettings,
-    /// Section `control`: the control plane; nodes ignore it.
-    pub control: Control,
-    /// Section `registry`: providers that register in etcd.
+    /// Where providers register by themselves, beside the folder: docs/registry.md. Of `heddle up` and `heddle control`.
     pub registry: RegistrySettings,
-    /// Section `qos`: node QoS.
+    /// A node of a mesh that has several. Of `heddle node`, which needs the first three, here or as flags.
+    pub node: NodeSettings,
+    /// The control plane. Of `heddle control`. docs/identity.md explains each lifetime.
+    pub control: Control,
+    /// Node QoS. Of `heddle qos run`. docs/qos.md explains each.
     pub qos: QosSettings,
 }
 
@@ -51,9 +52,11 @@ pub struct Settings {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MeshSettings {
-    /// The trust domain of all identities of the mesh.
+    /// The trust domain of the identities of the mesh: the first part of each.
     pub trust_domain: TrustDomain,
-    /// Mode of a workload when neither it nor its namespace sets one.
+    /// The mode of workloads that set none, in a namespace that sets none.
+    ///
+    /// Values: `permissive` or `strict`.
     pub mode: Mode,
 }
 
@@ -61,11 +64,15 @@ pub struct MeshSettings {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
-    /// The Unix socket; by default in `$XDG_RUNTIME_DIR`, else in `/tmp/heddle-<uid>`; for root in `/run/heddle`.
+    /// The admin socket. Default: heddle.sock in $XDG_RUNTIME_DIR, else in /tmp/heddle-UID; for root in /run/heddle.
     pub socket: Option<PathBuf>,
-    /// TCP address of `/metrics` and `/ready`.
+    /// Where /metrics and /ready are served over TCP.
+    ///
+    /// Values: ADDRESS:PORT, or none.
     pub metrics: Metrics,
-    /// Most label sets that are counted separately, for requests and for connections each.
+    /// How many label sets of requests, and of connections, metrics tell apart. Beyond that, source, identity, workload
+    /// and route are `other`, and heddle_metrics_overflow_total grows; a tenth beyond that, the Service is `other` too.
+    /// A set that is not used for a minute or two is shown for ten more minutes and then forgotten.
     pub metric_series: Within<100, 1_000_000>,
 }
 
@@ -84,7 +91,10 @@ impl Default for Admin {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
+    /// The least important messages that are written. Libraries write only errors, except with debug and
+    /// trace.
     pub level: LogLevel,
+    /// How they are written: `text`, or `json`, one object a line.
     pub format: LogFormat,
 }
 
@@ -92,7 +102,8 @@ pub struct Log {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLog {
-    /// A file, or `-` for standard output; off when absent.
+    /// A file, or "-" for standard output. null: no access log. The user that the proxy runs as has to be able to write
+    /// it.
     pub path: Option<PathBuf>,
 }
 
@@ -100,7 +111,7 @@ pub struct AccessLog {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerSettings {
-    /// Most listeners that are opened: there is one per pair of caller and Service, which grows fast.
+    /// The limit of listeners. There is one for each caller and port of a Service, and one more.
     pub max: Within<1, 1_000_000>,
 }
 
@@ -108,13 +119,14 @@ pub struct ListenerSettings {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Workloads {
-    /// Whether to run the commands.
+    /// Whether to run them.
     pub run: bool,
-    /// Time from SIGTERM to SIGKILL, in milliseconds.
+    /// Milliseconds from SIGTERM to SIGKILL.
     pub stop_grace_ms: MsWithinHour,
-    /// Wait before the first restart, in milliseconds; doubled with each further one.
+    /// The wait before the first restart, in milliseconds. It doubles before each further restart, up to
+    /// restart_max_ms.
     pub restart_min_ms: Within<10, 3_600_000>,
-    /// Longest wait before a restart, in milliseconds.
+    /// The longest wait, in milliseconds. A run that lasted this long resets the wait to restart_min_ms.
     pub restart_max_ms: Within<10, 3_600_000>,
 }
 
@@ -122,7 +134,7 @@ pub struct Workloads {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Drain {
-    /// How long requests may take to finish after SIGTERM, in milliseconds.
+    /// How many milliseconds requests in progress may take to finish after SIGTERM.
     pub timeout_ms: MsWithinHour,
 }
 

@@ -21,19 +21,27 @@ pub const BPFFS: &str = "/sys/fs/bpf/heddle";
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeSettings {
-    /// The node's name: the one in its token, and the `nodeName` of its workloads' manifests.
+    /// The node's name: the one in its token, and the nodeName of its workloads' manifests.
+    ///
+    /// Values: such as `edge-1`.
     pub(crate) name: Option<NodeName>,
     /// Where the control plane is.
+    ///
+    /// Values: HOST:PORT.
     pub(crate) control: Option<Text<HostAndPort>>,
     /// Where other nodes connect.
+    ///
+    /// Values: ADDRESS:PORT, such as `0.0.0.0:15008`.
     pub(crate) listen: Option<SocketAddr>,
     /// A file with the token to join.
     pub(crate) token_file: Option<PathBuf>,
-    /// The state folder; when absent, a default folder of the user.
+    /// The state folder. Default: as root /var/lib/heddle/node, else $XDG_STATE_HOME/heddle/node, else
+    /// ~/.local/state/heddle/node.
     pub(crate) state: Option<PathBuf>,
-    /// Whether to run the commands of this node's LocalWorkloads, which the control plane chooses.
+    /// Whether to run the commands of this node's LocalWorkloads, which the control plane chooses; `workloads.run` is
+    /// not read here.
     pub(crate) run: bool,
-    /// Section `node.interception`: pods whose traffic is intercepted.
+    /// Pods whose traffic is intercepted: docs/interception.md.
     pub(crate) interception: Interception,
 }
 
@@ -43,25 +51,39 @@ pub struct NodeSettings {
 pub(crate) struct Interception {
     /// Whether pods are intercepted at all.
     pub(crate) enabled: bool,
-    /// The cgroup above all pods of this node.
+    /// The cgroup (v2) above all pods of this node. Null: packet filters in each pod instead of BPF programs.
+    ///
+    /// Values: such as `/sys/fs/cgroup/kubepods.slice`.
     pub(crate) pods_cgroup: Option<PathBuf>,
-    /// Addresses of the mesh's pods and Services.
+    /// Addresses of the mesh's pods and Services: connections to other addresses are not intercepted.
+    ///
+    /// Values: such as `[10.0.0.0/8]`.
     pub(crate) mesh_ranges: Vec<Cidr>,
     /// Addresses within those that are not intercepted.
     pub(crate) exclude_ranges: Vec<Cidr>,
-    /// Socket of the holder; when absent, one in a default folder.
+    /// Where `heddle enroll` finds the holder. Default: heddle-holder.sock in /run/heddle.
     pub(crate) holder_socket: Option<PathBuf>,
-    /// A folder of a BPF file system, for the guard.
+    /// A folder of a BPF file system, for the guard of pods that refuse without a proxy.
     pub(crate) bpffs: PathBuf,
-    /// How to intercept.
+    /// How to intercept: by BPF programs, by packet filters, or by what there is.
+    ///
+    /// Values: `auto`, `bpf` or `nft`.
     pub(crate) hooks: Kind,
-    /// Seconds without an answer after which the proxy is replaced.
+    /// After so many seconds without an answer the proxy is killed and another started; 0 is never.
+    ///
+    /// Values: 0, or 5 to 86400.
     pub(crate) proxy_timeout_s: ProxyTimeout,
-    /// Which user the proxy runs as.
+    /// Which user the proxy runs as. Default: a user heddle of /etc/passwd, else the number 65523.
+    ///
+    /// Values: a name, UID or UID:GID, in quotation marks.
     pub(crate) proxy_user: Option<Text<ProxyUser>>,
-    /// The one pod that this is the proxy of, inside its network namespace.
+    /// For the proxy of one pod, inside its network namespace: the workload of that pod.
+    ///
+    /// Values: NAMESPACE/NAME.
     pub(crate) pod: Option<WorkloadName>,
-    /// Ports of that pod that are not intercepted.
+    /// Ports of that pod that are left alone.
+    ///
+    /// Values: such as `["22", "8000-8010"]`.
     pub(crate) exclude_inbound: Vec<PortRange>,
 }
 

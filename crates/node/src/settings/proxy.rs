@@ -17,11 +17,20 @@ type MsWithinDay = Within<0, 86_400_000>;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Proxy {
+    /// How long each kind of wait may last, in milliseconds. 0 is no limit.
     timeouts: ProxyTimeouts,
+    /// Limits.
     bounds: ProxyBounds,
-    workers: Workers,
+    /// The protocol to other nodes. `link`: many streams over one connection, which survives being cut. `http1`: each
+    /// request or stream has a connection to itself. `http2`: requests share one connection, everything else is as with
+    /// `http1`. A called node understands all three.
     between_nodes: BetweenNodes,
-    /// Sources whose own `X-Forwarded-*` and `Forwarded` fields are kept.
+    /// Workers are the threads that carry connections. They come and go with the load.
+    workers: Workers,
+    /// Addresses and ranges whose own X-Forwarded-* and Forwarded fields are kept. From all other addresses they are
+    /// removed and counted.
+    ///
+    /// Values: such as `[10.0.0.0/8]`.
     trusted_sources: Vec<TrustedSource>,
 }
 
@@ -39,12 +48,20 @@ enum BetweenNodes {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct ProxyTimeouts {
+    /// From a request's first byte to the end of its head. On a port that declares nothing this begins when the first
+    /// line is complete. A connection without a complete first line after a second is passed on as bytes.
     request_head_ms: MsWithinDay,
+    /// A client's connection between two requests.
     client_idle_ms: MsWithinDay,
+    /// Connecting to an endpoint, for each attempt, including an opaque connection's wait for room on a link.
     connect_ms: MsWithinDay,
+    /// From the end of the request to the head of the response, where no route says otherwise.
     response_head_ms: MsWithinDay,
+    /// Either direction of a message without a byte moving.
     stream_idle_ms: MsWithinDay,
+    /// A pooled connection to an endpoint without a request.
     upstream_idle_ms: MsWithinDay,
+    /// A connection that is passed on as bytes, without a byte in either direction.
     tcp_idle_ms: MsWithinDay,
 }
 
@@ -52,16 +69,26 @@ struct ProxyTimeouts {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct Workers {
+    /// How many there are at least; at most max.
     min: Within<1, 1_024>,
-    /// When absent, the number of processors that the process may use.
+    /// The limit of workers. Null: as many as the process has processors.
     max: Option<Within<1, 1_024>>,
+    /// A worker is added when all workers together have been busy for more than this part of the time, for
+    /// grow_after_ms.
     grow_above_percent: Within<1, 100>,
-    retire_below_percent: Within<0, 99>,
+    /// How long that has to last, in milliseconds.
     grow_after_ms: MsWithinDay,
+    /// A worker is retired when the others would have been busy for less than this part of the time, for
+    /// retire_after_ms. At most nine tenths of grow_above_percent, else the setting is refused.
+    retire_below_percent: Within<0, 99>,
+    /// How long that has to last, in milliseconds. The connections of the worker go on at the other workers.
     retire_after_ms: MsWithinDay,
-    /// Whether Workers with little load take over connections of busier ones.
+    /// Whether workers with little to do take connections from busier workers.
     steal: bool,
-    /// Processors that Workers are pinned to; any when empty.
+    /// Processors for the workers, one for each in turn. Empty: any. Commands of LocalWorkloads run on the other
+    /// processors, if there are any.
+    ///
+    /// Values: of those that this process may run on, such as `[0, 1]`.
     cpus: Vec<Within<0, 1_023>>,
 }
 
@@ -69,20 +96,46 @@ struct Workers {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct ProxyBounds {
+    /// Client connections. With too few descriptors the limit is lower (the metric heddle_connections_limit). A
+    /// connection over the limit is closed at once and counted.
     connections: Within<1, 1_000_000>,
-    /// When absent, bounded only by `connections`.
+    /// Of these, how many one workload may open, how many one pod may get from outside of the mesh, and how many one
+    /// workload may get from other nodes, each. Null: as many as are still free. In every case the last eighth is
+    /// reserved for those with few (a 64th of all, 32 at most). One over the limit is reset and counted.
     connections_per_pod: Option<Within<1, 1_000_000>>,
-    /// The same.
+    /// How many each client address (for IPv6 each network of 64 bits) may open by a listener that does not identify
+    /// its caller; the same rules apply.
     connections_per_address: Option<Within<1, 1_000_000>>,
+    /// Connections from other nodes that have not proven an identity yet; at the limit the oldest is evicted.
     handshakes: Within<1, 1_000_000>,
+    /// Connections to each endpoint. Each worker has a share of this, rounded up, so the total may be a few more; a
+    /// connection that moves to another worker takes its place with it.
     connections_per_endpoint: Within<1, 1_000_000>,
+    /// Of these, how many stay open while idle; shared among the workers in the same way. Each caller has its own, and
+    /// gets half of them if it needs them. All endpoints together have at most a quarter of `connections`, and one
+    /// endpoint has at most as many as are still free.
     idle_per_endpoint: Within<0, 1_000_000>,
+    /// Links to other nodes that each worker may have open; at the limit the link that has been idle longest is
+    /// evicted. A worker accepts twice as many from other nodes.
     links: Within<1, 1_000_000>,
+    /// Size of a client's or an endpoint's head. The maximum leaves room for what nodes add before they send it on.
+    /// Other nodes have applied their own limits: from them 65535 bytes and 160 fields are accepted, whatever is set
+    /// here.
+    ///
+    /// Values: 1024 to 61439.
     head_bytes: Within<1_024, { u64::MAX }>,
+    /// Fields in such a head.
+    ///
+    /// Values: 8 to 128.
     head_fields: Within<8, { u64::MAX }>,
+    /// Size of a buffer block.
     block_bytes: Within<64, 65_536>,
+    /// Blocks of the process: usual buffers take at most block_bytes times this. Long bodies may take as much again, in
+    /// larger blocks.
     blocks: Within<64, 16_777_216>,
+    /// How many bytes one direction of one message may hold while the other side is slow.
     stream_window_bytes: Within<4_096, 67_108_864>,
+    /// A client's connection is closed after this many requests, so that clients spread again.
     requests_per_connection: Within<1, { u64::MAX }>,
 }
 

@@ -12,9 +12,9 @@ use super::within::Within;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QosSettings {
-    /// Folder of the journal; by default `/run/heddle/qos`.
+    /// Folder of the journal. Default: /run/heddle/qos.
     pub state: Option<PathBuf>,
-    /// Whether offline pods yield the processors.
+    /// Whether offline pods yield the processors to every online pod.
     pub preemption: bool,
     /// The admin socket of this machine's proxy, whose threads for offline callers yield, too; by default as for
     /// `admin.socket`.
@@ -25,11 +25,11 @@ pub struct QosSettings {
     pub burst: bool,
     /// Whether offline pods give up memory when the node runs short.
     pub memory: bool,
-    /// How pods that ask for it get more CPU quota.
+    /// How pods that ask for it get more CPU quota while the node has time to spare.
     pub turbo: TurboMode,
-    /// Use of all processors, in percent, from which on quota is taken back slowly.
+    /// Use of all processors, in percent, from which on that quota is taken back slowly.
     pub turbo_high_percent: Within<1, 99>,
-    /// Use of all processors, in percent, from which on quota is taken back at once.
+    /// Use of all processors, in percent, from which on it is taken back at once.
     pub turbo_alarm_percent: Within<2, 100>,
 }
 

@@ -15,19 +15,21 @@ const PREFIX: &str = "/heddle/v1/";
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RegistrySettings {
-    /// URLs of the etcd members.
+    /// Members of one etcd, such as `[http://10.0.0.1:2379]`. Empty: no registry is followed.
+    ///
+    /// Values: at most 16, all http or all https.
     pub etcd: Vec<String>,
-    /// Common prefix of all keys.
+    /// The beginning of all keys.
     pub prefix: String,
-    /// PEM file with the CA certificates that signed etcd's certificates.
+    /// A file with the certificate that signed those of etcd, in PEM: needed for https.
     pub ca: Option<PathBuf>,
-    /// PEM file with the client certificate, where etcd asks for one.
+    /// A file with our own certificate, in PEM, where etcd asks for one.
     pub certificate: Option<PathBuf>,
-    /// PEM file with the client certificate's private key.
+    /// A file with the key of our certificate, in PEM.
     pub key: Option<PathBuf>,
-    /// User name at etcd, where it asks for a password.
+    /// Our user in etcd, where etcd asks for one.
     pub user: Option<String>,
-    /// File that contains the password.
+    /// The file with our password.
     pub password_file: Option<PathBuf>,
 }
 
