@@ -66,6 +66,14 @@ pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
 }
 
+/// The priority of the packets that a socket sends, within this machine (`SO_PRIORITY`, socket(7)).
+///
+/// # Errors
+/// Without CAP_NET_ADMIN for priorities other than 0 to 6.
+pub fn set_priority(socket: impl AsFd, priority: i32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
+}
+
 /// Makes a Unix socket refuse messages with descriptors (`SO_PASSRIGHTS`, unix(7)).
 ///
 /// # Errors

@@ -176,7 +176,7 @@ fn pool_idle(worker: &Worker, idle: PackedUpstream) -> Rc<Endpoint> {
     // A connection that cannot be registered is closed: it was only kept to save time.
     let pod = idle.endpoint.pod();
     let is_there = pod.is_none_or(|pod| worker.pods().has(pod));
-    if let Ok(side) = idle.side.unpack()
+    if let Ok(side) = idle.side.unpack_upstream(worker.stats.class())
         && is_there
         && worker.believes(&side)
     {

@@ -212,6 +212,6 @@ async fn open_with_room(dial: &Dial<'_>) -> io::Result<TcpStream> {
 async fn open(dial: &Dial<'_>) -> io::Result<TcpStream> {
     match dial.place.pod() {
         Some(pod) => open_within(dial, pod).await,
-        None => open_from_here(dial.place.dialled()).await,
+        None => open_from_here(dial.place.dialled(), dial.worker.stats.class()).await,
     }
 }

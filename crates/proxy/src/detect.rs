@@ -121,7 +121,8 @@ impl Undecided {
     pub(crate) fn resumed(self, waiting: PackedUndecided) -> Self {
         let upstreams = &self.worker.upstreams;
         let endpoint = upstreams.endpoint(&waiting.upstream.endpoint);
-        let registered = waiting.upstream.side.unpack().ok();
+        let registered = waiting.upstream.side;
+        let registered = registered.unpack_upstream(self.worker.stats.class()).ok();
         let believed = registered.filter(|side| self.worker.believes(side));
         let joined = believed.map(|side| {
             let upstream = upstreams.adopt(&endpoint, side.into());

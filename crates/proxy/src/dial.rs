@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
 
-use heddle_model::ServiceAccountName;
+use heddle_model::{Class, ServiceAccountName};
 use heddle_transport::{NoIdentity, Protocol};
 use rustix::io::Errno;
 use tokio::net::{TcpSocket, TcpStream};
@@ -15,7 +15,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::env::{Alarm, Env};
 use crate::failure::Reason;
 use crate::handshake::{Handshake, HandshakeError};
-use crate::io::WireSide;
+use crate::io::{WireSide, set_effort};
 use crate::peers::Trouble;
 
 /// Parameters of a handshake with another node.
@@ -80,7 +80,7 @@ pub(crate) async fn dial_node(
         node,
         ..
     } = shaking;
-    let mut connecting = pin!(open_from_here(node));
+    let mut connecting = pin!(open_from_here(node, env.stats.class()));
     let connected = poll_fn(|cx| match alarm.rang() {
         true => Poll::Ready(None),
         false => connecting.as_mut().poll(cx).map(Some),
@@ -184,13 +184,14 @@ pub(crate) fn say_refused(env: &Env, peer: &dyn fmt::Display, broken: &Handshake
 ///
 /// # Errors
 /// The kernel's error.
-pub(crate) async fn open_from_here(address: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) async fn open_from_here(address: SocketAddr, class: Class) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
         TcpSocket::new_v6()?
     };
     socket.set_nodelay(true)?;
+    set_effort(&socket, class);
     socket.connect(address).await
 }
 

@@ -4,6 +4,7 @@
 //! returns `Pending` without asking the kernel.
 
 mod about;
+mod effort;
 mod error;
 mod gather;
 mod message;
@@ -20,6 +21,7 @@ use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::RecvFlags;
 use tokio::net::TcpStream;
 
+pub(crate) use effort::set_effort;
 pub(crate) use error::{SideError, SideResult};
 pub(crate) use gather::{COPY_BYTES, keep};
 pub(crate) use message::Message;

@@ -24,6 +24,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::{Call, Dial};
 use crate::dial::{is_ours, open_from_here};
 use crate::entry::Entry;
+use crate::io::set_effort;
 use crate::place::{Place, Way};
 use crate::worker::Worker;
 
@@ -54,7 +55,7 @@ pub(super) async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<T
                         // The workload is not intercepted any more.
                         None => {
                             dial.shows_client.set(false);
-                            return open_from_here(dial.place.address).await;
+                            return open_from_here(dial.place.address, worker.stats.class()).await;
                         }
                     }
                 }
@@ -64,6 +65,7 @@ pub(super) async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<T
         let opened = async {
             let socket = TcpSocket::from_std_stream(socket?.into());
             socket.set_nodelay(true)?;
+            set_effort(&socket, worker.stats.class());
             socket.connect(visit.to).await
         };
         failed = match opened.await {

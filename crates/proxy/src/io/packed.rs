@@ -3,9 +3,10 @@
 use std::io;
 use std::net;
 
+use heddle_model::Class;
 use tokio::net::TcpStream;
 
-use super::{Carrier, Secured, SideOf, Wire, WireSide};
+use super::{Carrier, Secured, SideOf, Wire, WireSide, set_effort};
 
 /// A side that is registered with no runtime, on its way to another Worker. Its inbox and outbox are empty, or move
 /// separately.
@@ -48,6 +49,15 @@ impl Packed {
 
     pub(crate) fn socket(&self) -> &net::TcpStream {
         &self.socket
+    }
+
+    /// The same for a side towards an endpoint, for which this Worker's class may be another.
+    ///
+    /// # Errors
+    /// When the socket cannot be registered.
+    pub(crate) fn unpack_upstream(self, class: Class) -> io::Result<WireSide> {
+        set_effort(&self.socket, class);
+        self.unpack()
     }
 
     /// Registers the side with the runtime of the calling thread.

@@ -73,7 +73,8 @@ impl Moving {
         peer: SocketAddr,
     ) -> io::Result<Flow> {
         let both = client.unpack();
-        let both = both.and_then(|client| Ok((client, self.upstream.unpack()?)));
+        let both = both
+            .and_then(|client| Ok((client, self.upstream.unpack_upstream(worker.stats.class())?)));
         let endpoint = worker.upstreams.endpoint(&self.endpoint);
         if endpoint.workload().is_none() {
             endpoint.stands_for(self.workload.as_ref());

@@ -1,0 +1,56 @@
+//! Tells the kernel and the network that a socket's packets may wait for those of others.
+
+use std::os::fd::AsFd;
+
+use heddle_intercept::sockopt::set_priority;
+use heddle_model::Class;
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass, socket_domain};
+
+/// The Lower-Effort Per-Hop Behavior in the field that IPv4 calls type of service, and IPv6 traffic class: code point
+/// 000001, and two bits of congestion notification, which are the kernel's (RFC 8622 section 3).
+const LOWER_EFFORT: u8 = 0b0000_0100;
+/// `TC_PRIO_FILLER` (`linux/pkt_sched.h`): queues with bands send it last.
+const FILLER: i32 = 1;
+
+/// Makes what the socket sends for an offline caller wait for what is sent for others, where anything on the way makes a
+/// difference. Neither option needs a privilege, unlike a packet mark.
+pub(crate) fn set_effort(socket: impl AsFd, class: Class) {
+    if class == Class::Online {
+        return;
+    }
+    let socket = socket.as_fd();
+    let of_network = match socket_domain(socket) {
+        Ok(AddressFamily::INET6) => set_ipv6_tclass(socket, LOWER_EFFORT.into()),
+        _ => set_ip_tos(socket, LOWER_EFFORT),
+    };
+    // The field for the network sets a priority of its own: this comes after it.
+    let of_kernel = set_priority(socket, FILLER);
+    if let Err(error) = of_network.map_err(std::io::Error::from).and(of_kernel) {
+        tracing::debug!(%error, "a socket for an offline caller cannot be told apart");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt::{ip_tos, ipv6_tclass};
+    use rustix::net::{SocketType, socket};
+
+    use super::*;
+
+    #[test]
+    fn what_is_sent_for_offline_callers_is_lower_effort() {
+        let v4 = |class| {
+            let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            set_effort(&socket, class);
+            ip_tos(&socket).unwrap()
+        };
+        let v6 = |class| {
+            let socket = socket(AddressFamily::INET6, SocketType::STREAM, None).unwrap();
+            set_effort(&socket, class);
+            ipv6_tclass(&socket).unwrap()
+        };
+        assert_eq!((v4(Class::Online), v6(Class::Online)), (0, 0));
+        assert_eq!((v4(Class::Offline) >> 2, v6(Class::Offline) >> 2), (1, 1));
+    }
+}
