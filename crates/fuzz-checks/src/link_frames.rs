@@ -142,6 +142,7 @@ fn hello(server: bool) -> Hello {
         received: 0,
         limits: LinkLimits::INITIAL,
         beside: !server,
+        offline: false,
     }
 }
 

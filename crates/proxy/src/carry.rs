@@ -37,7 +37,7 @@ use crate::inbound::{Greeting, Met};
 use crate::intake::Intake;
 use crate::intercepted::lead;
 use crate::io::is_reset;
-use crate::link::{ArrivedStream, InboundLink, resumed};
+use crate::link::{ArrivedStream, InboundLink, handed_over};
 use crate::listener::BATCH;
 use crate::opaque::Flow;
 use crate::parcel::{Arrival, Contents, PackedUpstream, Parcel, State};
@@ -176,7 +176,7 @@ fn pool_idle(worker: &Worker, idle: PackedUpstream) -> Rc<Endpoint> {
     // A connection that cannot be registered is closed: it was only kept to save time.
     let pod = idle.endpoint.pod();
     let is_there = pod.is_none_or(|pod| worker.pods().has(pod));
-    if let Ok(side) = idle.side.unpack_upstream(worker.stats.class())
+    if let Ok(side) = idle.side.unpack_as(worker.stats.class())
         && is_there
         && worker.believes(&side)
     {
@@ -253,14 +253,14 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
     if let State::Opaque(moving) = state {
         return Ok(moving.settle(&worker, door, client, peer)?.into());
     }
-    let client = client.unpack()?;
+    let client = client.unpack_as(worker.stats.class())?;
     if !worker.believes(&client) {
         // Its peer's identity was revoked while the connection moved here.
         return Ok(Stage::Over);
     }
-    if let State::Link(resuming) = &state {
-        resumed(&worker.links, client, resuming);
-        return Ok(Stage::Over);
+    if let State::Link(socket) = state {
+        let begun = handed_over(&worker.links, door, client, peer, &socket);
+        return Ok(begun.map_or(Stage::Over, |link| Stage::Link(Box::new(link))));
     }
     let client = Side::from(client);
     Ok(match state {

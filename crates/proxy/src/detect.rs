@@ -122,7 +122,7 @@ impl Undecided {
         let upstreams = &self.worker.upstreams;
         let endpoint = upstreams.endpoint(&waiting.upstream.endpoint);
         let registered = waiting.upstream.side;
-        let registered = registered.unpack_upstream(self.worker.stats.class()).ok();
+        let registered = registered.unpack_as(self.worker.stats.class()).ok();
         let believed = registered.filter(|side| self.worker.believes(side));
         let joined = believed.map(|side| {
             let upstream = upstreams.adopt(&endpoint, side.into());

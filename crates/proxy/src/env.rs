@@ -24,7 +24,7 @@ use crate::balance::Random;
 use crate::clock::{Clock, Millis, millis};
 use crate::entry::Inbound;
 use crate::failure::Reason;
-use crate::intake::{Intake, Sessions};
+use crate::intake::{Intake, OfflineWorkers, Sessions};
 use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::permits::{Permit, Share};
@@ -68,6 +68,8 @@ pub(crate) struct Env {
     identities: RefCell<Option<Arc<Identities>>>,
     /// Finds the Worker that has a link session.
     pub(crate) sessions: Sessions,
+    /// The Workers for offline callers.
+    pub(crate) offline_workers: OfflineWorkers,
     pub(crate) intake: Intake,
     /// The share to which links and HTTP/2 connections from other nodes count, of all Workers together.
     pub(crate) called_links: Arc<Share>,
@@ -94,6 +96,7 @@ pub(crate) struct EnvParts {
     pub(crate) settings: Settings,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) sessions: Sessions,
+    pub(crate) offline_workers: OfflineWorkers,
     pub(crate) intake: Intake,
     pub(crate) called_links: Arc<Share>,
     /// Seed of the random number generator.
@@ -106,6 +109,7 @@ impl Env {
             settings,
             stats,
             sessions,
+            offline_workers,
             intake,
             called_links,
             seed,
@@ -127,6 +131,7 @@ impl Env {
             snapshot: RefCell::new(Arc::new(Snapshot::new(&heddle_model::Mesh::default()))),
             identities: RefCell::default(),
             sessions,
+            offline_workers,
             intake,
             called_links,
             peers: Peers::default(),

@@ -14,6 +14,7 @@
 //! The Manager accepts no more connections than the queues have room for; until then, clients wait in the kernel's
 //! backlog. Moved connections leave room for new ones, since they can stay on their Worker.
 
+mod offline;
 mod sessions;
 
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ use std::task::{Context, Poll, Waker};
 use crate::parcel::Arrival;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
+pub(crate) use offline::OfflineWorkers;
 pub(crate) use sessions::Sessions;
 
 /// Limit of connections that wait for a Worker.

@@ -25,7 +25,7 @@ use crate::io::Packed;
 use crate::permits::Permit;
 use crate::place::Place;
 
-pub(crate) use moving::{Half, Moving, Origin, Resuming};
+pub(crate) use moving::{Half, LinkSocket, Moving, Origin};
 
 /// A connection that comes to a Worker from another thread.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ pub(crate) enum State {
     },
     /// Opaque bytes in both directions.
     Opaque(Box<Moving>),
-    /// From another node, to resume a link that was cut.
-    Link(Box<Resuming>),
+    /// From another node, to begin a link on a Worker of its class, or to resume one that was cut.
+    Link(Box<LinkSocket>),
 }
 
 /// Moves with a client's socket while neither side has spoken. The endpoint notices nothing.

@@ -51,20 +51,12 @@ impl Packed {
         &self.socket
     }
 
-    /// The same for a side towards an endpoint, for which this Worker's class may be another.
+    /// Registers the side with the runtime of the calling thread, which works for callers of this class.
     ///
     /// # Errors
     /// When the socket cannot be registered.
-    pub(crate) fn unpack_upstream(self, class: Class) -> io::Result<WireSide> {
+    pub(crate) fn unpack_as(self, class: Class) -> io::Result<WireSide> {
         set_effort(&self.socket, class);
-        self.unpack()
-    }
-
-    /// Registers the side with the runtime of the calling thread.
-    ///
-    /// # Errors
-    /// When the socket cannot be registered.
-    pub(crate) fn unpack(self) -> io::Result<WireSide> {
         let socket = TcpStream::from_std(self.socket)?;
         let side = match self.secured {
             Some(secured) => WireSide::secured(socket, secured),

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use heddle_model::SpiffeId;
+use heddle_model::{Class, SpiffeId};
 use heddle_transport::Refusal;
 use heddle_wire::link::{Hello, LinkError, Session, Token, Verdict};
 
@@ -29,13 +29,16 @@ use crate::env::{Alarm, Band, Outcome};
 use crate::failure::Reason;
 use crate::intake::Intake;
 use crate::io::{Proof, WireSide};
-use crate::parcel::{Contents, Resuming, State};
+use crate::parcel::{Contents, LinkSocket, State};
 
 /// How long a caller whose certificate is no longer valid may take to reconnect with a new proof, in milliseconds.
 const PROVE_AGAIN_MS: Millis = 2_000;
 /// How long a draining process waits for a link without open streams to reconnect, in milliseconds. A caller that had
 /// sent something when the link was cut reconnects at once.
 const COMES_BACK_MS: Millis = 1_000;
+/// Interval at which it is checked whether there is a Worker for offline callers, in milliseconds, and how often.
+const OFFLINE_LOOK_MS: Millis = 10;
+const OFFLINE_LOOKS: u32 = 20;
 /// Interval at which it is checked whether to keep waiting for a link, in milliseconds.
 const LOOK_MS: Millis = 500;
 
@@ -61,7 +64,12 @@ impl InboundLink {
             return Outcome::Over;
         }
         if let Some(intake) = self.links.env.sessions.find(token) {
-            return self.hand_over(intake);
+            return self.hand_over(intake, false);
+        }
+        if self.hello.offline
+            && let Some(intake) = self.offline_worker().await
+        {
+            return self.hand_over(intake, true);
         }
         let InboundLink {
             links,
@@ -112,8 +120,27 @@ impl InboundLink {
         Outcome::Over
     }
 
-    /// Hands the connection to the Worker that has the link.
-    fn hand_over(self, intake: Intake) -> Outcome<Infallible> {
+    /// A Worker for offline callers, if this one is not; one is started if there is none. `None` if that takes too long:
+    /// the link is then carried here.
+    async fn offline_worker(&self) -> Option<Intake> {
+        let env = &self.links.env;
+        if env.stats.class() == Class::Offline {
+            return None;
+        }
+        for _ in 0..OFFLINE_LOOKS {
+            match env.offline_workers.choose() {
+                Some(intake) => return Some(intake),
+                None => env.offline_workers.want(),
+            }
+            self.alarm
+                .wait_until(env.clock.now_ms() + OFFLINE_LOOK_MS)
+                .await;
+        }
+        None
+    }
+
+    /// Hands the connection to the Worker that has the link, or shall have it.
+    fn hand_over(self, intake: Intake, is_new: bool) -> Outcome<Infallible> {
         let InboundLink {
             door,
             mut side,
@@ -126,7 +153,6 @@ impl InboundLink {
             .runs()
             .for_each(|run| read.extend_from_slice(run));
         side.inbox.clear();
-        let token = hello.token;
         let Ok(client) = side.pack() else {
             // Fails only when the runtime has ended.
             return Outcome::Over;
@@ -135,25 +161,45 @@ impl InboundLink {
             door,
             client,
             peer,
-            state: State::Link(Box::new(Resuming { token, read })),
+            state: State::Link(Box::new(LinkSocket {
+                hello,
+                read,
+                is_new,
+            })),
         };
         Outcome::Leave(Box::new(contents), intake)
     }
 }
 
-/// Hands a connection from another Worker to the link that it resumes.
-pub(crate) fn resumed(links: &Links, mut side: WireSide, resuming: &Resuming) {
-    let link = links.called(resuming.token);
-    let Some(link) = link.filter(|link| link.is_between(&side)) else {
-        return;
-    };
-    if side
-        .inbox
-        .extend_from_slice(&links.env.pool, &resuming.read)
-        .is_ok()
-    {
+/// Takes in a connection from another Worker: hands it to the link that it resumes, or returns the link that it begins.
+pub(crate) fn handed_over(
+    links: &Rc<Links>,
+    door: Arc<Door>,
+    mut side: WireSide,
+    peer: SocketAddr,
+    socket: &LinkSocket,
+) -> Option<InboundLink> {
+    let inbox = &mut side.inbox;
+    inbox
+        .extend_from_slice(&links.env.pool, &socket.read)
+        .ok()?;
+    if socket.is_new {
+        let alarm = links.env.alarms.alarm();
+        alarm.rests_on(&side);
+        return Some(InboundLink {
+            links: Rc::clone(links),
+            door,
+            side,
+            hello: socket.hello.clone(),
+            peer,
+            alarm,
+        });
+    }
+    let link = links.called(socket.hello.token);
+    if let Some(link) = link.filter(|link| link.is_between(&side)) {
         link.comes_back(side);
     }
+    None
 }
 
 impl Link {

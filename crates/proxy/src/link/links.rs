@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use heddle_model::ServiceAccountName;
+use heddle_model::{Class, ServiceAccountName};
 use heddle_wire::link::{Code, LinkLimits, Session, Token};
 use heddle_wire::preface::Kind;
 
@@ -164,7 +164,9 @@ impl Links {
 
     /// Opens a new link for a pair without checking limits.
     pub(super) fn add(self: &Rc<Self>, pair: &Rc<Pair>, key: Key) -> Rc<Link> {
-        let session = Session::client(LIMITS).keeping_two();
+        let session = Session::client(LIMITS)
+            .keeping_two()
+            .for_offline_callers(self.env.stats.class() == Class::Offline);
         let link = Link::calling(key, pair, session, self);
         pair.add(&link);
         self.count.set(self.count.get() + 1);

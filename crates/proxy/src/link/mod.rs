@@ -69,7 +69,7 @@ use pair::{OfPair, Pair};
 use resets::Resets;
 use slots::Slots;
 
-pub(crate) use answer::{InboundLink, resumed};
+pub(crate) use answer::{InboundLink, handed_over};
 pub(crate) use linked::{Far, Linked};
 pub(crate) use links::{ArrivedStream, Key, Links};
 pub(crate) use places::{Evictable, LinkParties, Places};

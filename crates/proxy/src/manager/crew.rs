@@ -16,7 +16,7 @@ use heddle_transport::{Identities, Refusal};
 
 use super::meter::Meter;
 use super::steal::Loads;
-use crate::intake::{Intake, Sessions};
+use crate::intake::{Intake, OfflineWorkers, Sessions};
 use crate::mailbox::Mailbox;
 use crate::permits::{Permits, Share, ShareOwner};
 use crate::place::Pods;
@@ -53,6 +53,8 @@ pub(super) struct Common {
     seed: u64,
     /// The Worker that has each session with another node.
     sessions: Sessions,
+    /// The Workers for offline callers.
+    pub(super) offline_workers: OfflineWorkers,
     /// The connection share that counts the links of calling nodes, of all Workers together.
     called_links: Arc<Share>,
     stats: Arc<ManagerStats>,
@@ -79,6 +81,7 @@ impl Common {
             log,
             seed,
             sessions: Sessions::default(),
+            offline_workers: OfflineWorkers::default(),
             workers: AtomicUsize::new(0),
         })
     }
@@ -182,12 +185,12 @@ impl Crew {
         let cpus = &common.settings.cpus;
         let cpu = (!cpus.is_empty()).then(|| cpus[stats.id % cpus.len()]);
         let handle = worker::spawn(worker::Plan {
-            class: self.class,
             settings: common.settings.clone(),
             registry: Arc::clone(&common.registry),
             stats: Arc::clone(&stats),
             log: common.log.clone(),
             sessions: common.sessions.clone(),
+            offline_workers: common.offline_workers.clone(),
             called_links: Arc::clone(&common.called_links),
             seed: common.seed.wrapping_add(stats.id as u64),
             cpu,
@@ -274,6 +277,12 @@ impl Crew {
         &self.common.permits
     }
 
+    /// Whether the Workers have neither clients nor links.
+    pub(super) fn is_idle(&self) -> bool {
+        let mut stats = self.active.iter().map(|member| &member.handle.stats);
+        stats.all(|stats| stats.connections_active.get() + stats.links_active.get() == 0)
+    }
+
     /// Whether no Worker is left, not even one that retires.
     pub(super) fn is_gone(&self) -> bool {
         self.active.is_empty() && self.retiring.is_empty()
@@ -297,6 +306,9 @@ impl Crew {
         self.common.workers.fetch_add(difference, Ordering::Relaxed);
         self.sharing = 0;
         self.share();
+        if self.class == Class::Offline {
+            self.common.offline_workers.set(self.intakes());
+        }
         let class = self.class;
         let view = |member: &CrewMember, retiring, busy| View {
             class,

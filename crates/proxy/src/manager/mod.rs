@@ -42,6 +42,7 @@ use tokio::task::LocalSet;
 
 use crate::Entry;
 use crate::door::Door;
+use crate::intake::OfflineWorkers;
 use crate::mailbox::{Mailbox, MailboxItem};
 use crate::permits::Permits;
 use crate::place::Pods;
@@ -137,6 +138,7 @@ pub(crate) fn spawn(
     let rosters: [Roster; 2] = Default::default();
     let elasticity = settings.workers;
     let common = Common::new(settings, registry, log, seed, permits);
+    let offline_workers = common.offline_workers.clone();
     let [for_online, for_offline] = rosters.clone();
     let mut online = Crew::new(Arc::clone(&common), Class::Online, for_online);
     let offline = Crew::new(common, Class::Offline, for_offline);
@@ -164,6 +166,7 @@ pub(crate) fn spawn(
                     },
                 ),
                 offline_callers: Arc::default(),
+                offline_workers,
                 sorts_due: 0,
                 ebb: Ebb::default(),
                 resident: Resident::open(),
@@ -188,6 +191,8 @@ struct Manager {
     offline: Team,
     /// Names of the workloads of this node that are offline.
     offline_callers: Arc<HashSet<Arc<str>>>,
+    /// Where Workers ask for one of the offline team.
+    offline_workers: OfflineWorkers,
     /// How often connections are still to be sorted by class.
     sorts_due: u8,
     ebb: Ebb,
@@ -208,12 +213,14 @@ impl Manager {
         let mut ticks = tokio::time::interval(if self.is_elastic { TICK } else { SLOW_TICK });
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.online.entrance.follow();
+        let offline = self.offline_workers.clone();
         loop {
             tokio::select! {
                 order = poll_fn(|cx| orders.poll_next(cx)) => match order {
                     Order::Drain { until } => return self.drain(until).await,
                     order => self.obey(order),
                 },
+                () = offline.wanted() => self.offline.want(Instant::now()),
                 _ = ticks.tick() => self.tick(),
             }
         }

@@ -19,6 +19,9 @@ use crate::door::Door;
 use crate::intake::Intake;
 use crate::settings::Elasticity;
 
+/// How long a team without anything to do waits for a link for which it was started.
+const LINGERS: Duration = Duration::from_secs(5);
+
 pub(super) struct Team {
     crew: Rc<RefCell<Crew>>,
     pub(super) entrance: Entrance,
@@ -26,6 +29,8 @@ pub(super) struct Team {
     shortage: Shortage,
     stealing: Stealing,
     wanted: Elasticity,
+    /// When a Worker was last wanted for a link.
+    wanted_at: Option<Instant>,
     /// Limits how often failures to start a Worker are logged.
     cannot_start: Seldom,
 }
@@ -40,6 +45,7 @@ impl Team {
             shortage: Shortage::default(),
             stealing: Stealing::default(),
             wanted,
+            wanted_at: None,
             cannot_start: Seldom::default(),
         }
     }
@@ -73,10 +79,26 @@ impl Team {
         Ok(())
     }
 
-    /// Measures the Workers, decides, and carries the decision out. A team without listeners ends, and hands its
-    /// connections over to the Workers of `elsewhere`.
+    /// Starts a Worker if there is none, for a link that another node begins.
+    pub(super) fn want(&mut self, now: Instant) {
+        self.wanted_at = Some(now);
+        if self.crew().count() == 0 {
+            self.grow(now);
+        }
+    }
+
+    /// Whether the team has nothing to do, and nothing is about to come.
+    fn is_over(&self, now: Instant) -> bool {
+        let since = self.wanted_at.map(|at| now.saturating_duration_since(at));
+        self.entrance.is_empty()
+            && self.crew().is_idle()
+            && since.is_none_or(|since| since > LINGERS)
+    }
+
+    /// Measures the Workers, decides, and carries the decision out. A team without anything to do ends, and hands what
+    /// comes late over to the Workers of `elsewhere`.
     pub(super) fn tick(&mut self, elapsed: Duration, now: Instant, elsewhere: &[Intake]) {
-        if self.entrance.is_empty() && !elsewhere.is_empty() {
+        if !elsewhere.is_empty() && self.is_over(now) {
             self.crew_mut().dissolve();
         }
         let mut crew = self.crew_mut();

@@ -72,9 +72,9 @@ impl Moving {
         client: Packed,
         peer: SocketAddr,
     ) -> io::Result<Flow> {
-        let both = client.unpack();
-        let both = both
-            .and_then(|client| Ok((client, self.upstream.unpack_upstream(worker.stats.class())?)));
+        let both = client.unpack_as(worker.stats.class());
+        let both =
+            both.and_then(|client| Ok((client, self.upstream.unpack_as(worker.stats.class())?)));
         let endpoint = worker.upstreams.endpoint(&self.endpoint);
         if endpoint.workload().is_none() {
             endpoint.stands_for(self.workload.as_ref());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use heddle_wire::link::Token;
+use heddle_wire::link::Hello;
 
 use crate::io::Packed;
 use crate::place::Place;
@@ -55,12 +55,15 @@ pub(crate) struct Half {
     pub(crate) ended: bool,
 }
 
-/// A socket on which a link of another Worker is to be resumed.
+/// A socket on which another node wants a link that another Worker has, or shall have.
 #[derive(Debug)]
-pub(crate) struct Resuming {
-    pub(crate) token: Token,
-    /// The bytes that were read from it.
+pub(crate) struct LinkSocket {
+    /// The caller's first frame.
+    pub(crate) hello: Hello,
+    /// The bytes that were read from it, that frame among them.
     pub(crate) read: Vec<u8>,
+    /// Whether the link is to be begun, not resumed.
+    pub(crate) is_new: bool,
 }
 
 #[cfg(test)]

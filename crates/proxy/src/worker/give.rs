@@ -74,7 +74,7 @@ impl Worker {
     /// Orders the connections of callers of the other class to leave, to each of `to` in turn.
     pub(super) fn sort(&self, to: &[Intake]) {
         if !to.is_empty() && !self.moves.is_retiring() {
-            let misplaced = self.gate.callers_of(self.class.other());
+            let misplaced = self.gate.callers_of(self.stats.class().other());
             self.moves.add(&self.gate, to, &misplaced);
         }
     }

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use heddle_intercept::{PodId, Sockets};
-use heddle_model::{Class, WorkloadName};
+use heddle_model::WorkloadName;
 use heddle_telemetry::{Collapse, LogSink, Registry, Seldom, TcpSeries};
 
 use crate::clock::Millis;
@@ -57,8 +57,6 @@ pub(crate) type Receive = fn(&Rc<Worker>, Arrival);
 
 /// The state that all tasks of a Worker share.
 pub(crate) struct Worker {
-    /// The class of the callers whose connections it carries.
-    class: Class,
     pub(crate) env: Rc<Env>,
     /// The configuration for new requests. A request in progress keeps its own.
     bound: RefCell<Rc<Bound>>,

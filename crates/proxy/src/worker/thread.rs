@@ -25,7 +25,7 @@ use super::{Bound, Command, Listener, Looks, Receive, Scratch, Shown, Unproven, 
 use crate::clock::Millis;
 use crate::env::{Env, EnvParts, SWEEP_MS, WorkKey, proof_holds, thread_cpu_ns};
 use crate::http2::Connections;
-use crate::intake::{INTAKE_BOUND, Intake, Sessions};
+use crate::intake::{INTAKE_BOUND, Intake, OfflineWorkers, Sessions};
 use crate::io::{count_in, leave_out_reset};
 use crate::link::{Links, Places};
 use crate::mailbox::Mailbox;
@@ -64,14 +64,14 @@ pub(crate) struct WorkerHandle {
 
 /// The parts from which a Worker is built.
 pub(crate) struct Plan {
-    /// The class of the callers whose connections it carries.
-    pub(crate) class: Class,
     pub(crate) settings: Settings,
     pub(crate) registry: Arc<Registry>,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) log: Option<AccessLog>,
     /// The Worker that has each session with another node.
     pub(crate) sessions: Sessions,
+    /// The Workers for offline callers.
+    pub(crate) offline_workers: OfflineWorkers,
     /// The connection share that counts the links of calling nodes, of all Workers together.
     pub(crate) called_links: Arc<Share>,
     /// Seed of its random choices.
@@ -125,7 +125,7 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<WorkerHandle> {
     let own_id = Arc::clone(&thread_id);
     let (outside_stats, outside_shown) = (Arc::clone(&plan.stats), Arc::clone(&shown));
     let thread = thread::Builder::new()
-        .name(match plan.class {
+        .name(match plan.stats.class() {
             Class::Online => format!("worker-{}", plan.stats.id),
             Class::Offline => format!("offline-{}", plan.stats.id),
         })
@@ -135,7 +135,7 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<WorkerHandle> {
             if let Some(cpu) = plan.cpu {
                 pin(cpu);
             }
-            if plan.class == Class::Offline {
+            if plan.stats.class() == Class::Offline {
                 yield_to_others();
             }
             count_in(&plan.stats);
@@ -162,12 +162,12 @@ pub(crate) fn spawn(plan: Plan) -> io::Result<WorkerHandle> {
 impl Worker {
     fn new(plan: Plan, shown: Arc<Mutex<Shown>>, intake: Intake) -> Self {
         let Plan {
-            class,
             settings,
             registry,
             stats,
             log,
             sessions,
+            offline_workers,
             called_links,
             seed,
             receive,
@@ -187,6 +187,7 @@ impl Worker {
             settings,
             stats,
             sessions,
+            offline_workers,
             intake,
             called_links,
             seed,
@@ -197,7 +198,6 @@ impl Worker {
         let unproven = Unproven::default();
         unproven.set_limit(bounds.handshakes);
         Worker {
-            class,
             bound: RefCell::new(bound),
             upstreams,
             links: Rc::new(Links::new(Rc::clone(&env), Rc::clone(&places))),

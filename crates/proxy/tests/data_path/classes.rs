@@ -71,11 +71,13 @@ fn an_offline_caller_has_workers_of_its_own() {
         assert_eq!(nice, "19");
         bed.expect("heddle_workers_active", &[], count as f64 + 1.0);
 
-        // Without offline listeners the Worker ends, and its connection goes on.
+        // Without offline listeners the Worker ends after its last connection.
         bed.proxy.unlisten(7);
-        expect_connections(&bed, 2, 0);
-        bed.expect("heddle_workers_active", &[], count as f64);
         assert_eq!(offline.ask(GET).status(), 200);
+        expect_connections(&bed, 1, 1);
+        drop(offline);
+        bed.expect("heddle_workers_active", &[], count as f64);
+        assert_eq!(online.ask(GET).status(), 200);
         bed.expect("heddle_connections_total", &[], 2.0);
     }
 }

@@ -2,6 +2,7 @@
 
 mod absent;
 mod by_hand;
+mod classes;
 mod counted;
 mod elsewhere;
 mod endings;

@@ -20,6 +20,8 @@ mod tests;
 pub const VERSION: u8 = 1;
 /// Limit on the payload of a HELLO, in bytes.
 pub const MAX_HELLO_BYTES: usize = 4096;
+/// Flag: all streams of the client are for offline callers.
+const OFFLINE: u8 = 0b10;
 /// Flag: the client can keep a second link beside this one.
 const BESIDE: u8 = 1;
 /// Length of the payload without the reserved field's content, in bytes.
@@ -207,6 +209,8 @@ pub struct Hello {
     pub limits: LinkLimits,
     /// Set by a client that opens a second link when asked for one, and keeps both.
     pub beside: bool,
+    /// Set by a client all of whose streams are for offline callers: what is done for them may wait for others.
+    pub offline: bool,
 }
 
 impl Hello {
@@ -257,6 +261,7 @@ impl Hello {
                 grown_window: 0,
             },
             beside: !server && flags & BESIDE != 0,
+            offline: !server && flags & OFFLINE != 0,
         };
         let reserved = usize::from(fields.u16()?);
         if fields.0.len() != reserved {
@@ -286,7 +291,8 @@ impl Hello {
         };
         let limits = &self.limits;
         out.extend_from_slice(&head.bytes());
-        let flags = if self.beside { BESIDE } else { 0 };
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(self.beside, BESIDE) | flag(self.offline, OFFLINE);
         out.extend_from_slice(&[self.version, self.oldest, 0, flags]);
         out.extend_from_slice(&self.token.0);
         out.extend_from_slice(&self.received.to_be_bytes());

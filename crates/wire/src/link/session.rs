@@ -222,6 +222,8 @@ pub struct Session {
     asks_for: Option<Another>,
     /// The client can keep a second link beside this one.
     beside: bool,
+    /// All streams of the client are for offline callers.
+    offline: bool,
 
     out: Replay,
     /// Bytes of sequenced frames received.
@@ -280,6 +282,7 @@ impl Session {
             peer_leaving: false,
             asks_for: None,
             beside: false,
+            offline: false,
             out: Replay::default(),
             received: 0,
             acknowledged: 0,

@@ -57,12 +57,12 @@ fn flow(permits: &Permits) -> (Arrival, [TcpStream; 2]) {
 
 fn plan(registry: &Arc<Registry>, stats: Arc<WorkerStats>) -> Plan {
     Plan {
-        class: Class::Online,
         settings: Settings::default(),
         registry: Arc::clone(registry),
         stats,
         log: None,
         sessions: Sessions::default(),
+        offline_workers: OfflineWorkers::default(),
         called_links: Permits::new(1, None, None).share(ShareOwner::Links),
         seed: 1,
         cpu: None,

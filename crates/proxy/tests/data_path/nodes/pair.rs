@@ -220,12 +220,17 @@ impl Pair {
     }
 
     fn apply_to(&self, side: &Side, mesh: &Mesh) {
+        let generation = self.send(side, mesh) as f64 * side.workers;
+        side.expect("heddle_worker_config_generation", &[], generation);
+    }
+
+    /// Applies a mesh on one node. Returns its generation.
+    pub(crate) fn send(&self, side: &Side, mesh: &Mesh) -> u64 {
         let mut part = mesh.for_node(&side.name);
         part.check_invariants().unwrap();
         part.generation = self.generation.fetch_add(1, Ordering::Relaxed);
         side.proxy.apply(&part);
-        let generation = part.generation as f64 * side.workers;
-        side.expect("heddle_worker_config_generation", &[], generation);
+        part.generation
     }
 
     /// Applies policies to the echo workload.

@@ -14,6 +14,7 @@ fn hello() -> Hello {
             ..LinkLimits::INITIAL
         },
         beside: false,
+        offline: false,
     }
 }
 
@@ -108,6 +109,24 @@ fn a_client_says_that_it_keeps_two_links_and_a_server_never_does() {
     };
     let parsed = Hello::parse(&written(&server)).unwrap().unwrap();
     assert!(!parsed.0.beside);
+}
+
+#[test]
+fn a_client_says_that_its_callers_are_offline_and_a_server_never_does() {
+    let client = Hello {
+        offline: true,
+        ..hello()
+    };
+    let bytes = written(&client);
+    assert_eq!(bytes[8..12], [1, 1, 0, 2]);
+    assert_eq!(Hello::parse(&bytes), Ok(Some((client, bytes.len()))));
+    let server = Hello {
+        server: true,
+        token: Token([1; 16]),
+        ..client
+    };
+    let parsed = Hello::parse(&written(&server)).unwrap().unwrap();
+    assert!(!parsed.0.offline);
 }
 
 #[test]

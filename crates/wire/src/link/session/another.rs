@@ -50,6 +50,13 @@ impl Session {
         self
     }
 
+    /// The client end of an owner all of whose streams are for offline callers, if `is_offline`.
+    #[must_use]
+    pub fn for_offline_callers(mut self, is_offline: bool) -> Self {
+        self.offline = is_offline && self.end == End::Client;
+        self
+    }
+
     /// At the server end: whether the client keeps a second link when asked to.
     #[must_use]
     pub fn may_ask_for_two(&self) -> bool {

@@ -56,6 +56,7 @@ impl Session {
             received: self.received,
             limits: self.ours,
             beside: self.end == End::Client && self.beside,
+            offline: self.end == End::Client && self.offline,
         };
         hello.write_to(out);
         self.acknowledged();

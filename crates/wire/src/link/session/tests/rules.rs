@@ -48,6 +48,7 @@ fn hello_of(server: bool, token: Token, received: u64, limits: LinkLimits) -> Ve
         received,
         limits,
         beside: false,
+        offline: false,
     };
     let mut bytes = Vec::new();
     hello.write_to(&mut bytes);

@@ -1,0 +1,91 @@
+//! The class of a caller goes along to the other node, by links.
+
+use heddle_model::{AppProtocol, Class};
+
+use super::pair::{Pair, Side};
+use crate::policy::guarded;
+use crate::support::{GET, PATIENCE, Upstream, wait_until, workers};
+
+/// Links that the Workers of a class have.
+fn links(side: &Side, class: Class) -> f64 {
+    let workers = side.proxy.status().workers.into_iter();
+    let workers = workers.filter(|worker| worker.class == class);
+    let links = workers.map(|worker| {
+        let label = format!("worker=\"{}\"", worker.id);
+        side.metric("heddle_links_active", &[&label])
+    });
+    links.sum()
+}
+
+fn expect_links(side: &Side, online: f64, offline: f64) {
+    let what = format!("{online} links for online callers, {offline} for offline ones");
+    wait_until(&what, PATIENCE, || {
+        (links(side, Class::Online), links(side, Class::Offline)) == (online, offline)
+    });
+}
+
+/// From now on `shop` is of this class, at its own node.
+fn set_class(pair: &mut Pair, class: Class) {
+    let shop = pair.mesh.workloads.iter_mut();
+    let mut shop = shop.filter(|workload| workload.name.name.as_str() == "shop");
+    shop.next().unwrap().qos.class = class;
+    pair.send(&pair.calling, &pair.mesh);
+}
+
+#[test]
+fn a_link_of_offline_callers_is_carried_by_workers_for_them() {
+    for count in [1, 2] {
+        let settings = workers(count, count);
+        let upstream = Upstream::new();
+        let mesh = guarded(upstream.address, AppProtocol::Http);
+        let (mut pair, relay) = Pair::relayed(&settings, mesh, None);
+        set_class(&mut pair, Class::Offline);
+        wait_until("there is a Worker for shop", PATIENCE, || {
+            let workers = pair.calling.proxy.status().workers;
+            workers.iter().any(|worker| worker.class == Class::Offline)
+        });
+        let mut clients = ["shop", "intruder"].map(|caller| pair.sending(caller, GET));
+        let mut servers = [upstream.asked(), upstream.asked()];
+        for side in [&pair.calling, &pair.called] {
+            expect_links(side, 1.0, 1.0);
+        }
+        // Links that are cut go on where they were.
+        relay.cut();
+        servers.iter_mut().for_each(|server| server.answer("ok"));
+        for client in &mut clients {
+            assert_eq!(client.response().text(), "ok");
+        }
+        for side in [&pair.calling, &pair.called] {
+            expect_links(side, 1.0, 1.0);
+        }
+        pair.called.expect("heddle_links_resumed_total", &[], 2.0);
+        pair.called.expect("heddle_links_total", &[], 2.0);
+        wait_until("the called node accounts for the class", PATIENCE, || {
+            let labels = ["source=\"test/shop\"", "class=\"offline\""];
+            pair.called
+                .metric("heddle_source_cpu_seconds_total", &labels)
+                > 0.0
+        });
+    }
+}
+
+/// What waits for an answer while its caller becomes offline gets it.
+#[test]
+fn a_request_between_nodes_outlives_a_change_of_its_callers_class() {
+    let upstream = Upstream::new();
+    let mesh = guarded(upstream.address, AppProtocol::Http);
+    let mut pair = Pair::of(&workers(1, 1), mesh);
+    let mut client = pair.sending("shop", GET);
+    let mut server = upstream.asked();
+    set_class(&mut pair, Class::Offline);
+    wait_until("there is a Worker for shop", PATIENCE, || {
+        let workers = pair.calling.proxy.status().workers;
+        workers.iter().any(|worker| worker.class == Class::Offline)
+    });
+    server.answer("late");
+    assert_eq!(client.response().text(), "late");
+    client.send(GET);
+    upstream.answering("by another link");
+    assert_eq!(client.response().text(), "by another link");
+    expect_links(&pair.called, 1.0, 1.0);
+}
