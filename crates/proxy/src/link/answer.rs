@@ -190,7 +190,7 @@ pub(crate) fn handed_over(
             links: Rc::clone(links),
             door,
             side,
-            hello: socket.hello.clone(),
+            hello: socket.hello,
             peer,
             alarm,
         });
