@@ -11,7 +11,8 @@ cd "$(dirname "$0")/.."
 say() { printf '%s\n' "$*"; }
 die() { printf 'kubelet: %s\n' "$*" >&2; exit 1; }
 
-hierarchies() { awk '$3 == "cgroup" && $2 ~ /^\/sys\/fs\/cgroup\// { print $2 }' /proc/mounts; }
+# Mount points of all hierarchies of version 1, and of version 2 beside them, in which runc makes groups, too.
+hierarchies() { awk '$3 ~ /^cgroup2?$/ && $2 ~ /^\/sys\/fs\/cgroup\// { print $2 }' /proc/mounts; }
 
 if [ "${1:-}" != --inside ]; then
     heddle=$(realpath "$1")
@@ -40,13 +41,16 @@ if [ "${1:-}" != --inside ]; then
 fi
 
 # A condition that comes true in time, as a command that succeeds.
-eventually() { # eventually SECONDS WHAT COMMAND...
-    local seconds=$1 what=$2 end=$((SECONDS + $1))
-    shift 2
+within() { # within SECONDS COMMAND...
+    local end=$((SECONDS + $1))
+    shift
     until "$@" >/dev/null 2>&1; do
-        [ $SECONDS -lt $end ] || die "not within $seconds s: $what"
+        [ $SECONDS -lt $end ] || return 1
         sleep 0.05
     done
+}
+eventually() { # eventually SECONDS WHAT COMMAND...
+    within "$1" "${@:3}" || die "not within $1 s: $2"
 }
 . scripts/kubelet/node.sh
 . scripts/kubelet/steps.sh

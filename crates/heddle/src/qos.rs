@@ -1,4 +1,6 @@
-//! `heddle qos run`: the agent, and the folder that says which pods there are.
+//! `heddle qos run`: the agent, and what says which pods there are: a folder, a kubelet, or both.
+
+mod kubelet;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, anyhow};
 use heddle_compile::{Addresses, Options, Watcher};
 use heddle_model::report::Report;
-use heddle_model::{Mesh, NodeName};
+use heddle_model::{Class, Mesh, NodeName};
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::serving;
 use heddle_node::serving::signals::{Signal, Signals};
@@ -20,13 +22,15 @@ use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::controllers::turbo;
 use tokio::runtime::Builder;
+use tokio::sync::mpsc::Receiver;
 use tokio::time::sleep;
 
 use crate::{report, settings};
 
 /// What the command line says.
 pub(crate) struct AgentPlan {
-    pub(crate) dir: PathBuf,
+    /// The folder of manifests; at least one of it and a kubelet is there.
+    pub(crate) dir: Option<PathBuf>,
     /// Only pods of this node.
     pub(crate) node: Option<NodeName>,
     pub(crate) is_rehearsal: bool,
@@ -83,43 +87,48 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
     }
 }
 
-/// Follows the folder and the node until a signal comes.
+/// Follows the pods and the node until a signal comes.
 async fn follow<S: Store>(
     mut agent: Agent<S>,
     plan: &AgentPlan,
     settings: &Settings,
 ) -> Result<Exit, Failure> {
     let mut signals = Signals::new().context("cannot handle signals")?;
-    let options = Options {
-        addresses: Addresses::Given,
-        ..settings::options(&settings.mesh)
+    let mut pods = Pods::default();
+    let mut changes = match &plan.dir {
+        Some(dir) => {
+            let (mesh, changes) = folder(dir, settings).await?;
+            pods.of_folder = of_folder(&mesh, plan);
+            Some(changes)
+        }
+        None => None,
     };
-    let mut watcher = Watcher::with(&plan.dir, options);
-    let (mesh, first) = watcher.next().await;
-    report::say(&first);
-    let mesh = mesh.ok_or_else(|| {
-        let errors = count(first.errors(), "error");
-        Failure::new(Exit::Refused, anyhow!("{errors} in {}", plan.dir.display()))
-    })?;
-    agent.set_pods(pods(&mesh, plan));
+    let groups = System::new(Mounts::find().context("cannot find the control groups")?);
+    let mut of_kubelet = kubelet::followed(&settings.qos.kubelet, groups)?;
+    agent.set_pods(pods.all());
     let began = Instant::now();
-    let mut changes = watched(watcher);
     let mut pause = Duration::ZERO;
     loop {
         tokio::select! {
-            () = sleep(pause) => pause = agent.tick(now(began)),
-            Some((mesh, report)) = changes.recv() => {
+            () = sleep(pause) => {
+                pause = agent.tick(now(began));
+                continue;
+            }
+            Some((mesh, report)) = next(&mut changes) => {
                 report::say(&report);
                 match mesh {
-                    Some(mesh) => agent.set_pods(pods(&mesh, plan)),
+                    Some(mesh) => pods.of_folder = of_folder(&mesh, plan),
                     None => tracing::error!("the folder is refused: the pods stay as they were"),
                 }
-                pause = Duration::ZERO;
             }
-            signal = signals.next() => if signal == Signal::Stop {
-                break;
+            Some(all) = next(&mut of_kubelet) => pods.follow_kubelet(all),
+            signal = signals.next() => match signal {
+                Signal::Stop => break,
+                _ => continue,
             },
         }
+        agent.set_pods(pods.all());
+        pause = Duration::ZERO;
     }
     Ok(match agent.restore() {
         true => Exit::Ok,
@@ -127,8 +136,67 @@ async fn follow<S: Store>(
     })
 }
 
+/// The next change of a source, if there is such a source.
+async fn next<T>(source: &mut Option<Receiver<T>>) -> Option<T> {
+    match source {
+        Some(source) => source.recv().await,
+        None => None,
+    }
+}
+
+/// The pods of both sources.
+#[derive(Default)]
+struct Pods {
+    of_folder: Vec<Pod>,
+    of_kubelet: Vec<Pod>,
+}
+
+impl Pods {
+    fn follow_kubelet(&mut self, pods: Vec<Pod>) {
+        if self.of_kubelet.len() != pods.len() {
+            let is_offline = |pod: &&Pod| pod.qos.class == Class::Offline;
+            let offline = pods.iter().filter(is_offline).count();
+            let all = count(pods.len(), "pod");
+            tracing::info!("the kubelet has {all}, {offline} of them offline");
+        }
+        self.of_kubelet = pods;
+    }
+
+    /// All pods. A LocalWorkload that has the name or the group of a kubelet's pod is that pod: an operator of the machine
+    /// wrote it.
+    fn all(&self) -> Vec<Pod> {
+        let named = |pod: &Pod| {
+            let mut folder = self.of_folder.iter();
+            folder.any(|one| one.name == pod.name || one.group == pod.group)
+        };
+        let more = self.of_kubelet.iter().filter(|pod| !named(pod));
+        self.of_folder.iter().chain(more).cloned().collect()
+    }
+}
+
+type FolderChange = (Option<Mesh>, Report);
+
+/// Reads the folder for the first time, and follows it.
+async fn folder(
+    dir: &Path,
+    settings: &Settings,
+) -> Result<(Mesh, Receiver<FolderChange>), Failure> {
+    let options = Options {
+        addresses: Addresses::Given,
+        ..settings::options(&settings.mesh)
+    };
+    let mut watcher = Watcher::with(dir, options);
+    let (mesh, first) = watcher.next().await;
+    report::say(&first);
+    let mesh = mesh.ok_or_else(|| {
+        let errors = count(first.errors(), "error");
+        Failure::new(Exit::Refused, anyhow!("{errors} in {}", dir.display()))
+    })?;
+    Ok((mesh, watched(watcher)))
+}
+
 /// Reads the folder in a task of its own, which ticks of the agent do not interrupt.
-fn watched(mut watcher: Watcher) -> tokio::sync::mpsc::Receiver<(Option<Mesh>, Report)> {
+fn watched(mut watcher: Watcher) -> Receiver<FolderChange> {
     let (sender, changes) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move { while sender.send(watcher.next().await).await.is_ok() {} });
     changes
@@ -142,8 +210,8 @@ fn now(began: Instant) -> Now {
     }
 }
 
-/// The pods that this agent is for.
-fn pods(mesh: &Mesh, plan: &AgentPlan) -> Vec<Pod> {
+/// The pods of a folder that this agent is for.
+fn of_folder(mesh: &Mesh, plan: &AgentPlan) -> Vec<Pod> {
     let is_here = |node: Option<&NodeName>| plan.node.is_none() || node == plan.node.as_ref();
     let here = mesh
         .workloads
@@ -157,6 +225,7 @@ fn pods(mesh: &Mesh, plan: &AgentPlan) -> Vec<Pod> {
                 name: workload.name.to_string(),
                 group,
                 qos: workload.qos.clone(),
+                is_resizing: false,
             }),
             None => without += 1,
         }

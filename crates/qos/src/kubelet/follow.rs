@@ -100,6 +100,16 @@ impl Follower {
         &self.pods
     }
 
+    /// Names of pods whose resize does not end.
+    pub fn stuck(&self, now: Duration) -> impl Iterator<Item = &str> {
+        let is_stuck =
+            move |pod: &&KubeletPod| pod.is_resizing && !self.resizes.is_let_go(&pod.uid, now);
+        self.pods
+            .iter()
+            .filter(is_stuck)
+            .map(|pod| pod.name.as_str())
+    }
+
     /// The pods whose place is known, for the agent.
     pub fn pods(&self, now: Duration) -> Vec<Pod> {
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();

@@ -44,15 +44,17 @@ fn pods_are_found_in_a_recorded_tree_of_cgroupfs() {
     let tree = looked("/heddle-kubelet", &folders);
     let found: Vec<&str> = tree.uids().map(Uid::as_str).collect();
     let wanted = [
-        "0f4f5b3a-5d0c-4c7a-9d38-0e6d2a4c1b11",
-        "9a1be1ad-64f2-4b62-8a55-3a5a2d9c7e02",
-        "c2b6a1de-7c53-44b8-9f0e-b1f6c4d2a903",
-        "e5d4c3b2a1908f7e6d5c4b3a29180f7e",
+        "09a3a186-3b6d-4507-bd18-8140fa1cc071",
+        "581b83b2-e895-4c17-abd7-46c4ad9c4a25",
+        "599f05e04f4f8ca9b7bd14b4e9cd73cc",
+        "adc7e991-8c28-495c-a93a-52a624910ca1",
+        "b5223073-faae-4728-918f-e7dde6338e15",
     ];
     assert_eq!(found, wanted);
-    let place = tree.group(&uid(wanted[3]), None).expect("found");
-    assert_eq!(place.qos, PodQos::Burstable);
-    let path = format!("heddle-kubelet/kubepods/burstable/pod{}", wanted[3]);
+    // A static pod, whose UID is a hash.
+    let place = tree.group(&uid(wanted[2]), None).expect("found");
+    assert_eq!(place.qos, PodQos::BestEffort);
+    let path = format!("heddle-kubelet/kubepods/besteffort/pod{}", wanted[2]);
     assert_eq!(place.group.as_str(), path);
     // A pod that has no group yet will have one there.
     let later = tree.group(&uid("new"), Some(PodQos::Guaranteed));
@@ -64,7 +66,7 @@ fn pods_are_found_in_a_recorded_tree_of_cgroupfs() {
 }
 
 #[test]
-fn pods_are_found_in_a_recorded_tree_of_systemd() {
+fn pods_are_found_in_a_tree_of_systemd() {
     let folders = Folders::of(include_str!("systemd.txt"));
     let tree = looked("/", &folders);
     let classes: Vec<(&str, PodQos)> = tree
