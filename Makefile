@@ -12,10 +12,10 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 RELEASE := $(CARGO_TARGET_DIR)/release
 SETUP := scripts/setup.sh
 
-.PHONY: help demo test check bench results dist soak fuzz setup clean
+.PHONY: help demo test test-kubelet check bench results dist soak fuzz setup clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## run a small bookstore mesh of two nodes on this machine for a minute; as root, in pods (ARGS=--stay: until Ctrl-C)
 	@$(SETUP) build
@@ -25,6 +25,11 @@ demo: ## run a small bookstore mesh of two nodes on this machine for a minute; a
 test: ## run every check that CI runs: format, lints, docs, tests, instruction counts, cost of a request, demo
 	@$(SETUP) build test
 	@scripts/test.sh
+
+test-kubelet: ## test node QoS with a real kubelet, which is built first from Go modules: some ten minutes; needs root
+	@$(SETUP) build kubelet
+	@cargo build --locked --package heddle
+	@scripts/kubelet.sh "$(CARGO_TARGET_DIR)/debug/heddle"
 
 check: ## run make test, and check the licences and advisories of dependencies: before a release
 	@$(SETUP) build test deny

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Finds the programs that the given tasks need and this machine lacks, lists them, asks once, and installs them.
 #
-#   scripts/setup.sh [build|test|deny|fuzz]...
+#   scripts/setup.sh [build|test|deny|fuzz|kubelet]...
 #
 # Debian 12 with bash and git is enough to start from. Without a terminal, with YES=1 or under CI, it does not ask.
 # Programs that are already installed are left alone, so a second run does nothing.
@@ -98,6 +98,17 @@ find_missing() {
             need_package c++ g++
             have cargo-fuzz || crates+=("cargo-fuzz@$fuzz_version")
             rustc +nightly --version >/dev/null 2>&1 || nightly=1
+            ;;
+        kubelet)
+            need_program containerd containerd
+            need_program runc runc
+            [ -e /usr/lib/cni/loopback ] || packages+=(containernetworking-plugins)
+            need_program ip iproute2
+            need_package openssl openssl
+            need_package curl curl
+            need_package jq jq
+            # A newer one than Debian's is needed: scripts/kubernetes.sh says so.
+            need_package go golang-go
             ;;
         *) die "unknown task '$task'" ;;
         esac

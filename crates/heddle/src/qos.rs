@@ -1,5 +1,7 @@
-//! `heddle qos run`: the agent, and the folder that says which pods there are.
+//! `heddle qos run`: the agent, and what says which pods there are: a folder, a kubelet, or both.
 
+mod kubelet;
+mod pods;
 mod proxy;
 
 use std::collections::BTreeMap;
@@ -8,29 +10,29 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
-use heddle_compile::{Addresses, Options, Watcher};
-use heddle_model::report::Report;
-use heddle_model::{Mesh, NodeName};
-use heddle_node::admin::Location;
+use heddle_model::NodeName;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::serving;
 use heddle_node::serving::signals::{Signal, Signals};
 use heddle_node::settings::{QosSettings, Settings, TurboMode};
 use heddle_node::table::count;
-use heddle_qos::agent::{self, Agent, Now, Pod};
+use heddle_qos::agent::{self, Agent, Now};
 use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::controllers::turbo;
-use heddle_qos::threads::OfflineThreads;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
-use crate::{report, settings};
+use self::pods::{Pods, folder, next, of_folder};
+use self::proxy::ProxyThreads;
+pub(crate) use self::proxy::put_threads_back;
+use crate::report;
 
 /// What the command line says.
 pub(crate) struct AgentPlan {
-    pub(crate) dir: PathBuf,
+    /// The folder of manifests; at least one of it and a kubelet is there.
+    pub(crate) dir: Option<PathBuf>,
     /// Only pods of this node.
     pub(crate) node: Option<NodeName>,
     pub(crate) is_rehearsal: bool,
@@ -50,7 +52,13 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             tracing::info!("a dry run: nothing is changed");
             let system = System::rehearsing(mounts);
             let agent = Agent::new(wanted, system, Nowhere, Default::default());
-            return follow(agent.context("/proc")?, None, plan, settings).await;
+            return follow(
+                agent.context("/proc")?,
+                ProxyThreads::default(),
+                plan,
+                settings,
+            )
+            .await;
         }
         let (journal, held) = open(&plan.state)?;
         let left = held.len();
@@ -63,37 +71,9 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             );
             agent.restore();
         }
-        let threads = offline_threads(plan, settings)?;
-        follow(agent, threads, plan, settings).await
+        let proxy = ProxyThreads::follow(plan, &settings.qos)?;
+        follow(agent, proxy, plan, settings).await
     })
-}
-
-/// The group for the proxy's threads. What an earlier agent has left of it is put back first.
-fn offline_threads(
-    plan: &AgentPlan,
-    settings: &Settings,
-) -> Result<Option<OfflineThreads>, Failure> {
-    put_threads_back(&plan.state)?;
-    if !settings.qos.preemption {
-        return Ok(None);
-    }
-    let mounts = Mounts::find().context("cannot find the control groups")?;
-    let group = settings.qos.proxy_group.clone();
-    match OfflineThreads::new(&mounts, group, &plan.state) {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-            tracing::info!("the proxy's threads for offline callers stay in its group: {error}");
-            Ok(None)
-        }
-        made => Ok(Some(made.context("the group for the proxy's threads")?)),
-    }
-}
-
-/// Puts back the proxy's threads that an agent has left in a group of their own.
-pub(crate) fn put_threads_back(state: &Path) -> Result<(), Failure> {
-    let mounts = Mounts::find().context("cannot find the control groups")?;
-    let left = OfflineThreads::left(&mounts, state)
-        .and_then(|left| left.map_or(Ok(()), |mut left| left.restore()));
-    Ok(left.context("the group for the proxy's threads")?)
 }
 
 fn controllers(settings: &QosSettings) -> agent::Settings {
@@ -116,77 +96,59 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
     }
 }
 
-/// Follows the folder and the node until a signal comes.
+/// Follows the pods and the node until a signal comes.
 async fn follow<S: Store>(
     mut agent: Agent<S>,
-    mut threads: Option<OfflineThreads>,
+    mut proxy: ProxyThreads,
     plan: &AgentPlan,
     settings: &Settings,
 ) -> Result<Exit, Failure> {
     let mut signals = Signals::new().context("cannot handle signals")?;
-    let options = Options {
-        addresses: Addresses::Given,
-        ..settings::options(&settings.mesh)
+    let mut pods = Pods::default();
+    let mut changes = match &plan.dir {
+        Some(dir) => {
+            let (mesh, changes) = folder(dir, settings).await?;
+            pods.of_folder = of_folder(&mesh, plan);
+            Some(changes)
+        }
+        None => None,
     };
-    let mut watcher = Watcher::with(&plan.dir, options);
-    let (mesh, first) = watcher.next().await;
-    report::say(&first);
-    let mesh = mesh.ok_or_else(|| {
-        let errors = count(first.errors(), "error");
-        Failure::new(Exit::Refused, anyhow!("{errors} in {}", plan.dir.display()))
-    })?;
-    agent.set_pods(pods(&mesh, plan));
+    let groups = System::new(Mounts::find().context("cannot find the control groups")?);
+    let mut of_kubelet = kubelet::followed(&settings.qos.kubelet, groups)?;
+    agent.set_pods(pods.all());
     let began = Instant::now();
-    let mut changes = watched(watcher);
-    let mut proxy = proxy::offline_threads(Location::new(settings.qos.proxy_socket.clone()));
     let mut pause = Duration::ZERO;
     loop {
         tokio::select! {
-            () = sleep(pause) => pause = agent.tick(now(began)),
-            Some((mesh, report)) = changes.recv() => {
+            () = sleep(pause) => {
+                pause = agent.tick(now(began));
+                continue;
+            }
+            Some((mesh, report)) = next(&mut changes) => {
                 report::say(&report);
                 match mesh {
-                    Some(mesh) => agent.set_pods(pods(&mesh, plan)),
+                    Some(mesh) => pods.of_folder = of_folder(&mesh, plan),
                     None => tracing::error!("the folder is refused: the pods stay as they were"),
                 }
-                pause = Duration::ZERO;
             }
-            Ok(()) = proxy.changed() => place(&mut threads, &proxy.borrow_and_update()),
-            signal = signals.next() => if signal == Signal::Stop {
-                break;
+            () = proxy.changed() => {
+                proxy.place();
+                continue;
+            }
+            Some(all) = next(&mut of_kubelet) => pods.follow_kubelet(all),
+            signal = signals.next() => match signal {
+                Signal::Stop => break,
+                _ => continue,
             },
         }
+        agent.set_pods(pods.all());
+        pause = Duration::ZERO;
     }
-    let threads = threads.map_or(Ok(()), |mut threads| threads.restore());
-    if let Err(error) = &threads {
-        tracing::error!("the proxy's threads cannot be put back: {error}");
-    }
-    Ok(match agent.restore() && threads.is_ok() {
+    let are_back = proxy.restore();
+    Ok(match agent.restore() && are_back {
         true => Exit::Ok,
         false => Exit::Failed,
     })
-}
-
-/// Makes the proxy's threads for offline callers yield.
-fn place(group: &mut Option<OfflineThreads>, threads: &[i32]) {
-    let Some(group) = group else { return };
-    match group.place(threads) {
-        Ok(0) => {}
-        Ok(placed) => tracing::info!(
-            "{} of the proxy for offline callers yields from now on",
-            count(placed, "thread")
-        ),
-        Err(error) => {
-            tracing::warn!("the proxy's threads for offline callers do not yield: {error}");
-        }
-    }
-}
-
-/// Reads the folder in a task of its own, which ticks of the agent do not interrupt.
-fn watched(mut watcher: Watcher) -> tokio::sync::mpsc::Receiver<(Option<Mesh>, Report)> {
-    let (sender, changes) = tokio::sync::mpsc::channel(1);
-    tokio::spawn(async move { while sender.send(watcher.next().await).await.is_ok() {} });
-    changes
 }
 
 fn now(began: Instant) -> Now {
@@ -195,35 +157,6 @@ fn now(began: Instant) -> Now {
         since: began.elapsed(),
         unix_s: unix.unwrap_or_default().as_secs(),
     }
-}
-
-/// The pods that this agent is for.
-fn pods(mesh: &Mesh, plan: &AgentPlan) -> Vec<Pod> {
-    let is_here = |node: Option<&NodeName>| plan.node.is_none() || node == plan.node.as_ref();
-    let here = mesh
-        .workloads
-        .iter()
-        .filter(|workload| is_here(workload.node.as_ref()));
-    let mut pods = Vec::new();
-    let mut without = 0;
-    for workload in here {
-        match workload.qos.cgroup.clone() {
-            Some(group) => pods.push(Pod {
-                name: workload.name.to_string(),
-                group,
-                qos: workload.qos.clone(),
-            }),
-            None => without += 1,
-        }
-    }
-    tracing::info!("{} with a control group", count(pods.len(), "pod"));
-    if without > 0 {
-        tracing::warn!(
-            "{} without the annotation heddle.dev/cgroup: left alone",
-            count(without, "LocalWorkload")
-        );
-    }
-    pods
 }
 
 /// Opens the journal for this process alone.

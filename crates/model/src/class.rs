@@ -1,8 +1,12 @@
 //! Whether the work of a pod is latency-sensitive.
 
+mod labels;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+pub use labels::{CLASS_LABEL, QosFault, QosLabels};
 
 use crate::ControlGroup;
 

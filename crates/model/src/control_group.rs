@@ -36,6 +36,12 @@ impl ControlGroup {
         ControlGroup::new(&format!("{}/{name}", self.0))
     }
 
+    /// Whether it is below another group, at any depth.
+    pub fn is_below(&self, other: &ControlGroup) -> bool {
+        let rest = self.0.strip_prefix(other.as_str());
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    }
+
     /// Number of groups above it.
     pub fn depth(&self) -> usize {
         self.0.matches('/').count()
@@ -78,5 +84,8 @@ mod tests {
             assert!(ControlGroup::new(bad).is_err(), "{bad:?}");
         }
         assert_eq!(ControlGroup::new("a/b/c").map(|group| group.depth()), Ok(2));
+        let group = |path| ControlGroup::new(path).expect(path);
+        assert!(group("a/b/c").is_below(&group("a")));
+        assert!(!group("ab").is_below(&group("a")) && !group("a").is_below(&group("a")));
     }
 }

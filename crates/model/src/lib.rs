@@ -33,7 +33,7 @@ pub use backoff::Backoff;
 pub use balancing::{
     Balancing, Ejection, Failing, HashOn, Line, MAX_ROOM, MAX_SLOW_START_MS, RetryBudget,
 };
-pub use class::{Class, Qos};
+pub use class::{CLASS_LABEL, Class, Qos, QosFault, QosLabels};
 pub use control_group::ControlGroup;
 pub use identity::{
     MAX_SPIFFE_ID_BYTES, NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject, TrustDomain,

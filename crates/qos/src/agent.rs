@@ -31,6 +31,9 @@ pub struct Pod {
     pub group: ControlGroup,
     /// What shall be done for it.
     pub qos: Qos,
+    /// Whether its owner changes its groups now, as a kubelet does that resizes it: until it has, everything there is as
+    /// without us. The kernel would refuse a weight for a group that is idle, and a quota below its burst.
+    pub is_resizing: bool,
 }
 
 /// Which controllers run.
@@ -180,6 +183,10 @@ impl<S: Store> Agent<S> {
                 continue;
             };
             let class = self.class(pod, inode);
+            if pod.is_resizing {
+                self.let_go(pod);
+                continue;
+            }
             for change in self.changes(pod, class) {
                 wanted.extend(change.steps.iter().map(|step| step.key.clone()));
                 self.apply(&change, now);
@@ -188,9 +195,11 @@ impl<S: Store> Agent<S> {
         let there: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
         self.offline.retain(|name, _| there.contains(name.as_str()));
         self.refused.retain(|name| there.contains(name.as_str()));
-        wanted.extend(self.refresh_turbo(&pods));
+        let in_reach = pods.iter().filter(|pod| !pod.is_resizing);
+        wanted.extend(self.refresh_turbo(in_reach));
         let held: Vec<Key> = self.arbiter.held().keys().cloned().collect();
-        let offline = self.offline_groups();
+        let offline = self.offline_pods().map(|pod| pod.group.clone());
+        let offline: BTreeSet<ControlGroup> = offline.collect();
         for key in held {
             let is_wanted = match key.knob {
                 Knob::Memory => self.fssr.is_some() && offline.contains(&key.group),
@@ -228,6 +237,12 @@ impl<S: Store> Agent<S> {
         Class::Offline
     }
 
+    /// What was left alone at a pod that is resized may be changed again afterwards.
+    fn let_go(&mut self, pod: &Pod) {
+        let is_of_pod = |key: &Key| key.group == pod.group || key.group.is_below(&pod.group);
+        self.left_alone.retain(|key, _| !is_of_pod(key));
+    }
+
     /// The class of a pod as it was last found.
     fn known_class(&self, pod: &Pod) -> Class {
         match self.offline.contains_key(&pod.name) {
@@ -236,10 +251,10 @@ impl<S: Store> Agent<S> {
         }
     }
 
-    fn offline_groups(&self) -> BTreeSet<ControlGroup> {
-        let offline = self.pods.iter();
-        let offline = offline.filter(|pod| self.known_class(pod) == Class::Offline);
-        offline.map(|pod| pod.group.clone()).collect()
+    /// Offline pods whose groups are ours to change.
+    fn offline_pods(&self) -> impl Iterator<Item = &Pod> {
+        let is_offline = |pod: &&Pod| self.known_class(pod) == Class::Offline && !pod.is_resizing;
+        self.pods.iter().filter(is_offline)
     }
 
     /// Lets memory follow what is free.

@@ -18,4 +18,5 @@ pub mod agent;
 pub mod arbiter;
 pub mod cgroup;
 pub mod controllers;
+pub mod kubelet;
 pub mod threads;

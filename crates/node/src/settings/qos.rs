@@ -1,9 +1,13 @@
 //! Node QoS, as written in the file.
 
+mod kubelet;
+
 use std::path::PathBuf;
 
 use heddle_model::ControlGroup;
 use serde::{Deserialize, Serialize};
+
+pub use kubelet::{KubeletSettings, KubeletUrl};
 
 use super::contradiction::Contradiction;
 use super::within::Within;
@@ -31,6 +35,8 @@ pub struct QosSettings {
     pub turbo_high_percent: Within<1, 99>,
     /// Use of all processors, in percent, from which on it is taken back at once.
     pub turbo_alarm_percent: Within<2, 100>,
+    /// The kubelet of this machine, whose pods node QoS is for.
+    pub kubelet: KubeletSettings,
 }
 
 /// How it is found out that a pod lacks CPU quota.
@@ -57,6 +63,7 @@ impl Default for QosSettings {
             turbo: TurboMode::Predictive,
             turbo_high_percent: Within::new(60),
             turbo_alarm_percent: Within::new(80),
+            kubelet: KubeletSettings::default(),
         }
     }
 }
@@ -68,10 +75,11 @@ impl QosSettings {
             self.turbo_high_percent.get(),
             self.turbo_alarm_percent.get(),
         );
-        (high >= alarm).then(|| Contradiction {
+        let marks = (high >= alarm).then(|| Contradiction {
             fields: vec!["qos.turbo_high_percent", "qos.turbo_alarm_percent"],
             reason: format!("{high} is not below {alarm}"),
             remedy: "quota is taken back slowly before it is taken back at once".to_owned(),
-        })
+        });
+        marks.or_else(|| self.kubelet.contradiction())
     }
 }

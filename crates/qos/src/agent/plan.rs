@@ -48,9 +48,7 @@ impl<S: Store> Agent<S> {
 
     /// Memory limits of all offline pods: never more than they have without us.
     pub(super) fn memory_changes(&self, limit: u64) -> Vec<Change> {
-        let offline = self.pods.iter();
-        let offline = offline.filter(|pod| self.known_class(pod) == Class::Offline);
-        let changes = offline.filter_map(|pod| {
+        let changes = self.offline_pods().filter_map(|pod| {
             let mut step = step(&pod.group, Knob::Memory, Value::Amount(limit));
             let own = self.arbiter.original(&step.key).ok()?;
             let is_lower = step.value < own;

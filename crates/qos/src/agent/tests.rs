@@ -66,6 +66,7 @@ impl Tree {
             name: format!("test/{path}"),
             group: self.group(path),
             qos,
+            is_resizing: false,
         }
     }
 }
@@ -223,6 +224,61 @@ fn containers_may_save_up_quota_and_their_pod_the_sum() {
     agent.set_pods(vec![tree.pod("web", Qos::default())]);
     agent.tick(at(2));
     assert_eq!(bursts(&tree), [Value::Amount(0); 3]);
+}
+
+#[test]
+fn a_pod_that_is_resized_is_as_without_us_until_it_has_new_values() {
+    let Some(mut tree) = Tree::new("resized", &["batch/a"]) else {
+        return;
+    };
+    tree.set("batch", Knob::CpuShare, Value::Amount(300));
+    tree.set("batch", Knob::CpuQuota, Value::Amount(50_000));
+    tree.set("batch/a", Knob::CpuQuota, Value::Amount(50_000));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut agent = agent(everything(), folder.path());
+    let wish = Qos {
+        quota_burst_us: Some(40_000),
+        ..offline()
+    };
+    let pod = tree.pod("batch", wish);
+    let resized = Pod {
+        is_resizing: true,
+        ..pod.clone()
+    };
+    agent.set_pods(vec![pod.clone()]);
+    agent.tick(at(0));
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    assert_eq!(tree.value("batch/a", Knob::CpuBurst), Value::Amount(40_000));
+
+    agent.set_pods(vec![resized.clone()]);
+    agent.tick(at(5));
+    assert!(agent.held().is_empty());
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Amount(300));
+    assert_eq!(tree.value("batch", Knob::Memory), Value::Max);
+    assert_eq!(tree.value("batch/a", Knob::CpuBurst), Value::Amount(0));
+    // What a kubelet writes, and what the kernel would have refused before: a weight, and a quota below the burst.
+    tree.set("batch", Knob::CpuShare, Value::Amount(500));
+    tree.set("batch/a", Knob::CpuQuota, Value::Amount(30_000));
+    tree.set("batch", Knob::CpuQuota, Value::Amount(30_000));
+    agent.tick(at(10));
+    assert!(agent.held().is_empty());
+
+    agent.set_pods(vec![pod.clone()]);
+    agent.tick(at(11));
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    assert_eq!(tree.value("batch/a", Knob::CpuBurst), Value::Amount(30_000));
+
+    // A value that a kubelet wrote too early does not keep the agent off afterwards.
+    tree.set("batch", Knob::CpuShare, Value::Amount(700));
+    agent.tick(at(12));
+    agent.set_pods(vec![resized]);
+    agent.tick(at(13));
+    agent.set_pods(vec![pod]);
+    agent.tick(at(14));
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    assert!(agent.restore());
+    assert_eq!(tree.value("batch", Knob::CpuShare), Value::Amount(700));
+    assert_eq!(tree.value("batch/a", Knob::CpuBurst), Value::Amount(0));
 }
 
 #[test]

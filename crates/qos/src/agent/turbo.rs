@@ -55,8 +55,11 @@ impl TurboPods {
 
 impl<S: Store> Agent<S> {
     /// Looks at the groups of pods with turbo again, and returns the knobs that may differ from their origin.
-    pub(super) fn refresh_turbo(&mut self, pods: &[Pod]) -> BTreeSet<Key> {
-        let wanted = pods.iter().filter(|pod| pod.qos.quota_turbo);
+    pub(super) fn refresh_turbo<'p>(
+        &mut self,
+        pods: impl Iterator<Item = &'p Pod>,
+    ) -> BTreeSet<Key> {
+        let wanted = pods.filter(|pod| pod.qos.quota_turbo);
         self.turbo.pods = match self.turbo.controller {
             Some(_) => wanted.filter_map(|pod| self.turbo_pod(pod)).collect(),
             None => Vec::new(),

@@ -7,13 +7,14 @@ use syn::{
 };
 
 /// All files that declare fields.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     include_str!("../file.rs"),
     include_str!("../proxy.rs"),
     include_str!("../registry.rs"),
     include_str!("../node.rs"),
     include_str!("../control.rs"),
     include_str!("../qos.rs"),
+    include_str!("../qos/kubelet.rs"),
 ];
 
 /// What the sources declare, by name.

@@ -1,0 +1,112 @@
+//! Which pods there are: those of a folder of manifests, and those of a kubelet.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use heddle_compile::{Addresses, Options, Watcher};
+use heddle_model::report::Report;
+use heddle_model::{Class, Mesh, NodeName};
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::settings::Settings;
+use heddle_node::table::count;
+use heddle_qos::agent::Pod;
+use tokio::sync::mpsc::Receiver;
+
+use super::AgentPlan;
+use crate::{report, settings};
+
+/// The next change of a source, if there is such a source.
+pub(super) async fn next<T>(source: &mut Option<Receiver<T>>) -> Option<T> {
+    match source {
+        Some(source) => source.recv().await,
+        None => None,
+    }
+}
+
+/// The pods of both sources.
+#[derive(Default)]
+pub(super) struct Pods {
+    pub(super) of_folder: Vec<Pod>,
+    of_kubelet: Vec<Pod>,
+}
+
+impl Pods {
+    pub(super) fn follow_kubelet(&mut self, pods: Vec<Pod>) {
+        if self.of_kubelet.len() != pods.len() {
+            let is_offline = |pod: &&Pod| pod.qos.class == Class::Offline;
+            let offline = pods.iter().filter(is_offline).count();
+            let all = count(pods.len(), "pod");
+            tracing::info!("the kubelet has {all}, {offline} of them offline");
+        }
+        self.of_kubelet = pods;
+    }
+
+    /// All pods. A LocalWorkload that has the name or the group of a kubelet's pod is that pod: an operator of the machine
+    /// wrote it.
+    pub(super) fn all(&self) -> Vec<Pod> {
+        let named = |pod: &Pod| {
+            let mut folder = self.of_folder.iter();
+            folder.any(|one| one.name == pod.name || one.group == pod.group)
+        };
+        let more = self.of_kubelet.iter().filter(|pod| !named(pod));
+        self.of_folder.iter().chain(more).cloned().collect()
+    }
+}
+
+pub(super) type FolderChange = (Option<Mesh>, Report);
+
+/// Reads the folder for the first time, and follows it.
+pub(super) async fn folder(
+    dir: &Path,
+    settings: &Settings,
+) -> Result<(Mesh, Receiver<FolderChange>), Failure> {
+    let options = Options {
+        addresses: Addresses::Given,
+        ..settings::options(&settings.mesh)
+    };
+    let mut watcher = Watcher::with(dir, options);
+    let (mesh, first) = watcher.next().await;
+    report::say(&first);
+    let mesh = mesh.ok_or_else(|| {
+        let errors = count(first.errors(), "error");
+        Failure::new(Exit::Refused, anyhow!("{errors} in {}", dir.display()))
+    })?;
+    Ok((mesh, watched(watcher)))
+}
+
+/// Reads the folder in a task of its own, which ticks of the agent do not interrupt.
+fn watched(mut watcher: Watcher) -> Receiver<FolderChange> {
+    let (sender, changes) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move { while sender.send(watcher.next().await).await.is_ok() {} });
+    changes
+}
+
+/// The pods of a folder that this agent is for.
+pub(super) fn of_folder(mesh: &Mesh, plan: &AgentPlan) -> Vec<Pod> {
+    let is_here = |node: Option<&NodeName>| plan.node.is_none() || node == plan.node.as_ref();
+    let here = mesh
+        .workloads
+        .iter()
+        .filter(|workload| is_here(workload.node.as_ref()));
+    let mut pods = Vec::new();
+    let mut without = 0;
+    for workload in here {
+        match workload.qos.cgroup.clone() {
+            Some(group) => pods.push(Pod {
+                name: workload.name.to_string(),
+                group,
+                qos: workload.qos.clone(),
+                is_resizing: false,
+            }),
+            None => without += 1,
+        }
+    }
+    tracing::info!("{} with a control group", count(pods.len(), "pod"));
+    if without > 0 {
+        tracing::warn!(
+            "{} without the annotation heddle.dev/cgroup: left alone",
+            count(without, "LocalWorkload")
+        );
+    }
+    pods
+}

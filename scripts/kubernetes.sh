@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Builds the parts of Kubernetes that scripts/kubelet.sh runs, from their published Go modules, and prints the folder that they
+# are in. A part that is there already is not built again.
+#
+#   scripts/kubernetes.sh
+#
+# The first run takes about ten minutes of two processors at the lowest priority, and some 5 GB in Go's own caches. The programs
+# are kept in $XDG_CACHE_HOME/heddle/kubernetes-VERSION. GOFLAGS=-p=1 builds on one processor.
+set -euo pipefail
+
+kubernetes=1.36.3
+etcd=3.6.8
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/heddle
+say() { printf 'kubernetes: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# The folder of a module in Go's cache, which is filled when it is not there.
+folder_of() { # folder_of MODULE VERSION
+    go mod download -json "$1@v$2" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p'
+}
+
+# Builds packages of a module that cannot be installed by itself, because its go.mod points at folders beside it: an empty
+# module requires it, and takes the modules of those folders at the version that was published with it.
+build() { # build MODULE VERSION VERSION-OF-THE-MODULES-BESIDE-IT VERSION-VARIABLE NAME=PACKAGE...
+    local module=$1 version=$2 beside=$3 variable=$4 source work name
+    shift 4
+    local missing=()
+    for name in "$@"; do
+        [ -x "$out/${name%%=*}" ] || missing+=("$name")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v go >/dev/null || die "go is missing: install Go 1.26 or newer"
+    source=$(folder_of "$module" "$version")
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' RETURN
+    cp "$source/go.sum" "$work/go.sum"
+    {
+        printf 'module heddle.dev/test\n\n'
+        grep -E '^(go|godebug) ' "$source/go.mod"
+        printf 'require %s v%s\n' "$module" "$version"
+        # A line in a block, with a tab before it. etcd forbids some modules in lines of their own.
+        sed -n 's,^\t\([^ ]*\) => \.\{1\,2\}/.*$,\1,p' "$source/go.mod" | while read -r name; do
+            printf 'replace %s => %s v%s\n' "$name" "$name" "$beside"
+        done
+    } >"$work/go.mod"
+    mkdir -p "$out"
+    for name in "${missing[@]}"; do
+        say "building ${name%%=*} $version"
+        (cd "$work" && GOFLAGS="${GOFLAGS:-} -mod=mod -buildvcs=false -trimpath" CGO_ENABLED=0 nice -n 19 \
+            go build -ldflags "-s -w${variable:+ -X $variable=v$version}" -o "$out/.${name%%=*}" "${name#*=}")
+        mv "$out/.${name%%=*}" "$out/${name%%=*}"
+    done
+}
+
+out=$cache/kubernetes-$kubernetes
+build go.etcd.io/etcd/server/v3 "$etcd" "$etcd" "" etcd=go.etcd.io/etcd/server/v3
+build k8s.io/kubernetes "$kubernetes" "0.${kubernetes#*.}" k8s.io/component-base/version.gitVersion \
+    kube-apiserver=k8s.io/kubernetes/cmd/kube-apiserver \
+    kubelet=k8s.io/kubernetes/cmd/kubelet \
+    kubectl=k8s.io/kubernetes/cmd/kubectl
+printf '%s\n' "$out"
