@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use heddle_model::ControlGroup;
 use serde::{Deserialize, Serialize};
 
 use super::contradiction::Contradiction;
@@ -19,6 +20,9 @@ pub struct QosSettings {
     pub burst: bool,
     /// Whether offline pods give up memory when the node runs short.
     pub memory: bool,
+    /// Control group that all pods are in, such as `kubepods`: its memory limit counts as the node's memory where that
+    /// is less than the machine's.
+    pub root: Option<ControlGroup>,
     /// How pods that ask for it get more CPU quota.
     pub turbo: TurboMode,
     /// Use of all processors, in percent, from which on quota is taken back slowly.
@@ -46,6 +50,7 @@ impl Default for QosSettings {
             preemption: true,
             burst: true,
             memory: true,
+            root: None,
             turbo: TurboMode::Predictive,
             turbo_high_percent: Within::new(60),
             turbo_alarm_percent: Within::new(80),
