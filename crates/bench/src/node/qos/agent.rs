@@ -1,0 +1,124 @@
+//! `heddle qos run` for pods that are control groups of the lab.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::child::{Child, Confinement, words};
+use crate::node::group::LabGroup;
+
+/// How long the agent may take to do what the pods ask for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A pod, and what it asks for.
+pub(super) struct AgentPod {
+    pub(super) group: LabGroup,
+    pub(super) wish: Wish,
+}
+
+/// What a pod asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// It is batch work.
+    Offline,
+    /// Nothing: it is online.
+    Nothing,
+    /// Quota turbo, and that it may save up so many microseconds of quota.
+    Turbo { burst_us: u64 },
+}
+
+impl AgentPod {
+    /// A pod of batch work.
+    pub(super) fn offline(group: LabGroup) -> AgentPod {
+        AgentPod {
+            group,
+            wish: Wish::Offline,
+        }
+    }
+
+    fn manifest(&self, number: usize) -> String {
+        let (labels, annotations) = match self.wish {
+            Wish::Offline => ("volcano.sh/preemptable: \"true\"", String::new()),
+            Wish::Nothing => ("", String::new()),
+            Wish::Turbo { burst_us } => {
+                let burst = format!(
+                    "volcano.sh/quota-turbo: \"true\", volcano.sh/quota-burst-time: \"{burst_us}\", "
+                );
+                ("", burst)
+            }
+        };
+        format!(
+            "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata:\n  name: pod{number}\n  labels: \
+             {{{labels}}}\n  annotations: {{{annotations}heddle.dev/cgroup: {}}}\nspec: {{}}\n",
+            self.group.path().display()
+        )
+    }
+
+    /// Whether the agent has done what can be seen at once.
+    fn is_served(&self) -> bool {
+        match self.wish {
+            Wish::Offline => self.group.is_idle(),
+            Wish::Nothing => true,
+            Wish::Turbo { burst_us } => self.group.burst_us().is_ok_and(|us| us == burst_us),
+        }
+    }
+}
+
+/// The agent, which can be started again and again.
+pub(super) struct Agent {
+    heddle: PathBuf,
+    folder: tempfile::TempDir,
+    pods: Vec<AgentPod>,
+}
+
+impl Agent {
+    /// Writes the manifests. `settings` is the section `qos` of the settings' file, indented by two.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub(super) fn new(heddle: &Path, pods: Vec<AgentPod>, settings: &str) -> anyhow::Result<Agent> {
+        let folder = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        let manifests = folder.path().join("pods");
+        fs::create_dir(&manifests)?;
+        for (number, pod) in pods.iter().enumerate() {
+            fs::write(
+                manifests.join(format!("{number}.yaml")),
+                pod.manifest(number),
+            )?;
+        }
+        fs::write(
+            folder.path().join("heddle.yaml"),
+            format!("qos:\n  memory: true\n{settings}"),
+        )?;
+        Ok(Agent {
+            heddle: heddle.to_owned(),
+            folder,
+            pods,
+        })
+    }
+
+    /// A folder for logs, as long as the agent's.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts it, and waits until it has done what the pods ask for. Dropping it stops it, and it puts everything back.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(super) fn start(&self) -> anyhow::Result<Child> {
+        let folder = self.folder.path();
+        let mut command = words([self.heddle.as_os_str()]);
+        command.extend(words(["qos", "run"]));
+        command.push(folder.join("pods").into());
+        command.extend(words(["--state"]));
+        command.push(folder.join("state").into());
+        command.extend(words(["--config"]));
+        command.push(folder.join("heddle.yaml").into());
+        let log = folder.join("qos.log");
+        let mut agent = Child::start("heddle qos", &Confinement::default(), &command, &log, false)?;
+        let all_served = || self.pods.iter().all(AgentPod::is_served).then_some(());
+        agent.wait_until(PATIENCE, all_served)?;
+        Ok(agent)
+    }
+}
