@@ -48,6 +48,9 @@ impl<S: Store> Agent<S> {
 
     /// Memory limits of all offline pods: never more than they have without us.
     pub(super) fn memory_changes(&self, limit: u64) -> Vec<Change> {
+        // The kernel keeps whole pages: any other value would be taken for another program's when it is read again.
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(1);
+        let limit = limit / page * page;
         let offline = self.pods.iter();
         let offline = offline.filter(|pod| self.known_class(pod) == Class::Offline);
         let changes = offline.filter_map(|pod| {

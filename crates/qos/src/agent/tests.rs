@@ -182,6 +182,9 @@ fn the_limit_of_all_pods_counts_as_the_memory_of_the_node() {
     let limit = limit.amount().expect("an amount");
     // In whole pages.
     assert!(limit.abs_diff(total / 10 * 8) < 1 << 16, "{limit}");
+    // What the kernel rounds is not taken for another program's value.
+    agent.tick(at(1));
+    assert!(agent.left_alone.is_empty(), "{:?}", agent.left_alone);
     assert!(agent.restore());
 }
 
