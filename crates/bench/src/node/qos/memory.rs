@@ -16,7 +16,7 @@ use serde_json::json;
 use self::stage::{MIB, Stage};
 use super::over_time::{self, Samples};
 use super::{Condition, rounds};
-use crate::child::words;
+use crate::child::{Child, words};
 use crate::downloads::Downloaded;
 use crate::install;
 use crate::node::chart::Panel;
@@ -29,10 +29,11 @@ use crate::statistics::{Spread, median, ratio};
 const ROUNDS: (usize, usize) = (1, 10);
 /// A round counts when the batch work makes downloads take at least so many times as long.
 const DISTURBED: f64 = 1.5;
-/// Memory that a vm worker of `stress-ng` writes over and over, and the size of the files that others read: as much
-/// as the node has memory.
+/// Memory that a worker of `stress-ng` writes over and over.
 const VM: &str = "384m";
-const READ: &str = "2g";
+/// Processes that read files over and over, and what each does.
+const READERS: usize = 2;
+const READ: &str = "while cat \"$0\"/* > /dev/null; do :; done";
 /// Pause of the visitor between two downloads.
 const PAUSE_MS: &str = "2";
 /// How much longer than its downloads the visitor may take.
@@ -110,9 +111,9 @@ fn measure_one(
         Condition::On => Some(stage.agent.start()?),
         Condition::Alone | Condition::Off => None,
     };
-    let mut work = match condition {
+    let work = match condition {
         // Processors are awake in every condition.
-        Condition::Alone => stage.start(
+        Condition::Alone => vec![stage.start(
             "stress-ng",
             &stage.filler,
             &words([
@@ -121,15 +122,8 @@ fn measure_one(
                 "2".as_ref(),
                 "--quiet".as_ref(),
             ]),
-        )?,
-        Condition::Off | Condition::On => {
-            let mut command = words([stress.as_os_str()]);
-            command.extend(words(["--vm", "1", "--vm-keep", "--vm-bytes", VM]));
-            command.extend(words(["--readahead", "2", "--readahead-bytes", READ]));
-            command.extend(words(["--quiet", "--temp-path"]));
-            command.push(stage.disk().into());
-            stage.start("stress-ng", &stage.batch, &command)?
-        }
+        )?],
+        Condition::Off | Condition::On => eaters(stage, stress)?,
     };
     let settling = condition.settles_in();
     let visitor = stage.visit(settling + window, PAUSE_MS)?;
@@ -145,7 +139,9 @@ fn measure_one(
     samples.take_until(settling + window, now)?;
     let read = stage.read_by_nginx()?.saturating_sub(before);
     let printed = visitor.finish(PATIENCE)?;
-    work.stop(Signal::TERM);
+    for mut one in work {
+        one.stop(Signal::TERM);
+    }
     drop(agent);
     let downloads: Vec<Downloaded> = serde_json::from_str(&printed)?;
     let settled_us = u64::try_from(settling.as_micros())?;
@@ -161,6 +157,26 @@ fn measure_one(
         downloads,
         samples: samples.into_inner(),
     })
+}
+
+/// Starts the batch work: a process that writes memory over and over, and others that read files, as a backup does.
+fn eaters(stage: &Stage, stress: &Path) -> anyhow::Result<Vec<Child>> {
+    let mut memory = words([stress.as_os_str()]);
+    memory.extend(words([
+        "--vm",
+        "1",
+        "--vm-keep",
+        "--vm-bytes",
+        VM,
+        "--quiet",
+    ]));
+    let mut work = vec![stage.start("stress-ng", &stage.batch, &memory)?];
+    for number in 0..READERS {
+        let mut read = words(["sh", "-c", READ]);
+        read.push(stage.batch_files().into());
+        work.push(stage.start(&format!("reader{number}"), &stage.batch, &read)?);
+    }
+    Ok(work)
 }
 
 fn report(experiment: &mut NodeExperiment, rounds: &[[BesideEater; 3]]) {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -22,6 +22,8 @@ const MOST_TAKEN: u64 = 60;
 /// Files of nginx: half of the node's memory.
 const FILES: u64 = 64;
 pub(super) const FILE_BYTES: u64 = 16 * MIB;
+/// Files that the batch work reads: three quarters of the node's memory.
+const BATCH_FILES: u64 = 96;
 /// The group of all pods, and those of the pods.
 const PODS: &str = "node-one/pods";
 /// Folder for the files: on the disk, where `/tmp` may be memory.
@@ -74,7 +76,10 @@ impl Stage {
         let disk = tempfile::Builder::new()
             .prefix("heddle-lab-")
             .tempdir_in(DISK)?;
-        write_files(disk.path())?;
+        let batch_files = disk.path().join("batch");
+        fs::create_dir(&batch_files)?;
+        write_files(disk.path(), FILES)?;
+        write_files(&batch_files, BATCH_FILES)?;
         // Taken for a moment to find one that is free.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let configuration = configuration(disk.path(), address);
@@ -97,9 +102,9 @@ impl Stage {
         })
     }
 
-    /// A folder on the disk.
-    pub(super) fn disk(&self) -> &Path {
-        self.disk.path()
+    /// The folder of the files that the batch work reads.
+    pub(super) fn batch_files(&self) -> PathBuf {
+        self.disk.path().join("batch")
     }
 
     /// Starts a program in a group.
@@ -187,10 +192,10 @@ fn configuration(folder: &Path, address: SocketAddr) -> String {
 }
 
 /// Writes the files, and has the kernel forget them: they are charged to the group that reads them first.
-fn write_files(folder: &Path) -> anyhow::Result<()> {
+fn write_files(folder: &Path, files: u64) -> anyhow::Result<()> {
     // Not zeros, which some disks do not store.
     let piece: Vec<u8> = (0..MIB).map(|index| (index * 31 % 251) as u8).collect();
-    for number in 0..FILES {
+    for number in 0..files {
         let path = folder.join(number.to_string());
         let mut file = File::create(&path)?;
         for _ in 0..FILE_BYTES / MIB {
