@@ -17,11 +17,13 @@ mod burst;
 mod cpu;
 mod memory;
 mod over_time;
+mod overhead;
 mod proxy;
 
 pub(crate) use burst::run as burst;
 pub(crate) use cpu::run as cpu;
 pub(crate) use memory::run as memory;
+pub(crate) use overhead::run as overhead;
 pub(crate) use proxy::run as proxy;
 
 /// Requests per second to the web service, over this number of connections.

@@ -1,6 +1,7 @@
 //! `heddle qos run` for pods that are control groups of the lab.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -95,6 +96,19 @@ impl Agent {
             folder,
             pods,
         })
+    }
+
+    /// The folder of its journal, made if it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn state(&self) -> anyhow::Result<PathBuf> {
+        let state = self.folder().join("state");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&state)?;
+        Ok(state)
     }
 
     /// A folder for logs, as long as the agent's.

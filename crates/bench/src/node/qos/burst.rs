@@ -25,7 +25,7 @@ use crate::statistics::{Spread, ratio};
 /// The pod's group.
 const POD: &str = "node-one/pods/bursty";
 /// Rounds, quick and full.
-const ROUNDS: (usize, usize) = (2, 10);
+const ROUNDS: (usize, usize) = (2, 8);
 /// Processors that the pod uses between bursts and within them; its limit is one.
 const STEADY: &str = "0.5";
 const PEAK: &str = "1.5";

@@ -26,7 +26,7 @@ use crate::node::{NodeBenchOptions, NodeExperiment};
 use crate::statistics::{Spread, median, ratio};
 
 /// Rounds, quick and full.
-const ROUNDS: (usize, usize) = (1, 10);
+const ROUNDS: (usize, usize) = (1, 8);
 /// A round counts when the batch work makes downloads take at least so many times as long.
 const DISTURBED: f64 = 1.5;
 /// Memory that a worker of `stress-ng` writes over and over.
