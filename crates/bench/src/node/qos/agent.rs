@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::child::{Child, Confinement, words};
 use crate::node::group::LabGroup;
+use crate::node::scene::Scene;
 
 /// How long the agent may take to do what the pods ask for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -70,14 +71,25 @@ pub(super) struct Agent {
     heddle: PathBuf,
     folder: tempfile::TempDir,
     pods: Vec<AgentPod>,
+    /// Its own group, beside that of all pods, as on any node: outside of the lab, whose weight is the highest, batch
+    /// work would leave it hardly any time.
+    home: LabGroup,
 }
 
+/// Where the agent runs.
+const HOME: &str = "node-one/agent";
+
 impl Agent {
-    /// Writes the manifests. `settings` is the section `qos` of the settings' file, indented by two.
+    /// Writes the manifests for an agent in the lab. `settings` is the section `qos` of the settings' file, indented by two.
     ///
     /// # Errors
     /// When they cannot be written.
-    pub(super) fn new(heddle: &Path, pods: Vec<AgentPod>, settings: &str) -> anyhow::Result<Agent> {
+    pub(super) fn new(
+        scene: &Scene,
+        heddle: &Path,
+        pods: Vec<AgentPod>,
+        settings: &str,
+    ) -> anyhow::Result<Agent> {
         let folder = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
         let manifests = folder.path().join("pods");
         fs::create_dir(&manifests)?;
@@ -91,7 +103,10 @@ impl Agent {
             folder.path().join("heddle.yaml"),
             format!("qos:\n  memory: true\n{settings}"),
         )?;
+        let home = scene.group(HOME);
+        home.create()?;
         Ok(Agent {
+            home,
             heddle: heddle.to_owned(),
             folder,
             pods,
@@ -130,7 +145,11 @@ impl Agent {
         command.extend(words(["--config"]));
         command.push(folder.join("heddle.yaml").into());
         let log = folder.join("qos.log");
-        let mut agent = Child::start("heddle qos", &Confinement::default(), &command, &log, false)?;
+        let place = Confinement {
+            groups: self.home.folders()?,
+            ..Confinement::default()
+        };
+        let mut agent = Child::start("heddle qos", &place, &command, &log, false)?;
         let all_served = || self.pods.iter().all(AgentPod::is_served).then_some(());
         agent.wait_until(PATIENCE, all_served)?;
         Ok(agent)

@@ -11,7 +11,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::agent::{Agent, AgentPod, Wish};
-use super::over_time::{self, Samples};
+use super::over_time::{self, ALONE, OFF, ON, OTHER, Samples};
 use super::{Condition, rounds};
 use crate::bursts::BurstRequest;
 use crate::child::{Child, Confinement, words};
@@ -143,7 +143,7 @@ fn measure(
                 burst_us: burst.period_us,
             },
         };
-        let agent = Agent::new(&experiment.tools.heddle, vec![pod], "")?;
+        let agent = Agent::new(&scene, &experiment.tools.heddle, vec![pod], "")?;
         let rounds_seen = seen.entry(burst.name).or_default();
         rounds(experiment, ROUNDS, rounds_seen, |condition| {
             burst.measure(&group, &agent, condition, experiment.runner.quick)
@@ -320,42 +320,41 @@ fn panels(round: &[Bursty; 3]) -> Vec<Panel> {
             .collect::<Vec<_>>()
     };
     let used = |seen: &Bursty| over_time::rates(&points(seen, &|sample| Some(sample.used_s)));
+    let stopped = |seen: &Bursty| {
+        let all = points(seen, &|sample| Some(sample.throttled as f64));
+        let first = all.first().map_or(0.0, |(_, first)| *first);
+        all.into_iter()
+            .map(|(at, now)| (at, now - first))
+            .collect::<Vec<_>>()
+    };
     let [unlimited, off, on] = round;
     vec![
         over_time::panel(
             "slowest request of each quarter second (ms)",
             vec![
-                ("limit, no node QoS", latency(off)),
-                ("no limit", latency(unlimited)),
-                ("limit and node QoS", latency(on)),
+                ("limit, no node QoS", OFF, latency(off)),
+                ("limit and node QoS", ON, latency(on)),
+                ("no limit", ALONE, latency(unlimited)),
             ],
         ),
         over_time::panel(
             "processors",
             vec![
-                ("used, limit without node QoS", used(off)),
-                ("used, with node QoS", used(on)),
-                ("quota, with node QoS", points(on, &|sample| sample.quota)),
+                ("used, limit without node QoS", OFF, used(off)),
+                ("used, with node QoS", ON, used(on)),
+                (
+                    "quota, with node QoS",
+                    OTHER,
+                    points(on, &|sample| sample.quota),
+                ),
             ],
         ),
         over_time::panel(
             "periods in which the pod was stopped, so far",
             vec![
-                (
-                    "limit, no node QoS",
-                    since_first(&points(off, &|s| Some(s.throttled as f64))),
-                ),
-                (
-                    "limit and node QoS",
-                    since_first(&points(on, &|s| Some(s.throttled as f64))),
-                ),
+                ("limit, no node QoS", OFF, stopped(off)),
+                ("limit and node QoS", ON, stopped(on)),
             ],
         ),
     ]
-}
-
-/// A counter from 0.
-fn since_first(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let first = points.first().map_or(0.0, |(_, first)| *first);
-    points.iter().map(|(at, now)| (*at, now - first)).collect()
 }

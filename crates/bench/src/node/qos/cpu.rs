@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::agent::{Agent, AgentPod};
-use super::over_time::{self, Samples};
+use super::over_time::{self, ALONE, ON, OTHER, Samples};
 use super::{
     CONNECTIONS, Condition, Latency, RATE, ROUNDS, report_latency, rounds, seconds, web_service,
 };
@@ -104,7 +104,7 @@ impl Batch {
         let pods = groups.iter().cloned().map(AgentPod::offline);
         Ok(Batch {
             stress: stress.to_owned(),
-            agent: Agent::new(heddle, pods.collect(), "")?,
+            agent: Agent::new(scene, heddle, pods.collect(), "")?,
             groups,
             filler,
         })
@@ -182,14 +182,15 @@ impl Batch {
             over_time::panel(
                 &format!("response time (ms): {parts}"),
                 vec![
-                    ("p99", latency(|slice| slice.p99_us)),
-                    ("p50", latency(|slice| slice.p50_us)),
+                    ("p99", ON, latency(|slice| slice.p99_us)),
+                    ("p50", ALONE, latency(|slice| slice.p50_us)),
                 ],
             ),
             over_time::panel(
                 "processors that batch work had",
                 vec![(
                     "batch work",
+                    OTHER,
                     over_time::rates(&uses.points(|seen| seen.groups)),
                 )],
             ),

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use self::stage::{MIB, Stage};
-use super::over_time::{self, Samples};
+use super::over_time::{self, ALONE, OFF, ON, OTHER, Samples};
 use super::{Condition, rounds};
 use crate::child::{Child, words};
 use crate::downloads::Downloaded;
@@ -265,23 +265,23 @@ fn panels(round: &[BesideEater; 3]) -> Vec<Panel> {
         over_time::panel(
             "time of a download (ms)",
             vec![
-                ("with node QoS", took(on)),
-                ("without", took(off)),
-                ("alone", took(alone)),
+                ("with node QoS", ON, took(on)),
+                ("without", OFF, took(off)),
+                ("alone", ALONE, took(alone)),
             ],
         ),
         over_time::panel(
             "memory, with node QoS (MiB)",
             vec![
-                ("nginx", mib(on, |sample| sample.shop)),
-                ("batch work", mib(on, |sample| sample.batch)),
+                ("nginx", ON, mib(on, |sample| sample.shop)),
+                ("batch work", OTHER, mib(on, |sample| sample.batch)),
             ],
         ),
         over_time::panel(
             "memory, without (MiB)",
             vec![
-                ("nginx", mib(off, |sample| sample.shop)),
-                ("batch work", mib(off, |sample| sample.batch)),
+                ("nginx", ON, mib(off, |sample| sample.shop)),
+                ("batch work", OTHER, mib(off, |sample| sample.batch)),
             ],
         ),
     ]

@@ -10,12 +10,14 @@ use crate::node::chart::{Line, Panel};
 /// The distance of samples, and the length of a slice of latencies.
 pub(super) const SLICE: Duration = Duration::from_millis(250);
 
-const COLORS: [RGBColor; 4] = [
-    RGBColor(198, 93, 33),
-    RGBColor(72, 92, 130),
-    RGBColor(150, 150, 150),
-    RGBColor(90, 140, 90),
-];
+/// The colors of the conditions, and one for what belongs to none.
+pub(super) const ON: RGBColor = RGBColor(198, 93, 33);
+pub(super) const OFF: RGBColor = RGBColor(72, 92, 130);
+pub(super) const ALONE: RGBColor = RGBColor(150, 150, 150);
+pub(super) const OTHER: RGBColor = RGBColor(90, 140, 90);
+
+/// Shortest time, in seconds, over which a rate means anything.
+const SHORTEST_S: f64 = 0.1;
 
 /// Samples of something, with the seconds since the first was due.
 #[derive(Debug)]
@@ -64,26 +66,34 @@ impl<T> Samples<T> {
     }
 }
 
-/// By how much a figure grows in a second, between one point and the next.
+/// By how much a figure grows in a second, between one point and the next that is not too near.
 pub(super) fn rates(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let pairs = points.windows(2).filter_map(|pair| {
-        let [(from, before), (to, after)] = pair else {
-            return None;
-        };
-        (to > from).then(|| (*to, (after - before) / (to - from)))
-    });
-    pairs.collect()
+    let mut rates = Vec::new();
+    let mut last: Option<(f64, f64)> = None;
+    for (at, now) in points {
+        match last {
+            Some((then, _)) if at - then < SHORTEST_S => continue,
+            Some((then, before)) => rates.push((*at, (now - before) / (at - then))),
+            None => {}
+        }
+        last = Some((*at, *now));
+    }
+    rates
 }
 
+/// A line's label, its color, and its points.
+pub(super) type Curve<'l> = (&'l str, RGBColor, Vec<(f64, f64)>);
+
 /// A chart over seconds.
-pub(super) fn panel(title: &str, lines: Vec<(&str, Vec<(f64, f64)>)>) -> Panel {
-    let lines = lines.into_iter().zip(COLORS.into_iter().cycle());
-    let lines = lines.filter(|((_, points), _)| !points.is_empty());
+pub(super) fn panel(title: &str, lines: Vec<Curve<'_>>) -> Panel {
+    let lines = lines
+        .into_iter()
+        .filter(|(_, _, points)| !points.is_empty());
     Panel {
         title: title.to_owned(),
         axis: "seconds".to_owned(),
         lines: lines
-            .map(|((label, points), color)| Line {
+            .map(|(label, color, points)| Line {
                 label: label.to_owned(),
                 color,
                 points,
@@ -99,7 +109,7 @@ mod tests {
     #[test]
     fn a_rate_is_between_two_points() {
         assert_eq!(
-            rates(&[(0.0, 1.0), (0.5, 2.0), (0.5, 2.0), (1.5, 2.5)]),
+            rates(&[(0.0, 1.0), (0.5, 2.0), (0.51, 9.0), (1.5, 2.5)]),
             [(0.5, 2.0), (1.5, 0.5)]
         );
         assert_eq!(rates(&[(0.0, 1.0)]), []);

@@ -75,8 +75,8 @@ fn measure(
         folders.extend(container.folders()?);
         pods.push(pod);
     }
-    let without = Agent::new(heddle, Vec::new(), "")?;
-    let with = Agent::new(heddle, pods, "")?;
+    let without = Agent::new(&scene, heddle, Vec::new(), "")?;
+    let with = Agent::new(&scene, heddle, pods, "")?;
     let window = Duration::from_secs(if experiment.runner.quick { 10 } else { 30 });
     let count = experiment.rounds(ROUNDS.0, ROUNDS.1);
     for round in 0..count {

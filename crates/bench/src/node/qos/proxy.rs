@@ -62,7 +62,7 @@ fn measure(
     let scene = Scene::up(Kind::Node, shape, &experiment.tools)?;
     let groups = ["batch", "sink"].map(|pod| scene.pod_group(pod, "one"));
     let pods = groups.map(AgentPod::offline);
-    let agent = Agent::new(&experiment.tools.heddle, pods.into(), "")?;
+    let agent = Agent::new(&scene, &experiment.tools.heddle, pods.into(), "")?;
     rounds(experiment, ROUNDS, seen, |condition| {
         one(&scene, &agent, condition, flood, seconds(experiment))
     })

@@ -72,7 +72,7 @@ impl Stage {
             },
         ];
         let root = format!("  root: {}\n", node.path().display());
-        let agent = Agent::new(heddle, pods, &root)?;
+        let agent = Agent::new(scene, heddle, pods, &root)?;
         let disk = tempfile::Builder::new()
             .prefix("heddle-lab-")
             .tempdir_in(DISK)?;
