@@ -35,12 +35,12 @@ check: ## run make test, and check the licences and advisories of dependencies: 
 	@$(SETUP) build test deny
 	@scripts/test.sh deny
 
-bench: ## measure the proxy and its peers, which are installed first (ARGS=--quick: shorter; BENCH=elastic, elastic-between-nodes, mtls, grpc, link, identities, concurrency, and as root node-memory, node-cpu, node-qps, node-latency, crash, qos-cpu, qos-proxy)
+bench: ## measure the proxy and its peers, which are installed first (ARGS=--quick: shorter; BENCH=elastic, elastic-between-nodes, mtls, grpc, link, identities, concurrency, and as root node-memory, node-cpu, node-qps, node-latency, crash, qos-cpu, qos-burst, qos-memory, qos-proxy, qos-agent)
 	@$(SETUP) build
 	@cargo build --locked --release --package heddle --package heddle-lab-program
 	@PATH="$(RELEASE):$$PATH" heddle-lab bench $(or $(BENCH),proxy) $(ARGS)
 
-results: ## measure every figure that README and docs quote, except parts on record; needs root, takes three hours (ARGS="--only NAME", --again, --draft --quick; PUBLISHED=1: windows of 60 s)
+results: ## measure every figure that README and docs quote, except parts on record; needs root, takes four hours (ARGS="--only NAME", --again, --draft --quick; PUBLISHED=1: windows of 60 s)
 	@$(SETUP) build
 	@cargo build --locked --release --package heddle --package heddle-lab-program
 	@"$(RELEASE)/heddle-lab" bench results $(ARGS)

@@ -6,8 +6,10 @@
 
 use clap::Subcommand;
 
+pub use bursts::{Bursts, run as burst};
 pub use concurrency::{Consumer, consume};
 pub use confine::{Confine, run as become_confined};
+pub use downloads::{Downloads, run as download};
 pub use grpc::{GrpcForward, GrpcLoad, answer_calls, forward_calls, offer_calls};
 pub use handshakes::{Handshakes, run as shake_hands};
 pub use load::{Load, run as offer_load};
@@ -19,11 +21,13 @@ mod account;
 mod ask;
 mod authority;
 mod between;
+mod bursts;
 mod cgroup;
 mod child;
 mod concurrency;
 mod confine;
 mod cost;
+mod downloads;
 mod elastic;
 mod findings;
 mod fixed_rate;
@@ -91,8 +95,14 @@ pub enum BenchCommand {
     Crash(node::NodeBenchOptions),
     /// A web service beside batch work that takes every processor, with and without node QoS.
     QosCpu(node::NodeBenchOptions),
+    /// A pod whose bursts go beyond its CPU limit, likewise.
+    QosBurst(node::NodeBenchOptions),
+    /// Downloads beside batch work that takes memory, likewise.
+    QosMemory(node::NodeBenchOptions),
     /// An offline pod that floods through the proxy that it shares with an online pod, likewise.
     QosProxy(node::NodeBenchOptions),
+    /// CPU, memory and writes of the agent of node QoS itself, on a node of 100 pods.
+    QosAgent(node::NodeBenchOptions),
     /// Run all of these in full, except those on record; write docs/results and the pages that quote the figures.
     Results(results::ResultsOptions),
 }
@@ -118,7 +128,10 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::NodeLatency(options) => node::latency(options),
         BenchCommand::Crash(options) => node::crash(options),
         BenchCommand::QosCpu(options) => node::qos_cpu(options),
+        BenchCommand::QosBurst(options) => node::qos_burst(options),
+        BenchCommand::QosMemory(options) => node::qos_memory(options),
         BenchCommand::QosProxy(options) => node::qos_proxy(options),
+        BenchCommand::QosAgent(options) => node::qos_agent(options),
         BenchCommand::Results(options) => results::run(options),
     }
 }

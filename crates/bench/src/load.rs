@@ -22,12 +22,16 @@ use serde::{Deserialize, Serialize};
 
 use super::account;
 use connection::{Connection, Failure, Progress};
+use phase::LoadPhase;
 
+pub(super) use history::Slice;
 pub(super) use request::{Head, Request, Shape};
 pub(super) use schedule::Schedule;
 pub(super) use tally::{Tally, WindowEdge, edge};
 
 mod connection;
+mod history;
+mod phase;
 mod request;
 mod schedule;
 mod tally;
@@ -68,6 +72,9 @@ pub struct Load {
     /// Only every N-th connection carries requests; the others stay open and idle.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     active_every: u32,
+    /// Also print latency over time, in slices of so many milliseconds.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    history: Option<u64>,
 }
 
 /// The rate and the length of the load, and the processes whose CPU time is read.
@@ -91,28 +98,6 @@ pub(super) struct Pace {
     /// Seed of the arrivals.
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-}
-
-/// A time at one rate, or at full speed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct LoadPhase {
-    seconds: f64,
-    rate: Option<f64>,
-}
-
-impl std::str::FromStr for LoadPhase {
-    type Err = String;
-    fn from_str(text: &str) -> Result<LoadPhase, String> {
-        let wrong = || format!("{text:?}: expected SECONDS@RATE or SECONDS@max");
-        let (seconds, rate) = text.split_once('@').ok_or_else(wrong)?;
-        Ok(LoadPhase {
-            seconds: seconds.parse().map_err(|_| wrong())?,
-            rate: match rate {
-                "max" => None,
-                rate => Some(rate.parse().map_err(|_| wrong())?),
-            },
-        })
-    }
 }
 
 /// A server to load: the authority of requests, and the address that they are sent to.
@@ -182,6 +167,9 @@ pub(super) struct Outcome {
     pub(super) memory: BTreeMap<String, account::Memory>,
     /// How busy each core was, 0 to 1.
     pub(super) cores: Vec<f64>,
+    /// Latency over time, if asked for.
+    #[serde(default)]
+    pub(super) history: Vec<Slice>,
 }
 
 impl Outcome {
@@ -296,6 +284,9 @@ impl Generator {
 
     fn run(mut self, options: &Load) -> anyhow::Result<Outcome> {
         let started = Instant::now();
+        if let Some(slice_ms) = options.history {
+            self.tally.keep_history(Duration::from_millis(slice_ms));
+        }
         if let Some(schedule) = &mut self.schedule {
             schedule.start(started);
         } else {

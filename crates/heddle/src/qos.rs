@@ -88,6 +88,7 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
         preemption: settings.preemption,
         burst: settings.burst,
         memory: settings.memory,
+        root: settings.root.clone(),
         turbo: mode.map(|mode| turbo::Settings {
             high: percent(settings.turbo_high_percent.get()),
             alarm: percent(settings.turbo_alarm_percent.get()),

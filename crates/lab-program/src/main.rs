@@ -58,6 +58,12 @@ enum HiddenPart {
     /// Sends requests to a service, also after failures, and prints the time and outcome of each.
     #[command(hide = true)]
     Persist(bench::Persist),
+    /// Does work that comes in bursts, and prints how long each piece took.
+    #[command(hide = true)]
+    Bursts(bench::Bursts),
+    /// Downloads files from a web server, and prints how long each took.
+    #[command(hide = true)]
+    Downloads(bench::Downloads),
     /// Sends the same request again and again, and prints each response.
     #[command(hide = true)]
     Ask(demo::Ask),
@@ -80,6 +86,8 @@ fn main() -> ExitCode {
         Command::Part(HiddenPart::GrpcForward(options)) => bench::forward_calls(&options),
         Command::Part(HiddenPart::Handshakes(options)) => bench::shake_hands(&options),
         Command::Part(HiddenPart::Persist(options)) => bench::persist(&options),
+        Command::Part(HiddenPart::Bursts(options)) => bench::burst(&options),
+        Command::Part(HiddenPart::Downloads(options)) => bench::download(&options),
         Command::Part(HiddenPart::Ask(options)) => demo::ask(&options),
         Command::Part(HiddenPart::Confine(options)) => bench::become_confined(&options),
     };

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use heddle_model::{Class, Qos};
 
-use self::node::Node;
+use self::node::{Memory, Node};
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};
-use crate::cgroup::{ControlGroup, Knob, System};
+use crate::cgroup::{ControlGroup, Knob, System, Value};
 use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
 
@@ -47,6 +47,8 @@ pub struct Settings {
     pub turbo: Option<TurboSettings>,
     /// Offline pods give up memory when the node runs short.
     pub memory: bool,
+    /// The group that all pods are in: its memory limit counts as the node's memory, where it is less than the machine's.
+    pub root: Option<ControlGroup>,
 }
 
 /// Now, by two clocks.
@@ -96,8 +98,9 @@ impl<S: Store> Agent<S> {
         held: BTreeMap<Key, Held>,
     ) -> io::Result<Self> {
         let node = Node::open()?;
+        let memory = node_memory(&node, &groups, settings.root.as_ref());
         let fssr = match settings.memory {
-            true => Some(Fssr::new(node.memory()?.total)),
+            true => Some(Fssr::new(memory?.total)),
             false => None,
         };
         Ok(Agent {
@@ -259,9 +262,18 @@ impl<S: Store> Agent<S> {
 
     /// Lets memory follow what is free.
     fn memory(&mut self, now: Now) {
-        let (Some(fssr), Ok(memory)) = (&mut self.fssr, self.node.memory()) else {
+        let memory = node_memory(
+            &self.node,
+            self.arbiter.groups(),
+            self.settings.root.as_ref(),
+        );
+        let (Some(fssr), Ok(memory)) = (&mut self.fssr, memory) else {
             return;
         };
+        if fssr.total() != memory.total {
+            // The limit of all pods was changed, or their group was made only now.
+            *fssr = Fssr::new(memory.total);
+        }
         let limit = fssr.step(memory.free);
         for change in self.memory_changes(limit) {
             self.apply(&change, now);
@@ -294,4 +306,14 @@ impl<S: Store> Agent<S> {
         tracing::warn!("{why}: it is left alone for {} s", FOREIGN.as_secs());
         self.left_alone.insert(key.clone(), now.since + FOREIGN);
     }
+}
+
+/// Memory of the machine, or of the group that all pods are in where that is scarcer.
+fn node_memory(node: &Node, groups: &System, root: Option<&ControlGroup>) -> io::Result<Memory> {
+    let machine = node.memory()?;
+    // The group may not be there yet.
+    Ok(match root.map(|root| groups.memory(root)) {
+        Some(Ok((Value::Amount(limit), used))) => machine.within(limit, used),
+        _ => machine,
+    })
 }

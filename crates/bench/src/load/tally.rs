@@ -1,10 +1,11 @@
 //! The results of a run: answers and failures as they come, and the readings at the edges of the window.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use super::history::History;
 use super::{Outcome, Schedule, Watched};
 use crate::account;
 
@@ -17,6 +18,8 @@ pub(crate) struct Tally {
     latencies: Histogram<u64>,
     completed: u64,
     errors: BTreeMap<&'static str, u64>,
+    /// Latency over time, the warm-up included.
+    history: Option<History>,
 }
 
 /// The readings of CPU time at one edge of the window.
@@ -33,7 +36,13 @@ impl Tally {
             latencies: Histogram::new_with_bounds(1, 60_000_000, 3)?,
             completed: 0,
             errors: BTreeMap::new(),
+            history: None,
         })
+    }
+
+    /// Keeps latency over time from now on, in slices of this length.
+    pub(super) fn keep_history(&mut self, slice: Duration) {
+        self.history = Some(History::new(slice));
     }
 
     /// Forgets the answers of the warm-up; its failures still count.
@@ -45,9 +54,12 @@ impl Tally {
     /// A request that was due at `due` has got its answer.
     pub(crate) fn answered(&mut self, due: Instant) {
         let took = Instant::now().saturating_duration_since(due).as_micros();
-        self.latencies
-            .saturating_record(u64::try_from(took).unwrap_or(u64::MAX).max(1));
+        let took_us = u64::try_from(took).unwrap_or(u64::MAX).max(1);
+        self.latencies.saturating_record(took_us);
         self.completed += 1;
+        if let Some(history) = &mut self.history {
+            history.add(due, took_us);
+        }
     }
 
     /// A request got no answer, or a wrong one.
@@ -110,6 +122,7 @@ impl Tally {
             memory,
             cores: end.cores.busy_since(&start.cores),
             errors,
+            history: self.history.map(History::slices).unwrap_or_default(),
         })
     }
 }

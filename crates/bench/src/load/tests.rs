@@ -24,6 +24,7 @@ fn options(port: u16) -> Load {
     Load {
         phases: Vec::new(),
         active_every: 1,
+        history: None,
         targets: vec![Target {
             authority: "echo.lab".to_owned(),
             address,

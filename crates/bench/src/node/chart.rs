@@ -1,4 +1,4 @@
-//! Lines of systems over an axis, as in the figures of the node-level mesh.
+//! Lines over an axis, as in the figures of the node-level mesh.
 
 use anyhow::anyhow;
 use plotters::coord::Shift;
@@ -8,6 +8,8 @@ use super::kind::Kind;
 
 const WIDTH: u32 = 560;
 const HEIGHT: u32 = 400;
+/// A line of more points is drawn without a dot at each.
+const MOST_DOTS: usize = 24;
 
 /// One of the charts of a picture.
 #[derive(Debug)]
@@ -17,11 +19,23 @@ pub(super) struct Panel {
     pub(super) lines: Vec<Line>,
 }
 
-/// The line of one system.
+/// A line: of a system, or of anything else.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) kind: Kind,
+    pub(super) label: String,
+    pub(super) color: RGBColor,
     pub(super) points: Vec<(f64, f64)>,
+}
+
+impl Line {
+    /// The line of a system.
+    pub(super) fn of(kind: Kind, points: Vec<(f64, f64)>) -> Line {
+        Line {
+            label: kind.title().to_owned(),
+            color: color(kind),
+            points,
+        }
+    }
 }
 
 /// Draws panels, two in a row, as SVG.
@@ -73,17 +87,22 @@ where
         .configure_mesh()
         .x_desc(&panel.axis)
         .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.0}"))
+        .y_label_formatter(&|y| match top < 10.0 {
+            true => format!("{y:.1}"),
+            false => format!("{y:.0}"),
+        })
         .light_line_style(WHITE)
         .draw()?;
-    for Line { kind, points } in &panel.lines {
-        let color = color(*kind);
+    for line in &panel.lines {
+        let (color, points) = (line.color, &line.points);
         chart
             .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?
-            .label(kind.title())
+            .label(&line.label)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
-        let dots = points.iter().map(|at| Circle::new(*at, 3, color.filled()));
-        chart.draw_series(dots)?;
+        if points.len() <= MOST_DOTS {
+            let dots = points.iter().map(|at| Circle::new(*at, 3, color.filled()));
+            chart.draw_series(dots)?;
+        }
     }
     chart
         .configure_series_labels()
@@ -114,10 +133,7 @@ mod tests {
             axis: "requests/s".to_owned(),
             lines,
         };
-        let line = Line {
-            kind: Kind::Node,
-            points: vec![(1.0, 2.0), (2.0, 3.0)],
-        };
+        let line = Line::of(Kind::Node, vec![(1.0, 2.0), (2.0, 3.0)]);
         let text = draw(&[panel(vec![line]), panel(Vec::new())]).expect("a picture");
         assert!(text.contains("one per node"), "{text}");
         assert!(draw(&[]).expect("a picture").starts_with("<svg"));

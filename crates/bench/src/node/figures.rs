@@ -117,7 +117,7 @@ impl Figures {
         let line = |kind: Kind| {
             let point = |at: &u32| Some((f64::from(*at), self.median(name, kind, *at)?));
             let points: Vec<(f64, f64)> = places.iter().filter_map(point).collect();
-            (!points.is_empty()).then_some(Line { kind, points })
+            (!points.is_empty()).then(|| Line::of(kind, points))
         };
         Panel {
             title: title.to_owned(),

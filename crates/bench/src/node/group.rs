@@ -86,9 +86,8 @@ impl LabGroup {
             return Ok(ns.trim().parse::<u64>()? as f64 / 1e9);
         }
         let stat = fs::read_to_string(folder.join("cpu.stat"))?;
-        let mut lines = stat.lines();
-        let us = lines.find_map(|line| line.strip_prefix("usage_usec "));
-        Ok(us.context("no usage_usec")?.parse::<u64>()? as f64 / 1e6)
+        let us = field(&stat, "usage_usec").context("no usage_usec")?;
+        Ok(us as f64 / 1e6)
     }
 
     /// Gives its processes precedence over everything else on the machine. Best effort: without it a busy machine only
@@ -116,6 +115,106 @@ impl LabGroup {
         }
         self.write(&found, "cpu.cfs_period_us", &PERIOD_US.to_string())?;
         self.write(&found, "cpu.cfs_quota_us", &quota.to_string())
+    }
+
+    /// Gives its processes `quota_us` microseconds of processor time in each period, or as much as there is.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn set_quota(&self, quota_us: Option<u64>, period_us: u64) -> anyhow::Result<()> {
+        let found = hierarchy("cpu")?;
+        let quota = quota_us.map(|us| us.to_string());
+        if !found.is_v1 {
+            let quota = quota.as_deref().unwrap_or("max");
+            return self.write(&found, "cpu.max", &format!("{quota} {period_us}"));
+        }
+        // A quota longer than two periods may be refused, so the old one goes first.
+        self.write(&found, "cpu.cfs_quota_us", "-1")?;
+        self.write(&found, "cpu.cfs_period_us", &period_us.to_string())?;
+        let quota = quota.as_deref().unwrap_or("-1");
+        self.write(&found, "cpu.cfs_quota_us", quota)
+    }
+
+    /// Its quota in microseconds for each period; `None` without one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn quota_us(&self) -> anyhow::Result<Option<u64>> {
+        let found = hierarchy("cpu")?;
+        let file = if found.is_v1 {
+            "cpu.cfs_quota_us"
+        } else {
+            "cpu.max"
+        };
+        let text = self.read(&found, file)?;
+        // "-1" and "max" are no numbers of this kind.
+        let first = text.split_ascii_whitespace().next();
+        Ok(first.and_then(|quota| quota.parse().ok()))
+    }
+
+    /// Microseconds of quota that its processes may save up.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn burst_us(&self) -> anyhow::Result<u64> {
+        let found = hierarchy("cpu")?;
+        let file = if found.is_v1 {
+            "cpu.cfs_burst_us"
+        } else {
+            "cpu.max.burst"
+        };
+        Ok(self.read(&found, file)?.trim().parse()?)
+    }
+
+    /// Periods in which its processes had to wait for quota.
+    ///
+    /// # Errors
+    /// When the kernel does not count them.
+    pub(super) fn throttled(&self) -> anyhow::Result<u64> {
+        let stat = self.read(&hierarchy("cpu")?, "cpu.stat")?;
+        field(&stat, "nr_throttled").context("no nr_throttled")
+    }
+
+    /// Limits the memory of all processes in and below it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn limit_memory(&self, bytes: u64) -> anyhow::Result<()> {
+        let found = hierarchy("memory")?;
+        let file = if found.is_v1 {
+            "memory.limit_in_bytes"
+        } else {
+            "memory.max"
+        };
+        self.write(&found, file, &bytes.to_string())
+    }
+
+    /// Bytes of memory of all processes in and below it, file pages included.
+    ///
+    /// # Errors
+    /// When the kernel does not count them.
+    pub(super) fn memory_bytes(&self) -> anyhow::Result<u64> {
+        let found = hierarchy("memory")?;
+        let file = if found.is_v1 {
+            "memory.usage_in_bytes"
+        } else {
+            "memory.current"
+        };
+        Ok(self.read(&found, file)?.trim().parse()?)
+    }
+
+    /// Processes that the kernel has killed in it for want of memory.
+    ///
+    /// # Errors
+    /// When the kernel does not count them.
+    pub(super) fn oom_kills(&self) -> anyhow::Result<u64> {
+        let found = hierarchy("memory")?;
+        let file = if found.is_v1 {
+            "memory.oom_control"
+        } else {
+            "memory.events"
+        };
+        field(&self.read(&found, file)?, "oom_kill").context("no oom_kill")
     }
 
     /// Moves processes into the group, for their CPU time only.
@@ -157,9 +256,12 @@ impl LabGroup {
             let text = fs::read_to_string(dir.join("memory.kmem.usage_in_bytes")).ok()?;
             return text.trim().parse().ok();
         }
-        let text = fs::read_to_string(dir.join("memory.stat")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("kernel "))?;
-        line.trim().parse().ok()
+        field(&fs::read_to_string(dir.join("memory.stat")).ok()?, "kernel")
+    }
+
+    fn read(&self, hierarchy: &Hierarchy, file: &str) -> anyhow::Result<String> {
+        let path = hierarchy.root.join(&self.0).join(file);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
     fn write(&self, hierarchy: &Hierarchy, file: &str, value: &str) -> anyhow::Result<()> {
@@ -167,6 +269,13 @@ impl LabGroup {
         fs::write(&path, value)
             .with_context(|| format!("cannot write {value} to {}", path.display()))
     }
+}
+
+/// A number of a file with a name and a number in each line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let rest = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    rest.trim().parse().ok()
 }
 
 fn hierarchy(controller: &str) -> anyhow::Result<Hierarchy> {
@@ -197,6 +306,13 @@ fn find(mounts: &str, controller: &str) -> Option<Hierarchy> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_has_its_whole_name() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        assert_eq!(field(text, "oom_kill"), Some(3));
+        assert_eq!(field(text, "oom"), None);
+    }
 
     #[test]
     fn version_1_goes_first_and_version_2_has_the_rest() {

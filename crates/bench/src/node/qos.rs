@@ -4,23 +4,26 @@
 //! work that nothing holds back; and beside batch work whose class is known. A round counts when the batch work
 //! disturbs without QoS: else there is nothing to protect from.
 
-use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::NodeExperiment;
-use super::group::LabGroup;
 use super::scene::Scene;
-use crate::child::{Child, Confinement};
 use crate::findings::Findings;
 use crate::statistics::{Spread, ratio};
 
+mod agent;
+mod burst;
 mod cpu;
+mod memory;
+mod over_time;
+mod overhead;
 mod proxy;
 
+pub(crate) use burst::run as burst;
 pub(crate) use cpu::run as cpu;
+pub(crate) use memory::run as memory;
+pub(crate) use overhead::run as overhead;
 pub(crate) use proxy::run as proxy;
 
 /// Requests per second to the web service, over this number of connections.
@@ -28,9 +31,6 @@ const RATE: u32 = 600;
 const CONNECTIONS: &str = "32";
 /// Time for everything to settle before a measurement.
 const SETTLE: Duration = Duration::from_millis(700);
-
-/// The group for the proxy's threads: beside those of the proxy and of all pods.
-const PROXY: &str = "node-one/offline";
 
 /// What runs beside the web service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,19 +92,23 @@ fn seconds(experiment: &NodeExperiment) -> u32 {
     if experiment.runner.quick { 2 } else { 6 }
 }
 
-/// Measures all conditions in all rounds.
+/// Rounds of most experiments, quick and full.
+const ROUNDS: (usize, usize) = (3, 12);
+
+/// Measures all conditions in all rounds, whose number is that of a quick or of a full run.
 ///
 /// # Errors
 /// When one cannot be measured; the rounds before are kept.
-fn rounds<T: Copy>(
+fn rounds<T>(
     experiment: &NodeExperiment,
+    (quick, full): (usize, usize),
     rounds: &mut Vec<[T; 3]>,
     mut measure: impl FnMut(Condition) -> anyhow::Result<T>,
 ) -> anyhow::Result<()> {
-    let count = experiment.rounds(3, 12);
+    let count = experiment.rounds(quick, full);
     for round in 0..count {
         eprintln!("round {} of {count}", round + 1);
-        let mut seen = [None; 3];
+        let mut seen = [None, None, None];
         for turn in 0..3 {
             let number = (turn + round) % 3;
             seen[number] = Some(measure(Condition::ALL[number])?);
@@ -164,63 +168,13 @@ fn report_latency<'r, T>(
     counted
 }
 
-/// `heddle qos run` for offline pods, which are control groups of the lab.
-struct Agent {
-    heddle: PathBuf,
-    folder: tempfile::TempDir,
-    groups: Vec<LabGroup>,
-    /// The proxy's admin socket, and the group for its threads.
-    proxy: (PathBuf, LabGroup),
-}
-
-impl Agent {
-    fn new(scene: &Scene, heddle: &Path, groups: Vec<LabGroup>) -> anyhow::Result<Agent> {
-        let folder = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
-        let manifests = folder.path().join("pods");
-        fs::create_dir(&manifests)?;
-        for (number, group) in groups.iter().enumerate() {
-            let manifest = format!(
-                "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata:\n  name: batch{number}\n  labels: \
-                 {{volcano.sh/preemptable: \"true\"}}\n  annotations: {{heddle.dev/cgroup: {}}}\nspec: {{}}\n",
-                group.path().display()
-            );
-            fs::write(manifests.join(format!("{number}.yaml")), manifest)?;
-        }
-        Ok(Agent {
-            heddle: heddle.to_owned(),
-            folder,
-            groups,
-            proxy: (scene.admin_socket()?, scene.group(PROXY)),
-        })
-    }
-
-    /// Starts it, and waits until the pods yield.
-    fn start(&self) -> anyhow::Result<Child> {
-        let folder = self.folder.path();
-        let command: Vec<OsString> = [
-            self.heddle.as_os_str(),
-            "qos".as_ref(),
-            "run".as_ref(),
-            folder.join("pods").as_os_str(),
-            "--state".as_ref(),
-            folder.join("state").as_os_str(),
-            "--proxy-socket".as_ref(),
-            self.proxy.0.as_os_str(),
-            "--proxy-group".as_ref(),
-            self.proxy.1.path().as_os_str(),
-        ]
-        .map(OsString::from)
-        .into();
-        let log = folder.join("qos.log");
-        let mut agent = Child::start("heddle qos", &Confinement::default(), &command, &log, false)?;
-        let all_yield = || self.groups.iter().all(LabGroup::is_idle).then_some(());
-        agent.wait_until(Duration::from_secs(10), all_yield)?;
-        Ok(agent)
-    }
-}
-
+/// Waits until everything has settled.
 fn settle() {
-    let end = Instant::now() + SETTLE;
+    wait(SETTLE);
+}
+
+fn wait(time: Duration) {
+    let end = Instant::now() + time;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         thread::park_timeout(left);
     }

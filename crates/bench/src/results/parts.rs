@@ -1,5 +1,7 @@
 //! The parts of the results: the experiments, and what a reader has to know about each.
 
+mod qos;
+
 use crate::install::{self, Peers};
 use crate::systems::{ProxyKind, System};
 
@@ -54,7 +56,7 @@ const ON_A_NODE_COUNTED: &str = "All proxies of the system, a node's holder incl
     for each pod is there in every system; between pods of a node all but Heddle's node proxy send through it.";
 
 /// Every part, in the order in which they are measured.
-pub(super) const PARTS: [Part; 15] = [
+pub(super) const PARTS: [Part; 20] = [
     Part {
         name: "proxy",
         arguments: &["proxy"],
@@ -335,6 +337,11 @@ pub(super) const PARTS: [Part; 15] = [
         settings: "No peers.",
         picture: Picture::Own,
     },
+    qos::CPU,
+    qos::BURST,
+    qos::MEMORY,
+    qos::PROXY,
+    qos::AGENT,
 ];
 
 impl Part {

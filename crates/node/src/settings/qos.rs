@@ -29,6 +29,9 @@ pub struct QosSettings {
     pub burst: bool,
     /// Whether offline pods give up memory when the node runs short.
     pub memory: bool,
+    /// Control group that all pods are in, such as `kubepods`: its memory limit counts as the node's memory where that
+    /// is less than the machine's.
+    pub root: Option<ControlGroup>,
     /// How pods that ask for it get more CPU quota while the node has time to spare.
     pub turbo: TurboMode,
     /// Use of all processors, in percent, from which on that quota is taken back slowly.
@@ -60,6 +63,7 @@ impl Default for QosSettings {
             proxy_group: ControlGroup::new("heddle-offline").expect("a path"),
             burst: true,
             memory: true,
+            root: None,
             turbo: TurboMode::Predictive,
             turbo_high_percent: Within::new(60),
             turbo_alarm_percent: Within::new(80),

@@ -18,11 +18,21 @@ struct Times {
     all: u64,
 }
 
-/// Memory of the machine, in bytes.
+/// Memory of the machine, or of the group that all pods are in, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Memory {
     pub(super) total: u64,
     pub(super) free: u64,
+}
+
+impl Memory {
+    /// That of a group with a limit, where it is scarcer.
+    pub(super) fn within(self, limit: u64, used: u64) -> Memory {
+        Memory {
+            total: self.total.min(limit),
+            free: self.free.min(limit.saturating_sub(used)),
+        }
+    }
 }
 
 impl Node {
@@ -115,6 +125,9 @@ mod tests {
             free: 1_024_000,
         };
         assert_eq!(memory(text).expect("read"), wanted);
+        let scarcer = wanted.within(12_000, 11_000);
+        assert_eq!((scarcer.total, scarcer.free), (12_000, 1_000));
+        assert_eq!(wanted.within(u64::MAX, 5), wanted);
         for wrong in ["", "cpu", "cpu 1 2 3\n", "cpuX 1 2 3 4 5"] {
             assert!(times(wrong).is_err() && memory(wrong).is_err(), "{wrong}");
         }

@@ -93,6 +93,7 @@ fn everything() -> Settings {
         burst: true,
         turbo: None,
         memory: true,
+        root: None,
     }
 }
 
@@ -153,6 +154,39 @@ fn offline_pods_yield_and_give_memory_and_everything_is_put_back() {
     assert!(agent.restore());
     assert_ne!(tree.value("web", Knob::CpuShare), Value::Idle);
     assert!(agent.held().is_empty());
+}
+
+#[test]
+fn the_limit_of_all_pods_counts_as_the_memory_of_the_node() {
+    let Some(tree) = Tree::new("root", &["pods/batch"]) else {
+        return;
+    };
+    let total: u64 = 512 << 20;
+    for root in &tree.roots {
+        // Each hierarchy has one of these files, or none.
+        for file in ["memory.limit_in_bytes", "memory.max"] {
+            let file = root.join("pods").join(file);
+            if file.exists() {
+                fs::write(file, total.to_string()).expect("a limit");
+            }
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = Settings {
+        root: Some(tree.group("pods")),
+        ..everything()
+    };
+    let mut agent = agent(settings, folder.path());
+    agent.set_pods(vec![tree.pod("pods/batch", offline())]);
+    agent.tick(at(0));
+    let limit = tree.value("pods/batch", Knob::Memory);
+    let limit = limit.amount().expect("an amount");
+    // In whole pages.
+    assert!(limit.abs_diff(total / 10 * 8) < 1 << 16, "{limit}");
+    // What the kernel rounds is not taken for another program's value.
+    agent.tick(at(1));
+    assert!(agent.left_alone.is_empty(), "{:?}", agent.left_alone);
+    assert!(agent.restore());
 }
 
 #[test]

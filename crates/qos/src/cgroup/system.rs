@@ -87,6 +87,25 @@ impl System {
         }
     }
 
+    /// Memory of a group and all below it: the most that it may have, and what it has, in bytes, file pages included.
+    ///
+    /// # Errors
+    /// There is no such group, or its files are not understood.
+    pub fn memory(&self, group: &ControlGroup) -> io::Result<(Value, u64)> {
+        let mount = self.mount(Knob::Memory)?;
+        let text = |file: &str| self.text(mount, group, file);
+        Ok(match mount.version {
+            Version::V1 => (
+                limit_v1(&text("memory.limit_in_bytes")?)?,
+                number(&text("memory.usage_in_bytes")?)?,
+            ),
+            Version::V2 => (
+                limited(&text("memory.max")?)?,
+                number(&text("memory.current")?)?,
+            ),
+        })
+    }
+
     /// The groups directly below a group, in the order of their names.
     ///
     /// # Errors
@@ -182,10 +201,7 @@ impl Groups for System {
             }
             (Knob::CpuBurst, Version::V1) => Ok(Value::Amount(number(&text("cpu.cfs_burst_us")?)?)),
             (Knob::CpuBurst, Version::V2) => Ok(Value::Amount(number(&text("cpu.max.burst")?)?)),
-            (Knob::Memory, Version::V1) => Ok(match number(&text("memory.limit_in_bytes")?)? {
-                NO_LIMIT.. => Value::Max,
-                bytes => Value::Amount(bytes),
-            }),
+            (Knob::Memory, Version::V1) => limit_v1(&text("memory.limit_in_bytes")?),
             (Knob::Memory, Version::V2) => limited(&text("memory.high")?),
         }
     }
@@ -262,6 +278,14 @@ fn number(text: &str) -> io::Result<u64> {
         io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number"))
     };
     text.trim().parse().map_err(|_| wrong())
+}
+
+/// A number, or one that is too large for a limit.
+fn limit_v1(text: &str) -> io::Result<Value> {
+    Ok(match number(text)? {
+        NO_LIMIT.. => Value::Max,
+        bytes => Value::Amount(bytes),
+    })
 }
 
 /// A number, or -1 for no limit.

@@ -26,13 +26,18 @@ pub struct Fssr {
 }
 
 impl Fssr {
-    /// Begins with the highest limit. `total` is the machine's memory in bytes.
+    /// Begins with the highest limit. `total` is the node's memory in bytes.
     pub fn new(total: u64) -> Self {
         Fssr {
             total,
             limit: percent(total, CEILING),
             calm: 0,
         }
+    }
+
+    /// The node's memory, in bytes.
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     /// The limit in force, in bytes.

@@ -1,31 +1,38 @@
 //! `qos-cpu`: batch work that takes every processor.
 //!
-//! While the service is alone, a filler keeps the processors awake in the scheduler's idle class, so that waking them
-//! costs the same in all conditions.
+//! The batch work is several pods, as on a node that is filled up with it: each pod has the same weight as the web
+//! service, and the service has to wait for all of them. While the service is alone, a filler keeps the processors
+//! awake in the scheduler's idle class, so that waking them costs the same in all conditions.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{Agent, Condition, Latency, report_latency, rounds, seconds, web_service};
+use super::agent::{Agent, AgentPod};
+use super::over_time::{self, ALONE, ON, OTHER, Samples};
+use super::{
+    CONNECTIONS, Condition, Latency, RATE, ROUNDS, report_latency, rounds, seconds, web_service,
+};
 use crate::child::{Child, Confinement};
 use crate::install;
+use crate::node::chart::Panel;
 use crate::node::group::LabGroup;
 use crate::node::kind::Kind;
-use crate::node::scene::{Scene, SceneShape};
+use crate::node::scene::{Scene, SceneShape, finish};
 use crate::node::{NodeBenchOptions, NodeExperiment};
 use crate::statistics::Spread;
 
 /// Time that an answer takes the web service, which so has a fifth of a processor to do.
 const WORK_US: u64 = 300;
-/// Threads of the batch work for each processor.
-const THREADS_PER_CORE: usize = 2;
+/// Pods of batch work, and threads of each for each processor.
+const BATCH_PODS: usize = 4;
+const THREADS_PER_CORE: usize = 1;
 /// Where the batch work and the filler are: groups beside those of the pods.
 const BATCH: &str = "node-one/pods/batch";
 const FILLER: &str = "node-one/pods/filler";
@@ -51,14 +58,18 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut seen = Vec::new();
     let measured = measure(&experiment, &stress, &mut seen);
     report(&mut experiment, &seen);
-    experiment.conclude(measured, &[])
+    let (measured, panels) = match measured {
+        Ok(panels) => (Ok(()), panels),
+        Err(error) => (Err(error), Vec::new()),
+    };
+    experiment.conclude(measured, &panels)
 }
 
 fn measure(
     experiment: &NodeExperiment,
     stress: &Path,
     seen: &mut Vec<[BesideBatch; 3]>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Panel>> {
     let shape = SceneShape {
         near: 1,
         work_us: WORK_US,
@@ -66,29 +77,35 @@ fn measure(
     };
     let scene = Scene::up(Kind::Node, shape, &experiment.tools)?;
     let batch = Batch::new(&scene, stress, &experiment.tools.heddle)?;
-    rounds(experiment, seen, |condition| {
+    rounds(experiment, ROUNDS, seen, |condition| {
         batch.measure(&scene, condition, seconds(experiment))
-    })
+    })?;
+    batch.over_time(&scene, seconds(experiment))
 }
 
 /// The batch work, and what holds it back.
 struct Batch {
     stress: PathBuf,
     agent: Agent,
-    group: LabGroup,
-    filler: LabGroup,
+    groups: Vec<LabGroup>,
+    filler: Vec<LabGroup>,
 }
 
 impl Batch {
     fn new(scene: &Scene, stress: &Path, heddle: &Path) -> anyhow::Result<Batch> {
-        let (group, filler) = (scene.group(BATCH), scene.group(FILLER));
-        group.create()?;
-        filler.create()?;
-        filler.make_idle()?;
+        let of = |prefix: &str| -> anyhow::Result<Vec<LabGroup>> {
+            let all = (0..BATCH_PODS).map(|number| scene.group(&format!("{prefix}{number}")));
+            let all: Vec<LabGroup> = all.collect();
+            all.iter().try_for_each(LabGroup::create)?;
+            Ok(all)
+        };
+        let (groups, filler) = (of(BATCH)?, of(FILLER)?);
+        filler.iter().try_for_each(LabGroup::make_idle)?;
+        let pods = groups.iter().cloned().map(AgentPod::offline);
         Ok(Batch {
             stress: stress.to_owned(),
-            agent: Agent::new(scene, heddle, vec![group.clone()])?,
-            group,
+            agent: Agent::new(scene, heddle, pods.collect(), "")?,
+            groups,
             filler,
         })
     }
@@ -103,25 +120,85 @@ impl Batch {
             Condition::On => Some(self.agent.start()?),
             Condition::Alone | Condition::Off => None,
         };
-        let group = match condition {
+        let groups = match condition {
             Condition::Alone => &self.filler,
-            Condition::Off | Condition::On => &self.group,
+            Condition::Off | Condition::On => &self.groups,
         };
-        let mut work = self.work(group)?;
-        let before = Use::now(group)?;
+        let work = self.work(groups)?;
+        let before = Use::now(groups)?;
         let latency = web_service(scene, seconds);
-        let used = Use::now(group)?.since(before);
-        work.stop(Signal::KILL);
+        let used = Use::now(groups)?.since(before);
+        stop(work);
         drop(agent);
         Ok(BesideBatch {
             latency: latency?,
-            batch: used.group,
+            batch: used.groups,
             idle: used.idle,
         })
     }
 
-    /// Starts the batch work in a group.
-    fn work(&self, group: &LabGroup) -> anyhow::Result<Child> {
+    /// One run for the picture: alone, then beside the batch work, then with node QoS.
+    fn over_time(&self, scene: &Scene, seconds: u32) -> anyhow::Result<Vec<Panel>> {
+        let part = Duration::from_secs(seconds.into());
+        let (rate, all) = (RATE.to_string(), (3 * seconds).to_string());
+        let slice = over_time::SLICE.as_millis().to_string();
+        let filler = self.work(&self.filler)?;
+        let load = scene.start_load(
+            &[scene.target("near0")?],
+            &[
+                "--connections",
+                CONNECTIONS,
+                "--rate",
+                &rate,
+                "--warm-up",
+                "0",
+                "--seconds",
+                &all,
+                "--history",
+                &slice,
+            ],
+        )?;
+        let mut uses = Samples::begin();
+        let now = || Use::now(&self.groups);
+        uses.take_until(part, now)?;
+        stop(filler);
+        let work = self.work(&self.groups)?;
+        uses.take_until(2 * part, now)?;
+        let agent = self.agent.start()?;
+        uses.take_until(3 * part, now)?;
+        let outcome = finish(load);
+        stop(work);
+        drop(agent);
+        let outcome = outcome?;
+        let latency = |of: fn(&crate::load::Slice) -> f64| {
+            let slices = outcome.history.iter();
+            slices.map(|slice| (slice.at_s, of(slice) / 1e3)).collect()
+        };
+        let parts = format!(
+            "alone, from {seconds} s beside batch work, from {} s with node QoS",
+            2 * seconds
+        );
+        Ok(vec![
+            over_time::panel(
+                &format!("response time (ms): {parts}"),
+                vec![
+                    ("p99", ON, latency(|slice| slice.p99_us)),
+                    ("p50", ALONE, latency(|slice| slice.p50_us)),
+                ],
+            ),
+            over_time::panel(
+                "processors that batch work had",
+                vec![(
+                    "batch work",
+                    OTHER,
+                    over_time::rates(&uses.points(|seen| seen.groups)),
+                )],
+            ),
+        ])
+    }
+
+    /// Starts the batch work in each of the groups.
+    fn work(&self, groups: &[LabGroup]) -> anyhow::Result<Vec<Child>> {
         let cores = thread::available_parallelism()?.get();
         let threads = (cores * THREADS_PER_CORE).to_string();
         let command: Vec<OsString> = [
@@ -132,12 +209,21 @@ impl Batch {
         ]
         .map(OsString::from)
         .into();
-        let place = Confinement {
-            groups: group.folders()?,
-            ..Confinement::default()
+        let start = |(number, group): (usize, &LabGroup)| {
+            let place = Confinement {
+                groups: group.folders()?,
+                ..Confinement::default()
+            };
+            let log = self.agent.folder().join(format!("stress{number}.log"));
+            Child::start("stress-ng", &place, &command, &log, false)
         };
-        let log = self.agent.folder.path().join("stress.log");
-        Child::start("stress-ng", &place, &command, &log, false)
+        groups.iter().enumerate().map(start).collect()
+    }
+}
+
+fn stop(work: Vec<Child>) {
+    for mut one in work {
+        one.stop(Signal::KILL);
     }
 }
 
@@ -145,27 +231,28 @@ impl Batch {
 #[derive(Debug, Clone, Copy)]
 struct Use {
     at: Instant,
-    /// Seconds of processors: of the group, and idle.
-    group: f64,
+    /// Seconds of processors: of the groups, and idle.
+    groups: f64,
     idle: f64,
 }
 
 /// Processors that were used on average.
 struct Used {
-    group: f64,
+    groups: f64,
     idle: f64,
 }
 
 impl Use {
-    fn now(group: &LabGroup) -> anyhow::Result<Use> {
+    fn now(groups: &[LabGroup]) -> anyhow::Result<Use> {
         let stat = fs::read_to_string("/proc/stat")?;
         let line = stat.lines().next().context("/proc/stat")?;
         // user, nice, system, idle, iowait, in ticks of 10 ms.
         let ticks = line.split_ascii_whitespace().skip(4).take(2);
         let ticks: u64 = ticks.filter_map(|number| number.parse::<u64>().ok()).sum();
+        let used: anyhow::Result<Vec<f64>> = groups.iter().map(LabGroup::used_s).collect();
         Ok(Use {
             at: Instant::now(),
-            group: group.used_s()?,
+            groups: used?.iter().sum(),
             idle: ticks as f64 / 100.0,
         })
     }
@@ -173,7 +260,7 @@ impl Use {
     fn since(self, before: Use) -> Used {
         let seconds = self.at.duration_since(before.at).as_secs_f64();
         Used {
-            group: (self.group - before.group) / seconds,
+            groups: (self.groups - before.groups) / seconds,
             idle: (self.idle - before.idle) / seconds,
         }
     }

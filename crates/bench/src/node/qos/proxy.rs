@@ -7,7 +7,8 @@ use std::process::Child;
 
 use serde_json::json;
 
-use super::{Agent, Condition, Latency, report_latency, rounds, seconds, web_service};
+use super::agent::{Agent, AgentPod};
+use super::{Condition, Latency, ROUNDS, report_latency, rounds, seconds, web_service};
 use crate::node::kind::Kind;
 use crate::node::scene::{Scene, SceneShape, finish};
 use crate::node::{NodeBenchOptions, NodeExperiment};
@@ -60,8 +61,9 @@ fn measure(
     };
     let scene = Scene::up(Kind::Node, shape, &experiment.tools)?;
     let groups = ["batch", "sink"].map(|pod| scene.pod_group(pod, "one"));
-    let agent = Agent::new(&scene, &experiment.tools.heddle, groups.into())?;
-    rounds(experiment, seen, |condition| {
+    let pods = groups.map(AgentPod::offline);
+    let agent = Agent::new(&scene, &experiment.tools.heddle, pods.into(), "")?;
+    rounds(experiment, ROUNDS, seen, |condition| {
         one(&scene, &agent, condition, flood, seconds(experiment))
     })
 }
