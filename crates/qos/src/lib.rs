@@ -18,3 +18,4 @@ pub mod agent;
 pub mod arbiter;
 pub mod cgroup;
 pub mod controllers;
+pub mod network;
