@@ -19,10 +19,13 @@ use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::controllers::turbo;
+use heddle_qos::network::Thread;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
 use crate::{report, settings};
+
+mod network;
 
 /// What the command line says.
 pub(crate) struct AgentPlan {
@@ -44,11 +47,14 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
         let mounts = Mounts::find().context("cannot find the control groups")?;
         if plan.is_rehearsal {
             tracing::info!("a dry run: nothing is changed");
+            let network = network::rehearse(&settings.qos.network, mounts.clone())?;
             let system = System::rehearsing(mounts);
             let agent = Agent::new(wanted, system, Nowhere, Default::default());
-            return follow(agent.context("/proc")?, plan, settings).await;
+            return follow(agent.context("/proc")?, network, plan, settings).await;
         }
         let (journal, held) = open(&plan.state)?;
+        let network = &settings.qos.network;
+        let network = network::start(network, mounts.clone(), &journal, &plan.state)?;
         let left = held.len();
         let agent = Agent::new(wanted, System::new(mounts), journal, held);
         let mut agent = agent.context("/proc")?;
@@ -59,7 +65,7 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             );
             agent.restore();
         }
-        follow(agent, plan, settings).await
+        follow(agent, network, plan, settings).await
     })
 }
 
@@ -86,6 +92,7 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
 /// Follows the folder and the node until a signal comes.
 async fn follow<S: Store>(
     mut agent: Agent<S>,
+    mut network: Option<Thread>,
     plan: &AgentPlan,
     settings: &Settings,
 ) -> Result<Exit, Failure> {
@@ -107,7 +114,12 @@ async fn follow<S: Store>(
     let mut pause = Duration::ZERO;
     loop {
         tokio::select! {
-            () = sleep(pause) => pause = agent.tick(now(began)),
+            () = sleep(pause) => {
+                pause = agent.tick(now(began));
+                if let Some(network) = &mut network {
+                    network.set_pods(agent.offline_pods());
+                }
+            }
             Some((mesh, report)) = changes.recv() => {
                 report::say(&report);
                 match mesh {
@@ -121,7 +133,8 @@ async fn follow<S: Store>(
             },
         }
     }
-    Ok(match agent.restore() {
+    let is_network_restored = network.is_none_or(Thread::stop);
+    Ok(match agent.restore() && is_network_restored {
         true => Exit::Ok,
         false => Exit::Failed,
     })

@@ -32,12 +32,12 @@ impl PacketMark {
     pub fn new(value: u32, mask: u32) -> Result<Self, String> {
         match (value, value & !mask) {
             (0, _) => Err(
-                "its value is 0, which packets have without a mark: choose a bit that no other program uses"
+                "its value is 0, which packets have without a mark, expected a bit that no other program uses"
                     .to_owned(),
             ),
             (_, 0) => Ok(PacketMark { value, mask }),
             (_, outside) => Err(format!(
-                "the bits {outside:#x} of its value are not in its mask: add them there"
+                "the bits {outside:#x} of its value are not in its mask, expected VALUE/MASK such as 0x10/0x30"
             )),
         }
     }
@@ -85,7 +85,7 @@ impl FromStr for PacketMark {
         let both = both.and_then(|(value, mask)| Some((number(value)?, number(mask)?)));
         let (value, mask) = both.ok_or_else(|| {
             let shown: String = text.chars().take(40).collect();
-            format!("{shown:?} is no mark: write VALUE/MASK, such as 0x10/0x30")
+            format!("{shown:?} is no mark, expected VALUE/MASK such as 0x10/0x30")
         })?;
         PacketMark::new(value, mask)
     }

@@ -29,7 +29,7 @@ pub use given::GivenSettings;
 pub use metrics::Metrics;
 pub use node::{BPFFS, NodeSettings};
 pub(crate) use node::{Interception, ProxyTimeout};
-pub use qos::{QosSettings, TurboMode};
+pub use qos::{QosNetworkSettings, QosSettings, TurboMode};
 pub use registry::RegistrySettings;
 pub(crate) use text::Text;
 pub use within::Within;

@@ -21,6 +21,7 @@ use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};
 use crate::cgroup::{ControlGroup, Knob, System};
 use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
+use crate::network::OfflinePod;
 
 /// A pod of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -234,6 +235,17 @@ impl<S: Store> Agent<S> {
             true => Class::Offline,
             false => Class::Online,
         }
+    }
+
+    /// The pods that are offline, as of the last tick.
+    pub fn offline_pods(&self) -> Vec<OfflinePod> {
+        let offline = self.pods.iter();
+        let offline = offline.filter(|pod| self.known_class(pod) == Class::Offline);
+        let pods = offline.map(|pod| OfflinePod {
+            name: pod.name.clone(),
+            group: pod.group.clone(),
+        });
+        pods.collect()
     }
 
     fn offline_groups(&self) -> BTreeSet<ControlGroup> {
