@@ -1,6 +1,7 @@
 //! `heddle qos run`: the agent, and what says which pods there are: a folder, a kubelet, or both.
 
 mod kubelet;
+mod network;
 mod pods;
 mod proxy;
 
@@ -21,6 +22,7 @@ use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::controllers::turbo;
+use heddle_qos::network::Thread;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
@@ -40,6 +42,22 @@ pub(crate) struct AgentPlan {
     pub(crate) state: PathBuf,
 }
 
+/// What runs beside the agent's own controllers.
+struct Beside {
+    proxy: ProxyThreads,
+    /// The bandwidth of offline pods, if it is on.
+    network: Option<Thread>,
+}
+
+impl Beside {
+    /// Puts everything back, and returns whether all of it is.
+    fn restore(self) -> bool {
+        let mut proxy = self.proxy;
+        let is_network_back = self.network.is_none_or(Thread::stop);
+        proxy.restore() && is_network_back
+    }
+}
+
 /// Runs the agent until a signal ends it, and puts everything back.
 ///
 /// # Errors
@@ -50,17 +68,19 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
         let mounts = Mounts::find().context("cannot find the control groups")?;
         if plan.is_rehearsal {
             tracing::info!("a dry run: nothing is changed");
+            let network = network::rehearse(&settings.qos.network, mounts.clone())?;
             let system = System::rehearsing(mounts);
             let agent = Agent::new(wanted, system, Nowhere, Default::default());
-            return follow(
-                agent.context("/proc")?,
-                ProxyThreads::default(),
-                plan,
-                settings,
-            )
-            .await;
+            let agent = agent.context("/proc")?;
+            let beside = Beside {
+                proxy: ProxyThreads::default(),
+                network,
+            };
+            return follow(agent, beside, plan, settings).await;
         }
         let (journal, held) = open(&plan.state)?;
+        let network = &settings.qos.network;
+        let network = network::start(network, mounts.clone(), &journal, &plan.state)?;
         let left = held.len();
         let agent = Agent::new(wanted, System::new(mounts), journal, held);
         let mut agent = agent.context("/proc")?;
@@ -71,8 +91,11 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             );
             agent.restore();
         }
-        let proxy = ProxyThreads::follow(plan, &settings.qos)?;
-        follow(agent, proxy, plan, settings).await
+        let beside = Beside {
+            proxy: ProxyThreads::follow(plan, &settings.qos)?,
+            network,
+        };
+        follow(agent, beside, plan, settings).await
     })
 }
 
@@ -100,7 +123,7 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
 /// Follows the pods and the node until a signal comes.
 async fn follow<S: Store>(
     mut agent: Agent<S>,
-    mut proxy: ProxyThreads,
+    mut beside: Beside,
     plan: &AgentPlan,
     settings: &Settings,
 ) -> Result<Exit, Failure> {
@@ -123,6 +146,9 @@ async fn follow<S: Store>(
         tokio::select! {
             () = sleep(pause) => {
                 pause = agent.tick(now(began));
+                if let Some(network) = &mut beside.network {
+                    network.set_pods(agent.batch());
+                }
                 continue;
             }
             Some((mesh, report)) = next(&mut changes) => {
@@ -132,8 +158,8 @@ async fn follow<S: Store>(
                     None => tracing::error!("the folder is refused: the pods stay as they were"),
                 }
             }
-            () = proxy.changed() => {
-                proxy.place();
+            () = beside.proxy.changed() => {
+                beside.proxy.place();
                 continue;
             }
             Some(all) = next(&mut of_kubelet) => pods.follow_kubelet(all),
@@ -145,7 +171,7 @@ async fn follow<S: Store>(
         agent.set_pods(pods.all());
         pause = Duration::ZERO;
     }
-    let are_back = proxy.restore();
+    let are_back = beside.restore();
     Ok(match agent.restore() && are_back {
         true => Exit::Ok,
         false => Exit::Failed,

@@ -19,6 +19,7 @@ mod invariants;
 mod mesh;
 pub mod mountinfo;
 mod name;
+mod packet_mark;
 mod policy;
 mod printable;
 mod random;
@@ -43,6 +44,7 @@ pub use name::{
     InvalidName, Name, Namespace, ServiceAccountName, ServiceName, WorkloadName, is_dns_label,
     is_dns_subdomain,
 };
+pub use packet_mark::PacketMark;
 pub use policy::{
     Access, Connect, Decider, Decision, Guard, HttpAccess, HttpMatch, MAX_POLICY_CONDITIONS,
     MAX_POLICY_RULES, MAX_POLICY_SOURCES, MAX_WORKLOAD_POLICIES, MAX_WORKLOAD_PROBES, Mode,

@@ -21,6 +21,7 @@ use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};
 use crate::cgroup::{ControlGroup, Knob, System, Value};
 use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
+use crate::network::OfflinePod;
 
 /// A pod of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -258,6 +259,17 @@ impl<S: Store> Agent<S> {
     fn offline_pods(&self) -> impl Iterator<Item = &Pod> {
         let is_offline = |pod: &&Pod| self.known_class(pod) == Class::Offline && !pod.is_resizing;
         self.pods.iter().filter(is_offline)
+    }
+
+    /// The pods that are offline, as of the last tick.
+    pub fn batch(&self) -> Vec<OfflinePod> {
+        let offline = self.pods.iter();
+        let offline = offline.filter(|pod| self.known_class(pod) == Class::Offline);
+        let pods = offline.map(|pod| OfflinePod {
+            name: pod.name.clone(),
+            group: pod.group.clone(),
+        });
+        pods.collect()
     }
 
     /// Lets memory follow what is free.

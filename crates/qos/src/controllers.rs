@@ -1,5 +1,6 @@
 //! What each group should have, decided without I/O and without a clock.
 
+pub mod bandwidth;
 pub mod burst;
 pub mod fssr;
 pub mod turbo;

@@ -15,6 +15,8 @@ use heddle_node::time::duration;
 use heddle_qos::arbiter::journal::Journal;
 use heddle_qos::arbiter::{Arbiter, Held, Key, Restored};
 use heddle_qos::cgroup::{Mounts, System};
+use heddle_qos::network::keeper::Keeper;
+use heddle_qos::network::{self, keeper};
 use serde::Serialize;
 
 use crate::output::OutputFormat;
@@ -22,8 +24,11 @@ use crate::{colour, qos};
 
 /// Where the journal is kept unless it is told otherwise.
 const STATE: &str = "/run/heddle/qos";
+/// What became of settings, as in the output of `restore`.
+const PUT_BACK: &str = "put back";
+const FOREIGN: &str = "left as another program wrote them";
 
-/// Keep latency-sensitive pods fast beside batch work, by control groups
+/// Keep latency-sensitive pods fast beside batch work, by control groups and traffic control
 ///
 /// Pods are online (latency-sensitive) unless a label or annotation says `volcano.sh/preemptable: "true"` or
 /// `heddle.dev/class: offline`. Needs root, and no mesh.
@@ -235,7 +240,11 @@ struct QosStatus {
 struct ChangeStatus {
     pod: String,
     class: &'static str,
-    cgroup: String,
+    /// The control group, or the interface, that is changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interface: Option<String>,
     knob: &'static str,
     from: String,
     to: String,
@@ -248,8 +257,12 @@ fn status(args: StatusArgs) -> Result<Exit, Failure> {
     let folder = args.state.folder();
     let held = Journal::look(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
     let running = Journal::is_in_use(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
+    let network = network::Journal::look(&folder);
+    let network = network.map_err(|error| qos::unreadable(&folder, &error))?;
     let mut changes: Vec<ChangeStatus> = held.into_iter().map(change_status).collect();
-    changes.sort_by(|a, b| (&a.pod, &a.cgroup, a.knob).cmp(&(&b.pod, &b.cgroup, b.knob)));
+    changes.extend(network.into_iter().map(network_status));
+    let order = |change: &ChangeStatus| (change.pod.clone(), change.what());
+    changes.sort_by_key(order);
     let status = QosStatus { running, changes };
     super::print(&args.output.written(&status, || text(&status))?)?;
     Ok(match running {
@@ -263,12 +276,35 @@ fn change_status((key, held): (Key, Held)) -> ChangeStatus {
     ChangeStatus {
         pod: held.pod,
         class: held.class.as_str(),
-        cgroup: key.group.to_string(),
+        cgroup: Some(key.group.to_string()),
+        interface: None,
         knob: key.knob.as_str(),
         from: held.original.to_string(),
         to: to.to_string(),
         why: held.why,
         since: held.since_s,
+    }
+}
+
+fn network_status((key, held): (network::held::Key, network::held::Held)) -> ChangeStatus {
+    ChangeStatus {
+        class: held.class.as_str(),
+        cgroup: None,
+        interface: Some(key.link.name),
+        knob: key.part.as_str(),
+        from: held.original(),
+        to: held.now,
+        pod: held.pod,
+        why: held.why,
+        since: held.since_s,
+    }
+}
+
+impl ChangeStatus {
+    /// What is changed.
+    fn what(&self) -> String {
+        let of = self.cgroup.as_ref().or(self.interface.as_ref());
+        format!("{} of {}", self.knob, of.map_or("", String::as_str))
     }
 }
 
@@ -291,7 +327,7 @@ fn text(status: &QosStatus) -> String {
         [
             change.pod.clone(),
             change.class.to_owned(),
-            format!("{} of {}", change.knob, change.cgroup),
+            change.what(),
             change.from.clone(),
             change.to.clone(),
             format!("{} ago", duration(now_s.saturating_sub(change.since))),
@@ -307,14 +343,34 @@ fn restore(args: RestoreArgs) -> Result<Exit, Failure> {
     let (journal, held) = qos::open(&folder)?;
     qos::put_threads_back(&folder)?;
     let mounts = Mounts::find().context("cannot find the control groups")?;
-    let mut arbiter = Arbiter::new(System::new(mounts), journal, held);
     let mut failed = Vec::new();
     let mut put_back: BTreeMap<&str, usize> = BTreeMap::new();
+    let (log, of_network) = journal
+        .beside()
+        .map_err(|error| qos::unreadable(&folder, &error))?;
+    if !of_network.is_empty() {
+        let kernel = network::system::System::open(System::new(mounts.clone()));
+        let kernel = kernel.context("cannot speak to the kernel about the network")?;
+        let mut keeper = Keeper::new(kernel, log, of_network, Default::default());
+        for (key, held, done) in keeper.restore_all() {
+            let what = match done {
+                keeper::Restored::Done => PUT_BACK,
+                keeper::Restored::Gone => "gone with their interfaces",
+                keeper::Restored::Foreign(_) => FOREIGN,
+                keeper::Restored::Failed(error) => {
+                    failed.push(format!("the {key} to {}: {error}", held.original()));
+                    continue;
+                }
+            };
+            *put_back.entry(what).or_default() += 1;
+        }
+    }
+    let mut arbiter = Arbiter::new(System::new(mounts), journal, held);
     for (key, held, done) in arbiter.restore_all() {
         let what = match done {
-            Restored::Done => "put back",
+            Restored::Done => PUT_BACK,
             Restored::Gone => "gone with their control groups",
-            Restored::Foreign(_) => "left as another program wrote them",
+            Restored::Foreign(_) => FOREIGN,
             Restored::Failed(error) => {
                 failed.push(format!("the {key} to {}: {error}", held.original));
                 continue;

@@ -13,6 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Folder, as_str, eventually, heddle, text};
 
+mod network;
+
 /// Where the hierarchies of the processors and of memory are mounted, with version 1 or 2.
 const ROOTS: [&str; 4] = [
     "/sys/fs/cgroup/cpu",

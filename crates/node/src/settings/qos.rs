@@ -1,6 +1,7 @@
 //! Node QoS, as written in the file.
 
 mod kubelet;
+mod network;
 
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use heddle_model::ControlGroup;
 use serde::{Deserialize, Serialize};
 
 pub use kubelet::{KubeletSettings, KubeletUrl};
+pub use network::QosNetworkSettings;
 
 use super::contradiction::Contradiction;
 use super::within::Within;
@@ -40,6 +42,8 @@ pub struct QosSettings {
     pub turbo_alarm_percent: Within<2, 100>,
     /// The kubelet of this machine, whose pods node QoS is for.
     pub kubelet: KubeletSettings,
+    /// Bandwidth of offline pods.
+    pub network: QosNetworkSettings,
 }
 
 /// How it is found out that a pod lacks CPU quota.
@@ -68,6 +72,7 @@ impl Default for QosSettings {
             turbo_high_percent: Within::new(60),
             turbo_alarm_percent: Within::new(80),
             kubelet: KubeletSettings::default(),
+            network: QosNetworkSettings::default(),
         }
     }
 }
@@ -79,11 +84,13 @@ impl QosSettings {
             self.turbo_high_percent.get(),
             self.turbo_alarm_percent.get(),
         );
-        let marks = (high >= alarm).then(|| Contradiction {
+        let turbo = (high >= alarm).then(|| Contradiction {
             fields: vec!["qos.turbo_high_percent", "qos.turbo_alarm_percent"],
             reason: format!("{high} is not below {alarm}"),
             remedy: "quota is taken back slowly before it is taken back at once".to_owned(),
         });
-        marks.or_else(|| self.kubelet.contradiction())
+        turbo
+            .or_else(|| self.kubelet.contradiction())
+            .or_else(|| self.network.contradiction())
     }
 }

@@ -80,13 +80,21 @@ struct SettingsPlaces {
     node: Section,
     control: Section,
     registry: Section,
+    qos: Section,
 }
 
-/// Like [`SettingsPlaces`], for the section within the section `node`.
+/// Like [`SettingsPlaces`], for the sections within the sections `node` and `qos`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct SettingsWithNode {
     node: NodePlaces,
+    qos: QosPlaces,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct QosPlaces {
+    network: Section,
 }
 
 #[derive(Default, Deserialize)]
@@ -116,6 +124,11 @@ fn line(text: &str, field: &str) -> Option<u64> {
         "node.interception" => {
             let places: SettingsWithNode = serde_saphyr::from_str(text).ok()?;
             return Some(places.node.interception.get(name)?.referenced.line());
+        }
+        "qos" => &places.qos,
+        "qos.network" => {
+            let places: SettingsWithNode = serde_saphyr::from_str(text).ok()?;
+            return Some(places.qos.network.get(name)?.referenced.line());
         }
         "control" => &places.control,
         "registry" => &places.registry,

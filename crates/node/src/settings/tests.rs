@@ -124,6 +124,18 @@ fn a_mistake_is_told_with_line_field_reason_and_remedy() {
             "s.yaml:2: control.listen: metrics at 127.0.0.1:15014 and nodes at 0.0.0.0:15014 cannot be served at one port; control.metrics is the default (give one of them another port)",
         ),
         (
+            "qos:\n  network:\n    replace: [eth0/1]\n",
+            "s.yaml:3: qos.network.replace: \"eth0/1\" is no name of an interface (write one that ip link shows)",
+        ),
+        (
+            "qos:\n  network: {low_bytes_per_s: 2000, high_bytes_per_s: 1000}\n",
+            "s.yaml:2: qos.network.low_bytes_per_s: 2000 is more than high_bytes_per_s, 1000; qos.network.high_bytes_per_s is set in s.yaml:2 (lower low_bytes_per_s, or raise high_bytes_per_s)",
+        ),
+        (
+            "qos:\n  network:\n    mark: 0x40/0x30\n",
+            "s.yaml:3: qos.network.mark: the bits 0x40 of its value are not in its mask (expected VALUE/MASK such as 0x10/0x30)",
+        ),
+        (
             "workloads:\n  restart_min_ms: 40000\n",
             "s.yaml:2: workloads.restart_min_ms: 40000 is more than restart_max_ms, 30000; workloads.restart_max_ms is the default (lower restart_min_ms, or raise restart_max_ms)",
         ),

@@ -1,14 +1,17 @@
 //! The journal: what the arbiter holds, on the disk, so that the next start can put it back.
 //!
 //! A file of lines, each a record in JSON. Every line is written before what it says is done. The file belongs to one
-//! boot of the machine, since control groups do not survive that.
+//! boot of the machine, since control groups do not survive that. What is done to the network has a file of its own
+//! beside it, under the same lock.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Held, Key};
@@ -19,26 +22,26 @@ mod tests;
 /// A line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Record {
+pub enum Record<K = Key, H = Held> {
     /// This knob is, or is about to be, as we want it.
-    Set(Key, Held),
+    Set(K, H),
     /// This knob is no longer ours.
-    Drop(Key),
+    Drop(K),
 }
 
 /// Where records are kept.
-pub trait Store {
+pub trait Store<K = Key, H = Held> {
     /// Adds a record.
     ///
     /// # Errors
     /// When it could not be written; nothing may be done then that it would have said.
-    fn append(&mut self, record: &Record) -> io::Result<()>;
+    fn append(&mut self, record: &Record<K, H>) -> io::Result<()>;
 
     /// Replaces all records by one for each knob that is held.
     ///
     /// # Errors
     /// When it could not be written; the old records are still there.
-    fn replace(&mut self, held: &BTreeMap<Key, Held>) -> io::Result<()>;
+    fn replace(&mut self, held: &BTreeMap<K, H>) -> io::Result<()>;
 
     /// Whether there are many more records than the `held` knobs need.
     fn is_long(&self, held: usize) -> bool;
@@ -54,7 +57,6 @@ struct Header {
 }
 
 const VERSION: u32 = 1;
-const FILE: &str = "journal";
 const LOCK: &str = "lock";
 /// Longest line that is read, in bytes. Ours have a few hundred.
 const MAX_LINE: usize = 16 * 1024;
@@ -65,12 +67,12 @@ const SLACK: usize = 1_024;
 #[derive(Debug, Default)]
 pub struct Nowhere;
 
-impl Store for Nowhere {
-    fn append(&mut self, _: &Record) -> io::Result<()> {
+impl<K, H> Store<K, H> for Nowhere {
+    fn append(&mut self, _: &Record<K, H>) -> io::Result<()> {
         Ok(())
     }
 
-    fn replace(&mut self, _: &BTreeMap<Key, Held>) -> io::Result<()> {
+    fn replace(&mut self, _: &BTreeMap<K, H>) -> io::Result<()> {
         Ok(())
     }
 
@@ -79,24 +81,38 @@ impl Store for Nowhere {
     }
 }
 
-/// The journal of this machine, in a folder of its own, locked by this process.
+/// The journal of control groups.
+pub type Journal = Log<Key, Held>;
+
+/// A kind of thing of which there is a journal.
+pub trait Entry: Serialize + DeserializeOwned + Ord + Clone {
+    /// Name of the file, in the folder of all journals.
+    const FILE: &'static str;
+}
+
+impl Entry for Key {
+    const FILE: &'static str = "journal";
+}
+
+/// A journal of this machine, in a folder of its own, locked by this process.
 #[derive(Debug)]
-pub struct Journal {
+pub struct Log<K, H> {
     folder: PathBuf,
     file: File,
     records: usize,
     boot: String,
     /// Held until the process ends.
-    _lock: File,
+    lock: File,
+    _of: PhantomData<(K, H)>,
 }
 
-impl Journal {
+impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
     /// Opens the journal in `folder`, which is made if it is missing (mode 0700), and returns what an earlier process
     /// held.
     ///
     /// # Errors
     /// `WouldBlock` when another process has it; `InvalidData` when it is of another version; or the disk's.
-    pub fn open(folder: &Path) -> io::Result<(Self, BTreeMap<Key, Held>)> {
+    pub fn open(folder: &Path) -> io::Result<(Self, BTreeMap<K, H>)> {
         make(folder)?;
         let lock = OpenOptions::new()
             .create(true)
@@ -104,17 +120,33 @@ impl Journal {
             .write(true)
             .open(folder.join(LOCK))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Log::locked(folder, lock)
+    }
+
+    /// Opens the journal of another kind of things, under the lock of this one.
+    ///
+    /// # Errors
+    /// As for [`Log::open`].
+    pub fn beside<L: Entry, I: Serialize + DeserializeOwned + Clone>(
+        &self,
+    ) -> io::Result<(Log<L, I>, BTreeMap<L, I>)> {
+        // A lock of flock(2) is held until the last copy of its descriptor is closed.
+        Log::locked(&self.folder, self.lock.try_clone()?)
+    }
+
+    fn locked(folder: &Path, lock: File) -> io::Result<(Self, BTreeMap<K, H>)> {
         let boot = boot()?;
         let held = read(folder, &boot)?;
-        let mut journal = Journal {
+        let mut journal = Log {
             folder: folder.to_owned(),
             file: OpenOptions::new()
                 .create(true)
                 .append(true)
-                .open(folder.join(FILE))?,
+                .open(folder.join(K::FILE))?,
             records: 0,
             boot,
-            _lock: lock,
+            lock,
+            _of: PhantomData,
         };
         // A line that was cut off must not be continued.
         journal.replace(&held)?;
@@ -124,8 +156,8 @@ impl Journal {
     /// What a process holds, or held when it was killed, without taking the lock.
     ///
     /// # Errors
-    /// As for [`Journal::open`], except for the lock.
-    pub fn look(folder: &Path) -> io::Result<BTreeMap<Key, Held>> {
+    /// As for [`Log::open`], except for the lock.
+    pub fn look(folder: &Path) -> io::Result<BTreeMap<K, H>> {
         read(folder, &boot()?)
     }
 
@@ -145,8 +177,8 @@ impl Journal {
     }
 }
 
-impl Store for Journal {
-    fn append(&mut self, record: &Record) -> io::Result<()> {
+impl<K: Entry, H: Serialize + Clone> Store<K, H> for Log<K, H> {
+    fn append(&mut self, record: &Record<K, H>) -> io::Result<()> {
         let mut line = serde_json::to_string(record)?;
         line.push('\n');
         // In one write, so that a kill does not cut it.
@@ -155,7 +187,7 @@ impl Store for Journal {
         Ok(())
     }
 
-    fn replace(&mut self, held: &BTreeMap<Key, Held>) -> io::Result<()> {
+    fn replace(&mut self, held: &BTreeMap<K, H>) -> io::Result<()> {
         let mut text = serde_json::to_string(&Header {
             version: VERSION,
             boot: self.boot.clone(),
@@ -165,13 +197,13 @@ impl Store for Journal {
             text += &serde_json::to_string(&Record::Set(key.clone(), held.clone()))?;
             text.push('\n');
         }
-        let next = self.folder.join("journal.next");
+        let next = self.folder.join(format!("{}.next", K::FILE));
         let mut file = File::create(&next)?;
         file.write_all(text.as_bytes())?;
-        fs::rename(&next, self.folder.join(FILE))?;
+        fs::rename(&next, self.folder.join(K::FILE))?;
         self.file = OpenOptions::new()
             .append(true)
-            .open(self.folder.join(FILE))?;
+            .open(self.folder.join(K::FILE))?;
         self.records = held.len();
         Ok(())
     }
@@ -214,14 +246,14 @@ fn boot() -> io::Result<String> {
 }
 
 /// What the records say. Records of an earlier boot say nothing.
-fn read(folder: &Path, boot: &str) -> io::Result<BTreeMap<Key, Held>> {
-    let file = match File::open(folder.join(FILE)) {
+fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<BTreeMap<K, H>> {
+    let file = match File::open(folder.join(K::FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         file => file?,
     };
     let mut lines = BufReader::new(file);
     let wrong = |what: String| {
-        let path = folder.join(FILE);
+        let path = folder.join(K::FILE);
         io::Error::new(
             io::ErrorKind::InvalidData,
             format!("{}: {what}", path.display()),

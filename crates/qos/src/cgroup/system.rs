@@ -125,6 +125,40 @@ impl System {
         self.inode(group, Knob::CpuShare)
     }
 
+    /// The network namespace of a group's processes: that of the first one, in the group or in one below it. None if
+    /// there is no process.
+    ///
+    /// # Errors
+    /// There is no such group, or the process may not be looked at.
+    pub fn network_of(&self, group: &ControlGroup) -> io::Result<Option<fs::File>> {
+        for pid in self.processes(group)? {
+            let namespace = fs::File::open(format!("/proc/{pid}/ns/net"));
+            // A process that has ended meanwhile may have given its number to another one.
+            match namespace {
+                Ok(namespace) if self.processes(group)?.contains(&pid) => {
+                    return Ok(Some(namespace));
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        for below in self.children(group)? {
+            match self.network_of(&below) {
+                Ok(Some(found)) => return Ok(Some(found)),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(error),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn processes(&self, group: &ControlGroup) -> io::Result<Vec<u32>> {
+        let processes = self.text(self.cpu()?, group, "cgroup.procs")?;
+        // 0 is a process of another namespace of processes.
+        let numbers = processes.lines().filter_map(|line| line.parse().ok());
+        Ok(numbers.filter(|pid| *pid > 0).collect())
+    }
+
     fn cpu(&self) -> io::Result<&Hierarchy> {
         let missing = || io::Error::other("no hierarchy has the cpu controller");
         self.mounts.cpu.as_ref().ok_or_else(missing)

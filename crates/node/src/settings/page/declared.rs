@@ -7,7 +7,7 @@ use syn::{
 };
 
 /// All files that declare fields.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     include_str!("../file.rs"),
     include_str!("../proxy.rs"),
     include_str!("../registry.rs"),
@@ -15,6 +15,7 @@ const SOURCES: [&str; 7] = [
     include_str!("../control.rs"),
     include_str!("../qos.rs"),
     include_str!("../qos/kubelet.rs"),
+    include_str!("../qos/network.rs"),
 ];
 
 /// What the sources declare, by name.
