@@ -90,24 +90,37 @@ fn encoded(&(code, registers, offset, number): &Instruction) -> [u8; 8] {
     ]
 }
 
-/// A program of classic BPF that recognises the mark, as `struct sock_filter` (include/uapi/linux/filter.h). It returns
-/// -1 for the filter's own class, 0 for none.
+/// A program of classic BPF that recognises the mark, or packets of IPv4 and IPv6 with the DSCP of Lower Effort (RFC 8622),
+/// which their senders so chose. As `struct sock_filter` (include/uapi/linux/filter.h). It returns -1 for the filter's own
+/// class, 0 for none; the kernel returns 0 for a packet that is too short.
 pub(super) fn recogniser(mark: PacketMark) -> (u16, Vec<u8>) {
     /// Reads the mark: `SKF_AD_OFF + SKF_AD_MARK`.
-    const READ: u32 = (-0x1000_i32 + 20).cast_unsigned();
-    let code: [(u16, u8, u8, u32); 5] = [
-        (0x20, 0, 0, READ),
+    const MARK: u32 = (-0x1000_i32 + 20).cast_unsigned();
+    /// Reads at the beginning of the network header: `SKF_NET_OFF`.
+    const NETWORK: u32 = (-0x10_0000_i32).cast_unsigned();
+    // The numbers after the second are how many instructions to leave out: if equal, else.
+    let code: [(u16, u8, u8, u32); 12] = [
+        // A = packet.mark & mask; equal to value: to -1.
+        (0x20, 0, 0, MARK),
         (0x54, 0, 0, mark.mask()),
-        // Equal: the next one; else: the one after it.
-        (0x15, 0, 1, mark.value()),
+        (0x15, 7, 0, mark.value()),
+        // X = A = the first 16 bits: version 4, 4 bits, DSCP, 2 bits; or version 6, DSCP, 6 bits.
+        (0x28, 0, 0, NETWORK),
+        (0x07, 0, 0, 0),
+        (0x54, 0, 0, 0xf0fc),
+        (0x15, 3, 0, 0x4004),
+        // A = X
+        (0x87, 0, 0, 0),
+        (0x54, 0, 0, 0xffc0),
+        (0x15, 0, 1, 0x6040),
         (0x06, 0, 0, u32::MAX),
         (0x06, 0, 0, 0),
     ];
-    let mut bytes = Vec::with_capacity(40);
+    let mut bytes = Vec::with_capacity(8 * code.len());
     for (code, equal, else_, number) in code {
         bytes.extend_from_slice(&code.to_ne_bytes());
         bytes.extend_from_slice(&[equal, else_]);
         bytes.extend_from_slice(&number.to_ne_bytes());
     }
-    (5, bytes)
+    (12, bytes)
 }

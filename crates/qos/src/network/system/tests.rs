@@ -216,3 +216,52 @@ fn an_interface_that_is_not_there_is_not_found() {
         assert!(marker.is_err_and(missing));
     });
 }
+
+/// What the mesh's proxy sends for offline callers has no mark: it needs no privilege to say that it may wait.
+#[test]
+fn packets_of_lower_effort_are_of_the_limited_class() {
+    use std::net::UdpSocket;
+
+    use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass};
+
+    let commands = [
+        &PAIR[..],
+        &[
+            "ip address add 10.9.0.1/24 dev a",
+            "ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:02 dev a",
+            "sysctl -qw net.ipv6.conf.a.disable_ipv6=0",
+            "ip -6 address add fd00::1/64 dev a nodad",
+            "ip -6 neighbour add fd00::2 lladdr 02:00:00:00:00:02 dev a",
+        ],
+    ]
+    .concat();
+    in_namespace(&commands, || {
+        let mut kernel = system();
+        let a = kernel.link("a").expect("there").index;
+        let limited = Limited::Marked(PacketMark::OFFLINE);
+        kernel.add_root(a, limited, false).expect("added");
+        kernel.fill_root(a, limited, 1_000_000).expect("filled");
+        // Bytes of the field for the network: DSCP, and two bits of congestion notification.
+        for (field, is_limited) in [(0, false), (0x04, true), (0x06, true), (0x08, false)] {
+            for to in ["10.9.0.2:9", "[fd00::2]:9"] {
+                let before = kernel.class_bytes(a).expect("read").offline;
+                let socket = match to.starts_with('[') {
+                    true => {
+                        let socket = UdpSocket::bind("[::]:0").expect("bound");
+                        set_ipv6_tclass(&socket, field).expect("set");
+                        socket
+                    }
+                    false => {
+                        let socket = UdpSocket::bind("0.0.0.0:0").expect("bound");
+                        let field = u8::try_from(field).expect("a byte");
+                        set_ip_tos(&socket, field).expect("set");
+                        socket
+                    }
+                };
+                socket.send_to(b"x", to).expect("sent");
+                let after = kernel.class_bytes(a).expect("read").offline;
+                assert_eq!(after > before, is_limited, "{field:#x} {to}");
+            }
+        }
+    });
+}
