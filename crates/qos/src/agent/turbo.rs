@@ -10,7 +10,7 @@ use super::plan::step;
 use super::{Agent, Now, Pod};
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Change, Key};
-use crate::cgroup::{ControlGroup, Groups, Knob, Value};
+use crate::cgroup::{ControlGroup, CpuFiles, Groups, Knob, System, Value};
 use crate::controllers::turbo::{NodeSample, Sample, Settings, Turbo};
 
 /// The pods with turbo, and the controller of their groups.
@@ -18,6 +18,8 @@ use crate::controllers::turbo::{NodeSample, Sample, Settings, Turbo};
 pub(super) struct TurboPods {
     controller: Option<Turbo<ControlGroup>>,
     pods: Vec<TurboPod>,
+    /// Counters of the pods' leaves.
+    files: BTreeMap<ControlGroup, CpuFiles>,
     sampled: Option<Duration>,
 }
 
@@ -44,12 +46,41 @@ impl TurboPods {
         TurboPods {
             controller: settings.map(Turbo::new),
             pods: Vec::new(),
+            files: BTreeMap::new(),
             sampled: None,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.pods.is_empty()
+    }
+
+    /// Samples of all leaves whose counters can be read.
+    fn samples(&mut self, groups: &System) -> BTreeMap<ControlGroup, Sample> {
+        let leaves = self.pods.iter().flat_map(|pod| &pod.leaves);
+        let mut files = std::mem::take(&mut self.files);
+        let mut samples = BTreeMap::new();
+        for leaf in leaves {
+            let open = files.remove(&leaf.group);
+            // Files of a group that is gone are not read again: another group may have its path.
+            let read = open.and_then(|open| Some((open.read().ok()?, open)));
+            let read = read.or_else(|| {
+                let open = groups.cpu_files(&leaf.group).ok()?;
+                Some((open.read().ok()?, open))
+            });
+            let Some((counters, open)) = read else {
+                continue;
+            };
+            self.files.insert(leaf.group.clone(), open);
+            let sample = Sample {
+                period_us: leaf.period_us,
+                quota_us: leaf.quota_us,
+                origin_us: leaf.origin_us,
+                counters,
+            };
+            samples.insert(leaf.group.clone(), sample);
+        }
+        samples
     }
 }
 
@@ -127,19 +158,7 @@ impl<S: Store> Agent<S> {
             used,
             processors: self.node.processors(),
         };
-        let groups = self.arbiter.groups();
-        let leaves = self.turbo.pods.iter().flat_map(|pod| &pod.leaves);
-        let samples: BTreeMap<ControlGroup, Sample> = leaves
-            .filter_map(|leaf| {
-                let sample = Sample {
-                    period_us: leaf.period_us,
-                    quota_us: leaf.quota_us,
-                    origin_us: leaf.origin_us,
-                    counters: groups.cpu_counters(&leaf.group).ok()?,
-                };
-                Some((leaf.group.clone(), sample))
-            })
-            .collect();
+        let samples = self.turbo.samples(self.arbiter.groups());
         let Some(controller) = &mut self.turbo.controller else {
             return;
         };

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::mounts::{Hierarchy, Mounts, Version};
-use super::{ControlGroup, CpuCounters, Groups, Knob, PERIOD_US, Value, folders};
+use super::{ControlGroup, Groups, Knob, PERIOD_US, Value, folders};
 
 #[cfg(test)]
 mod tests;
@@ -38,41 +38,6 @@ impl System {
             mounts,
             rehearsed: Some(BTreeMap::new()),
         }
-    }
-
-    /// Counters of a group. A group without a quota has no throttling.
-    ///
-    /// # Errors
-    /// There is no such group, or its files are not understood.
-    pub fn cpu_counters(&self, group: &ControlGroup) -> io::Result<CpuCounters> {
-        let cpu = self.cpu()?;
-        let stat = self.text(cpu, group, "cpu.stat")?;
-        let field = |name: &str| {
-            let mut lines = stat.lines();
-            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-            value.parse::<u64>().ok()
-        };
-        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "cpu.stat is not understood");
-        Ok(match cpu.version {
-            Version::V1 => CpuCounters {
-                used_us: self.used_us_v1(group)?,
-                throttled: field("nr_throttled").ok_or_else(wrong)?,
-                throttled_us: field("throttled_time").ok_or_else(wrong)? / 1_000,
-            },
-            Version::V2 => CpuCounters {
-                used_us: field("usage_usec").ok_or_else(wrong)?,
-                // Absent at a group without the controller.
-                throttled: field("nr_throttled").unwrap_or_default(),
-                throttled_us: field("throttled_usec").unwrap_or_default(),
-            },
-        })
-    }
-
-    fn used_us_v1(&self, group: &ControlGroup) -> io::Result<u64> {
-        let missing = || io::Error::other("no hierarchy has the cpuacct controller");
-        let cpuacct = self.mounts.cpuacct.as_ref().ok_or_else(missing)?;
-        let ns = number(&self.text(cpuacct, group, "cpuacct.usage")?)?;
-        Ok(ns / 1_000)
     }
 
     /// Period of the group's quota, in microseconds.
@@ -159,9 +124,14 @@ impl System {
         Ok(numbers.filter(|pid| *pid > 0).collect())
     }
 
-    fn cpu(&self) -> io::Result<&Hierarchy> {
+    pub(super) fn cpu(&self) -> io::Result<&Hierarchy> {
         let missing = || io::Error::other("no hierarchy has the cpu controller");
         self.mounts.cpu.as_ref().ok_or_else(missing)
+    }
+
+    pub(super) fn cpuacct(&self) -> io::Result<&Hierarchy> {
+        let missing = || io::Error::other("no hierarchy has the cpuacct controller");
+        self.mounts.cpuacct.as_ref().ok_or_else(missing)
     }
 
     /// The hierarchy that has a knob.
@@ -173,6 +143,17 @@ impl System {
                 self.mounts.memory.as_ref().ok_or_else(missing)
             }
         }
+    }
+
+    /// Opens a file of a group to read it.
+    pub(super) fn open(
+        &self,
+        mount: &Hierarchy,
+        group: &ControlGroup,
+        file: &str,
+    ) -> io::Result<fs::File> {
+        let path = mount.at.join(group.as_str()).join(file);
+        fs::File::open(&path).map_err(|error| self.explained(&error, mount, group, &path))
     }
 
     fn text(&self, mount: &Hierarchy, group: &ControlGroup, file: &str) -> io::Result<String> {

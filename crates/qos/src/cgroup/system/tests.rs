@@ -57,7 +57,13 @@ fn files_of_version_2_are_read_and_written() {
         throttled: 7,
         throttled_us: 90,
     };
-    assert_eq!(system.cpu_counters(&a).expect("read"), counters);
+    let files = system.cpu_files(&a).expect("opened");
+    assert_eq!(files.read().expect("read"), counters);
+    let stat = dir.path().join("pods/a/cpu.stat");
+    fs::write(&stat, "usage_usec 60\nnr_throttled 8\nthrottled_usec 90\n").expect("written");
+    assert_eq!(files.read().expect("read").used_us, 60);
+    fs::write(&stat, "usage_usec many\n").expect("written");
+    assert!(files.read().is_err());
     assert_eq!(
         system.children(&group("pods")).expect("read"),
         std::slice::from_ref(&a)
@@ -196,8 +202,37 @@ fn groups_of_this_machine_keep_what_is_written() {
         .expect("written");
     assert_eq!(value(system, Knob::Memory), Value::Amount(1 << 24));
     assert_eq!(
-        system.cpu_counters(group).expect("read"),
+        system
+            .cpu_files(group)
+            .and_then(|files| files.read())
+            .expect("read"),
         CpuCounters::default()
     );
     assert_eq!(system.cpu_period_us(group).expect("read"), 100_000);
+}
+
+#[test]
+fn open_files_of_a_group_that_is_gone_are_not_those_of_the_next_one() {
+    let made = match made("files") {
+        Ok(made) => made,
+        Err(error) => return skipped(&format!("no control groups: {error}")),
+    };
+    let (system, group) = (&made.0, &made.1);
+    let files = system.cpu_files(group).expect("opened");
+    assert_eq!(files.read().expect("read"), CpuCounters::default());
+    for folder in folders(system, group) {
+        // One hierarchy may have all controllers.
+        let _gone = fs::remove_dir(&folder);
+    }
+    assert!(files.read().is_err());
+    for folder in folders(system, group) {
+        let _there = fs::create_dir(&folder);
+    }
+    assert!(files.read().is_err());
+    assert!(
+        system
+            .cpu_files(group)
+            .and_then(|files| files.read())
+            .is_ok()
+    );
 }
