@@ -1,5 +1,7 @@
 //! `heddle qos` on control groups of this machine.
 
+mod kubelet;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -60,6 +62,14 @@ impl Groups {
 
     fn file(&self, pod: &str, file: &str) -> PathBuf {
         self.roots[0].join(&self.name).join(pod).join(file)
+    }
+
+    /// The file of a group's weight.
+    fn weight(&self) -> &'static str {
+        match self.file("", "cpu.shares").exists() {
+            true => "cpu.shares",
+            false => "cpu.weight",
+        }
     }
 
     fn read(&self, pod: &str, file: &str) -> String {
@@ -137,10 +147,7 @@ fn an_agent_follows_its_folder_says_what_it_changed_and_puts_it_back() {
     let Some(groups) = Groups::new("agent", &["web", "batch"]) else {
         return;
     };
-    let weight = match groups.file("web", "cpu.shares").exists() {
-        true => "cpu.shares",
-        false => "cpu.weight",
-    };
+    let weight = groups.weight();
     fs::write(groups.file("batch", weight), "200").expect("written");
     groups.manifest("web", "heddle.dev/class: online");
     let mut agent = groups.start(&[]);
