@@ -93,6 +93,8 @@ pub enum BenchCommand {
     QosCpu(node::NodeBenchOptions),
     /// An offline pod that floods through the proxy that it shares with an online pod, likewise.
     QosProxy(node::NodeBenchOptions),
+    /// An online and an offline pod that share a link, likewise.
+    QosNetwork(node::NodeBenchOptions),
     /// Run all of these in full, except those on record; write docs/results and the pages that quote the figures.
     Results(results::ResultsOptions),
 }
@@ -119,6 +121,7 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Crash(options) => node::crash(options),
         BenchCommand::QosCpu(options) => node::qos_cpu(options),
         BenchCommand::QosProxy(options) => node::qos_proxy(options),
+        BenchCommand::QosNetwork(options) => node::qos_network(options),
         BenchCommand::Results(options) => results::run(options),
     }
 }

@@ -33,7 +33,7 @@ pub(super) use cpu::run as cpu;
 pub(super) use crash::run as crash;
 pub(super) use latency::run as latency;
 pub(super) use memory::run as memory;
-pub(super) use qos::{cpu as qos_cpu, proxy as qos_proxy};
+pub(super) use qos::{cpu as qos_cpu, network as qos_network, proxy as qos_proxy};
 pub(super) use qps::run as qps;
 
 /// The port of the servers.

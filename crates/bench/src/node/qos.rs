@@ -18,9 +18,11 @@ use crate::findings::Findings;
 use crate::statistics::{Spread, ratio};
 
 mod cpu;
+mod network;
 mod proxy;
 
 pub(crate) use cpu::run as cpu;
+pub(crate) use network::run as network;
 pub(crate) use proxy::run as proxy;
 
 /// Requests per second to the web service, over this number of connections.
