@@ -101,6 +101,8 @@ pub enum BenchCommand {
     QosMemory(node::NodeBenchOptions),
     /// An offline pod that floods through the proxy that it shares with an online pod, likewise.
     QosProxy(node::NodeBenchOptions),
+    /// An online and an offline pod that share a link, likewise.
+    QosNetwork(node::NodeBenchOptions),
     /// CPU, memory and writes of the agent of node QoS itself, on a node of 100 pods.
     QosAgent(node::NodeBenchOptions),
     /// Run all of these in full, except those on record; write docs/results and the pages that quote the figures.
@@ -131,6 +133,7 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::QosBurst(options) => node::qos_burst(options),
         BenchCommand::QosMemory(options) => node::qos_memory(options),
         BenchCommand::QosProxy(options) => node::qos_proxy(options),
+        BenchCommand::QosNetwork(options) => node::qos_network(options),
         BenchCommand::QosAgent(options) => node::qos_agent(options),
         BenchCommand::Results(options) => results::run(options),
     }

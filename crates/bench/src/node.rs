@@ -34,8 +34,8 @@ pub(super) use crash::run as crash;
 pub(super) use latency::run as latency;
 pub(super) use memory::run as memory;
 pub(super) use qos::{
-    burst as qos_burst, cpu as qos_cpu, memory as qos_memory, overhead as qos_agent,
-    proxy as qos_proxy,
+    burst as qos_burst, cpu as qos_cpu, memory as qos_memory, network as qos_network,
+    overhead as qos_agent, proxy as qos_proxy,
 };
 pub(super) use qps::run as qps;
 

@@ -19,12 +19,14 @@
 //!
 //! [`keeper`] is the only writer. [`system`] speaks to the kernel by netlink, [`kernel`] says what is asked of it.
 
+mod follow;
 pub mod held;
 pub mod keeper;
 pub mod kernel;
 mod links;
 mod netlink;
 mod program;
+mod sweep;
 pub mod system;
 #[cfg(test)]
 mod testing;
@@ -37,9 +39,9 @@ use std::time::Duration;
 
 use heddle_model::{ControlGroup, PacketMark};
 
-use self::held::{Held, Key, Part};
-use self::keeper::{About, Keeper, Refusal, Restored};
-use self::kernel::{ClassBytes, Kernel, Limited, Link, LinkBytes};
+use self::held::{Held, Key};
+use self::keeper::{Keeper, Restored};
+use self::kernel::{ClassBytes, Kernel, Link, LinkBytes};
 pub use self::thread::Thread;
 use crate::agent::Now;
 use crate::arbiter::journal::{Log, Store};
@@ -76,6 +78,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_millis(100);
 /// How long offline pods are silent before rates are set less often.
 const SILENT_AFTER: Duration = Duration::from_secs(1);
+/// How often it is looked whether filters are still there: more costly than to look at queueing disciplines.
+const FILTERS: Duration = Duration::from_secs(10);
 /// How long an interface is left alone that another program has changed, or the kernel refused to.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 /// A rate is set when it differs from the one in force by more than its part of this.
@@ -101,6 +105,8 @@ struct PodLink {
     is_shaped: bool,
     rate: u64,
     bytes: Option<LinkBytes>,
+    /// When it last carried something.
+    heard: Duration,
 }
 
 /// The bandwidth of one node. Like the agent it has no thread and no clock: its owner calls [`Network::tick`].
@@ -118,8 +124,13 @@ pub struct Network<K, S> {
     /// Parts that are left alone, and until when.
     left_alone: BTreeMap<Key, Duration>,
     swept: Option<Duration>,
+    checked_filters: Option<Duration>,
+    /// Parts that are known to be as they should, during a sweep.
+    unchanged: BTreeSet<Key>,
     /// When offline pods last sent or received something.
     heard: Duration,
+    /// When pods were last looked at that are silent.
+    looked_at_silent: Duration,
 }
 
 impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
@@ -142,7 +153,10 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
             received: ClassBytes::default(),
             left_alone: BTreeMap::new(),
             swept: None,
+            checked_filters: None,
+            unchanged: BTreeSet::new(),
             heard: Duration::ZERO,
+            looked_at_silent: Duration::ZERO,
         }
     }
 
@@ -191,232 +205,6 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
     /// Everything that is not as it was found.
     pub fn held(&self) -> &BTreeMap<Key, Held> {
         self.keeper.held()
-    }
-
-    /// Brings interfaces to what they should have, and puts back what no pod wants any more.
-    fn sweep(&mut self, now: Now) {
-        self.left_alone.retain(|_, until| now.since < *until);
-        let mut wanted = BTreeSet::new();
-        let mut links = Vec::new();
-        for pod in self.pods.clone() {
-            let ends = match self.keeper.kernel().host_ends(&pod.group) {
-                Ok(ends) => ends,
-                Err(error) => {
-                    tracing::debug!(pod = pod.name, "its interfaces are not known: {error}");
-                    continue;
-                }
-            };
-            for link in ends {
-                self.mark(&link, &pod, now, &mut wanted);
-                let is_shaped = self.shape_pod(&link, &pod, now, &mut wanted);
-                let before = self.links.iter().find(|before| before.link == link);
-                links.push(PodLink {
-                    rate: before.map_or(0, |before| before.rate),
-                    bytes: before.and_then(|before| before.bytes),
-                    link,
-                    is_shaped,
-                });
-            }
-        }
-        self.links = links;
-        // An interface without offline pods behind it stays as it is.
-        match self.links.is_empty() {
-            true => self.uplinks.clear(),
-            false => self.shape_uplinks(now, &mut wanted),
-        }
-        let unwanted = self
-            .keeper
-            .held()
-            .keys()
-            .filter(|key| !wanted.contains(*key));
-        let mut unwanted: Vec<Key> = unwanted.cloned().collect();
-        unwanted.sort_by_key(|key| key.part);
-        for key in unwanted {
-            let done = self.keeper.restore(&key);
-            say(&key, &done);
-        }
-    }
-
-    fn mark(&mut self, link: &Link, pod: &OfflinePod, now: Now, wanted: &mut BTreeSet<Key>) {
-        let about = About {
-            pod: &pod.name,
-            why: "offline: what it sends is marked",
-            since_s: now.unix_s,
-        };
-        let keys = [Part::Clsact, Part::Marker].map(|part| self.keeper.key(link, part));
-        if keys.iter().any(|key| self.left_alone.contains_key(key)) {
-            return;
-        }
-        let done = self.keeper.mark(link, self.settings.mark, about);
-        // What is held of both is kept, even if only one could be done.
-        wanted.extend(keys);
-        self.leave_alone(done, now);
-    }
-
-    fn shape_pod(
-        &mut self,
-        link: &Link,
-        pod: &OfflinePod,
-        now: Now,
-        wanted: &mut BTreeSet<Key>,
-    ) -> bool {
-        let about = About {
-            pod: &pod.name,
-            why: "offline: it receives what online pods leave",
-            since_s: now.unix_s,
-        };
-        self.shape(link, Limited::All, about, now, wanted)
-    }
-
-    fn shape_uplinks(&mut self, now: Now, wanted: &mut BTreeSet<Key>) {
-        let mut uplinks = Vec::new();
-        for name in self.settings.interfaces.clone() {
-            let link = match self.keeper.kernel().link(&name) {
-                Ok(link) => link,
-                Err(error) => {
-                    tracing::debug!("the interface {name} of qos.network.interfaces: {error}");
-                    continue;
-                }
-            };
-            let about = About {
-                pod: &name,
-                why: "offline pods send what online pods leave",
-                since_s: now.unix_s,
-            };
-            let limited = Limited::Marked(self.settings.mark);
-            if !self.shape(&link, limited, about, now, wanted) {
-                continue;
-            }
-            let at = self.uplinks.iter().position(|before| before.link == link);
-            let before = at.map(|at| self.uplinks.swap_remove(at));
-            uplinks.push(before.unwrap_or_else(|| Uplink {
-                link,
-                sending: Bandwidth::new(self.settings.rates),
-                rate: self.settings.rates.lowest(),
-                received: None,
-                offline: 0,
-            }));
-        }
-        self.uplinks = uplinks;
-    }
-
-    /// Gives an interface our root, and returns whether it has it.
-    fn shape(
-        &mut self,
-        link: &Link,
-        limited: Limited,
-        about: About<'_>,
-        now: Now,
-        wanted: &mut BTreeSet<Key>,
-    ) -> bool {
-        let key = self.keeper.key(link, Part::Root);
-        if self.left_alone.contains_key(&key) {
-            return false;
-        }
-        let lowest = self.settings.rates.lowest();
-        let done = self.keeper.shape(link, limited, lowest, about);
-        // What it counts and its rate begin anew.
-        if matches!(done, Ok(true)) {
-            self.uplinks.retain(|uplink| uplink.link != *link);
-            self.links.retain(|pod| pod.link != *link);
-        }
-        let is_there = self.leave_alone(done, now);
-        if is_there {
-            wanted.insert(key);
-        }
-        is_there
-    }
-
-    fn leave_alone(&mut self, done: Result<bool, Refusal>, now: Now) -> bool {
-        let refusal = match done {
-            Ok(_) => return true,
-            Err(refusal) => refusal,
-        };
-        match &refusal {
-            Refusal::Gone(_) => tracing::debug!("{refusal}"),
-            Refusal::Foreign(key, _) | Refusal::Failed(key, _) => {
-                tracing::warn!("{refusal}; it is tried again in {} s", LEFT_ALONE.as_secs());
-                self.left_alone.insert(key.clone(), now.since + LEFT_ALONE);
-            }
-        }
-        false
-    }
-
-    /// Lets rates follow what was sent and received.
-    fn follow(&mut self, now: Now) {
-        let mut is_gone = false;
-        let mut received = 0;
-        for uplink in &mut self.uplinks {
-            let kernel = self.keeper.kernel();
-            let Ok(bytes) = kernel.class_bytes(uplink.link.index) else {
-                is_gone = true;
-                continue;
-            };
-            if bytes.offline != uplink.offline {
-                uplink.offline = bytes.offline;
-                self.heard = now.since;
-            }
-            let rate = uplink.sending.step(now.since, bytes.online, bytes.offline);
-            is_gone |= !set_rate(kernel, &uplink.link, &mut uplink.rate, rate);
-            if let Ok(bytes) = kernel.link_bytes(uplink.link.index) {
-                let before = uplink.received.replace(bytes.received);
-                received += bytes
-                    .received
-                    .saturating_sub(before.unwrap_or(bytes.received));
-            }
-        }
-        is_gone |= self.follow_pods(now, received);
-        // The next tick looks what has become of it.
-        if is_gone {
-            self.swept = None;
-        }
-    }
-
-    /// Lets the rates at which pods receive follow. `received` are bytes that the node has received since the last time.
-    fn follow_pods(&mut self, now: Now, received: u64) -> bool {
-        let (mut offline, mut active) = (0, 0);
-        for pod in &mut self.links {
-            let Ok(bytes) = self.keeper.kernel().link_bytes(pod.link.index) else {
-                continue;
-            };
-            let before = pod.bytes.replace(bytes).unwrap_or(bytes);
-            // The host's end sends what the pod receives.
-            let taken = bytes.sent.saturating_sub(before.sent);
-            offline += taken;
-            active += u64::from(taken > 0);
-            if bytes != before {
-                self.heard = now.since;
-            }
-        }
-        // What pods of the node send each other has not come over an interface of the node.
-        self.received.online += received.saturating_sub(offline);
-        self.received.offline += offline;
-        let ClassBytes { online, offline } = self.received;
-        let rate = self.receiving.step(now.since, online, offline);
-        // A pod that begins to receive gets its share at the next look.
-        let share = (rate / active.max(1)).max(1);
-        let mut is_gone = false;
-        for pod in self.links.iter_mut().filter(|pod| pod.is_shaped) {
-            is_gone |= !set_rate(self.keeper.kernel(), &pod.link, &mut pod.rate, share);
-        }
-        is_gone
-    }
-}
-
-/// Sets a rate that differs enough from the one in force. Returns whether the class is still there.
-fn set_rate<K: Kernel>(kernel: &mut K, link: &Link, in_force: &mut u64, rate: u64) -> bool {
-    if rate.abs_diff(*in_force) <= *in_force / STEP_PART {
-        return true;
-    }
-    match kernel.set_rate(link.index, rate) {
-        Ok(()) => {
-            *in_force = rate;
-            true
-        }
-        Err(error) => {
-            tracing::debug!("the rate of {link} cannot be set to {rate}: {error}");
-            false
-        }
     }
 }
 

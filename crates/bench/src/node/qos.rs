@@ -16,6 +16,7 @@ mod agent;
 mod burst;
 mod cpu;
 mod memory;
+mod network;
 mod over_time;
 mod overhead;
 mod proxy;
@@ -23,6 +24,7 @@ mod proxy;
 pub(crate) use burst::run as burst;
 pub(crate) use cpu::run as cpu;
 pub(crate) use memory::run as memory;
+pub(crate) use network::run as network;
 pub(crate) use overhead::run as overhead;
 pub(crate) use proxy::run as proxy;
 

@@ -21,7 +21,7 @@ use std::io;
 use heddle_model::{Class, PacketMark};
 
 use super::held::{Held, Key, Part};
-use super::kernel::{Hook, Kernel, Limited, Link, Qdisc, ROOT};
+use super::kernel::{Hook, Kernel, Limited, Link, Qdisc, Qdiscs, ROOT};
 use crate::arbiter::journal::{Record, Store};
 
 #[cfg(test)]
@@ -127,6 +127,20 @@ impl<K: Kernel, S: Store<Key, Held>> Keeper<K, S> {
     /// Everything that is not as it was found.
     pub fn held(&self) -> &BTreeMap<Key, Held> {
         &self.held
+    }
+
+    /// The parts that are held and still there as of a look at all queueing disciplines: nothing is to be done for them. A
+    /// filter is taken to be there while its hook is.
+    pub fn unchanged(&self, seen: &Qdiscs) -> BTreeSet<Key> {
+        let is_there = |key: &&Key| {
+            let found = seen.get(&(key.link.index, key.part.hook()));
+            match key.part {
+                Part::Root => found.is_some_and(is_our_root),
+                Part::Clsact | Part::Marker => found.is_some(),
+            }
+        };
+        let held = self.held.keys().filter(|_| !self.is_rehearsal);
+        held.filter(is_there).cloned().collect()
     }
 
     /// The key of a part.

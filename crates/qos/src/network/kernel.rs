@@ -1,6 +1,7 @@
 //! What is asked of the kernel: queueing disciplines, their classes and filters, and interfaces (`tc(8)`).
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
@@ -70,6 +71,9 @@ pub enum Hook {
     /// `ingress` or `clsact`, which have filters and no queue.
     Ingress,
 }
+
+/// Queueing disciplines by the index of their interface and their place.
+pub type Qdiscs = BTreeMap<(u32, Hook), Qdisc>;
 
 /// A filter at [`Hook::Ingress`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,7 +150,11 @@ pub trait Kernel {
     /// The interface of a name.
     fn link(&mut self, name: &str) -> io::Result<Link>;
 
-    /// The host's ends of a pod's interfaces. None for a pod of the host's network, or without a process.
+    /// Looks at all interfaces at once, and returns their queueing disciplines.
+    fn look(&mut self) -> io::Result<Qdiscs>;
+
+    /// The host's ends of a pod's interfaces, as of the last look. None for a pod of the host's network, or without a
+    /// process.
     fn host_ends(&mut self, pod: &ControlGroup) -> io::Result<Vec<Link>>;
 
     /// The queueing discipline at a hook; none if the kernel has none to tell of.

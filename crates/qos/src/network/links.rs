@@ -44,21 +44,11 @@ pub(super) fn by_name(netlink: &mut Netlink, name: &str) -> io::Result<Link> {
     netlink.get(request, NEW_LINK, link)
 }
 
-/// The ends in this namespace of veth pairs whose other ends are in the namespace `other`.
+/// The ends in this namespace of veth pairs whose other ends are in another one, with the id of that.
 ///
 /// # Errors
 /// What the kernel says.
-pub(super) fn peers(netlink: &mut Netlink, other: BorrowedFd<'_>) -> io::Result<Vec<Link>> {
-    let descriptor = other.as_raw_fd().to_ne_bytes();
-    let request = Request::new(GET_NAMESPACE_ID, 0, &[0; 4]).with(DESCRIPTOR, &descriptor);
-    let id = netlink.get(request, NEW_NAMESPACE_ID, |body| {
-        number(attribute(body.get(4..)?, ID)?, 0)
-    });
-    let id = id?;
-    // The kernel numbers a namespace when it first tells of an interface there: none has an end there yet.
-    if id.cast_signed() < 0 {
-        return Ok(Vec::new());
-    }
+pub(super) fn pairs(netlink: &mut Netlink) -> io::Result<Vec<(u32, Link)>> {
     let mut found = Vec::new();
     let request =
         Request::new(GET_LINK, 0, &[0; INFO]).with(EXTENSIONS, &NO_COUNTERS.to_ne_bytes());
@@ -67,11 +57,28 @@ pub(super) fn peers(netlink: &mut Netlink, other: BorrowedFd<'_>) -> io::Result<
         let about = attribute(attributes, ABOUT).unwrap_or_default();
         let is_veth = attribute(about, ABOUT_KIND).map(text).as_deref() == Some("veth");
         let peer = attribute(attributes, PEER_NAMESPACE).and_then(|value| number(value, 0));
-        if is_veth && peer == Some(id) {
-            found.extend(link(body));
+        if is_veth && let Some(peer) = peer {
+            found.extend(link(body).map(|link| (peer, link)));
         }
     })?;
     Ok(found)
+}
+
+/// The id by which this namespace calls another one; none if no interface here has its other end there, since the kernel
+/// numbers a namespace when it tells of the first.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn namespace_id(
+    netlink: &mut Netlink,
+    other: BorrowedFd<'_>,
+) -> io::Result<Option<u32>> {
+    let descriptor = other.as_raw_fd().to_ne_bytes();
+    let request = Request::new(GET_NAMESPACE_ID, 0, &[0; 4]).with(DESCRIPTOR, &descriptor);
+    let id = netlink.get(request, NEW_NAMESPACE_ID, |body| {
+        number(attribute(body.get(4..)?, ID)?, 0)
+    })?;
+    Ok((id.cast_signed() >= 0).then_some(id))
 }
 
 /// What an interface has carried.

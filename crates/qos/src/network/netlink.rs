@@ -60,7 +60,7 @@ impl Netlink {
     /// # Errors
     /// What the kernel says.
     pub(super) fn change(&mut self, request: Request) -> io::Result<()> {
-        self.ask(request, NLM_F_ACK, &mut |_, _| {})
+        self.ask(request, NLM_F_ACK, &mut |_, _| Next::More)
     }
 
     /// Asks for one thing.
@@ -74,10 +74,12 @@ impl Netlink {
         read: impl Fn(&[u8]) -> Option<T>,
     ) -> io::Result<T> {
         let mut found = None;
-        self.ask(request, NLM_F_ACK, &mut |kind, body| {
+        // One message is the whole answer.
+        self.ask(request, 0, &mut |kind, body| {
             if kind == wanted {
                 found = read(body);
             }
+            Next::Done
         })?;
         found.ok_or_else(not_understood)
     }
@@ -87,15 +89,18 @@ impl Netlink {
     /// # Errors
     /// What the kernel says.
     pub(super) fn all(&mut self, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-        self.ask(request, NLM_F_DUMP, &mut |_, body| each(body))
+        self.ask(request, NLM_F_DUMP, &mut |_, body| {
+            each(body);
+            Next::More
+        })
     }
 
-    /// Sends a request, and calls `each` with the kind and the bytes of each message until the kernel is done.
+    /// Sends a request, and calls `each` with the kind and the bytes of each message until it or the kernel is done.
     fn ask(
         &mut self,
         mut request: Request,
         flags: u16,
-        each: &mut dyn FnMut(u16, &[u8]),
+        each: &mut dyn FnMut(u16, &[u8]) -> Next,
     ) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let message = request.finish(flags, self.sequence);
@@ -117,11 +122,20 @@ impl Netlink {
                 match kind {
                     ERROR => return done(body, flags),
                     DONE => return Ok(()),
-                    kind => each(kind, body),
+                    kind => match each(kind, body) {
+                        Next::More => {}
+                        Next::Done => return Ok(()),
+                    },
                 }
             }
         }
     }
+}
+
+/// Whether more of an answer is to come.
+enum Next {
+    More,
+    Done,
 }
 
 /// A message while it is built.

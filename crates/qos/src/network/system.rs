@@ -12,7 +12,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 
 use super::kernel::{
     ClassBytes, Filter, Hook, Kernel, Limited, Link, LinkBytes, MARKER, MARKER_NAME, OFFLINE,
-    ONLINE, PRIORITY, Qdisc, ROOT,
+    ONLINE, PRIORITY, Qdisc, Qdiscs, ROOT,
 };
 use super::netlink::{Attributes, Netlink, Request, attribute, long, number, text};
 use super::{links, program};
@@ -68,6 +68,8 @@ pub struct System {
     netlink: Netlink,
     groups: cgroup::System,
     namespace: u64,
+    /// The host's ends of pairs as of the last look, with the ids of the namespaces of their other ends.
+    pairs: Vec<(u32, Link)>,
 }
 
 impl System {
@@ -80,6 +82,7 @@ impl System {
             netlink: Netlink::open()?,
             groups,
             namespace: fs::metadata("/proc/thread-self/ns/net")?.ino(),
+            pairs: Vec::new(),
         })
     }
 
@@ -122,6 +125,31 @@ impl System {
             .map_err(without("filters of kind bpf (CONFIG_NET_CLS_BPF)"))
     }
 
+    fn qdiscs(&mut self, is_wanted: impl Fn(u32, Hook) -> bool) -> io::Result<Qdiscs> {
+        let mut found = Qdiscs::new();
+        self.netlink.all(of(GET_QDISC, 0, 0, 0, 0, 0), |message| {
+            let Some(about) = About::read(message) else {
+                return;
+            };
+            let hook = match about.parent {
+                AT_ROOT => Hook::Root,
+                AT_INGRESS => Hook::Ingress,
+                _ => return,
+            };
+            if !is_wanted(about.link, hook) {
+                return;
+            }
+            let options = &about.options[..LONGEST_OPTIONS.min(about.options.len())];
+            let qdisc = Qdisc {
+                kind: about.kind,
+                handle: about.handle,
+                options: options.to_vec(),
+            };
+            found.insert((about.link, hook), qdisc);
+        })?;
+        Ok(found)
+    }
+
     fn filters_at(&mut self, link: u32, place: u32, found: &mut Vec<Filter>) -> io::Result<()> {
         let request = of(GET_FILTER, 0, link, 0, place, 0);
         self.netlink.all(request, |message| {
@@ -162,30 +190,20 @@ impl Kernel for System {
         if File::metadata(&namespace)?.ino() == self.namespace {
             return Ok(Vec::new());
         }
-        links::peers(&mut self.netlink, namespace.as_fd())
+        let id = links::namespace_id(&mut self.netlink, namespace.as_fd())?;
+        let ends = self.pairs.iter().filter(|(peer, _)| Some(*peer) == id);
+        Ok(ends.map(|(_, link)| link.clone()).collect())
+    }
+
+    fn look(&mut self) -> io::Result<Qdiscs> {
+        self.pairs = links::pairs(&mut self.netlink)?;
+        self.qdiscs(|_, _| true)
     }
 
     fn qdisc(&mut self, link: u32, hook: Hook) -> io::Result<Option<Qdisc>> {
-        let place = match hook {
-            Hook::Root => AT_ROOT,
-            Hook::Ingress => AT_INGRESS,
-        };
-        let mut found = None;
         // The kernel tells of all interfaces, whichever is named.
-        self.netlink
-            .all(of(GET_QDISC, 0, link, 0, 0, 0), |message| {
-                let about = About::read(message)
-                    .filter(|about| (about.link, about.parent) == (link, place));
-                let Some(about) = about else {
-                    return;
-                };
-                found = Some(Qdisc {
-                    kind: about.kind,
-                    handle: about.handle,
-                    options: about.options[..LONGEST_OPTIONS.min(about.options.len())].to_vec(),
-                });
-            })?;
-        Ok(found)
+        let mut found = self.qdiscs(|of, at| (of, at) == (link, hook))?;
+        Ok(found.remove(&(link, hook)))
     }
 
     fn add_root(&mut self, link: u32, limited: Limited, replaces: bool) -> io::Result<()> {

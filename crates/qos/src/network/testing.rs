@@ -14,7 +14,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use super::held::{Held, Key};
 use super::kernel::{
     ClassBytes, Filter, Hook, Kernel, Limited, Link, LinkBytes, MARKER, MARKER_NAME, PRIORITY,
-    Qdisc, ROOT,
+    Qdisc, Qdiscs, ROOT,
 };
 use crate::arbiter::journal::{Record, Store};
 
@@ -155,6 +155,19 @@ impl Kernel for Fake {
             name: link.name.clone(),
         });
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn look(&mut self) -> io::Result<Qdiscs> {
+        let mut found = Qdiscs::new();
+        for (index, link) in self.links.borrow().iter() {
+            found.extend(link.root.clone().map(|qdisc| ((*index, Hook::Root), qdisc)));
+            found.extend(
+                link.ingress
+                    .clone()
+                    .map(|qdisc| ((*index, Hook::Ingress), qdisc)),
+            );
+        }
+        Ok(found)
     }
 
     fn host_ends(&mut self, pod: &ControlGroup) -> io::Result<Vec<Link>> {
@@ -298,6 +311,10 @@ impl<K: Kernel> Kernel for Killable<K> {
 
     fn link(&mut self, name: &str) -> io::Result<Link> {
         self.inner.link(name)
+    }
+
+    fn look(&mut self) -> io::Result<Qdiscs> {
+        self.inner.look()
     }
 
     fn host_ends(&mut self, pod: &ControlGroup) -> io::Result<Vec<Link>> {

@@ -158,7 +158,7 @@ fn what_others_change_is_left_alone_for_a_minute() {
     node.fake
         .edit(2, |link| (link.root, link.filled) = (Some(replaced), None));
     node.fake.edit(9, |link| link.filters.clear());
-    node.run(5_000, 0, 1_000);
+    node.run(11_000, 0, 1_000);
     assert_eq!(
         node.fake.edit(2, |link| link.root.clone()),
         Some(theirs.clone())

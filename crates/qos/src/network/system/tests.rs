@@ -153,14 +153,11 @@ fn packets_that_are_received_get_the_mark_and_the_class() {
         within("ip link set dev b up");
         within("ip route add default via 10.9.0.1");
         let there = File::open(&netns).expect("opened");
-        let peers = links::peers(&mut kernel.netlink, there.as_fd()).expect("read");
-        assert_eq!(
-            peers
-                .iter()
-                .map(|link| link.name.as_str())
-                .collect::<Vec<_>>(),
-            ["a"]
-        );
+        let pairs = links::pairs(&mut kernel.netlink).expect("read");
+        let id = links::namespace_id(&mut kernel.netlink, there.as_fd()).expect("read");
+        let peers = pairs.iter().filter(|(peer, _)| Some(*peer) == id);
+        let peers: Vec<&str> = peers.map(|(_, link)| link.name.as_str()).collect();
+        assert_eq!(peers, ["a"]);
 
         let send = ["bash", "-c", "echo x > /dev/udp/10.8.0.2/9"];
         let mut pods = std::process::Command::new("nsenter");
