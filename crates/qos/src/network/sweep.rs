@@ -41,8 +41,9 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
             }
         }
         self.links = links;
-        // An interface without offline pods behind it stays as it is.
-        match self.links.is_empty() {
+        // An interface without offline pods behind it stays as it is. One without an interface of its own may send by the
+        // mesh's proxy.
+        match self.pods.is_empty() {
             true => self.uplinks.clear(),
             false => self.shape_uplinks(now, &mut wanted),
         }

@@ -28,9 +28,11 @@ use crate::node::{NodeBenchOptions, NodeExperiment};
 use crate::plot;
 use crate::statistics::Spread;
 use figures::{Figures, Trace};
+use mesh::Mesh;
 use stage::{Flow, Stage};
 
 mod figures;
+mod mesh;
 mod picture;
 mod stage;
 
@@ -45,19 +47,22 @@ const ONLINE_RESTARTS: u64 = 15;
 const OFFLINE_STOPS: u64 = 20;
 const END: u64 = 22;
 
-/// Which way the flows go, as in the names of figures. Flows through the mesh's proxy are another one, when its sockets
-/// carry the mark.
+/// Which way the flows go, as in the names of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Route {
+    /// From pods with interfaces of their own.
     Direct,
+    /// From the node's own network through Heddle, to the same interface.
+    Proxy,
 }
 
 impl Route {
-    const ALL: [Route; 1] = [Route::Direct];
+    const ALL: [Route; 2] = [Route::Direct, Route::Proxy];
 
     fn name(self) -> &'static str {
         match self {
             Route::Direct => "direct",
+            Route::Proxy => "proxy",
         }
     }
 }
@@ -154,6 +159,11 @@ fn schedule(
     let group = LabGroup::of_lab("qos-network", "offline");
     let group = Group::new(group)?;
     let stage = Stage::new(LINK, &group.0.folders()?)?;
+    let mesh = match route {
+        Route::Direct => None,
+        Route::Proxy => Some(Mesh::start(&stage, &experiment.tools.heddle)?),
+    };
+    let mesh = mesh.as_ref();
     let agent = match condition.settings() {
         Some(settings) => Some(Agent::start(experiment, &stage, &group.0, &settings)?),
         None => None,
@@ -167,11 +177,11 @@ fn schedule(
             thread::park_timeout(left);
         }
     };
-    let _first = stage.flow(Flow::Online, ONLINE_STOPS)?;
+    let _first = stage.flow(Flow::Online, mesh, ONLINE_STOPS)?;
     wait_until(OFFLINE_STARTS);
-    let _offline = stage.flow(Flow::Offline, OFFLINE_STOPS - OFFLINE_STARTS)?;
+    let _offline = stage.flow(Flow::Offline, mesh, OFFLINE_STOPS - OFFLINE_STARTS)?;
     wait_until(ONLINE_RESTARTS);
-    let _second = stage.flow(Flow::Online, END + 1 - ONLINE_RESTARTS)?;
+    let _second = stage.flow(Flow::Online, mesh, END + 1 - ONLINE_RESTARTS)?;
     let trace = watch.join();
     let trace = trace.map_err(|_| anyhow::anyhow!("the thread that counts panicked"))??;
     let used = agent.as_ref().and_then(Agent::used_s);
@@ -305,20 +315,20 @@ fn report(experiment: &mut NodeExperiment, route: Route, seen: &[Seen]) {
         match condition {
             Condition::On => {
                 findings.value(format!("net_recover_ms_{route}"), recover);
-                findings.ratio("net_online_share_of_alone", shares[0].clone());
-                findings.ratio("net_offline_share_of_left", shares[1].clone());
-                findings.value("net_agent_processors", Spread::of(&cost));
+                let [online, offline] = shares;
+                let (suffix, agent) = match route {
+                    "direct" => (String::new(), "net_agent_processors".to_owned()),
+                    _ => (format!("_{route}"), format!("net_agent_processors_{route}")),
+                };
+                findings.ratio(format!("net_online_share_of_alone{suffix}"), online);
+                findings.ratio(format!("net_offline_share_of_left{suffix}"), offline);
+                findings.value(agent, Spread::of(&cost));
             }
             Condition::Off | Condition::Waterline => {
+                let [online, offline] = shares;
                 findings.value(format!("net_recover_ms_{route}_{name}"), recover);
-                findings.ratio(
-                    format!("net_online_share_of_alone_{name}"),
-                    shares[0].clone(),
-                );
-                findings.ratio(
-                    format!("net_offline_share_of_left_{name}"),
-                    shares[1].clone(),
-                );
+                findings.ratio(format!("net_online_share_of_alone_{route}_{name}"), online);
+                findings.ratio(format!("net_offline_share_of_left_{route}_{name}"), offline);
             }
         }
         for (seen, figures) in &all {

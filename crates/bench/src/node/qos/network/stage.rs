@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use super::mesh::Mesh;
 use super::of_process;
 use crate::child::{Child, Confinement, words};
 
 /// What the bottleneck queues, in bytes: 20 ms.
 const QUEUE_MS: u64 = 20;
-const PORT: &str = "5201";
+pub(super) const PORT: &str = "5201";
 /// A process has entered its namespace after this.
 const ENTERED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -28,6 +29,33 @@ const ENTERED_WITHIN: Duration = Duration::from_secs(5);
 pub(super) enum Flow {
     Online,
     Offline,
+}
+
+impl Flow {
+    pub(super) const ALL: [Flow; 2] = [Flow::Online, Flow::Offline];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Flow::Online => "online",
+            Flow::Offline => "offline",
+        }
+    }
+
+    /// The address of its server.
+    pub(super) fn server(self) -> &'static str {
+        match self {
+            Flow::Online => "10.4.1.2",
+            Flow::Offline => "10.4.2.2",
+        }
+    }
+
+    /// The address of its pod where that is a workload of the node's own network.
+    pub(super) fn workload(self) -> &'static str {
+        match self {
+            Flow::Online => "127.1.0.11",
+            Flow::Offline => "127.1.0.12",
+        }
+    }
 }
 
 /// A network namespace, and the process that keeps it.
@@ -186,18 +214,24 @@ impl Stage {
         })
     }
 
-    /// Starts a flow of so many seconds.
+    /// Starts a flow of so many seconds: from its pod, or through a mesh from the node's own network.
     ///
     /// # Errors
     /// When iperf3 cannot be started.
-    pub(super) fn flow(&self, flow: Flow, seconds: u64) -> anyhow::Result<Child> {
-        let (pod, to, log) = match flow {
-            Flow::Online => (&self.pods[0], "10.4.1.2", "online.log"),
-            Flow::Offline => (&self.pods[1], "10.4.2.2", "offline.log"),
+    pub(super) fn flow(
+        &self,
+        flow: Flow,
+        mesh: Option<&Mesh>,
+        seconds: u64,
+    ) -> anyhow::Result<Child> {
+        let (from, to) = match (mesh, flow) {
+            (Some(mesh), flow) => (&self.node, mesh.listener(flow)?),
+            (None, Flow::Online) => (&self.pods[0], flow.server().to_owned()),
+            (None, Flow::Offline) => (&self.pods[1], flow.server().to_owned()),
         };
         let seconds = seconds.to_string();
-        let command = pod.within(["iperf3", "-c", to, "-p", PORT, "-t", &seconds]);
-        let log = self.folder.path().join(log);
+        let command = from.within(["iperf3", "-c", &to, "-p", PORT, "-t", &seconds]);
+        let log = self.folder.path().join(format!("{}.log", flow.name()));
         Child::start("iperf3", &Confinement::default(), &command, &log, false)
     }
 
