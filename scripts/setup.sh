@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Finds the programs that the given tasks need and this machine lacks, lists them, asks once, and installs them.
 #
-#   scripts/setup.sh [build|test|deny|fuzz]...
+#   scripts/setup.sh [build|test|deny|fuzz|v2]...
 #
 # Debian 12 with bash and git is enough to start from. Without a terminal, with YES=1 or under CI, it does not ask.
 # Programs that are already installed are left alone, so a second run does nothing.
@@ -98,6 +98,13 @@ find_missing() {
             need_package c++ g++
             have cargo-fuzz || crates+=("cargo-fuzz@$fuzz_version")
             rustc +nightly --version >/dev/null 2>&1 || nightly=1
+            ;;
+        v2)
+            # A virtual machine: QEMU, what its first process needs, and tools to pack both.
+            need_package qemu-system-x86_64 qemu-system-x86
+            need_package busybox busybox-static
+            need_package cpio cpio
+            need_package strip binutils
             ;;
         *) die "unknown task '$task'" ;;
         esac

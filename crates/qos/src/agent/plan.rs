@@ -51,7 +51,7 @@ impl<S: Store> Agent<S> {
         let offline = self.pods.iter();
         let offline = offline.filter(|pod| self.known_class(pod) == Class::Offline);
         let changes = offline.filter_map(|pod| {
-            let mut step = step(&pod.group, Knob::Memory, Value::Amount(limit));
+            let mut step = step(&pod.group, Knob::Memory, Value::whole_pages(limit));
             let own = self.arbiter.original(&step.key).ok()?;
             let is_lower = step.value < own;
             step.value = step.value.min(own);
