@@ -12,10 +12,10 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 RELEASE := $(CARGO_TARGET_DIR)/release
 SETUP := scripts/setup.sh
 
-.PHONY: help demo test test-kubelet check bench results dist soak fuzz setup clean
+.PHONY: help demo test test-kubelet test-v2 check bench results dist soak fuzz setup clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## run a small bookstore mesh of two nodes on this machine for a minute; as root, in pods (ARGS=--stay: until Ctrl-C)
 	@$(SETUP) build
@@ -56,6 +56,10 @@ soak: ## run all slow tests of scripts/soak.txt, one after the other; some need 
 fuzz: ## fuzz every parser, with the nightly compiler (ARGS=SECONDS: time for each target)
 	@$(SETUP) build fuzz
 	@scripts/fuzz.sh $(ARGS)
+
+test-v2: ## run the tests of node QoS on control groups of version 2, in a virtual machine (KERNEL=FILE: another kernel than Debian's)
+	@$(SETUP) build v2
+	@scripts/test-v2.sh
 
 setup: ## install what `make demo` and `make check` need
 	@$(SETUP) build test deny

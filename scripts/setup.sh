@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Finds the programs that the given tasks need and this machine lacks, lists them, asks once, and installs them.
 #
-#   scripts/setup.sh [build|test|deny|fuzz|kubelet]...
+#   scripts/setup.sh [build|test|deny|fuzz|kubelet|v2]...
 #
 # Debian 12 with bash and git is enough to start from. Without a terminal, with YES=1 or under CI, it does not ask.
 # Programs that are already installed are left alone, so a second run does nothing.
@@ -109,6 +109,13 @@ find_missing() {
             need_package jq jq
             # A newer one than Debian's is needed: scripts/kubernetes.sh says so.
             need_package go golang-go
+            ;;
+        v2)
+            # A virtual machine: QEMU, what its first process needs, and tools to pack both.
+            need_package qemu-system-x86_64 qemu-system-x86
+            need_package busybox busybox-static
+            need_package cpio cpio
+            need_package strip binutils
             ;;
         *) die "unknown task '$task'" ;;
         esac

@@ -53,8 +53,15 @@ impl Groups {
             folder: Folder::new(),
         };
         for root in &groups.roots {
+            let group = root.join(&groups.name);
+            fs::create_dir_all(&group)?;
+            // With version 2 a group has the files of a controller only if its parent says so.
+            let below = group.join("cgroup.subtree_control");
+            if below.exists() {
+                fs::write(below, "+cpu +memory")?;
+            }
             for pod in pods {
-                fs::create_dir_all(root.join(&groups.name).join(pod))?;
+                fs::create_dir_all(group.join(pod))?;
             }
         }
         Ok(groups)
@@ -198,17 +205,15 @@ fn a_dry_run_changes_nothing() {
         as_str(&groups.folder.manifests()),
     ]);
     command.args(["--state", as_str(&groups.state())]);
-    let agent = command.stderr(Stdio::piped()).spawn().expect("started");
-    pause(Duration::from_millis(800));
+    let log = groups.folder.path("log");
+    let errors = fs::File::create(&log).expect("a file");
+    let mut agent = command.stderr(errors).spawn().expect("started");
+    let said = || fs::read_to_string(&log).expect("read");
+    eventually("it says what it would do", || said().contains("to idle"));
     assert_eq!(groups.read("batch", "cpu.idle"), "0");
     signal(&agent, Signal::TERM);
-    let output = agent.wait_with_output().expect("ended");
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(
-        said.contains("a dry run") && said.contains("to idle"),
-        "{said}"
-    );
+    assert_eq!(agent.wait().expect("ended").code(), Some(0), "{}", said());
+    assert!(said().contains("a dry run"), "{}", said());
     assert!(!groups.state().exists());
 }
 
@@ -294,13 +299,25 @@ fn an_agent_that_is_killed_two_hundred_times_overwrites_no_foreign_value() {
             }
             number.to_string()
         });
-        let mut killed_at_work = 0;
-        for kill in 0..200u64 {
+        let killed_after = |wait: &dyn Fn()| {
             let mut agent = groups.start(&[]);
-            // From before its first line to well within its work.
-            pause(Duration::from_micros(kill * 300));
+            wait();
             signal(&agent, Signal::KILL);
             agent.wait().expect("ended");
+        };
+        let began = Instant::now();
+        killed_after(&|| {
+            eventually("the batch pod yields", || {
+                groups.read("batch", "cpu.idle") == "1"
+            });
+        });
+        let works_after = began.elapsed();
+        assert_eq!(groups.ask("restore").0, Some(0));
+
+        let mut killed_at_work = 0;
+        for kill in 0..200 {
+            // From before its first line to well within its work.
+            killed_after(&|| pause(works_after * 2 * kill / 200));
             killed_at_work += u32::from(groups.read("batch", "cpu.idle") == "1");
         }
         assert!(killed_at_work > 20, "{killed_at_work}");

@@ -48,11 +48,8 @@ impl<S: Store> Agent<S> {
 
     /// Memory limits of all offline pods: never more than they have without us.
     pub(super) fn memory_changes(&self, limit: u64) -> Vec<Change> {
-        // The kernel keeps whole pages: any other value would be taken for another program's when it is read again.
-        let page = u64::try_from(rustix::param::page_size()).unwrap_or(1);
-        let limit = limit / page * page;
         let changes = self.offline_pods().filter_map(|pod| {
-            let mut step = step(&pod.group, Knob::Memory, Value::Amount(limit));
+            let mut step = step(&pod.group, Knob::Memory, Value::whole_pages(limit));
             let own = self.arbiter.original(&step.key).ok()?;
             let is_lower = step.value < own;
             step.value = step.value.min(own);

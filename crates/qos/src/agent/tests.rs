@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_model::{Class, Qos};
 use heddle_skips::skipped;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 use super::{Agent, Now, Pod, Settings};
 use crate::arbiter::journal::Journal;
@@ -42,7 +43,7 @@ impl Tree {
         };
         for at in &tree.roots {
             for group in groups {
-                fs::create_dir_all(at.join(group))?;
+                make(at, group)?;
             }
         }
         Ok(tree)
@@ -79,8 +80,22 @@ impl Drop for Tree {
     }
 }
 
+/// Makes a group below another. With version 2 a group has the files of a controller only if its parent says so.
+fn make(at: &Path, path: &str) -> io::Result<()> {
+    let mut group = at.to_owned();
+    for name in Path::new(path) {
+        fs::create_dir_all(&group)?;
+        let below = group.join("cgroup.subtree_control");
+        if below.exists() {
+            fs::write(below, "+cpu +memory")?;
+        }
+        group.push(name);
+    }
+    fs::create_dir_all(group)
+}
+
 /// Control groups are removed from the leaves up; their files go with them.
-fn remove(at: &std::path::Path) {
+fn remove(at: &Path) {
     for (_, child) in crate::cgroup::folders(at).unwrap_or_default() {
         remove(&child);
     }
@@ -97,7 +112,7 @@ fn everything() -> Settings {
     }
 }
 
-fn agent(settings: Settings, journal: &std::path::Path) -> Agent<Journal> {
+fn agent(settings: Settings, journal: &Path) -> Agent<Journal> {
     let (journal, held) = Journal::open(journal).expect("a journal");
     let system = System::new(Mounts::find().expect("mounts"));
     Agent::new(settings, system, journal, held).expect("an agent")
@@ -411,4 +426,55 @@ fn turbo_raises_the_quota_of_a_container_and_of_its_pod() {
     assert!(agent.restore());
     let wanted = [20_000, 10_000, 10_000].map(Value::Amount);
     assert_eq!(quotas(&tree), wanted);
+}
+
+/// Lets time pass; nothing tells when it is enough.
+fn pause(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        thread::park_timeout(left);
+    }
+}
+
+/// On real groups: beside an online pod that wants all of a processor, an offline pod gets almost none of it, and half
+/// again after the agent has put everything back.
+#[test]
+fn an_offline_pod_leaves_the_processor_to_an_online_one() {
+    let Some(tree) = Tree::new("yields", &["web", "batch"]) else {
+        return;
+    };
+    // What is started from here on runs on the processor that this thread runs on now.
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu());
+    sched_setaffinity(None, &one).expect("pinned");
+    let _busy = ["web", "batch"].map(|path| Busy::within(&tree, path));
+    let used = |path| {
+        let counters = tree.system.cpu_files(&tree.group(path));
+        let counters = counters.and_then(|files| files.read());
+        counters.expect("read").used_us as f64
+    };
+    // The part of the time of both that the offline pod gets.
+    let part = || {
+        let before = (used("web"), used("batch"));
+        pause(Duration::from_secs(1));
+        let (web, batch) = (used("web") - before.0, used("batch") - before.1);
+        batch / (web + batch)
+    };
+    let began = Instant::now();
+    let reaches = |low: f64, high: f64| {
+        while !(low..=high).contains(&part()) {
+            assert!(began.elapsed() < Duration::from_secs(60), "{low} to {high}");
+        }
+    };
+    reaches(0.3, 0.7);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut agent = agent(everything(), folder.path());
+    agent.set_pods(vec![
+        tree.pod("web", Qos::default()),
+        tree.pod("batch", offline()),
+    ]);
+    agent.tick(at(0));
+    reaches(0.0, 0.05);
+    assert!(agent.restore());
+    reaches(0.3, 0.7);
 }

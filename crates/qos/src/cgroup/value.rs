@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rustix::param::page_size;
 use serde::{Deserialize, Serialize};
 
 /// A value of a [`Knob`](super::Knob).
@@ -17,6 +18,12 @@ pub enum Value {
 }
 
 impl Value {
+    /// An amount of memory in bytes, rounded down to whole pages as the kernel does when it is written. Read back, any
+    /// other amount would differ from what was written.
+    pub fn whole_pages(bytes: u64) -> Self {
+        Value::Amount(bytes - bytes % page_size() as u64)
+    }
+
     /// The amount, if it is one.
     pub fn amount(self) -> Option<u64> {
         match self {

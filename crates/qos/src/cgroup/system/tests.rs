@@ -201,6 +201,11 @@ fn groups_of_this_machine_keep_what_is_written() {
         .write(group, Knob::Memory, Value::Amount(1 << 24))
         .expect("written");
     assert_eq!(value(system, Knob::Memory), Value::Amount(1 << 24));
+    let odd = (1 << 24) + 5_000;
+    system
+        .write(group, Knob::Memory, Value::Amount(odd))
+        .expect("written");
+    assert_eq!(value(system, Knob::Memory), Value::whole_pages(odd));
     assert_eq!(
         system
             .cpu_files(group)

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Runs the tests of node QoS on control groups of version 2, in a virtual machine with Debian's newest kernel. The tests
+# are those that `make test` runs on the control groups of this machine, which may be of version 1.
+#
+#   scripts/test-v2.sh
+#
+# KERNEL=FILE boots another kernel. It has to have control groups, tmpfs, devtmpfs and a serial console built in.
+#
+# The machine has no disk and no network: its initial file system holds the test programs and the libraries that they
+# need. It says on its serial console how each test ended. A test that was skipped there is a failure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=${CARGO_TARGET_DIR:-$PWD/target}
+# Fetched once; `make clean` removes it.
+store=$target/test-v2
+package=linux-image-cloud-amd64
+# Without the processor's help, which a kernel may pretend to have, QEMU emulates every instruction: five times as slow.
+accelerator=tcg
+if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo; then accelerator=kvm; fi
+limit_s=1200
+# The one test that starts hundreds of processes does not end in that time when it is emulated.
+longest=an_agent_that_is_killed_two_hundred_times_overwrites_no_foreign_value
+
+say() { printf 'test-v2: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+[ "$(uname -m)" = x86_64 ] || die "only for x86-64: the kernel is Debian's $package"
+
+find_kernel() { # sets kernel
+    kernel=${KERNEL:-}
+    [ -z "$kernel" ] || return 0
+    local newest
+    newest=$(apt-cache depends "$package" | sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p' | head -n1)
+    [ -n "$newest" ] || die "apt knows no $package: run apt-get update as root, or name a kernel with KERNEL=FILE"
+    kernel=$store/$newest/boot/vmlinuz-${newest#linux-image-}
+    [ ! -e "$kernel" ] || return 0
+    say "fetching $newest into $store (30 MB); it is not installed on this machine"
+    rm -rf "$store"
+    mkdir -p "$store"
+    (cd "$store" && apt-get download -qq -o APT::Sandbox::User=root "$newest") || die "apt-get could not fetch it: run apt-get update as root"
+    dpkg-deb --extract "$store"/"$newest"_*.deb "$store/$newest"
+    rm "$store"/*.deb
+    [ -e "$kernel" ] || die "$newest has no kernel"
+}
+
+test_program() { # test_program ARGUMENT...: builds a test program and prints its path
+    local said
+    if ! said=$(cargo test --locked --no-run "$@" 2>&1); then
+        printf '%s\n' "$said" >&2
+        return 1
+    fi
+    said=$(sed -n 's/^ *Executable .*(\(.*\))$/\1/p' <<<"$said")
+    [ -n "$said" ] || die "cargo says no path for: $*"
+    realpath "$said"
+}
+
+take() { # take PROGRAM AT: copies a program without its symbols, and the libraries that it needs
+    local library
+    mkdir -p "$root$(dirname "$2")"
+    strip -o "$root$2" "$1"
+    # A static program has none.
+    { ldd "$1" 2>/dev/null || true; } | sed -n 's,^[^/]*\(/[^ ]*\) .*,\1,p' | while read -r library; do
+        mkdir -p "$root$(dirname "$library")"
+        cp --dereference --update "$library" "$root$library"
+    done
+}
+
+write_init() {
+    cat >"$root/init" <<'INIT'
+#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/tmp RUST_BACKTRACE=1
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+ip link set lo up
+mount -t cgroup2 cgroup /sys/fs/cgroup
+echo '+cpu +memory' >/sys/fs/cgroup/cgroup.subtree_control
+# Nothing of the kernel between the lines of the tests.
+echo 1 >/proc/sys/kernel/printk
+echo "test-v2: kernel $(uname -r), controllers of version 2: $(cat /sys/fs/cgroup/cgroup.subtree_control)"
+failed=0
+# The simulations of the controllers need no control groups. The kernel of this machine has no interfaces to limit.
+/tests/qos --skip controllers:: --skip network:: || failed=1
+/tests/cli qos:: --skip network:: $(sed -n 's/.*leave-out=\([^ ]*\).*/--skip \1/p' /proc/cmdline) || failed=1
+echo "test-v2: ended with $failed"
+poweroff -f
+INIT
+    chmod 755 "$root/init"
+}
+
+find_kernel
+qos=$(test_program --package heddle-qos --lib)
+cli=$(test_program --package heddle --test cli)
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+root=$work/root
+mkdir -p "$root"/{bin,dev,etc,proc,run,sys,tmp}
+echo 'root:x:0:0::/tmp:/bin/sh' >"$root/etc/passwd"
+take "$(command -v busybox)" /bin/busybox
+take "$qos" /tests/qos
+take "$cli" /tests/cli
+# The tests start it by the path that it was built at.
+take "$target/debug/heddle" "$(realpath "$target/debug/heddle")"
+write_init
+(cd "$root" && find . -print0 | cpio --null --create --format newc --owner root:root --quiet) >"$work/initrd"
+
+left_out=
+[ "$accelerator" = kvm ] || left_out=" leave-out=$longest"
+
+log=$work/log
+timeout "$limit_s" qemu-system-x86_64 -accel "$accelerator" -smp 2 -m 2G -nodefaults -no-reboot \
+    -display none -serial stdio -kernel "$kernel" -initrd "$work/initrd" \
+    -append "console=ttyS0 quiet panic=-1$left_out" </dev/null | sed -u 's,\r$,,' | tee "$log" ||
+    die "the machine did not end within $limit_s seconds, or QEMU failed"
+
+sed -n 's/^SKIPPED: \([^ ]*\): /\1\t/p' "$log" >"$work/skips"
+touch "$work/none"
+failed=0
+scripts/tally.sh "$log" "$work/skips" "$work/none" || failed=1
+grep -qx 'test-v2: ended with 0' "$log" || failed=1
+[ -z "$left_out" ] || say "1 test was not run, which takes too long in an emulated machine: $longest"
+[ "$failed" -eq 0 ] || die "failed"
