@@ -17,12 +17,13 @@ use heddle_node::serving;
 use heddle_node::serving::signals::{Signal, Signals};
 use heddle_node::settings::{QosSettings, Settings, TurboMode};
 use heddle_node::table::count;
-use heddle_qos::agent::{self, Agent, Now};
+use heddle_qos::agent::{self, Agent};
 use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::controllers::turbo;
 use heddle_qos::network::Thread;
+use heddle_qos::now::Now;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 

@@ -22,6 +22,7 @@ use crate::cgroup::{ControlGroup, Knob, System, Value};
 use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
 use crate::network::OfflinePod;
+use crate::now::Now;
 
 /// A pod of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,15 +51,6 @@ pub struct Settings {
     pub memory: bool,
     /// The group that all pods are in: its memory limit counts as the node's memory, where it is less than the machine's.
     pub root: Option<ControlGroup>,
-}
-
-/// Now, by two clocks.
-#[derive(Debug, Clone, Copy)]
-pub struct Now {
-    /// Time since any fixed moment, which never goes back.
-    pub since: Duration,
-    /// Seconds since 1970, for people.
-    pub unix_s: u64,
 }
 
 /// How often groups are looked at.

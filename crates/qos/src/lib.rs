@@ -21,4 +21,5 @@ pub mod cgroup;
 pub mod controllers;
 pub mod kubelet;
 pub mod network;
+pub mod now;
 pub mod threads;

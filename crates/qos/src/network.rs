@@ -43,9 +43,9 @@ use self::held::{Held, Key};
 use self::keeper::{Keeper, Restored};
 use self::kernel::{ClassBytes, Kernel, Link, LinkBytes};
 pub use self::thread::Thread;
-use crate::agent::Now;
 use crate::arbiter::journal::{Log, Store};
 use crate::controllers::bandwidth::{self, Bandwidth};
+use crate::now::Now;
 
 /// The journal of the network.
 pub type Journal = Log<Key, Held>;

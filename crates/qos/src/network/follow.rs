@@ -3,8 +3,8 @@
 use super::held::{Held, Key};
 use super::kernel::{ClassBytes, Kernel, Link};
 use super::{Network, SILENT, SILENT_AFTER, STEP_PART};
-use crate::agent::Now;
 use crate::arbiter::journal::Store;
+use crate::now::Now;
 
 impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
     /// Lets rates follow what was sent and received.

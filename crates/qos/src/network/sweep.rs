@@ -6,9 +6,9 @@ use super::held::{Held, Key, Part};
 use super::keeper::{About, Refusal};
 use super::kernel::{Kernel, Limited, Link};
 use super::{FILTERS, LEFT_ALONE, Network, OfflinePod, PodLink, Uplink, say};
-use crate::agent::Now;
 use crate::arbiter::journal::Store;
 use crate::controllers::bandwidth::Bandwidth;
+use crate::now::Now;
 
 impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
     /// Brings interfaces to what they should have, and puts back what no pod wants any more.

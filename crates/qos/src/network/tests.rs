@@ -7,8 +7,8 @@ use super::held::Part;
 use super::kernel::{Filter, Limited};
 use super::testing::{Fake, Records, qdisc};
 use super::{Network, OfflinePod, Settings};
-use crate::agent::Now;
 use crate::controllers::bandwidth;
+use crate::now::Now;
 
 const LINK: u64 = 100_000_000;
 

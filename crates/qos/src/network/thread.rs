@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::held::{Held, Key};
 use super::kernel::Kernel;
 use super::{Network, OfflinePod};
-use crate::agent::Now;
 use crate::arbiter::journal::Store;
+use crate::now::Now;
 
 /// A running network.
 #[derive(Debug)]

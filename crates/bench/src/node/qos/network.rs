@@ -163,7 +163,10 @@ fn schedule(
         Route::Direct => None,
         Route::Proxy => Some(Mesh::start(&stage, &experiment.tools.heddle)?),
     };
-    let mesh = mesh.as_ref();
+    let start = |flow: Flow, seconds| {
+        let via = mesh.as_ref().map(|mesh| mesh.listener(flow)).transpose()?;
+        stage.flow(flow, via.as_deref(), seconds)
+    };
     let agent = match condition.settings() {
         Some(settings) => Some(Agent::start(experiment, &stage, &group.0, &settings)?),
         None => None,
@@ -177,11 +180,11 @@ fn schedule(
             thread::park_timeout(left);
         }
     };
-    let _first = stage.flow(Flow::Online, mesh, ONLINE_STOPS)?;
+    let _first = start(Flow::Online, ONLINE_STOPS)?;
     wait_until(OFFLINE_STARTS);
-    let _offline = stage.flow(Flow::Offline, mesh, OFFLINE_STOPS - OFFLINE_STARTS)?;
+    let _offline = start(Flow::Offline, OFFLINE_STOPS - OFFLINE_STARTS)?;
     wait_until(ONLINE_RESTARTS);
-    let _second = stage.flow(Flow::Online, mesh, END + 1 - ONLINE_RESTARTS)?;
+    let _second = start(Flow::Online, END + 1 - ONLINE_RESTARTS)?;
     let trace = watch.join();
     let trace = trace.map_err(|_| anyhow::anyhow!("the thread that counts panicked"))??;
     let used = agent.as_ref().and_then(Agent::used_s);

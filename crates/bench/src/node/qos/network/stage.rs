@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::mesh::Mesh;
 use super::of_process;
 use crate::child::{Child, Confinement, words};
 
@@ -214,23 +213,23 @@ impl Stage {
         })
     }
 
-    /// Starts a flow of so many seconds: from its pod, or through a mesh from the node's own network.
+    /// Starts a flow of so many seconds: from its pod, or from the node's own network via the listener at an address.
     ///
     /// # Errors
     /// When iperf3 cannot be started.
     pub(super) fn flow(
         &self,
         flow: Flow,
-        mesh: Option<&Mesh>,
+        via: Option<&str>,
         seconds: u64,
     ) -> anyhow::Result<Child> {
-        let (from, to) = match (mesh, flow) {
-            (Some(mesh), flow) => (&self.node, mesh.listener(flow)?),
-            (None, Flow::Online) => (&self.pods[0], flow.server().to_owned()),
-            (None, Flow::Offline) => (&self.pods[1], flow.server().to_owned()),
+        let (from, to) = match (via, flow) {
+            (Some(listener), _) => (&self.node, listener),
+            (None, Flow::Online) => (&self.pods[0], flow.server()),
+            (None, Flow::Offline) => (&self.pods[1], flow.server()),
         };
         let seconds = seconds.to_string();
-        let command = from.within(["iperf3", "-c", &to, "-p", PORT, "-t", &seconds]);
+        let command = from.within(["iperf3", "-c", to, "-p", PORT, "-t", &seconds]);
         let log = self.folder.path().join(format!("{}.log", flow.name()));
         Child::start("iperf3", &Confinement::default(), &command, &log, false)
     }
