@@ -14,7 +14,7 @@
 //! clamped between the low rate (at most a fiftieth of the link) and the link. The demand of online pods is what they sent
 //! on average over the last 100 ms. Two signs say that they want more than they could send, and count for the next 100 ms:
 //!
-//! - *their rate rises*: a connection in slow start doubles its rate every round trip, so [`GROWTH`] times the newest rate;
+//! - *their rate rises*: a connection in slow start doubles its rate every round trip, so `GROWTH` times the newest rate;
 //! - *the link is full*: the room of `1 − TARGET` is gone, so online pods send more than was thought, and less than they
 //!   want. Twice what they sent.
 //!
