@@ -53,11 +53,22 @@ impl Drop for Namespace {
     }
 }
 
+/// A running agent, which does not outlive its test.
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
 /// A node with an offline pod.
 struct Node {
-    groups: Groups,
-    node: Namespace,
+    // Its process ends before its group is removed.
     _pod: Namespace,
+    node: Namespace,
+    groups: Groups,
     config: PathBuf,
 }
 
@@ -107,7 +118,7 @@ impl Node {
         })
     }
 
-    fn start(&self, more: &str) -> Child {
+    fn start(&self, more: &str) -> Agent {
         let heddle = env!("CARGO_BIN_EXE_heddle");
         let folder = self.groups.folder.manifests();
         let (state, config) = (self.groups.state(), &self.config);
@@ -117,8 +128,13 @@ impl Node {
             as_str(&state),
             as_str(config)
         ));
-        let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
-        command.spawn().expect("started")
+        let log = fs::File::create(self.log()).expect("created");
+        let command = command.stdout(Stdio::null()).stderr(log);
+        Agent(command.spawn().expect("started"))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.groups.folder.path("agent.log")
     }
 
     /// Runs `heddle qos restore` in the node.
@@ -172,8 +188,8 @@ fn an_offline_pod_is_limited_and_everything_is_put_back() {
             .run("tc class show dev eth0")
             .contains("rate 960Mbit")
     });
-    signal(&agent, Signal::KILL);
-    agent.wait().expect("ended");
+    signal(&agent.0, Signal::KILL);
+    agent.0.wait().expect("ended");
     assert!(!node.is_clean());
     let (code, said) = node.restore();
     assert_eq!((code, said.as_str()), (Some(0), "5 settings put back\n"));
@@ -185,8 +201,8 @@ fn an_offline_pod_is_limited_and_everything_is_put_back() {
     let gone = node.groups.folder.manifests().join("batch.yaml");
     fs::remove_file(gone).expect("removed");
     eventually("nothing is left for it", || node.is_clean());
-    signal(&agent, Signal::TERM);
-    assert_eq!(agent.wait().expect("ended").code(), Some(0));
+    signal(&agent.0, Signal::TERM);
+    assert_eq!(agent.0.wait().expect("ended").code(), Some(0));
 }
 
 #[test]
@@ -194,11 +210,12 @@ fn a_dry_run_says_what_it_would_do_to_the_network() {
     let Some(node) = Node::new("rehearsed") else {
         return;
     };
-    let agent = node.start("--dry-run");
+    let mut agent = node.start("--dry-run");
     pause(Duration::from_millis(800));
     assert!(node.is_clean());
-    signal(&agent, Signal::TERM);
-    let said = text(&agent.wait_with_output().expect("ended").stderr);
+    signal(&agent.0, Signal::TERM);
+    agent.0.wait().expect("ended");
+    let said = fs::read_to_string(node.log()).expect("read");
     for part in ["mark of veth1", "qdisc of eth0: noqueue to htb 4ed1:"] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -237,8 +254,8 @@ fn an_agent_that_is_killed_two_hundred_times_overwrites_nothing_in_the_network()
             let mut agent = node.start("");
             // From before its first line to well within its work.
             pause(Duration::from_micros(kill * 400));
-            signal(&agent, Signal::KILL);
-            agent.wait().expect("ended");
+            signal(&agent.0, Signal::KILL);
+            agent.0.wait().expect("ended");
             let qdiscs = node.node.run("tc qdisc show");
             killed_at_work += u32::from(qdiscs.contains("htb 4ed1:"));
         }
