@@ -85,7 +85,7 @@ impl OfflineThreads {
         self.make()?;
         let mut placed = 0;
         for id in missing {
-            match fs::write(self.folder().join("tasks"), id.to_string()) {
+            match write(&self.folder().join("tasks"), &id.to_string()) {
                 Ok(()) => placed += 1,
                 // It has ended.
                 Err(error) if error.raw_os_error() == Some(ESRCH) => {}
@@ -106,7 +106,7 @@ impl OfflineThreads {
         for id in self.there()? {
             // A thread without a process has ended.
             let Some(home) = self.home(id) else { continue };
-            match fs::write(home.join("tasks"), id.to_string()) {
+            match write(&home.join("tasks"), &id.to_string()) {
                 Err(error) if error.raw_os_error() != Some(ESRCH) => return Err(error),
                 _ => {}
             }
@@ -141,8 +141,14 @@ impl OfflineThreads {
         }
         fs::write(&self.said, self.group.as_str())?;
         self.is_made = true;
-        fs::create_dir(&folder).map_err(explain)?;
-        fs::write(folder.join("cpu.idle"), "1").map_err(explain)
+        let made = fs::create_dir(&folder).and_then(|()| write(&folder.join("cpu.idle"), "1"));
+        let Err(error) = made else { return Ok(()) };
+        // Without `cpu.idle` (before Linux 5.15) the threads stay where they are.
+        let error = explain(error);
+        match self.restore() {
+            Ok(()) => Err(error),
+            Err(back) => Err(io::Error::new(back.kind(), format!("{error}; {back}"))),
+        }
     }
 
     /// The threads that are in the group.
@@ -166,6 +172,12 @@ impl OfflineThreads {
 
 /// `ESRCH`: no such thread.
 const ESRCH: i32 = 3;
+
+/// Writes to a file of the kernel, and never makes one.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).open(file)?;
+    io::Write::write_all(&mut file, text.as_bytes())
+}
 
 /// A thread's name.
 fn name(id: i32) -> Option<String> {
