@@ -94,39 +94,24 @@ fn what_later_versions_may_add_is_skipped() {
 }
 
 #[test]
-fn a_client_says_that_it_keeps_two_links_and_a_server_never_does() {
-    let client = Hello {
-        beside: true,
-        ..hello()
-    };
-    let bytes = written(&client);
-    assert_eq!(bytes[8..12], [1, 1, 0, 1]);
-    assert_eq!(Hello::parse(&bytes), Ok(Some((client, bytes.len()))));
-    let server = Hello {
-        server: true,
-        token: Token([1; 16]),
-        ..client
-    };
-    let parsed = Hello::parse(&written(&server)).unwrap().unwrap();
-    assert!(!parsed.0.beside);
-}
-
-#[test]
-fn a_client_says_that_its_callers_are_offline_and_a_server_never_does() {
-    let client = Hello {
-        offline: true,
-        ..hello()
-    };
-    let bytes = written(&client);
-    assert_eq!(bytes[8..12], [1, 1, 0, 2]);
-    assert_eq!(Hello::parse(&bytes), Ok(Some((client, bytes.len()))));
-    let server = Hello {
-        server: true,
-        token: Token([1; 16]),
-        ..client
-    };
-    let parsed = Hello::parse(&written(&server)).unwrap().unwrap();
-    assert!(!parsed.0.offline);
+fn a_client_says_that_it_keeps_two_links_or_has_offline_callers_and_a_server_never_does() {
+    for (beside, offline, flags) in [(true, false, 1), (false, true, 2), (true, true, 3)] {
+        let client = Hello {
+            beside,
+            offline,
+            ..hello()
+        };
+        let bytes = written(&client);
+        assert_eq!(bytes[8..12], [1, 1, 0, flags]);
+        assert_eq!(Hello::parse(&bytes), Ok(Some((client, bytes.len()))));
+        let server = Hello {
+            server: true,
+            token: Token([1; 16]),
+            ..client
+        };
+        let parsed = Hello::parse(&written(&server)).unwrap().unwrap();
+        assert!(!parsed.0.beside && !parsed.0.offline);
+    }
 }
 
 #[test]
