@@ -46,7 +46,7 @@ impl OfflineWorkers {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
 

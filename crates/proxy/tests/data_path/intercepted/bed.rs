@@ -75,8 +75,10 @@ pub(crate) fn listener(going: Option<SocketAddr>) -> TcpListener {
     // The same backlog as listeners in pods have.
     rustix::net::listen(&socket, 4096).unwrap();
     let address = socket.local_addr().unwrap();
-    if let Some(going) = going {
-        going_to(address, going);
+    match going {
+        Some(going) => going_to(address, going),
+        // An earlier test may have had this port.
+        None => drop(GOING.lock().unwrap().remove(&address)),
     }
     socket
 }
