@@ -169,8 +169,9 @@ struct Watched {
 }
 
 impl Watched {
+    /// Starts once the heap is at rest: an earlier connection may still be going.
     fn start() -> Watched {
-        let before = Heap::of_process().bytes;
+        let before = at_rest();
         let (most, stop) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicU64::new(0)));
         let (seen, ends) = (Arc::clone(&most), Arc::clone(&stop));
         let thread = thread::spawn(move || {
@@ -195,6 +196,22 @@ impl Watched {
         let left = Heap::of_process().bytes - self.before;
         (self.most.load(Ordering::Relaxed), left)
     }
+}
+
+/// The bytes of the heap as soon as they have stayed the same for a while.
+fn at_rest() -> i64 {
+    const QUIET: Duration = Duration::from_millis(100);
+    let patience = Instant::now() + PATIENCE;
+    let (mut last, mut since) = (Heap::of_process(), Instant::now());
+    while since.elapsed() < QUIET {
+        assert!(Instant::now() < patience, "the heap is never at rest");
+        thread::park_timeout(Duration::from_millis(5));
+        let now = Heap::of_process();
+        if now.bytes != last.bytes {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    last.bytes
 }
 
 /// Sends `size` bytes; `sent` counts those that the kernel has accepted so far.

@@ -11,16 +11,18 @@ use heddle_model::WorkloadName;
 use crate::policy::workload;
 use crate::support::{Bed, Client, GET, count, echo_entry, mesh, open, serve, workers};
 
-/// How long the callers call.
-const LASTS: Duration = Duration::from_secs(4);
+/// The callers call until the Workers have used so many seconds of processor time: shares of little time are noise.
+const ENOUGH_S: f64 = 1.0;
+/// And no longer than this.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections of each caller.
 const CONNECTIONS: [(&str, usize); 2] = [("often", 6), ("seldom", 2)];
 
 /// Sends requests one after the other until it is over. Returns their number.
-fn call(listener: SocketAddr, until: Instant) -> u64 {
+fn call(listener: SocketAddr, is_over: &AtomicBool) -> u64 {
     let mut client = Client::connect(listener);
     let mut sent = 0;
-    while Instant::now() < until {
+    while !is_over.load(Ordering::Relaxed) {
         assert_eq!(client.ask(GET).status(), 200);
         sent += 1;
     }
@@ -55,21 +57,27 @@ fn processor_time_adds_up_and_is_divided_by_use_on_contended_cores() {
             thread::spawn(move || while !is_over.load(Ordering::Relaxed) {})
         })
         .collect();
-    let until = Instant::now() + LASTS;
     let calling = (10..).zip(CONNECTIONS).map(|(id, (name, count))| {
         let caller = WorkloadName::new("test", name).unwrap();
         let listener = open(&bed.proxy, id, echo_entry(Some(caller)));
         (0..count)
-            .map(move |_| thread::spawn(move || call(listener, until)))
+            .map(|_| {
+                let is_over = Arc::clone(&is_over);
+                thread::spawn(move || call(listener, &is_over))
+            })
             .collect()
     });
     let calling: Vec<Vec<JoinHandle<u64>>> = calling.collect();
+    let by = Instant::now() + PATIENCE;
+    while ran_s(&bed) < ENOUGH_S && Instant::now() < by {
+        thread::park_timeout(Duration::from_millis(50));
+    }
+    is_over.store(true, Ordering::Relaxed);
     let sent = calling.into_iter().map(|threads| {
         let sent = threads.into_iter().map(|thread| thread.join().unwrap());
         sent.sum::<u64>() as f64
     });
     let sent: Vec<f64> = sent.collect();
-    is_over.store(true, Ordering::Relaxed);
     spinners.into_iter().for_each(|spin| spin.join().unwrap());
 
     let of = |source: &str| {
