@@ -32,6 +32,8 @@ fn call(listener: SocketAddr, is_over: &AtomicBool) -> u64 {
 /// Nanoseconds on a processor of all Workers of this proxy, by the kernel.
 fn ran_s(bed: &Bed) -> f64 {
     let workers = bed.proxy.status().workers.into_iter();
+    // One that has not started yet has no thread.
+    let workers = workers.filter(|worker| worker.thread > 0);
     let ran = workers.map(|worker| {
         let path = format!("/proc/self/task/{}/schedstat", worker.thread);
         let text = std::fs::read_to_string(path).unwrap();
