@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -20,6 +21,10 @@ use crate::{Clock, Leaf, Peer, Refusal, Trust};
 
 #[cfg(test)]
 mod tests;
+
+/// How long a refused client may take to read why and to close, and how much it may send meanwhile, in bytes.
+const FAREWELL: Duration = Duration::from_millis(500);
+const FAREWELL_BYTES: u64 = 64 << 10;
 
 /// Authenticates accepted connections. The leaf and the trust can be replaced while it serves: the next handshake uses
 /// the new ones.
@@ -105,7 +110,17 @@ impl Acceptor {
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let config = Arc::clone(&self.now().config);
-        let stream = TlsAcceptor::from(config).accept(io).await?;
+        let accepting = TlsAcceptor::from(config).accept(io).into_fallible();
+        let stream = match accepting.await {
+            Ok(stream) => stream,
+            Err((error, io)) => {
+                let error = AcceptError::from(error);
+                if let AcceptError::Refused(_) = error {
+                    part(io).await;
+                }
+                return Err(error);
+            }
+        };
         let (_, connection) = stream.get_ref();
         // rustls lets a client without ALPN through.
         if connection.alpn_protocol() != Some(ALPN) {
@@ -120,6 +135,17 @@ impl Acceptor {
         // Each field is replaced as a whole, and no panic can occur between two fields that belong together.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets a refused client read the alert. It has sent its first request by then, and if a socket with unread bytes is
+/// closed, the kernel resets the connection, and the client may never see what was sent (RFC 9112 section 9.6).
+async fn part<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
+    let farewell = async {
+        io.shutdown().await?;
+        tokio::io::copy(&mut io.take(FAREWELL_BYTES), &mut tokio::io::sink()).await
+    };
+    // The client is refused either way.
+    let _parted = tokio::time::timeout(FAREWELL, farewell).await;
 }
 
 /// The chain followed by the root: a joining node knows only the root's digest.

@@ -3,7 +3,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use heddle_model::{NodeName, SpiffeId, TrustDomain};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use super::*;
@@ -99,7 +100,7 @@ async fn who_shows_a_certificate_is_who_it_says() {
     assert_eq!(&*peer.serial, leaf.serial());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn others_are_refused_and_it_is_said_why() {
     let authority = Authority::new();
     let other = Authority::new();
@@ -135,7 +136,45 @@ async fn others_are_refused_and_it_is_said_why() {
     assert_eq!(refused(&acceptor, config).await, Refusal::Protocol);
 }
 
+/// In TLS 1.3 the client has sent its first request before it can know that it is refused. Over sockets, since a reset
+/// would take the alert away.
 #[tokio::test]
+async fn a_refused_client_reads_why_even_if_it_has_sent_its_first_requests() {
+    let authority = Authority::new();
+    let denied = Denied {
+        ids: [node("denied")].into(),
+        ..Denied::default()
+    };
+    let clock = Arc::new(Clock::with(0, || NOW));
+    let acceptor = acceptor(&authority, authority.trust(denied), clock);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        acceptor.accept(stream).await.map(drop)
+    };
+    let leaf = authority.leaf(&node("denied"), NOW - DAY, NOW + DAY);
+    let call = async {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let connector = TlsConnector::from(Arc::new(client(&authority, Some(&leaf))));
+        let name = ServerName::try_from(control().server_name().unwrap()).unwrap();
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        for _ in 0..3 {
+            stream.write_all(b"a request").await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let alert = stream.read(&mut [0; 8]).await.unwrap_err();
+        match AcceptError::from(alert) {
+            AcceptError::Refused(refusal) => refusal,
+            AcceptError::Io(error) => panic!("{error}"),
+        }
+    };
+    let (served, told) = tokio::join!(serve, call);
+    assert!(matches!(served, Err(AcceptError::Refused(refusal)) if refusal.code() == "denied"));
+    assert_eq!(told.code(), "by_peer", "{told}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_certificate_of_no_identity_is_refused() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign(&["https://node/n1"], NOW - DAY, NOW + DAY);
