@@ -1,8 +1,8 @@
-//! Tells the kernel and the network that a socket's packets may wait for those of others.
+//! Tells the kernel, the network and the other end that a socket's packets may wait for those of others.
 
 use std::os::fd::AsFd;
 
-use heddle_intercept::sockopt::set_priority;
+use heddle_intercept::sockopt::{keep_syn, set_priority, traffic_class_of_syn};
 use heddle_model::Class;
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass, socket_domain};
@@ -29,6 +29,20 @@ pub(crate) fn set_effort(socket: impl AsFd, class: Class) {
     if let Err(error) = of_network.map_err(std::io::Error::from).and(of_kernel) {
         tracing::debug!(%error, "a socket for an offline caller cannot be told apart");
     }
+}
+
+/// Makes [`is_lower_effort`] work for the connections of a listener.
+pub(crate) fn tell_effort(listener: impl AsFd) {
+    if let Err(error) = keep_syn(listener) {
+        tracing::debug!(%error, "connections of offline callers cannot be told apart before their handshake");
+    }
+}
+
+/// Whether a connection was opened [for an offline caller](set_effort), by its SYN: before anything is read from it. Works
+/// once.
+pub(crate) fn is_lower_effort(socket: impl AsFd) -> bool {
+    let class = traffic_class_of_syn(socket);
+    class.is_ok_and(|class| class.is_some_and(|class| class >> 2 == LOWER_EFFORT >> 2))
 }
 
 #[cfg(test)]
