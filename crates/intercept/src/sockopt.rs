@@ -84,6 +84,59 @@ pub fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, 0)
 }
 
+/// Keeps the headers of each connection's SYN until they are read, or the connection ends (`TCP_SAVE_SYN`): some hundred
+/// bytes.
+///
+/// # Errors
+/// When `listener` is no TCP socket.
+pub fn keep_syn(listener: impl AsFd) -> io::Result<()> {
+    set(listener, libc::IPPROTO_TCP, libc::TCP_SAVE_SYN, 1)
+}
+
+/// The traffic class of the SYN by which a connection began, as its client and the network had set it: six bits of DSCP,
+/// and two of congestion notification (RFC 2474, RFC 8200 section 7). It can be read once (`TCP_SAVED_SYN`); later, and
+/// where the listener [did not keep it](keep_syn), there is none.
+///
+/// # Errors
+/// When `socket` is no TCP socket.
+pub fn traffic_class_of_syn(socket: impl AsFd) -> io::Result<Option<u8>> {
+    // More than the largest headers: 60 bytes of IPv4 or a few hundred of IPv6 with extensions, and 60 of TCP.
+    let mut headers = [0u8; 512];
+    let Ok(mut length) = libc::socklen_t::try_from(headers.len()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    #[allow(unsafe_code, reason = "the option has no other way")]
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the pointers are to two variables
+    // of this function that nothing else refers to, and `length` is the size of the first, beyond which the
+    // kernel does not write.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_SAVED_SYN,
+            headers.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    let length = usize::try_from(length).unwrap_or_default();
+    match failed {
+        0 => Ok(headers.get(..length).and_then(traffic_class)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The field of an IPv4 header (RFC 791 section 3.1) or of an IPv6 header (RFC 8200 section 3).
+fn traffic_class(headers: &[u8]) -> Option<u8> {
+    let [first, second, ..] = *headers else {
+        return None;
+    };
+    match first >> 4 {
+        4 => Some(second),
+        6 => Some(first << 4 | second >> 4),
+        _ => None,
+    }
+}
+
 fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
     let Ok(length) = libc::socklen_t::try_from(size_of::<i32>()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -114,6 +167,50 @@ mod tests {
 
     use super::*;
     use crate::Family;
+
+    #[test]
+    fn the_traffic_class_of_a_syn_is_read_once() {
+        for own in ["127.0.0.1:0", "[::1]:0"] {
+            let own: SocketAddr = own.parse().unwrap();
+            let server = TcpListener::bind(own).unwrap();
+            let at = server.local_addr().unwrap();
+            let accepted = |class: u8| {
+                let family = match Family::of(own) {
+                    Family::V4 => rustix::net::AddressFamily::INET,
+                    Family::V6 => rustix::net::AddressFamily::INET6,
+                };
+                let client = socket(family, SocketType::STREAM, None).unwrap();
+                match Family::of(own) {
+                    Family::V4 => rustix::net::sockopt::set_ip_tos(&client, class).unwrap(),
+                    Family::V6 => {
+                        rustix::net::sockopt::set_ipv6_tclass(&client, class.into()).unwrap();
+                    }
+                }
+                connect(&client, &at).unwrap();
+                server.accept().unwrap().0
+            };
+            assert_eq!(traffic_class_of_syn(accepted(4)).unwrap(), None);
+            keep_syn(&server).unwrap();
+            for class in [0, 4, 0xb8] {
+                let socket = accepted(class);
+                // Without the two bits of congestion notification, which the kernel may set.
+                let dscp = traffic_class_of_syn(&socket)
+                    .unwrap()
+                    .map(|found| found >> 2);
+                assert_eq!(dscp, Some(class >> 2), "{own}");
+                assert_eq!(traffic_class_of_syn(&socket).unwrap(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn headers_that_are_none_have_no_class() {
+        for headers in [&[][..], &[0x45], &[0x50, 4], &[0, 0, 0]] {
+            assert_eq!(traffic_class(headers), None);
+        }
+        assert_eq!(traffic_class(&[0x45, 4, 0]), Some(4));
+        assert_eq!(traffic_class(&[0x60, 0x40, 0]), Some(4));
+    }
 
     #[test]
     fn a_port_is_chosen_when_its_socket_connects() {

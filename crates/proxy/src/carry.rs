@@ -36,7 +36,7 @@ use crate::http2::{ArrivedExchange, InboundHttp2};
 use crate::inbound::{Greeting, Met};
 use crate::intake::Intake;
 use crate::intercepted::lead;
-use crate::io::is_reset;
+use crate::io::{is_reset, limit_under_way};
 use crate::link::{ArrivedStream, InboundLink, handed_over};
 use crate::listener::BATCH;
 use crate::opaque::Flow;
@@ -250,10 +250,14 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
         worker.count_abandoned(1);
         return Ok(Stage::Over);
     }
+    let class = worker.stats.class();
+    if door.entry.caller().is_some() {
+        limit_under_way(client.socket(), class);
+    }
     if let State::Opaque(moving) = state {
         return Ok(moving.settle(&worker, door, client, peer)?.into());
     }
-    let client = client.unpack_as(worker.stats.class())?;
+    let client = client.unpack_as(class)?;
     if !worker.believes(&client) {
         // Its peer's identity was revoked while the connection moved here.
         return Ok(Stage::Over);

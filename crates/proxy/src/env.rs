@@ -6,6 +6,7 @@ mod blocks;
 mod gate;
 mod heads;
 mod moves;
+mod offline;
 mod outcome;
 pub(crate) mod portion;
 mod trust;

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   accepted ─▶ handshake ─▶ preface ─▶ a connection like any other, by a door of its own
-//!                  │            └─ malformed, late ──▶ closed
-//!                  └─ refused, late ─────────────────▶ closed, counted by its reason
+//!        │         │            └─ malformed, late ──▶ closed
+//!        │         └─ refused, late ─────────────────▶ closed, counted by its reason
+//!        └─ its SYN was of lower effort ─────────────▶ a Worker for offline callers
 //! ```
 //!
 //! The preface is only a request. This node decides whether the endpoint is here and has the requested identity, which
@@ -28,8 +29,10 @@ use crate::env::{Alarm, Outcome};
 use crate::failure::Reason;
 use crate::handshake::{Handshake, HandshakeError};
 use crate::http2::InboundHttp2;
-use crate::io::WireSide;
+use crate::intake::Intake;
+use crate::io::{Packed, WireSide, is_lower_effort};
 use crate::link::InboundLink;
+use crate::parcel::{Contents, State};
 use crate::permits::SharePermit;
 use crate::side::Side;
 use crate::worker::Worker;
@@ -86,6 +89,12 @@ impl Greeting {
             tracing::debug!(%peer, "another node connects before this node has an identity");
             return Outcome::Over;
         };
+        // Before the handshake, which may take a millisecond.
+        if is_lower_effort(&stream)
+            && let Some(intake) = worker.offline_worker(&alarm).await
+        {
+            return hand_over(door, stream, peer, intake);
+        }
         let by = worker.after(worker.settings.timeouts.request_head);
         poll_fn(|cx| {
             alarm.wakes(cx.waker());
@@ -136,6 +145,21 @@ impl Greeting {
             }
         }
     }
+}
+
+/// Hands a connection over to another Worker as it was accepted.
+fn hand_over(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, to: Intake) -> Outcome<Met> {
+    // Fails only when the runtime has ended.
+    let Ok(stream) = stream.into_std() else {
+        return Outcome::Over;
+    };
+    let contents = Contents {
+        door,
+        client: Packed::plain(stream),
+        peer,
+        state: State::New,
+    };
+    Outcome::Leave(Box::new(contents), to)
 }
 
 /// The kind of a connection from another node, after its handshake.

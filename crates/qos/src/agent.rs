@@ -18,7 +18,7 @@ use self::node::{Memory, Node};
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};
-use crate::cgroup::{ControlGroup, Knob, System, Value};
+use crate::cgroup::{Below, ControlGroup, Knob, System, Value};
 use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
 use crate::network::OfflinePod;
@@ -73,6 +73,8 @@ pub struct Agent<S> {
     refused: BTreeSet<String>,
     turbo: TurboPods,
     fssr: Option<Fssr>,
+    /// The groups of the pods' containers.
+    containers: Below,
     /// Knobs that are left alone, and until when.
     left_alone: BTreeMap<Key, Duration>,
     swept: Option<Duration>,
@@ -105,6 +107,7 @@ impl<S: Store> Agent<S> {
             offline: BTreeMap::new(),
             refused: BTreeSet::new(),
             fssr,
+            containers: Below::default(),
             left_alone: BTreeMap::new(),
             swept: None,
             checked_memory: None,
@@ -167,7 +170,7 @@ impl<S: Store> Agent<S> {
     /// Brings the groups of all pods to what they should have, and puts back what no pod wants any more.
     fn sweep(&mut self, now: Now) {
         self.left_alone.retain(|_, until| now.since < *until);
-        for (key, done) in self.arbiter.give_up_foreign() {
+        for (key, done) in self.arbiter.begin_sweep() {
             if let Restored::Foreign(value) = done {
                 self.leave_alone(&Refusal::Foreign(key.clone(), value), &key, now);
             }
@@ -205,6 +208,9 @@ impl<S: Store> Agent<S> {
                 tracing::warn!("the {key} cannot be put back, and will be tried again: {error}");
             }
         }
+        self.arbiter.end_sweep();
+        let groups: BTreeSet<&ControlGroup> = pods.iter().map(|pod| &pod.group).collect();
+        self.containers.retain(|group| groups.contains(group));
     }
 
     /// The pod's class. One that was offline stays so: its work runs already, and would disturb online pods at once.

@@ -10,6 +10,7 @@ pub mod journal;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -104,6 +105,9 @@ pub struct Arbiter<G, S> {
     groups: G,
     store: S,
     held: BTreeMap<Key, Held>,
+    /// What was read in this sweep; `None` between sweeps. Plans are made of it; before a value is written, the file
+    /// itself is read again.
+    seen: RefCell<Option<BTreeMap<Key, Value>>>,
 }
 
 impl<G: Groups, S: Store> Arbiter<G, S> {
@@ -113,6 +117,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             groups,
             store,
             held,
+            seen: RefCell::new(None),
         }
     }
 
@@ -131,10 +136,54 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
     /// # Errors
     /// When the knob cannot be read.
     pub fn original(&self, key: &Key) -> io::Result<Value> {
-        let now = self.groups.read(&key.group, key.knob)?;
+        let now = self.value(key)?;
         let held = self.held.get(key);
         let ours = held.filter(|held| held.ours.contains(&now));
         Ok(ours.map_or(now, |held| held.original))
+    }
+
+    /// The value of a knob, which within a sweep is read once.
+    ///
+    /// # Errors
+    /// When the knob cannot be read.
+    pub fn value(&self, key: &Key) -> io::Result<Value> {
+        let seen = &mut *self.seen.borrow_mut();
+        if let Some(value) = seen.as_ref().and_then(|seen| seen.get(key)) {
+            return Ok(*value);
+        }
+        let value = self.groups.read(&key.group, key.knob)?;
+        if let Some(seen) = seen {
+            seen.insert(key.clone(), value);
+        }
+        Ok(value)
+    }
+
+    /// Begins a sweep: gives up what is no longer ours, which are knobs that another program wrote, and groups that are
+    /// gone.
+    pub fn begin_sweep(&mut self) -> Vec<(Key, Restored)> {
+        let mut seen = BTreeMap::new();
+        let mut given_up = Vec::new();
+        let keys: Vec<Key> = self.held.keys().cloned().collect();
+        for key in keys {
+            match self.current(&key) {
+                Ok(value) => drop(seen.insert(key, value)),
+                Err(Refusal::Foreign(_, value)) => {
+                    given_up.push((key, Restored::Foreign(value)));
+                }
+                Err(Refusal::Gone(_)) => {
+                    let done = self.dropped(&key, Restored::Gone);
+                    given_up.push((key, done));
+                }
+                Err(Refusal::Failed(..)) => {}
+            }
+        }
+        *self.seen.get_mut() = Some(seen);
+        given_up
+    }
+
+    /// Ends a sweep.
+    pub fn end_sweep(&mut self) {
+        *self.seen.get_mut() = None;
     }
 
     /// Writes all values of a change, or none. `now_s` is the time in seconds since 1970.
@@ -145,6 +194,10 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
     /// # Errors
     /// See [`Refusal`]. Nothing has changed then, unless the kernel also refuses the way back.
     pub fn apply(&mut self, change: &Change, now_s: u64) -> Result<(), Refusal> {
+        let is_there = |step: &Step| self.value(&step.key).is_ok_and(|now| now == step.value);
+        if change.steps.iter().all(is_there) {
+            return Ok(());
+        }
         let mut steps = Vec::with_capacity(change.steps.len());
         for step in &change.steps {
             steps.push((step, self.current(&step.key)?));
@@ -216,25 +269,6 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         restored
     }
 
-    /// Gives up what is no longer ours: knobs that another program wrote, and groups that are gone.
-    pub fn give_up_foreign(&mut self) -> Vec<(Key, Restored)> {
-        let keys: Vec<Key> = self.held.keys().cloned().collect();
-        let mut given_up = Vec::new();
-        for key in keys {
-            match self.current(&key) {
-                Err(Refusal::Foreign(_, value)) => {
-                    given_up.push((key, Restored::Foreign(value)));
-                }
-                Err(Refusal::Gone(_)) => {
-                    let done = self.dropped(&key, Restored::Gone);
-                    given_up.push((key, done));
-                }
-                Ok(_) | Err(Refusal::Failed(..)) => {}
-            }
-        }
-        given_up
-    }
-
     /// The value now, which is ours or was never touched.
     fn current(&mut self, key: &Key) -> Result<Value, Refusal> {
         let read = self.groups.read(&key.group, key.knob);
@@ -282,6 +316,9 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             held.ours.push(self.groups.weight_after_idle());
         }
         self.keep(key, held.clone()).map_err(failed)?;
+        if let Some(seen) = self.seen.get_mut() {
+            seen.remove(key);
+        }
         let written = self.groups.write(&key.group, key.knob, value);
         let there = match &written {
             Ok(()) => Some(value),

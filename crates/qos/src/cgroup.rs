@@ -1,6 +1,7 @@
 //! Control groups of version 1 and 2 behind one interface: [`Groups`] reads and writes a [`Knob`] of a group, whatever
 //! the kernel calls its files (`cgroups(7)`, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/).
 
+mod below;
 mod counters;
 mod mounts;
 mod system;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 pub use heddle_model::ControlGroup;
 use serde::{Deserialize, Serialize};
 
+pub use below::Below;
 pub use counters::CpuFiles;
 pub use mounts::{Mounts, Version};
 pub use system::System;

@@ -231,6 +231,14 @@ impl Scene {
         Ok(format!("{name}@{address}"))
     }
 
+    /// The address of the first node.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub(super) fn node_address(&self) -> anyhow::Result<IpAddr> {
+        Ok(self.lab.node("one")?.address(Family::V4))
+    }
+
     /// The proxies: the pod or node of each, and its process.
     pub(super) fn proxies(&self) -> Vec<(String, u32)> {
         if self.kind.has_envoys() {

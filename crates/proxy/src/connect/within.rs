@@ -24,7 +24,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::{Call, Dial};
 use crate::dial::{is_ours, open_from_here};
 use crate::entry::Entry;
-use crate::io::set_effort;
+use crate::io::{limit_under_way, set_effort};
 use crate::place::{Place, Way};
 use crate::worker::Worker;
 
@@ -65,7 +65,9 @@ pub(super) async fn open_within(dial: &Dial<'_>, mut pod: PodId) -> io::Result<T
         let opened = async {
             let socket = TcpSocket::from_std_stream(socket?.into());
             socket.set_nodelay(true)?;
-            set_effort(&socket, worker.stats.class());
+            let class = worker.stats.class();
+            set_effort(&socket, class);
+            limit_under_way(&socket, class);
             socket.connect(visit.to).await
         };
         failed = match opened.await {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use heddle_model::{Class, SpiffeId};
+use heddle_model::SpiffeId;
 use heddle_transport::Refusal;
 use heddle_wire::link::{Hello, LinkError, Session, Token, Verdict};
 
@@ -36,9 +36,6 @@ const PROVE_AGAIN_MS: Millis = 2_000;
 /// How long a draining process waits for a link without open streams to reconnect, in milliseconds. A caller that had
 /// sent something when the link was cut reconnects at once.
 const COMES_BACK_MS: Millis = 1_000;
-/// Interval at which it is checked whether there is a Worker for offline callers, in milliseconds, and how often.
-const OFFLINE_LOOK_MS: Millis = 10;
-const OFFLINE_LOOKS: u32 = 20;
 /// Interval at which it is checked whether to keep waiting for a link, in milliseconds.
 const LOOK_MS: Millis = 500;
 
@@ -67,7 +64,7 @@ impl InboundLink {
             return self.hand_over(intake, false);
         }
         if self.hello.offline
-            && let Some(intake) = self.offline_worker().await
+            && let Some(intake) = self.links.env.offline_worker(&self.alarm).await
         {
             return self.hand_over(intake, true);
         }
@@ -118,25 +115,6 @@ impl InboundLink {
         link.driver.take();
         drop((place, parting));
         Outcome::Over
-    }
-
-    /// A Worker for offline callers, if this one is not; one is started if there is none. `None` if that takes too long:
-    /// the link is then carried here.
-    async fn offline_worker(&self) -> Option<Intake> {
-        let env = &self.links.env;
-        if env.stats.class() == Class::Offline {
-            return None;
-        }
-        for _ in 0..OFFLINE_LOOKS {
-            match env.offline_workers.choose() {
-                Some(intake) => return Some(intake),
-                None => env.offline_workers.want(),
-            }
-            self.alarm
-                .wait_until(env.clock.now_ms() + OFFLINE_LOOK_MS)
-                .await;
-        }
-        None
     }
 
     /// Hands the connection to the Worker that has the link, or shall have it.

@@ -43,6 +43,7 @@ use tokio::task::LocalSet;
 use crate::Entry;
 use crate::door::Door;
 use crate::intake::OfflineWorkers;
+use crate::io::tell_effort;
 use crate::mailbox::{Mailbox, MailboxItem};
 use crate::permits::Permits;
 use crate::place::Pods;
@@ -240,6 +241,9 @@ impl Manager {
                 entry,
                 pod,
             } => {
+                if matches!(entry, Entry::Mesh) {
+                    tell_effort(&socket);
+                }
                 let port = socket.local_addr().map_or(0, |address| address.port());
                 let door = Door::new(entry, port, pod, self.online.crew().permits());
                 self.online.entrance.unlisten(id);

@@ -1,12 +1,18 @@
 //! How busy the node is.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
+
+/// More bytes than the first line of `/proc/stat` has: a name and ten numbers of up to 20 digits.
+const FIRST_LINE: usize = 256;
 
 /// Reads `/proc`.
 #[derive(Debug)]
 pub(super) struct Node {
+    /// `/proc/stat`, which stays open: it is read ten times a second.
+    stat: File,
     /// Time of all processors, in ticks: busy and all, at the last sample.
     last: Times,
     processors: f64,
@@ -38,8 +44,10 @@ impl Memory {
 impl Node {
     pub(super) fn open() -> io::Result<Self> {
         let processors = std::thread::available_parallelism()?;
+        let stat = File::open("/proc/stat")?;
         Ok(Node {
-            last: times(&fs::read_to_string("/proc/stat")?)?,
+            last: sampled(&stat)?,
+            stat,
             processors: processors.get() as f64,
         })
     }
@@ -50,7 +58,7 @@ impl Node {
 
     /// Use of all processors since the last call, in percent.
     pub(super) fn used(&mut self) -> io::Result<f64> {
-        let now = times(&fs::read_to_string("/proc/stat")?)?;
+        let now = sampled(&self.stat)?;
         let all = now.all.saturating_sub(self.last.all);
         let busy = now.busy.saturating_sub(self.last.busy);
         self.last = now;
@@ -63,6 +71,13 @@ impl Node {
     pub(super) fn memory(&self) -> io::Result<Memory> {
         memory(&fs::read_to_string("/proc/meminfo")?)
     }
+}
+
+fn sampled(stat: &File) -> io::Result<Times> {
+    let mut space = [0; FIRST_LINE];
+    let read = stat.read_at(&mut space, 0)?;
+    let text = space.get(..read).unwrap_or_default();
+    times(&String::from_utf8_lossy(text))
 }
 
 /// The first line of `/proc/stat` (`proc_stat(5)`): user, nice, system, idle, iowait, irq, softirq, steal, and the time of

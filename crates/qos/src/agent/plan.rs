@@ -10,7 +10,7 @@ use crate::controllers::burst::bursts;
 
 impl<S: Store> Agent<S> {
     /// The changes for a pod, apart from quota and memory, which follow samples.
-    pub(super) fn changes(&self, pod: &Pod, class: Class) -> Vec<Change> {
+    pub(super) fn changes(&mut self, pod: &Pod, class: Class) -> Vec<Change> {
         let mut changes = Vec::new();
         if self.settings.preemption && class == Class::Offline {
             // Its containers are below this group, those that come later, too.
@@ -29,7 +29,7 @@ impl<S: Store> Agent<S> {
     }
 
     /// What its containers may save up.
-    fn burst(&self, pod: &Pod, class: Class, wish_us: u64) -> Option<Change> {
+    fn burst(&mut self, pod: &Pod, class: Class, wish_us: u64) -> Option<Change> {
         let containers = self.containers(&pod.group);
         let quotas: Vec<Option<u64>> = containers.iter().map(|group| self.origin(group)).collect();
         let (each, of_pod) = bursts(wish_us, &quotas, self.origin(&pod.group));
@@ -65,8 +65,9 @@ impl<S: Store> Agent<S> {
     }
 
     /// The groups of a pod's containers.
-    pub(super) fn containers(&self, pod: &ControlGroup) -> Vec<ControlGroup> {
-        self.arbiter.groups().children(pod).unwrap_or_default()
+    pub(super) fn containers(&mut self, pod: &ControlGroup) -> Vec<ControlGroup> {
+        let found = self.containers.of(pod, self.arbiter.groups());
+        found.map_or(Vec::new(), <[ControlGroup]>::to_vec)
     }
 
     /// The quota of a group without us, in microseconds.

@@ -10,7 +10,7 @@ use super::plan::step;
 use super::{Agent, Now, Pod};
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Change, Key};
-use crate::cgroup::{ControlGroup, CpuFiles, Groups, Knob, System, Value};
+use crate::cgroup::{ControlGroup, CpuFiles, Knob, System, Value};
 use crate::controllers::turbo::{NodeSample, Sample, Settings, Turbo};
 
 /// The pods with turbo, and the controller of their groups.
@@ -107,7 +107,9 @@ impl<S: Store> Agent<S> {
         groups.map(key).collect()
     }
 
-    fn turbo_pod(&self, pod: &Pod) -> Option<TurboPod> {
+    fn turbo_pod(&mut self, pod: &Pod) -> Option<TurboPod> {
+        let mut limited = self.containers(&pod.group);
+        limited.retain(|container| self.origin(container).is_some());
         let leaf = |group: ControlGroup| {
             let key = Key {
                 group: group.clone(),
@@ -116,18 +118,13 @@ impl<S: Store> Agent<S> {
             if self.left_alone.contains_key(&key) {
                 return None;
             }
-            let groups = self.arbiter.groups();
             Some(Leaf {
                 origin_us: self.origin(&group)?,
-                quota_us: Groups::read(groups, &group, Knob::CpuQuota)
-                    .ok()?
-                    .amount()?,
-                period_us: groups.cpu_period_us(&group).ok()?,
+                quota_us: self.arbiter.value(&key).ok()?.amount()?,
+                period_us: self.arbiter.groups().cpu_period_us(&group).ok()?,
                 group,
             })
         };
-        let mut limited = self.containers(&pod.group);
-        limited.retain(|container| self.origin(container).is_some());
         let (leaves, parent): (Vec<Leaf>, _) = match limited.is_empty() {
             true => (leaf(pod.group.clone()).into_iter().collect(), None),
             false => (

@@ -165,7 +165,8 @@ fn what_another_program_writes_stays_and_counts_as_the_original() {
     arbiter
         .groups
         .set(&of_b.group, Knob::CpuQuota, Value::Amount(410));
-    let given_up = arbiter.give_up_foreign();
+    let given_up = arbiter.begin_sweep();
+    arbiter.end_sweep();
     assert!(matches!(
         given_up[..],
         [(_, Restored::Foreign(Value::Amount(410)))]

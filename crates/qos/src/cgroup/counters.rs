@@ -11,7 +11,7 @@ use super::mounts::Version;
 use super::{ControlGroup, CpuCounters, System};
 
 /// Most bytes that are read of a file. The kernel's are a few hundred.
-const MAX_FILE: usize = 4 * 1024;
+pub(super) const MAX_FILE: usize = 4 * 1024;
 
 /// The files with a group's counters.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl CpuFiles {
 }
 
 /// The text of a file, as much of it as fits.
-fn text<'s>(file: &File, space: &'s mut [u8]) -> io::Result<&'s str> {
+pub(super) fn text<'s>(file: &File, space: &'s mut [u8]) -> io::Result<&'s str> {
     let read = file.read_at(space, 0)?;
     let bytes = space.get(..read).unwrap_or_default();
     str::from_utf8(bytes).map_err(|_| wrong("a file of a control group is no UTF-8"))

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::counters::{MAX_FILE, text};
 use super::mounts::{Hierarchy, Mounts, Version};
-use super::{ControlGroup, Groups, Knob, PERIOD_US, Value, folders};
+use super::{ControlGroup, Groups, Knob, PERIOD_US, Value};
 
 #[cfg(test)]
 mod tests;
@@ -71,17 +72,6 @@ impl System {
         })
     }
 
-    /// The groups directly below a group, in the order of their names.
-    ///
-    /// # Errors
-    /// There is no such group.
-    pub fn children(&self, group: &ControlGroup) -> io::Result<Vec<ControlGroup>> {
-        let all = folders(&self.cpu()?.at.join(group.as_str()))?;
-        // A name that is no name of a group cannot be there.
-        let all = all.iter();
-        Ok(all.filter_map(|(name, _)| group.child(name).ok()).collect())
-    }
-
     /// What tells a group from a later one of the same path, in the hierarchy of the processors.
     ///
     /// # Errors
@@ -118,7 +108,9 @@ impl System {
     }
 
     fn processes(&self, group: &ControlGroup) -> io::Result<Vec<u32>> {
-        let processes = self.text(self.cpu()?, group, "cgroup.procs")?;
+        let mut processes = String::new();
+        let mut file = self.open(self.cpu()?, group, "cgroup.procs")?;
+        file.read_to_string(&mut processes)?;
         // 0 is a process of another namespace of processes.
         let numbers = processes.lines().filter_map(|line| line.parse().ok());
         Ok(numbers.filter(|pid| *pid > 0).collect())
@@ -156,9 +148,12 @@ impl System {
         fs::File::open(&path).map_err(|error| self.explained(&error, mount, group, &path))
     }
 
+    /// The text of a file with a single value, which the kernel returns in one piece.
     fn text(&self, mount: &Hierarchy, group: &ControlGroup, file: &str) -> io::Result<String> {
         let path = mount.at.join(group.as_str()).join(file);
-        fs::read_to_string(&path).map_err(|error| self.explained(&error, mount, group, &path))
+        let mut space = [0; MAX_FILE];
+        let read = fs::File::open(&path).and_then(|file| Ok(text(&file, &mut space)?.to_owned()));
+        read.map_err(|error| self.explained(&error, mount, group, &path))
     }
 
     fn put(

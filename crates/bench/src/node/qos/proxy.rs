@@ -2,13 +2,24 @@
 //!
 //! The flood goes to a server of its own, which is offline, too: the proxy is all that the two have in common, besides
 //! the machine. `heddle qos` keeps the flood's own pods from the processors; the proxy has to keep its work back itself.
+//!
+//! While the online pod is alone, a filler keeps the processors awake in the scheduler's idle class, so that waking them
+//! costs the same in all conditions.
 
-use std::process::Child;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process;
 
+use anyhow::Context;
 use serde_json::json;
 
 use super::agent::{Agent, AgentPod};
 use super::{Condition, Latency, ROUNDS, report_latency, rounds, seconds, web_service};
+use crate::authority::{Authority, identity};
+use crate::child::{Child, Confinement, words};
+use crate::handshakes::Shaken;
+use crate::install;
+use crate::node::group::LabGroup;
 use crate::node::kind::Kind;
 use crate::node::scene::{Scene, SceneShape, finish};
 use crate::node::{NodeBenchOptions, NodeExperiment};
@@ -16,17 +27,43 @@ use crate::node::{NodeBenchOptions, NodeExperiment};
 /// A round counts when the flood makes the p99 at least so many times that alone.
 const DISTURBED: f64 = 2.0;
 
-/// Floods: their names, and the load generator's options.
-const FLOODS: [(&str, &[&str]); 2] = [
-    ("requests", &["--connections", "256", "--body-bytes", "128"]),
-    ("bytes", &["--connections", "32", "--body-bytes", "1048576"]),
+/// Name of the files with the certificate for handshakes.
+const STRANGER: &str = "stranger";
+/// The group of the filler.
+const FILLER: &str = "node-one/pods/filler";
+
+/// A flood of an offline pod.
+#[derive(Debug, Clone, Copy)]
+enum Flood {
+    /// Requests to the server, with these options of the load generator.
+    Load(&'static [&'static str]),
+    /// Handshakes with the node itself, of a caller with the certificate of another mesh: it is refused only after all the
+    /// work of a handshake. (Calls to other nodes make few handshakes, since they share links.)
+    Handshakes,
+}
+
+const FLOODS: [(&str, Flood); 3] = [
+    (
+        "requests",
+        Flood::Load(&["--connections", "256", "--body-bytes", "128"]),
+    ),
+    (
+        "bytes",
+        Flood::Load(&["--connections", "32", "--body-bytes", "1048576"]),
+    ),
+    ("handshakes", Flood::Handshakes),
 ];
+
+/// Handshakes per second: more than one Worker can make.
+const HANDSHAKES: &str = "4000";
+/// The port at which other nodes connect to a node of a lab.
+const MESH_PORT: u16 = 15008;
 
 /// What was measured of one condition in one round.
 #[derive(Debug, Clone, Copy)]
 struct BesideFlood {
     latency: Latency,
-    /// Requests per second of the flood.
+    /// Requests or handshakes per second of the flood.
     flood: f64,
 }
 
@@ -35,11 +72,12 @@ struct BesideFlood {
 /// # Errors
 /// When not root, something is missing, or a lab cannot be made.
 pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
+    let stress = install::tool("stress-ng", "stress-ng")?;
     let mut experiment = NodeExperiment::new(options, "qos-proxy", &[Kind::Node])?;
     let mut measured = Ok(());
     for (name, flood) in FLOODS {
         let mut seen = Vec::new();
-        measured = measure(&experiment, (name, flood), &mut seen);
+        measured = measure(&experiment, &stress, (name, flood), &mut seen);
         report(&mut experiment, name, &seen);
         if measured.is_err() {
             break;
@@ -50,7 +88,8 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
 
 fn measure(
     experiment: &NodeExperiment,
-    (name, flood): (&str, &[&str]),
+    stress: &Path,
+    (name, flood): (&str, Flood),
     seen: &mut Vec<[BesideFlood; 3]>,
 ) -> anyhow::Result<()> {
     eprintln!("a flood of {name}");
@@ -63,16 +102,41 @@ fn measure(
     let groups = ["batch", "sink"].map(|pod| scene.pod_group(pod, "one"));
     let pods = groups.map(AgentPod::offline);
     let agent = Agent::new(&scene, &experiment.tools.heddle, pods.into(), "")?;
+    let folder = agent.folder();
+    Authority::new()?
+        .leaf("stranger")?
+        .write(folder, STRANGER)?;
+    let flooding = Flooding { flood, folder };
+    let filler = scene.group(FILLER);
+    filler.create()?;
+    filler.make_idle()?;
     rounds(experiment, ROUNDS, seen, |condition| {
-        one(&scene, &agent, condition, flood, seconds(experiment))
+        let _filling = match condition {
+            Condition::Alone => Some(fill(&filler, stress, &agent)?),
+            Condition::Off | Condition::On => None,
+        };
+        one(&scene, &agent, condition, &flooding, seconds(experiment))
     })
+}
+
+/// Keeps every processor busy until dropped.
+fn fill(group: &LabGroup, stress: &Path, agent: &Agent) -> anyhow::Result<Child> {
+    let mut command = words([stress.as_os_str()]);
+    // 0 is one for each processor.
+    command.extend(words(["--cpu", "0", "--quiet"]));
+    let place = Confinement {
+        groups: group.folders()?,
+        ..Confinement::default()
+    };
+    let log = agent.folder().join("stress.log");
+    Child::start("stress-ng", &place, &command, &log, false)
 }
 
 fn one(
     scene: &Scene,
     agent: &Agent,
     condition: Condition,
-    flood: &[&str],
+    flood: &Flooding<'_>,
     seconds: u32,
 ) -> anyhow::Result<BesideFlood> {
     scene.set_class_of_batch(match condition {
@@ -85,24 +149,66 @@ fn one(
     };
     let flooding = match condition {
         Condition::Alone => None,
-        Condition::Off | Condition::On => Some(start_flood(scene, flood, seconds)?),
+        Condition::Off | Condition::On => Some(flood.start(scene, seconds)?),
     };
     let latency = web_service(scene, seconds);
-    let flood = flooding.map(finish).transpose()?;
+    let per_s = flooding
+        .map(|flooding| flood.finish(flooding))
+        .transpose()?;
     drop(running);
     Ok(BesideFlood {
         latency: latency?,
-        flood: flood.map_or(0.0, |outcome| outcome.per_s()),
+        flood: per_s.unwrap_or_default(),
     })
 }
 
-/// Starts the flood, which lasts longer than the measurement.
-fn start_flood(scene: &Scene, flood: &[&str], seconds: u32) -> anyhow::Result<Child> {
-    let target = scene.target("sink")?;
-    let longer = (seconds + 2).to_string();
-    let mut arguments = vec!["load", "--target", &target, "--seconds", &longer];
-    arguments.extend(flood);
-    scene.start_in("batch", &arguments)
+/// A flood, and what it needs.
+struct Flooding<'a> {
+    flood: Flood,
+    /// Where the certificate for handshakes is.
+    folder: &'a Path,
+}
+
+impl Flooding<'_> {
+    /// Starts the flood, which lasts longer than the measurement.
+    fn start(&self, scene: &Scene, seconds: u32) -> anyhow::Result<process::Child> {
+        let longer = (seconds + 2).to_string();
+        let target = scene.target("sink")?;
+        match self.flood {
+            Flood::Load(options) => {
+                let mut arguments = vec!["load", "--target", &target, "--seconds", &longer];
+                arguments.extend(options);
+                scene.start_in("batch", &arguments)
+            }
+            Flood::Handshakes => {
+                let to = SocketAddr::new(scene.node_address()?, MESH_PORT).to_string();
+                let name = identity("sink")?.server_name().context("too long a name")?;
+                let protocol = std::str::from_utf8(heddle_transport::Protocol::default().alpn())?;
+                let [certificate, key] = ["pem", "key"].map(|end| {
+                    let file = self.folder.join(STRANGER).with_extension(end);
+                    file.display().to_string()
+                });
+                let arguments = ["handshakes", "--to", &to, "--name", &name];
+                let more = ["--protocol", protocol, "--certificate", &certificate];
+                let rest = ["--key", &key, "--rate", HANDSHAKES, "--seconds", &longer];
+                scene.start_in("batch", &[&arguments[..], &more, &rest].concat())
+            }
+        }
+    }
+
+    /// Waits for its end, and returns its requests or handshakes per second.
+    fn finish(&self, flooding: process::Child) -> anyhow::Result<f64> {
+        match self.flood {
+            Flood::Load(_) => Ok(finish(flooding)?.per_s()),
+            Flood::Handshakes => {
+                let output = flooding.wait_with_output()?;
+                let shaken: Shaken = serde_json::from_slice(&output.stdout)
+                    .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+                let refused: u64 = shaken.errors.values().sum();
+                Ok((shaken.handshakes + refused) as f64 / shaken.seconds)
+            }
+        }
+    }
 }
 
 fn report(experiment: &mut NodeExperiment, name: &str, seen: &[[BesideFlood; 3]]) {
@@ -117,7 +223,7 @@ fn report(experiment: &mut NodeExperiment, name: &str, seen: &[[BesideFlood; 3]]
                 "p50_us": seen.latency.p50_us,
                 "p99_us": seen.latency.p99_us,
                 "max_us": seen.latency.max_us,
-                "flood_requests_per_s": seen.flood,
+                "flood_per_s": seen.flood,
             }));
         }
     }

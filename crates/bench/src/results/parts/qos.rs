@@ -52,7 +52,7 @@ pub(super) const PROXY: Part = Part {
     name: "qos-proxy",
     arguments: &["qos-proxy"],
     title: "An offline pod that floods through the proxy it shares",
-    minutes: 11,
+    minutes: 16,
     counted: "As beside batch work that takes every processor; a round counts only if the p99 without classes is twice that alone \
         or more.",
     picture: Picture::Bars(&[
@@ -68,6 +68,13 @@ pub(super) const PROXY: Part = Part {
             &[
                 ("class off", "proxy_bytes_p99_off_vs_alone"),
                 ("class on", "proxy_bytes_p99_on_vs_alone"),
+            ],
+        ),
+        (
+            "p99 ÷ alone, a flood of handshakes",
+            &[
+                ("class off", "proxy_handshakes_p99_off_vs_alone"),
+                ("class on", "proxy_handshakes_p99_on_vs_alone"),
             ],
         ),
     ]),

@@ -9,7 +9,7 @@ use heddle_model::{AppProtocol, Mesh};
 
 use super::bed::{ECHO, NODE, Steered, mesh, name, settings, sockets};
 use crate::nodes::pair::Pair;
-use crate::support::Upstream;
+use crate::support::{PATIENCE, Upstream, wait_until};
 
 const BYTES: [AppProtocol; 2] = [AppProtocol::Tcp, AppProtocol::Undeclared];
 
@@ -103,11 +103,16 @@ fn who_calls_from_another_node_is_seen_as_the_node() {
         assert_eq!(server.exact(6), b"hello\n");
         let seen: IpAddr = server.stream.peer_addr().unwrap().ip();
         assert_eq!(seen, NODE);
-        let sources = holder.heard().into_iter().filter_map(|said| match said {
-            ToHolder::Open { source, .. } => Some(source),
-            _ => None,
-        });
-        let sources: Vec<_> = sources.collect();
-        assert_eq!(sources, [Some(SocketAddr::new(NODE, 0))], "{protocol:?}");
+        let sources = || {
+            let heard = holder.heard().into_iter();
+            let sources = heard.filter_map(|said| match said {
+                ToHolder::Open { source, .. } => Some(source),
+                _ => None,
+            });
+            sources.collect::<Vec<_>>()
+        };
+        // The holder notes what it was asked after it has answered.
+        wait_until("the holder was asked", PATIENCE, || !sources().is_empty());
+        assert_eq!(sources(), [Some(SocketAddr::new(NODE, 0))], "{protocol:?}");
     }
 }

@@ -1,20 +1,27 @@
 //! The class of a caller goes along to the other node, by links.
 
 use heddle_model::{AppProtocol, Class};
+use heddle_proxy::Settings;
+use heddle_transport::Protocol;
 
 use super::pair::{Pair, Side};
 use crate::policy::guarded;
 use crate::support::{GET, PATIENCE, Upstream, wait_until, workers};
 
-/// Links that the Workers of a class have.
-fn links(side: &Side, class: Class) -> f64 {
+/// The sum of a metric of the Workers of a class.
+fn of_class(side: &Side, metric: &str, class: Class) -> f64 {
     let workers = side.proxy.status().workers.into_iter();
     let workers = workers.filter(|worker| worker.class == class);
-    let links = workers.map(|worker| {
+    let all = workers.map(|worker| {
         let label = format!("worker=\"{}\"", worker.id);
-        side.metric("heddle_links_active", &[&label])
+        side.metric(metric, &[&label])
     });
-    links.sum()
+    all.sum()
+}
+
+/// Links that the Workers of a class have.
+fn links(side: &Side, class: Class) -> f64 {
+    of_class(side, "heddle_links_active", class)
 }
 
 fn expect_links(side: &Side, online: f64, offline: f64) {
@@ -88,4 +95,33 @@ fn a_request_between_nodes_outlives_a_change_of_its_callers_class() {
     upstream.answering("by another link");
     assert_eq!(client.response().text(), "by another link");
     expect_links(&pair.called, 1.0, 1.0);
+}
+
+/// Of whatever protocol: the SYN says so.
+#[test]
+fn handshakes_of_offline_callers_are_made_by_workers_for_them() {
+    for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
+        let upstream = Upstream::new();
+        let mesh = guarded(upstream.address, AppProtocol::Http);
+        let settings = Settings {
+            between_nodes,
+            ..workers(1, 1)
+        };
+        let mut pair = Pair::of(&settings, mesh);
+        set_class(&mut pair, Class::Offline);
+        wait_until("there is a Worker for shop", PATIENCE, || {
+            let workers = pair.calling.proxy.status().workers;
+            workers.iter().any(|worker| worker.class == Class::Offline)
+        });
+        for (caller, wanted) in [("shop", [0.0, 1.0]), ("intruder", [1.0, 1.0])] {
+            let mut client = pair.sending(caller, GET);
+            upstream.answering("ok");
+            assert_eq!(client.response().text(), "ok");
+            wait_until("the handshake is counted", PATIENCE, || {
+                let classes = [Class::Online, Class::Offline];
+                let made = |class| of_class(&pair.called, "heddle_handshakes_total", class);
+                classes.map(made) == wanted
+            });
+        }
+    }
 }

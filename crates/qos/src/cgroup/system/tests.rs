@@ -5,7 +5,7 @@ use std::path::Path;
 use heddle_skips::skipped;
 
 use super::{Hierarchy, Mounts, System, Version};
-use crate::cgroup::{ControlGroup, CpuCounters, Groups, Knob, Value};
+use crate::cgroup::{Below, ControlGroup, CpuCounters, Groups, Knob, Value};
 
 fn group(path: &str) -> ControlGroup {
     ControlGroup::new(path).expect("a group")
@@ -37,6 +37,47 @@ fn version_2(at: &Path) -> System {
         cpuacct: mount.clone(),
         memory: mount,
     })
+}
+
+#[test]
+fn groups_below_are_listed_again_when_they_have_changed() {
+    let mut below = Below::default();
+    let made = Mounts::find().ok().and_then(|mounts| {
+        let root = mounts.cpu.as_ref()?.at.clone();
+        let name = format!("heddle-test-below-{}", std::process::id());
+        fs::create_dir(root.join(&name)).ok()?;
+        Some((System::new(mounts), root, name))
+    });
+    let Some((system, root, name)) = made else {
+        return skipped("control groups cannot be made");
+    };
+    let parent = group(&name);
+    let folder = root.join(&name);
+    let mut of = || {
+        below
+            .of(&parent, &system)
+            .map(<[_]>::to_vec)
+            .expect("there")
+    };
+    let named = |names: &[&str]| -> Vec<ControlGroup> {
+        let all = names.iter().map(|one| group(&format!("{name}/{one}")));
+        all.collect()
+    };
+    assert_eq!(of(), []);
+    fs::create_dir(folder.join("a")).expect("made");
+    assert_eq!(of(), named(&["a"]));
+    assert_eq!(of(), named(&["a"]));
+    fs::create_dir(folder.join("b")).expect("made");
+    assert_eq!(of(), named(&["a", "b"]));
+    // As many as before.
+    fs::remove_dir(folder.join("a")).expect("removed");
+    fs::create_dir(folder.join("c")).expect("made");
+    assert_eq!(of(), named(&["b", "c"]));
+    for one in ["b", "c", ""] {
+        fs::remove_dir(folder.join(one)).expect("removed");
+    }
+    let gone = below.of(&parent, &system).expect_err("gone").kind();
+    assert_eq!(gone, io::ErrorKind::NotFound);
 }
 
 #[test]
