@@ -19,6 +19,7 @@ use heddle_model::Class;
 pub use self::held::{Held, Key};
 use self::journal::{Record, Store};
 use crate::cgroup::{ControlGroup, Groups, Knob, Value};
+use crate::counts::Counts;
 
 /// One value to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +105,7 @@ pub struct Arbiter<G, S> {
     groups: G,
     store: S,
     held: BTreeMap<Key, Held>,
+    counts: Counts,
 }
 
 impl<G: Groups, S: Store> Arbiter<G, S> {
@@ -113,6 +115,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             groups,
             store,
             held,
+            counts: Counts::default(),
         }
     }
 
@@ -124,6 +127,11 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
     /// Everything that is not as it was found.
     pub fn held(&self) -> &BTreeMap<Key, Held> {
         &self.held
+    }
+
+    /// What was written and refused.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// The value that a knob has when we do not change it.
@@ -145,6 +153,12 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
     /// # Errors
     /// See [`Refusal`]. Nothing has changed then, unless the kernel also refuses the way back.
     pub fn apply(&mut self, change: &Change, now_s: u64) -> Result<(), Refusal> {
+        let done = self.apply_or_take_back(change, now_s);
+        self.counts.failed += u64::from(matches!(done, Err(Refusal::Failed(..))));
+        done
+    }
+
+    fn apply_or_take_back(&mut self, change: &Change, now_s: u64) -> Result<(), Refusal> {
         let mut steps = Vec::with_capacity(change.steps.len());
         for step in &change.steps {
             steps.push((step, self.current(&step.key)?));
@@ -171,6 +185,12 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
 
     /// Puts a knob back as it was found.
     pub fn restore(&mut self, key: &Key) -> Restored {
+        let done = self.put_back(key);
+        self.counts.failed += u64::from(matches!(done, Restored::Failed(_)));
+        done
+    }
+
+    fn put_back(&mut self, key: &Key) -> Restored {
         let Some(held) = self.held.get(key).cloned() else {
             return Restored::Done;
         };
@@ -189,7 +209,10 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
                     Err(Refusal::Failed(_, error)) => Restored::Failed(error),
                 }
             }
-            Ok(now) => self.dropped(key, Restored::Foreign(now)),
+            Ok(now) => {
+                self.counts.foreign += 1;
+                self.dropped(key, Restored::Foreign(now))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.dropped(key, Restored::Gone)
             }
@@ -252,6 +275,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         if held.ours.contains(&now) {
             return Ok(now);
         }
+        self.counts.foreign += 1;
         self.forget(key)
             .map_err(|error| Refusal::Failed(key.clone(), error))?;
         Err(Refusal::Foreign(key.clone(), now))
@@ -297,6 +321,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             None => {}
         }
         written.map_err(failed)?;
+        self.counts.writes += 1;
         let pod = about.pod;
         match key.knob {
             // Turbo writes several times a second.

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use heddle_model::{ControlGroup, NodeName};
 use heddle_node::arguments::node_name;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{GivenSettings, KubeletUrl, LogFlags};
+use heddle_node::settings::{GivenSettings, KubeletUrl, LogFlags, Metrics};
 use heddle_node::table::{self, count};
 use heddle_node::time::duration;
 use heddle_qos::arbiter::journal::Journal;
@@ -84,6 +84,9 @@ struct RunArgs {
     /// Control group that is made for those threads, beside those of the pods or above [default: heddle-offline]
     #[arg(long, value_name = "PATH", value_parser = ControlGroup::new)]
     proxy_group: Option<ControlGroup>,
+    /// Where to serve /metrics and /ready over TCP, or `none` [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Metrics>,
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -210,6 +213,9 @@ fn agent(args: RunArgs) -> Result<Exit, Failure> {
     let group = args.proxy_group;
     given.flag("--proxy-group", "qos.proxy_group", group, |to, group| {
         to.qos.proxy_group = group;
+    });
+    given.flag("--metrics", "qos.metrics", args.metrics, |to, at| {
+        to.qos.metrics = at;
     });
     args.kubelet.over(&mut given);
     args.log.over(&mut given);

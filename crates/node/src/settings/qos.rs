@@ -12,6 +12,7 @@ pub use kubelet::{KubeletSettings, KubeletUrl};
 pub use network::QosNetworkSettings;
 
 use super::contradiction::Contradiction;
+use super::metrics::Metrics;
 use super::within::Within;
 
 /// What node QoS does; only `heddle qos` does it.
@@ -20,6 +21,10 @@ use super::within::Within;
 pub struct QosSettings {
     /// Folder of the journal. Default: /run/heddle/qos.
     pub state: Option<PathBuf>,
+    /// Where the agent's /metrics and /ready are served over TCP.
+    ///
+    /// Values: ADDRESS:PORT, or none.
+    pub metrics: Metrics,
     /// Whether offline pods yield the processors to every online pod.
     pub preemption: bool,
     /// The admin socket of this machine's proxy, whose threads for offline callers yield, too; by default as for
@@ -62,6 +67,7 @@ impl Default for QosSettings {
     fn default() -> Self {
         QosSettings {
             state: None,
+            metrics: Metrics::None,
             preemption: true,
             proxy_socket: None,
             proxy_group: ControlGroup::new("heddle-offline").expect("a path"),
