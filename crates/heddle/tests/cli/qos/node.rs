@@ -88,6 +88,79 @@ fn a_node_runs_the_agent_starts_it_again_and_stops_it() {
     assert_eq!(groups.ask("restore").1, "nothing is changed\n");
 }
 
+/// The children of a process: their names and IDs.
+fn children(of: u32) -> Vec<(String, Pid)> {
+    let task = format!("/proc/{of}/task/{of}/children");
+    let ids = fs::read_to_string(task).unwrap_or_default();
+    let ids = ids
+        .split_whitespace()
+        .filter_map(|id| Pid::from_raw(id.parse().ok()?));
+    let named = ids.map(|id| {
+        let name = fs::read_to_string(format!("/proc/{}/comm", id.as_raw_nonzero()));
+        (name.unwrap_or_default().trim_end().to_owned(), id)
+    });
+    named.collect()
+}
+
+fn child(of: u32, name: &str) -> Option<Pid> {
+    let found = children(of).into_iter().find(|(known, _)| known == name);
+    found.map(|(_, id)| id)
+}
+
+/// The capabilities that a process can use, as a number.
+fn capabilities(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("read");
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix("CapEff:"));
+    u64::from_str_radix(line.expect("a line").trim(), 16).expect("a number")
+}
+
+#[test]
+fn a_holder_runs_the_agent_beside_proxies_that_come_and_go() {
+    let Some(groups) = Groups::new("holder", &["batch"]) else {
+        return;
+    };
+    manifest(&groups, "batch", "n1");
+    let mesh = Folder::new();
+    let (_control, at) = Heddle::control(&mesh, &[]);
+    let config = settings(&groups, "");
+    let socket = mesh.path("holder.sock");
+    let interception = [
+        "--intercept",
+        "--hooks",
+        "nft",
+        "--mesh-range",
+        "10.99.0.0/16",
+    ];
+    let more = [&interception[..], &["--holder-socket", as_str(&socket)]].concat();
+    let node = start(&mesh, at, as_str(&config), &more);
+    let agent = agent_of(&node);
+    eventually("the batch pod yields", || {
+        groups.read("batch", "cpu.idle") == "1"
+    });
+    assert_eq!(child(node.pid(), "heddle-qos"), Some(agent));
+    let ptrace = 1 << 19;
+    assert_eq!(capabilities(node.pid()) & ptrace, 0);
+    assert_eq!(
+        capabilities(agent.as_raw_nonzero().get().unsigned_abs()) & ptrace,
+        ptrace
+    );
+
+    let proxy = child(node.pid(), "heddle-proxy").expect("a proxy");
+    kill_process(proxy, Signal::KILL).expect("killed");
+    node.stderr_line("the proxy died");
+    let is_new = |new: Option<Pid>| new.is_some_and(|new| new != proxy);
+    eventually("there is another proxy", || {
+        is_new(child(node.pid(), "heddle-proxy"))
+    });
+    assert_eq!(child(node.pid(), "heddle-qos"), Some(agent));
+    assert_eq!(groups.read("batch", "cpu.idle"), "1");
+
+    node.signal(Signal::TERM);
+    assert_eq!(node.ended().code(), Some(0));
+    assert!(is_gone(agent) && groups.read("batch", "cpu.idle") == "0");
+}
+
 #[test]
 fn an_agent_ends_with_a_node_that_is_killed() {
     let Some(groups) = Groups::new("orphan", &["batch"]) else {
