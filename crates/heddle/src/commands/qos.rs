@@ -285,10 +285,11 @@ pub(super) fn summary(state: &Path) -> String {
         Ok((false, _)) => colour::bad("no agent runs: the log of the node says why"),
         Err(error) => colour::attention(format!("not known: {error}")),
     };
-    format!(
-        "node QoS: {what} (heddle qos status --state {})",
-        state.display()
-    )
+    let flag = match state == QosSettings::default().state_folder() {
+        true => String::new(),
+        false => format!(" --state {}", state.display()),
+    };
+    format!("node QoS: {what} (heddle qos status{flag})")
 }
 
 fn status(args: StatusArgs) -> Result<Exit, Failure> {

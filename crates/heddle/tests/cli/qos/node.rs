@@ -3,7 +3,9 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
 
+use heddle_skips::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Groups, OFFLINE};
@@ -120,6 +122,10 @@ fn a_holder_runs_the_agent_beside_proxies_that_come_and_go() {
     let Some(groups) = Groups::new("holder", &["batch"]) else {
         return;
     };
+    if let Err(error) = Command::new("nft").arg("--version").output() {
+        skipped(&format!("nft: {error}"));
+        return;
+    }
     manifest(&groups, "batch", "n1");
     let mesh = Folder::new();
     let (_control, at) = Heddle::control(&mesh, &[]);
