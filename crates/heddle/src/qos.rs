@@ -1,6 +1,7 @@
 //! `heddle qos run`: the agent, and what says which pods there are: a folder, a kubelet, or both.
 
 mod kubelet;
+mod metrics;
 mod network;
 mod pods;
 mod proxy;
@@ -8,10 +9,11 @@ mod proxy;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use heddle_model::NodeName;
+use heddle_node::admin::Ask;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::serving;
 use heddle_node::serving::signals::{Signal, Signals};
@@ -25,8 +27,9 @@ use heddle_qos::controllers::turbo;
 use heddle_qos::network::Thread;
 use heddle_qos::now::Now;
 use tokio::runtime::Builder;
-use tokio::time::sleep;
+use tokio::time::sleep_until;
 
+use self::metrics::{Look, Server};
 use self::pods::{Pods, folder, next, of_folder};
 use self::proxy::ProxyThreads;
 pub(crate) use self::proxy::put_threads_back;
@@ -129,6 +132,7 @@ async fn follow<S: Store>(
     settings: &Settings,
 ) -> Result<Exit, Failure> {
     let mut signals = Signals::new().context("cannot handle signals")?;
+    let mut metrics = Server::start(settings.qos.metrics)?;
     let mut pods = Pods::default();
     let mut changes = match &plan.dir {
         Some(dir) => {
@@ -139,14 +143,16 @@ async fn follow<S: Store>(
         None => None,
     };
     let groups = System::new(Mounts::find().context("cannot find the control groups")?);
-    let mut of_kubelet = kubelet::followed(&settings.qos.kubelet, groups)?;
+    let (mut of_kubelet, answers) = kubelet::followed(&settings.qos.kubelet, groups)?.unzip();
     agent.set_pods(pods.all());
     let began = Instant::now();
-    let mut pause = Duration::ZERO;
+    let mut due = tokio::time::Instant::now();
     loop {
         tokio::select! {
-            () = sleep(pause) => {
-                pause = agent.tick(now(began));
+            // A moment, not a pause: what else happens does not put it off.
+            () = sleep_until(due) => {
+                let pause = agent.tick(now(began));
+                due = tokio::time::Instant::now() + pause;
                 if let Some(network) = &mut beside.network {
                     network.set_pods(agent.batch());
                 }
@@ -163,6 +169,16 @@ async fn follow<S: Store>(
                 beside.proxy.place();
                 continue;
             }
+            Some(ask) = asked(&mut metrics) => {
+                if let Some(metrics) = &metrics {
+                    metrics.answer(ask, || Look {
+                        agent: agent.snapshot(),
+                        network: beside.network.as_ref().and_then(Thread::snapshot),
+                        kubelet: answers.clone(),
+                    });
+                }
+                continue;
+            }
             Some(all) = next(&mut of_kubelet) => pods.follow_kubelet(all),
             signal = signals.next() => match signal {
                 Signal::Stop => break,
@@ -170,13 +186,21 @@ async fn follow<S: Store>(
             },
         }
         agent.set_pods(pods.all());
-        pause = Duration::ZERO;
+        due = tokio::time::Instant::now();
     }
     let are_back = beside.restore();
     Ok(match agent.restore() && are_back {
         true => Exit::Ok,
         false => Exit::Failed,
     })
+}
+
+/// The next question for metrics, if they are served.
+async fn asked(server: &mut Option<Server>) -> Option<Ask> {
+    match server {
+        Some(server) => server.questions.recv().await,
+        None => None,
+    }
 }
 
 fn now(began: Instant) -> Now {

@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use heddle_node::command::{self, Args, PROGRAM};
+use heddle_node::command::{self, Args, NodeProgram, PROGRAM};
 use heddle_node::exit::ended;
 
 fn main() -> ExitCode {
@@ -17,5 +17,8 @@ fn main() -> ExitCode {
     // clap itself exits with 2 when the command line is wrong.
     let args = Args::from_arg_matches(&program.get_matches_mut());
     let args = args.unwrap_or_else(|error| error.format(&mut program).exit());
-    ended(PROGRAM, command::run(args).map(ExitCode::from))
+    ended(
+        PROGRAM,
+        command::run(NodeProgram::Alone, args).map(ExitCode::from),
+    )
 }

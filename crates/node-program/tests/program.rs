@@ -84,3 +84,17 @@ fn it_ends_with_the_codes_of_heddle_node() {
         "it was a node's state folder"
     );
 }
+
+#[test]
+fn it_has_no_agent_of_node_qos() {
+    let dir = folder();
+    let settings = "qos: {enabled: true, folder: /x}\n";
+    fs::write(dir.path().join("s.yaml"), settings).expect("written");
+    let refused = node(dir.path(), &["--config", "s.yaml"]);
+    assert_eq!(refused.status.code(), Some(3));
+    let said = said(&refused);
+    assert!(
+        said.contains("no agent of node QoS: run heddle node instead"),
+        "{said}"
+    );
+}

@@ -11,6 +11,7 @@ use crate::arguments::{HostAndPort, address_and_port, node_name};
 use crate::exit::{Exit, Failure};
 use crate::hold::{self, HolderOptions};
 use crate::intercept::{HeldArguments, InterceptFlags};
+use crate::qos_agent::QosAgent;
 use crate::run::{self, NodeOptions};
 use crate::settings::{
     GivenSettings, LogFlags, NodeSettings, ServingFlags, Settings, SettingsError, Text,
@@ -71,6 +72,9 @@ pub struct Args {
     /// Run the commands of this node's LocalWorkloads, which the control plane chooses
     #[arg(long)]
     run: bool,
+    /// Run the agent of node QoS, too, as a process of its own (heddle qos run). The settings say which pods there are
+    #[arg(long)]
+    qos: bool,
     /// Settings of the process, which may set all that these flags set; flags win over the file. It must not set
     /// anything of the mesh, which the control plane describes
     #[arg(long, value_name = "FILE")]
@@ -115,6 +119,14 @@ impl Args {
         given.flag("--run", "node.run", self.run.then_some(true), |to, run| {
             to.node.run = run;
         });
+        given.flag(
+            "--qos",
+            "qos.enabled",
+            self.qos.then_some(true),
+            |to, qos| {
+                to.qos.enabled = qos;
+            },
+        );
         Ok((given.checked_for_node()?, self.held))
     }
 }
@@ -129,17 +141,35 @@ pub fn program() -> clap::Command {
         .after_help(examples.replace("heddle node", PROGRAM))
 }
 
+/// Which program a node is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeProgram {
+    /// `heddle`, which has `heddle qos run`.
+    Heddle,
+    /// [`PROGRAM`], which has not.
+    Alone,
+}
+
 /// Serves until a signal ends it. With `--intercept`, holds pods and starts a proxy that serves them.
 ///
 /// # Errors
 /// When settings, holder or node fail, with the exit code for it.
-pub fn run(args: Args) -> Result<Exit, Failure> {
+pub fn run(program: NodeProgram, args: Args) -> Result<Exit, Failure> {
     let (settings, held) = args.clone().settings()?;
     let node = settings.node.clone();
     let (Some(name), Some(control), Some(listen)) = (node.name, node.control, node.listen) else {
         return Err(Failure::new(Exit::Usage, incomplete(&settings.node)));
     };
     let held = held.told(&node.interception);
+    let qos = match (settings.qos.enabled && held.is_none(), program) {
+        (false, _) => None,
+        (true, NodeProgram::Heddle) => Some(QosAgent::new(&settings, args.config.clone())),
+        (true, NodeProgram::Alone) => {
+            let said = "qos.enabled (--qos): this program has no agent of node QoS: run heddle node instead, or heddle qos \
+                        run beside this node";
+            return Err(Failure::new(Exit::Refused, anyhow!(said)));
+        }
+    };
     if node.interception.enabled && held.is_none() {
         if node.run {
             let said = "--run (node.run) is for a node without pods: heddle does not start what pods run; leave out \
@@ -154,6 +184,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
             interception: node.interception,
             listen,
             state: node.state,
+            qos,
         };
         return hold::run(options, &settings);
     }
@@ -164,6 +195,7 @@ pub fn run(args: Args) -> Result<Exit, Failure> {
         listen,
         token: node.token_file,
         state: node.state,
+        qos,
     };
     let reload = Box::new(move || Ok(args.clone().settings()?.0));
     run::run(options, settings, reload)

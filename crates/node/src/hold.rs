@@ -6,11 +6,13 @@
 //!                                            its end of the channel is standard input
 //! ```
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
@@ -27,6 +29,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::hygiene;
 use crate::logging;
+use crate::qos_agent::QosAgent;
 use crate::service_manager::ServiceManager;
 use crate::serving::limits;
 use crate::settings::{Interception, Metrics, Settings};
@@ -48,6 +51,8 @@ pub(crate) struct HolderOptions {
     pub(crate) listen: SocketAddr,
     /// The node's state folder; `None` for the default.
     pub(crate) state: Option<PathBuf>,
+    /// The agent of node QoS, if the node runs it.
+    pub(crate) qos: Option<QosAgent>,
 }
 
 /// Holds pods until a signal ends it.
@@ -64,6 +69,7 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
         interception: intercept,
         listen,
         state,
+        qos,
     } = options;
     if intercept.mesh_ranges.is_empty() {
         return Err(anyhow!(
@@ -98,7 +104,7 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
             "the holder is not root: the proxy runs as the same user, and could change the holder's file of pods"
         ),
     }
-    hygiene::keep_what_holding_takes(proxy).map_err(|error| anyhow!(error))?;
+    hygiene::keep_what_holding_takes(proxy, qos.is_some()).map_err(|error| anyhow!(error))?;
     let location = Location::holder(intercept.holder_socket.clone());
     let (_claim, requests) = requests_socket(&location)?;
     tracing::info!("holder socket {}", location.path.display());
@@ -108,7 +114,16 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
     }
     let mut manager = ServiceManager::default();
     let mut is_stopping = false;
+    // After the last turn it is stopped.
+    let qos = Rc::new(RefCell::new(qos));
+    let watched = Rc::clone(&qos);
     let each_turn = EachTurn(Box::new(move |turn| {
+        // It asks the proxy, so it is started after the first one.
+        if let Some(agent) = &mut *watched.borrow_mut()
+            && turn == Turn::Holding
+        {
+            agent.turn(Instant::now());
+        }
         manager.turn(Instant::now(), turn == Turn::Holding);
         if turn == Turn::Stopping && !std::mem::replace(&mut is_stopping, true) {
             manager.stopping();
@@ -133,6 +148,9 @@ pub(crate) fn run(options: HolderOptions, settings: &Settings) -> Result<Exit, F
         }),
     };
     let ended = holder::run(config);
+    if let Some(agent) = qos.take() {
+        agent.stop();
+    }
     // The proxy cannot remove its socket itself: the folder belongs to this user.
     AdminSocket::clear(&Location::new(settings.admin.socket.clone()));
     match ended.map_err(|error| anyhow!(error))? {

@@ -3,7 +3,7 @@
 use std::io;
 
 use rustix::process::{
-    DumpableBehavior, Gid, Resource, Rlimit, Signal, Uid, set_dumpable_behavior,
+    DumpableBehavior, Gid, Pid, Resource, Rlimit, Signal, Uid, getppid, set_dumpable_behavior,
     set_parent_process_death_signal, setrlimit,
 };
 use rustix::thread::{
@@ -31,12 +31,18 @@ const OF_ANOTHER_USER: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::KILL);
 
+/// Further capabilities that the agent of node QoS may have, which a holder starts: to enter the namespaces of pods by
+/// their processes (`SYS_PTRACE`), and to read and write what belongs to other users (`DAC_OVERRIDE`), such as control
+/// groups that were delegated. The holder itself does not have them.
+const OF_QOS_AGENT: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_OVERRIDE);
+
 /// Reduces the process's capabilities for good to those that a holder needs; with a `proxy` user, also those that
-/// another user takes. Only before there are threads.
+/// another user takes. With an `agent`, programs that it starts may have those that the agent of node QoS takes. Only
+/// before there are threads.
 ///
 /// # Errors
 /// When a capability is missing.
-pub(crate) fn keep_what_holding_takes(proxy: Option<User>) -> Result<(), String> {
+pub(crate) fn keep_what_holding_takes(proxy: Option<User>, agent: bool) -> Result<(), String> {
     let missing = "interception needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_BPF): start it as root, or leave \
                    out --intercept";
     let has = rustix::thread::capabilities(None).map_err(|error| error.to_string())?;
@@ -53,7 +59,11 @@ pub(crate) fn keep_what_holding_takes(proxy: Option<User>) -> Result<(), String>
             ));
         }
     };
-    keep(kept).map_err(|error| format!("cannot give up privileges: {error}"))
+    let of_programs = match agent {
+        true => kept.union(OF_QOS_AGENT),
+        false => kept,
+    };
+    keep(kept, of_programs).map_err(|error| format!("cannot give up privileges: {error}"))
 }
 
 /// Changes to another user, if one is given, and drops every privilege for good, also for child processes. Only before
@@ -70,7 +80,7 @@ pub(crate) fn give_up_privileges(user: Option<User>) -> io::Result<()> {
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)?;
     }
-    keep(CapabilitySet::empty())?;
+    keep(CapabilitySet::empty(), CapabilitySet::empty())?;
     set_no_new_privs(true)?;
     Ok(())
 }
@@ -84,8 +94,20 @@ pub(crate) fn end_with_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-fn keep(kept: CapabilitySet) -> io::Result<()> {
-    bound(kept)?;
+/// Has the kernel stop this process by SIGTERM when its parent ends. `parent` is the process that it is meant for.
+/// Returns whether that still is the parent.
+///
+/// # Errors
+/// When the kernel refuses; normally it does not.
+pub fn stop_with(parent: i32) -> io::Result<bool> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have ended before.
+    Ok(getppid().map(Pid::as_raw_pid) == Some(parent))
+}
+
+/// Reduces the capabilities of this process, and of programs that it starts.
+fn keep(kept: CapabilitySet, of_programs: CapabilitySet) -> io::Result<()> {
+    bound(of_programs)?;
     set_capabilities(
         None,
         CapabilitySets {

@@ -27,6 +27,7 @@ pub mod hygiene;
 mod intercept;
 pub mod logging;
 mod program_pages;
+mod qos_agent;
 mod run;
 pub mod service_manager;
 pub mod serving;

@@ -27,6 +27,7 @@ use crate::agent::{self, Found, Setup, State, StateError, TokenFile, View, read_
 use crate::exit::{Exit, Failure};
 use crate::held::{self, HeldBy};
 use crate::hygiene;
+use crate::qos_agent::{QosAgent, Watched};
 use crate::serving::{self, Change, Claimed, Doors, Held, Identity, Output, Reload, Served};
 use crate::settings::Settings;
 use crate::state_folder;
@@ -46,6 +47,8 @@ pub(crate) struct NodeOptions {
     pub(crate) state: Option<PathBuf>,
     /// Values from its holder, if a holder of pods has started it.
     pub(crate) held: Option<HeldBy>,
+    /// The agent of node QoS, if this process runs it.
+    pub(crate) qos: Option<QosAgent>,
 }
 
 /// Files that a proxy opens while it is still the holder's user. The user that it becomes may not be able to reach
@@ -135,6 +138,7 @@ async fn serve(
         control,
         listen,
         token,
+        qos,
         ..
     } = options;
     // The folder is reached by its descriptor, which stays open as long as anything is served.
@@ -183,7 +187,13 @@ async fn serve(
         pods,
         reload,
     };
-    serving::serve(doors, settings, output, served).await
+    let qos = qos.map(Watched::start).transpose();
+    let qos = qos.context("cannot handle signals")?;
+    let ended = serving::serve(doors, settings, output, served).await;
+    if let Some(qos) = qos {
+        qos.stop().await;
+    }
+    ended
 }
 
 /// Reads the token if the node needs one. A node that has joined and whose certificate has not expired does not, even

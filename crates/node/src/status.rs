@@ -40,6 +40,9 @@ pub struct Status {
     /// Intercepted pods; absent without a holder.
     #[serde(default)]
     pub interception: Option<InterceptionStatus>,
+    /// The agent of node QoS; absent where the node runs none.
+    #[serde(default)]
+    pub qos: Option<QosStatus>,
     /// TCP address of `/metrics` and `/ready`, if they are served.
     pub metrics: Option<SocketAddr>,
     /// Most client connections at a time: by the setting, or by the limit of descriptors.
@@ -85,6 +88,22 @@ pub struct InterceptionStatus {
     /// Connections for which a table of the hooks was full.
     #[serde(default)]
     pub full: FullTables,
+}
+
+/// The agent of node QoS, which the node runs as a process of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct QosStatus {
+    /// Folder of its journal, from which `heddle qos status` reads what it does.
+    pub state: PathBuf,
+}
+
+impl QosStatus {
+    /// That of a node with these settings.
+    pub(crate) fn of(settings: &Settings) -> Option<QosStatus> {
+        settings.qos.enabled.then(|| QosStatus {
+            state: settings.qos.state_folder().to_owned(),
+        })
+    }
 }
 
 /// Progress of the drain, after which the process stops the workloads and ends.

@@ -4,6 +4,7 @@
 
 mod node;
 mod plan;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod turbo;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use heddle_model::{Class, Qos};
 
 use self::node::{Memory, Node};
+pub use self::snapshot::Snapshot;
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};

@@ -20,6 +20,7 @@ use heddle_model::Class;
 pub use self::held::{Held, Key};
 use self::journal::{Record, Store};
 use crate::cgroup::{ControlGroup, Groups, Knob, Value};
+use crate::counts::Counts;
 
 /// One value to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +109,7 @@ pub struct Arbiter<G, S> {
     /// What was read in this sweep; `None` between sweeps. Plans are made of it; before a value is written, the file
     /// itself is read again.
     seen: RefCell<Option<BTreeMap<Key, Value>>>,
+    counts: Counts,
 }
 
 impl<G: Groups, S: Store> Arbiter<G, S> {
@@ -118,6 +120,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             store,
             held,
             seen: RefCell::new(None),
+            counts: Counts::default(),
         }
     }
 
@@ -129,6 +132,11 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
     /// Everything that is not as it was found.
     pub fn held(&self) -> &BTreeMap<Key, Held> {
         &self.held
+    }
+
+    /// What was written and refused.
+    pub fn counts(&self) -> Counts {
+        self.counts
     }
 
     /// The value that a knob has when we do not change it.
@@ -198,6 +206,12 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         if change.steps.iter().all(is_there) {
             return Ok(());
         }
+        let done = self.apply_or_take_back(change, now_s);
+        self.counts.failed += u64::from(matches!(done, Err(Refusal::Failed(..))));
+        done
+    }
+
+    fn apply_or_take_back(&mut self, change: &Change, now_s: u64) -> Result<(), Refusal> {
         let mut steps = Vec::with_capacity(change.steps.len());
         for step in &change.steps {
             steps.push((step, self.current(&step.key)?));
@@ -224,6 +238,12 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
 
     /// Puts a knob back as it was found.
     pub fn restore(&mut self, key: &Key) -> Restored {
+        let done = self.put_back(key);
+        self.counts.failed += u64::from(matches!(done, Restored::Failed(_)));
+        done
+    }
+
+    fn put_back(&mut self, key: &Key) -> Restored {
         let Some(held) = self.held.get(key).cloned() else {
             return Restored::Done;
         };
@@ -242,7 +262,10 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
                     Err(Refusal::Failed(_, error)) => Restored::Failed(error),
                 }
             }
-            Ok(now) => self.dropped(key, Restored::Foreign(now)),
+            Ok(now) => {
+                self.counts.foreign += 1;
+                self.dropped(key, Restored::Foreign(now))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.dropped(key, Restored::Gone)
             }
@@ -286,6 +309,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         if held.ours.contains(&now) {
             return Ok(now);
         }
+        self.counts.foreign += 1;
         self.forget(key)
             .map_err(|error| Refusal::Failed(key.clone(), error))?;
         Err(Refusal::Foreign(key.clone(), now))
@@ -334,6 +358,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             None => {}
         }
         written.map_err(failed)?;
+        self.counts.writes += 1;
         let pod = about.pod;
         match key.knob {
             // Turbo writes several times a second.

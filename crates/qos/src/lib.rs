@@ -14,11 +14,13 @@
 //! The [`agent`] brings them together. [`controllers`] decide without I/O and without a clock. [`arbiter`] is the only
 //! writer of control groups: it remembers what it found and puts it back. [`cgroup`] knows the names of the kernel's files.
 //! [`kubelet`] reads which pods there are, [`network`] divides bandwidth, and [`threads`] is about the proxy's own threads.
+//! [`counts`] are for metrics.
 
 pub mod agent;
 pub mod arbiter;
 pub mod cgroup;
 pub mod controllers;
+pub mod counts;
 pub mod kubelet;
 pub mod network;
 pub mod now;

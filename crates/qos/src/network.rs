@@ -26,6 +26,7 @@ pub mod kernel;
 mod links;
 mod netlink;
 mod program;
+mod snapshot;
 mod sweep;
 pub mod system;
 #[cfg(test)]
@@ -42,9 +43,11 @@ use heddle_model::{ControlGroup, PacketMark};
 use self::held::{Held, Key};
 use self::keeper::{Keeper, Restored};
 use self::kernel::{ClassBytes, Kernel, Link, LinkBytes};
+pub use self::snapshot::{InterfaceRates, Snapshot};
 pub use self::thread::Thread;
 use crate::arbiter::journal::{Log, Store};
 use crate::controllers::bandwidth::{self, Bandwidth};
+use crate::counts::Counts;
 use crate::now::Now;
 
 /// The journal of the network.
@@ -131,6 +134,8 @@ pub struct Network<K, S> {
     heard: Duration,
     /// When pods were last looked at that are silent.
     looked_at_silent: Duration,
+    /// What was done and refused.
+    counts: Counts,
 }
 
 impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
@@ -157,6 +162,7 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
             unchanged: BTreeSet::new(),
             heard: Duration::ZERO,
             looked_at_silent: Duration::ZERO,
+            counts: Counts::default(),
         }
     }
 
@@ -197,7 +203,7 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
         let mut is_done = true;
         for (key, _, restored) in self.keeper.restore_all() {
             is_done &= !matches!(restored, Restored::Failed(_));
-            say(&key, &restored);
+            self.put_back(&key, &restored);
         }
         is_done
     }
@@ -206,16 +212,22 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
     pub fn held(&self) -> &BTreeMap<Key, Held> {
         self.keeper.held()
     }
-}
-
-/// Says what became of a part that was put back.
-fn say(key: &Key, restored: &Restored) {
-    match restored {
-        Restored::Done => tracing::info!("the {key} is as it was found"),
-        Restored::Gone => tracing::debug!("the {key} is gone"),
-        Restored::Foreign(what) => {
-            tracing::warn!("another program changed the {key} to {what}, which stays");
+    /// Counts and says what became of a part that was put back.
+    fn put_back(&mut self, key: &Key, restored: &Restored) {
+        match restored {
+            Restored::Done => {
+                self.counts.writes += 1;
+                tracing::info!("the {key} is as it was found");
+            }
+            Restored::Gone => tracing::debug!("the {key} is gone"),
+            Restored::Foreign(what) => {
+                self.counts.foreign += 1;
+                tracing::warn!("another program changed the {key} to {what}, which stays");
+            }
+            Restored::Failed(error) => {
+                self.counts.failed += 1;
+                tracing::error!("the {key} cannot be put back: {error}");
+            }
         }
-        Restored::Failed(error) => tracing::error!("the {key} cannot be put back: {error}"),
     }
 }

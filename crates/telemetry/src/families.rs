@@ -7,6 +7,7 @@ pub mod node;
 mod page;
 pub mod process;
 pub mod proxy;
+pub mod qos;
 
 use prometheus_client::metrics::MetricType;
 

@@ -1,7 +1,7 @@
 //! `heddle node`, and its subcommand.
 
 use clap::Subcommand;
-use heddle_node::command;
+use heddle_node::command::{self, NodeProgram};
 use heddle_node::exit::{Exit, Failure};
 
 use super::cleanup;
@@ -23,6 +23,6 @@ enum NodeCommand {
 pub(crate) fn run(args: NodeArgs) -> Result<Exit, Failure> {
     match args.command {
         Some(NodeCommand::Cleanup(args)) => cleanup::run(args),
-        None => command::run(args.node),
+        None => command::run(NodeProgram::Heddle, args.node),
     }
 }

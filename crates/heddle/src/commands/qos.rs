@@ -1,7 +1,7 @@
 //! `heddle qos`: run the agent, show what it holds, put everything back.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
@@ -9,7 +9,8 @@ use clap::Subcommand;
 use heddle_model::{ControlGroup, NodeName};
 use heddle_node::arguments::node_name;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::{GivenSettings, KubeletUrl, LogFlags};
+use heddle_node::hygiene;
+use heddle_node::settings::{GivenSettings, KubeletUrl, LogFlags, Metrics, QosSettings};
 use heddle_node::table::{self, count};
 use heddle_node::time::duration;
 use heddle_qos::arbiter::journal::Journal;
@@ -22,8 +23,6 @@ use serde::Serialize;
 use crate::output::OutputFormat;
 use crate::{colour, qos};
 
-/// Where the journal is kept unless it is told otherwise.
-const STATE: &str = "/run/heddle/qos";
 /// What became of settings, as in the output of `restore`.
 const PUT_BACK: &str = "put back";
 const FOREIGN: &str = "left as another program wrote them";
@@ -84,11 +83,17 @@ struct RunArgs {
     /// Control group that is made for those threads, beside those of the pods or above [default: heddle-offline]
     #[arg(long, value_name = "PATH", value_parser = ControlGroup::new)]
     proxy_group: Option<ControlGroup>,
+    /// Where to serve /metrics and /ready over TCP, or `none` [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<Metrics>,
     /// Settings of the process; flags win over the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     log: LogFlags,
+    /// The node that has started it, by its process ID: the agent ends with it.
+    #[arg(long, hide = true, value_name = "PID")]
+    of_node: Option<i32>,
 }
 
 /// Flags that say how this machine's kubelet is asked.
@@ -185,7 +190,12 @@ struct State {
 
 impl State {
     fn folder(self) -> PathBuf {
-        self.state.unwrap_or_else(|| PathBuf::from(STATE))
+        QosSettings {
+            state: self.state,
+            ..QosSettings::default()
+        }
+        .state_folder()
+        .to_owned()
     }
 }
 
@@ -198,6 +208,14 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
 }
 
 fn agent(args: RunArgs) -> Result<Exit, Failure> {
+    if let Some(node) = args.of_node {
+        // Its name in ps, beside that of the node.
+        let _set = rustix::thread::set_name(c"heddle-qos");
+        let is_there = hygiene::stop_with(node).context("cannot end with the node")?;
+        if !is_there {
+            return Err(anyhow!("the node that has started the agent is gone").into());
+        }
+    }
     let mut given = GivenSettings::read(args.config.as_deref())?;
     let state = args.state.state;
     given.flag("--state", "qos.state", state, |to, state| {
@@ -211,19 +229,22 @@ fn agent(args: RunArgs) -> Result<Exit, Failure> {
     given.flag("--proxy-group", "qos.proxy_group", group, |to, group| {
         to.qos.proxy_group = group;
     });
+    given.flag("--metrics", "qos.metrics", args.metrics, |to, at| {
+        to.qos.metrics = at;
+    });
     args.kubelet.over(&mut given);
     args.log.over(&mut given);
     let settings = given.checked()?;
-    if args.dir.is_none() && settings.qos.kubelet.url().is_none() {
-        let why = "nothing says which pods there are: name a folder of manifests, or a kubelet with --kubelet URL or qos.kubelet.url";
+    let dir = args.dir.or_else(|| settings.qos.folder.clone());
+    if dir.is_none() && settings.qos.kubelet.url().is_none() {
+        let why = "nothing says which pods there are: name a folder of manifests (DIR, qos.folder), or a kubelet (--kubelet URL, qos.kubelet.url)";
         return Err(Failure::new(Exit::Usage, anyhow!("{why}")));
     }
-    let state = settings.qos.state.clone();
     let plan = qos::AgentPlan {
-        dir: args.dir,
+        dir,
         node: args.node,
         is_rehearsal: args.dry_run,
-        state: state.unwrap_or_else(|| PathBuf::from(STATE)),
+        state: settings.qos.state_folder().to_owned(),
     };
     qos::run(&plan, &settings)
 }
@@ -251,6 +272,24 @@ struct ChangeStatus {
     why: String,
     /// Seconds since 1970.
     since: u64,
+}
+
+/// A line for `heddle status` of a node that runs the agent with this journal.
+pub(super) fn summary(state: &Path) -> String {
+    let looked = Journal::is_in_use(state).and_then(|running| {
+        let changes = Journal::look(state)?.len() + network::Journal::look(state)?.len();
+        Ok((running, changes))
+    });
+    let what = match looked {
+        Ok((true, changes)) => format!("an agent runs, {} changed", count(changes, "setting")),
+        Ok((false, _)) => colour::bad("no agent runs: the log of the node says why"),
+        Err(error) => colour::attention(format!("not known: {error}")),
+    };
+    let flag = match state == QosSettings::default().state_folder() {
+        true => String::new(),
+        false => format!(" --state {}", state.display()),
+    };
+    format!("node QoS: {what} (heddle qos status{flag})")
 }
 
 fn status(args: StatusArgs) -> Result<Exit, Failure> {

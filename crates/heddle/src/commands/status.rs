@@ -165,6 +165,9 @@ fn text(status: &Status, detail: Detail) -> String {
     if let Some(interception) = &status.interception {
         let _infallible = writeln!(out, "pods: {}", super::holder::pods(interception));
     }
+    if let Some(qos) = &status.qos {
+        let _infallible = writeln!(out, "{}", super::qos::summary(&qos.state));
+    }
     out.push_str(&config(&status.config, &source(status)));
     if let Some(registry) = &status.registry {
         out.push_str(&registered(registry, detail));

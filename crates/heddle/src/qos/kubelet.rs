@@ -4,6 +4,8 @@ mod client;
 mod tls;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
@@ -17,18 +19,23 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::sleep;
 
 use self::client::{Client, Trouble};
+use super::metrics::KubeletAnswers;
 
 /// Messages about pods that are remembered as said. Then they are said again.
 const MAX_SAID: usize = 1_024;
 
-/// Follows the kubelet, if the settings name one. The pods come whenever they have changed.
+/// The pods of a kubelet, and what came of questions to it.
+type Followed = (Receiver<Vec<Pod>>, Arc<KubeletAnswers>);
+
+/// Follows the kubelet, if the settings name one. The pods come whenever they have changed; what came of questions is
+/// counted.
 ///
 /// # Errors
 /// When the settings name no path of a control group.
 pub(super) fn followed(
     settings: &KubeletSettings,
     groups: System,
-) -> Result<Option<Receiver<Vec<Pod>>>, Failure> {
+) -> Result<Option<Followed>, Failure> {
     let Some(client) = Client::new(settings) else {
         return Ok(None);
     };
@@ -41,6 +48,7 @@ pub(super) fn followed(
     })?;
     let every = Duration::from_secs(settings.interval_s.get());
     let (sender, pods) = channel(1);
+    let answers = Arc::new(KubeletAnswers::default());
     let source = Source {
         client,
         groups,
@@ -48,9 +56,10 @@ pub(super) fn followed(
         began: Instant::now(),
         said: BTreeSet::new(),
         trouble: None,
+        answers: Arc::clone(&answers),
     };
     tokio::spawn(source.run(sender));
-    Ok(Some(pods))
+    Ok(Some((pods, answers)))
 }
 
 struct Source {
@@ -63,6 +72,7 @@ struct Source {
     said: BTreeSet<String>,
     /// Why the kubelet is not heard, as it was said.
     trouble: Option<String>,
+    answers: Arc<KubeletAnswers>,
 }
 
 impl Source {
@@ -92,6 +102,11 @@ impl Source {
         let answer = self.client.pods().await.and_then(|bytes| {
             pods_of(&bytes).map_err(|error| Trouble::new(format!("its answer: {error}")))
         });
+        let count = match answer {
+            Ok(_) => &self.answers.ok,
+            Err(_) => &self.answers.failed,
+        };
+        count.fetch_add(1, Relaxed);
         match answer {
             Ok(answer) => self.answered(answer),
             Err(trouble) => self.is_missing(&trouble.to_string()),

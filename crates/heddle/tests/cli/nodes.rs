@@ -11,7 +11,7 @@ mod fixture;
 mod start;
 
 use fixture::*;
-pub(crate) use fixture::{is_well, join};
+pub(crate) use fixture::{is_well, join, token};
 
 #[test]
 fn two_nodes_join_and_a_request_goes_from_one_to_the_other() {

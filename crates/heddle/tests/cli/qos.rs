@@ -15,7 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Folder, as_str, eventually, heddle, text};
 
+mod metrics;
 mod network;
+mod node;
 
 /// Where the hierarchies of the processors and of memory are mounted, with version 1 or 2.
 const ROOTS: [&str; 4] = [

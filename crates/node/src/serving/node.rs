@@ -28,7 +28,9 @@ use crate::console::Console;
 use crate::exit::Failure;
 use crate::logging;
 use crate::settings::Settings;
-use crate::status::{ConfigDump, ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
+use crate::status::{
+    ConfigDump, ConfigStatus, DrainStatus, QosStatus, Status, UsageStatus, WorkloadStatus,
+};
 use crate::table;
 
 /// Longest wait for the writer to write the last lines of the access log.
@@ -423,6 +425,12 @@ impl Node {
             identity,
             registry: self.findings.registry.as_ref().map(|status| status()),
             interception: self.pods.as_ref().map(Pods::status),
+            // `heddle up` runs no agent.
+            qos: self
+                .identity
+                .is_some()
+                .then(|| QosStatus::of(&self.settings))
+                .flatten(),
             metrics: self.metrics_at,
             connections_limit: self.connections_limit,
             connections_refused: self.registry.connections_refused(),

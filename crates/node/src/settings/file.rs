@@ -44,7 +44,7 @@ pub struct Settings {
     pub node: NodeSettings,
     /// The control plane. Of `heddle control`. docs/identity.md explains each lifetime.
     pub control: Control,
-    /// Node QoS. Of `heddle qos run`. docs/qos.md explains each.
+    /// Node QoS. Of `heddle qos run`, which `heddle node` runs if `enabled` says so. docs/qos.md explains each.
     pub qos: QosSettings,
 }
 

@@ -88,7 +88,8 @@ impl GivenSettings {
     /// network there.
     ///
     /// # Errors
-    /// As for [`GivenSettings::checked`], and when metrics would use the address at which other nodes connect.
+    /// As for [`GivenSettings::checked`], when metrics would use the address at which other nodes connect, and when the agent of
+    /// node QoS lacks something.
     pub(crate) fn checked_for_node(mut self) -> Result<Settings, SettingsError> {
         self.settings.workloads.run = self.settings.node.run;
         let (metrics, listen) = (self.settings.admin.metrics, self.settings.node.listen);
@@ -100,6 +101,10 @@ impl GivenSettings {
                 ),
                 remedy: "give one of them another port".to_owned(),
             };
+            return Err(contradiction.at(&self.sources));
+        }
+        let admin = self.settings.admin.metrics;
+        if let Some(contradiction) = self.settings.qos.contradiction_in_node(admin) {
             return Err(contradiction.at(&self.sources));
         }
         self.checked()

@@ -3,7 +3,7 @@
 mod kubelet;
 mod network;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use heddle_model::ControlGroup;
 use serde::{Deserialize, Serialize};
@@ -12,14 +12,27 @@ pub use kubelet::{KubeletSettings, KubeletUrl};
 pub use network::QosNetworkSettings;
 
 use super::contradiction::Contradiction;
+use super::metrics::Metrics;
 use super::within::Within;
 
-/// What node QoS does; only `heddle qos` does it.
+/// Where the journal is kept unless the settings say otherwise.
+const STATE: &str = "/run/heddle/qos";
+
+/// What node QoS does; `heddle qos` does it, by itself or started by `heddle node`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QosSettings {
+    /// Whether `heddle node` runs the agent, as a process of its own. `heddle qos run` does not need it.
+    pub enabled: bool,
+    /// A folder of manifests: its LocalWorkloads with the annotation `heddle.dev/cgroup` are pods. The agent of a node has
+    /// only those with its `spec.nodeName`. `heddle qos run DIR` wins over it.
+    pub folder: Option<PathBuf>,
     /// Folder of the journal. Default: /run/heddle/qos.
     pub state: Option<PathBuf>,
+    /// Where the agent's /metrics and /ready are served over TCP.
+    ///
+    /// Values: ADDRESS:PORT, or none.
+    pub metrics: Metrics,
     /// Whether offline pods yield the processors to every online pod.
     pub preemption: bool,
     /// The admin socket of this machine's proxy, whose threads for offline callers yield, too; by default as for
@@ -61,7 +74,10 @@ pub enum TurboMode {
 impl Default for QosSettings {
     fn default() -> Self {
         QosSettings {
+            enabled: false,
+            folder: None,
             state: None,
+            metrics: Metrics::None,
             preemption: true,
             proxy_socket: None,
             proxy_group: ControlGroup::new("heddle-offline").expect("a path"),
@@ -78,6 +94,34 @@ impl Default for QosSettings {
 }
 
 impl QosSettings {
+    /// Folder of the journal.
+    pub fn state_folder(&self) -> &Path {
+        self.state.as_deref().unwrap_or(Path::new(STATE))
+    }
+
+    /// Looks for what the agent of a node lacks, or cannot share with the node.
+    pub(super) fn contradiction_in_node(&self, node: Metrics) -> Option<Contradiction> {
+        if !self.enabled {
+            return None;
+        }
+        if self.folder.is_none() && self.kubelet.url().is_none() {
+            return Some(Contradiction {
+                fields: vec!["qos.enabled"],
+                reason: "nothing says which pods there are".to_owned(),
+                remedy: "name this machine's kubelet (qos.kubelet.url), or a folder of manifests (qos.folder)".to_owned(),
+            });
+        }
+        let Metrics::At(at) = node else { return None };
+        self.metrics.is_in_the_way_of(at).then(|| Contradiction {
+            fields: vec!["qos.metrics", "admin.metrics"],
+            reason: format!(
+                "metrics of the agent at {} and of the node at {at} cannot be served at one port",
+                self.metrics
+            ),
+            remedy: "give one of them another port".to_owned(),
+        })
+    }
+
     /// Looks for values that are valid on their own, but contradict each other.
     pub(super) fn contradiction(&self) -> Option<Contradiction> {
         let (high, alarm) = (

@@ -422,6 +422,11 @@ fn turbo_raises_the_quota_of_a_container_and_of_its_pod() {
     };
     let [pod, container, other] = raised.map(|value| value.amount().expect("an amount"));
     assert_eq!((other, pod - 20_000), (10_000, container - 10_000));
+    let granted = agent.snapshot().turbo_cores.expect("turbo is on");
+    assert!(
+        (granted - (container - 10_000) as f64 / 1e5).abs() < 1e-9,
+        "{granted}"
+    );
     drop(busy);
     assert!(agent.restore());
     let wanted = [20_000, 10_000, 10_000].map(Value::Amount);

@@ -41,6 +41,13 @@ struct Leaf {
     quota_us: u64,
 }
 
+impl Leaf {
+    /// Quota beyond its own, in processors.
+    fn granted(&self) -> f64 {
+        (self.quota_us as f64 - self.origin_us as f64) / self.period_us as f64
+    }
+}
+
 impl TurboPods {
     pub(super) fn new(settings: Option<Settings>) -> Self {
         TurboPods {
@@ -53,6 +60,14 @@ impl TurboPods {
 
     pub(super) fn is_empty(&self) -> bool {
         self.pods.is_empty()
+    }
+
+    /// Quota beyond the groups' own, in processors; `None` when turbo is off.
+    pub(super) fn granted(&self) -> Option<f64> {
+        self.controller.as_ref()?;
+        let leaves = self.pods.iter().flat_map(|pod| &pod.leaves);
+        // The sum of none would be -0.
+        Some(leaves.map(Leaf::granted).fold(0.0, |all, one| all + one))
     }
 
     /// Samples of all leaves whose counters can be read.

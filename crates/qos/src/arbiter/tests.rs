@@ -289,3 +289,32 @@ proptest! {
         prop_assert_eq!(&arbiter.groups().values, &right);
     }
 }
+
+#[test]
+fn what_is_written_and_refused_is_counted() {
+    let mut arbiter = arbiter(groups());
+    let counts = |arbiter: &Arbiter<Fake, Records>| {
+        let counts = arbiter.counts();
+        (counts.writes, counts.foreign, counts.failed)
+    };
+    let idle = change(&[step("p/a", Knob::CpuShare, Value::Idle)]);
+    arbiter.apply(&idle, 7).expect("the kernel takes it");
+    // It is there already.
+    arbiter.apply(&idle, 8).expect("nothing is written");
+    assert_eq!(counts(&arbiter), (1, 0, 0));
+
+    let a = ControlGroup::new("p/a").expect("a group");
+    arbiter.groups.set(&a, Knob::CpuShare, Value::Amount(9));
+    assert_eq!(arbiter.give_up_foreign().len(), 1);
+    assert_eq!(counts(&arbiter), (1, 1, 0));
+
+    // A quota of a container above that of its pod.
+    let refused = change(&[step("p/b/c", Knob::CpuQuota, Value::Amount(900))]);
+    let done = arbiter.apply(&refused, 9);
+    assert!(matches!(done, Err(Refusal::Failed(..))), "{done:?}");
+    assert_eq!(counts(&arbiter), (1, 1, 1));
+
+    arbiter.apply(&idle, 10).expect("the kernel takes it");
+    arbiter.restore_all();
+    assert_eq!(counts(&arbiter), (3, 1, 1));
+}

@@ -119,6 +119,16 @@ impl Bandwidth {
         self.rate
     }
 
+    /// What online pods sent in the last 100 ms, in bytes per second.
+    pub fn online_rate(&self) -> f64 {
+        let ends = self.samples.front().zip(self.samples.back());
+        let rate = ends.map_or(0.0, |(first, last)| rates(*first, *last).online);
+        match rate.is_finite() {
+            true => rate,
+            false => 0.0,
+        }
+    }
+
     /// Takes the bytes that online and offline pods have sent so far, as counted at the time `now`, and returns the rate of
     /// offline pods from now on, in bytes per second.
     pub fn step(&mut self, now: Duration, online: u64, offline: u64) -> u64 {

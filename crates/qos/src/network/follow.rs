@@ -4,6 +4,7 @@ use super::held::{Held, Key};
 use super::kernel::{ClassBytes, Kernel, Link};
 use super::{Network, SILENT, SILENT_AFTER, STEP_PART};
 use crate::arbiter::journal::Store;
+use crate::counts::Counts;
 use crate::now::Now;
 
 impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
@@ -22,7 +23,8 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
                 self.heard = now.since;
             }
             let rate = uplink.sending.step(now.since, bytes.online, bytes.offline);
-            is_gone |= !set_rate(kernel, &uplink.link, &mut uplink.rate, rate);
+            let to = (&uplink.link, rate);
+            is_gone |= !set_rate(kernel, to, &mut uplink.rate, &mut self.counts);
             if let Ok(bytes) = kernel.link_bytes(uplink.link.index) {
                 let before = uplink.received.replace(bytes.received);
                 received += bytes
@@ -72,20 +74,27 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
         let share = (rate / active.max(1)).max(1);
         let mut is_gone = false;
         for pod in self.links.iter_mut().filter(|pod| pod.is_shaped) {
-            is_gone |= !set_rate(self.keeper.kernel(), &pod.link, &mut pod.rate, share);
+            let (kernel, to) = (self.keeper.kernel(), (&pod.link, share));
+            is_gone |= !set_rate(kernel, to, &mut pod.rate, &mut self.counts);
         }
         is_gone
     }
 }
 
 /// Sets a rate that differs enough from the one in force. Returns whether the class is still there.
-fn set_rate<K: Kernel>(kernel: &mut K, link: &Link, in_force: &mut u64, rate: u64) -> bool {
+fn set_rate<K: Kernel>(
+    kernel: &mut K,
+    (link, rate): (&Link, u64),
+    in_force: &mut u64,
+    counts: &mut Counts,
+) -> bool {
     if rate.abs_diff(*in_force) <= *in_force / STEP_PART {
         return true;
     }
     match kernel.set_rate(link.index, rate) {
         Ok(()) => {
             *in_force = rate;
+            counts.writes += 1;
             true
         }
         Err(error) => {

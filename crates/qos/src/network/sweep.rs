@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::held::{Held, Key, Part};
 use super::keeper::{About, Refusal};
 use super::kernel::{Kernel, Limited, Link};
-use super::{FILTERS, LEFT_ALONE, Network, OfflinePod, PodLink, Uplink, say};
+use super::{FILTERS, LEFT_ALONE, Network, OfflinePod, PodLink, Uplink};
 use crate::arbiter::journal::Store;
 use crate::controllers::bandwidth::Bandwidth;
 use crate::now::Now;
@@ -56,7 +56,7 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
         unwanted.sort_by_key(|key| key.part);
         for key in unwanted {
             let done = self.keeper.restore(&key);
-            say(&key, &done);
+            self.put_back(&key, &done);
         }
     }
 
@@ -184,9 +184,14 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
 
     fn leave_alone(&mut self, done: Result<bool, Refusal>, now: Now) -> bool {
         let refusal = match done {
-            Ok(_) => return true,
+            Ok(is_new) => {
+                self.counts.writes += u64::from(is_new);
+                return true;
+            }
             Err(refusal) => refusal,
         };
+        self.counts.foreign += u64::from(matches!(refusal, Refusal::Foreign(..)));
+        self.counts.failed += u64::from(matches!(refusal, Refusal::Failed(..)));
         match &refusal {
             Refusal::Gone(_) => tracing::debug!("{refusal}"),
             Refusal::Foreign(key, _) | Refusal::Failed(key, _) => {

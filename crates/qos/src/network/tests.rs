@@ -184,3 +184,36 @@ fn what_others_change_is_left_alone_for_a_minute() {
     node.tick();
     assert!(node.network.held().is_empty());
 }
+
+#[test]
+fn what_is_done_is_counted_and_seen() {
+    let mut node = Node::new();
+    node.network.set_pods(vec![pod()]);
+    node.run(500, 10_000_000, 1_000_000);
+    let seen = node.network.snapshot();
+    let of_offline = |part| seen.changes.get(&("offline", part)).copied();
+    let wanted = (Some(2), Some(1), Some(1));
+    let found = (
+        of_offline("qdisc"),
+        of_offline("mark"),
+        of_offline("clsact"),
+    );
+    assert_eq!(found, wanted);
+    assert!(seen.counts.writes > 3, "{seen:?}");
+    assert_eq!((seen.counts.foreign, seen.counts.failed), (0, 0));
+    let [eth0] = &seen.interfaces[..] else {
+        panic!("one interface: {seen:?}");
+    };
+    assert_eq!((eth0.name.as_str(), eth0.limit), ("eth0", node.rate(2)));
+    assert!((eth0.online - 10_000_000.0).abs() < 500_000.0, "{eth0:?}");
+
+    // Another program replaces the root of the interface.
+    node.fake
+        .edit(2, |link| link.root = Some(qdisc("fq", 0x8001)));
+    node.run(2_000, 0, 0);
+    let foreign = node.network.snapshot();
+    assert_eq!((foreign.counts.foreign, foreign.interfaces.len()), (1, 0));
+    assert!(node.network.restore());
+    let after = node.network.snapshot();
+    assert!(after.changes.is_empty() && after.counts.writes > foreign.counts.writes);
+}

@@ -7,14 +7,24 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::held::{Held, Key};
 use super::kernel::Kernel;
-use super::{Network, OfflinePod};
+use super::{Network, OfflinePod, Snapshot};
 use crate::arbiter::journal::Store;
 use crate::now::Now;
+
+/// How long the thread may take to say what it does.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// A message to the thread.
+#[derive(Debug)]
+enum Message {
+    Pods(Vec<OfflinePod>),
+    Snapshot(SyncSender<Snapshot>),
+}
 
 /// A running network.
 #[derive(Debug)]
 pub struct Thread {
-    pods: SyncSender<Vec<OfflinePod>>,
+    messages: SyncSender<Message>,
     last: Vec<OfflinePod>,
     thread: JoinHandle<bool>,
 }
@@ -29,12 +39,12 @@ impl Thread {
         K: Kernel + Send + 'static,
         S: Store<Key, Held> + Send + 'static,
     {
-        let (pods, changes) = mpsc::sync_channel(1);
+        let (messages, received) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("qos-network".to_owned());
         Ok(Thread {
-            pods,
+            messages,
             last: Vec::new(),
-            thread: thread.spawn(move || follow(network, &changes))?,
+            thread: thread.spawn(move || follow(network, &received))?,
         })
     }
 
@@ -43,26 +53,37 @@ impl Thread {
         if pods != self.last {
             self.last.clone_from(&pods);
             // It ends only when this is dropped, or by a panic that [`Thread::stop`] reports.
-            let _ended = self.pods.send(pods);
+            let _ended = self.messages.send(Message::Pods(pods));
         }
+    }
+
+    /// What it does now; `None` when it does not say so within a second. Waits for as long as one look at the network takes.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let (answer, snapshot) = mpsc::sync_channel(1);
+        self.messages.send(Message::Snapshot(answer)).ok()?;
+        snapshot.recv_timeout(ANSWERS_WITHIN).ok()
     }
 
     /// Has everything put back, and returns whether all of it is.
     pub fn stop(self) -> bool {
-        drop(self.pods);
+        drop(self.messages);
         self.thread.join().unwrap_or(false)
     }
 }
 
 fn follow<K: Kernel, S: Store<Key, Held>>(
     mut network: Network<K, S>,
-    changes: &Receiver<Vec<OfflinePod>>,
+    messages: &Receiver<Message>,
 ) -> bool {
     let began = Instant::now();
     let mut pause = Duration::ZERO;
     loop {
-        match changes.recv_timeout(pause) {
-            Ok(pods) => network.set_pods(pods),
+        match messages.recv_timeout(pause) {
+            Ok(Message::Pods(pods)) => network.set_pods(pods),
+            Ok(Message::Snapshot(answer)) => {
+                // The reader may have given up.
+                let _gone = answer.send(network.snapshot());
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return network.restore(),
         }

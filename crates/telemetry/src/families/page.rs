@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::MetricType;
 
-use super::{Family, control, node, process, proxy};
+use super::{Family, control, node, process, proxy, qos};
 use crate::{Reporter, Tls, TrafficLabels};
 
 const PAGE: &str = include_str!("../../../../docs/metrics.md");
 const BEGINS: &str = "<!-- generated from the families in crates/telemetry, not by hand -->\n";
-const GROUPS: [(&str, &[Family]); 4] = [
+const GROUPS: [(&str, &[Family]); 5] = [
     ("The proxy", proxy::ALL),
     ("A node", node::ALL),
     ("A control plane", control::ALL),
+    ("The agent of node QoS", qos::ALL),
     ("Every process", process::ALL),
 ];
 

@@ -53,7 +53,7 @@ pub(super) fn free_address() -> SocketAddr {
 }
 
 /// Creates a token and writes it to a file.
-pub(super) fn token(folder: &Folder, node: &str) -> PathBuf {
+pub(crate) fn token(folder: &Folder, node: &str) -> PathBuf {
     let socket = folder.socket();
     let made = heddle(&["token", "create", node, "--socket", as_str(&socket)]);
     assert!(made.status.success(), "{}", text(&made.stderr));

@@ -1,0 +1,131 @@
+//! The metrics of the agent, served over TCP as a node's are.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use heddle_node::admin::{Answer, Ask, Question, serve_tcp};
+use heddle_node::exit::Failure;
+use heddle_node::serving::start;
+use heddle_node::settings::Metrics;
+use heddle_qos::{agent, network};
+use heddle_telemetry::exposition::{self, DescriptorEncoder, counter, counters, gauge, gauges};
+use heddle_telemetry::families::{process, qos};
+use heddle_telemetry::process::{Probe, Usage};
+use tokio::sync::mpsc::{self, Receiver};
+
+/// Capacity of the queue of questions to the main loop.
+const ASKS: usize = 4;
+
+/// What came of questions to the kubelet.
+#[derive(Debug, Default)]
+pub(super) struct KubeletAnswers {
+    pub(super) ok: AtomicU64,
+    pub(super) failed: AtomicU64,
+}
+
+/// Answers questions for metrics.
+pub(super) struct Server {
+    pub(super) questions: Receiver<Ask>,
+    probe: Probe,
+}
+
+impl Server {
+    /// Begins to serve, unless the setting is `none`.
+    ///
+    /// # Errors
+    /// When the address is in use, or not one of this machine.
+    pub(super) fn start(at: Metrics) -> Result<Option<Server>, Failure> {
+        let Some((listener, _)) = start::metrics_listener(at)? else {
+            return Ok(None);
+        };
+        let (asks, questions) = mpsc::channel(ASKS);
+        tokio::spawn(serve_tcp(listener, asks));
+        Ok(Some(Server {
+            questions,
+            probe: Probe::open(),
+        }))
+    }
+
+    /// Answers one question. `look` is only called for metrics.
+    pub(super) fn answer(&self, ask: Ask, look: impl FnOnce() -> Look) {
+        let answer = match ask.question {
+            Question::Metrics => {
+                let (look, usage) = (look(), self.probe.read());
+                Answer {
+                    status: 200,
+                    content_type: exposition::CONTENT_TYPE,
+                    body: exposition::render(move |encoder| look.encode(usage, encoder)),
+                }
+            }
+            // Its pods are known by now, or it would have ended.
+            Question::Ready => Answer::text(200, "ready"),
+            _ => Answer::text(404, "no such path"),
+        };
+        // The client may be gone.
+        let _gone = ask.answer.send(answer);
+    }
+}
+
+/// What all parts do at one moment.
+pub(super) struct Look {
+    pub(super) agent: agent::Snapshot,
+    pub(super) network: Option<network::Snapshot>,
+    pub(super) kubelet: Option<Arc<KubeletAnswers>>,
+}
+
+impl Look {
+    fn encode(&self, usage: Usage, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let version = [([("version", env!("CARGO_PKG_VERSION"))], 1_u64)];
+        gauges(encoder, &process::BUILD_INFO, version)?;
+        gauge(encoder, &process::READY, 1_u64)?;
+        self.work(encoder)?;
+        let pods = [
+            ("online", self.agent.online),
+            ("offline", self.agent.offline),
+        ];
+        let pods = pods.map(|(class, pods)| ([("class", class)], pods));
+        gauges(encoder, &qos::PODS, pods)?;
+        if let Some(cores) = self.agent.turbo_cores {
+            gauge(encoder, &qos::TURBO_GRANTED, cores)?;
+        }
+        if let Some(limit) = self.agent.memory_limit {
+            gauge(encoder, &qos::OFFLINE_MEMORY_LIMIT, limit)?;
+        }
+        if let Some(network) = &self.network {
+            let all = network.interfaces.iter();
+            let limits = all
+                .clone()
+                .map(|one| ([("interface", one.name.as_str())], one.limit));
+            gauges(encoder, &qos::OFFLINE_RATE_LIMIT, limits)?;
+            let online = all.map(|one| ([("interface", one.name.as_str())], one.online));
+            gauges(encoder, &qos::ONLINE_RATE, online)?;
+        }
+        if let Some(kubelet) = &self.kubelet {
+            let results = [("ok", &kubelet.ok), ("failed", &kubelet.failed)];
+            let results =
+                results.map(|(result, count)| ([("result", result)], count.load(Relaxed)));
+            counters(encoder, &qos::KUBELET_ANSWERS, results)?;
+        }
+        usage.encode(encoder)
+    }
+
+    /// What was changed and refused.
+    fn work(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut changes = self.agent.changes.clone();
+        let mut counts = self.agent.counts;
+        if let Some(network) = &self.network {
+            changes.extend(&network.changes);
+            counts = counts + network.counts;
+        }
+        let changes = changes.into_iter();
+        let changes = changes
+            .map(|((class, setting), count)| ([("class", class), ("setting", setting)], count));
+        gauges(encoder, &qos::CHANGES, changes)?;
+        counter(encoder, &qos::WRITES, counts.writes)?;
+        let refusals = [("foreign", counts.foreign), ("failed", counts.failed)];
+        let refusals = refusals.map(|(reason, count)| ([("reason", reason)], count));
+        counters(encoder, &qos::REFUSALS, refusals)
+    }
+}

@@ -1,0 +1,52 @@
+//! What is done to the network now, for metrics.
+
+use std::collections::BTreeMap;
+
+use super::Network;
+use super::held::{Held, Key};
+use super::kernel::Kernel;
+use crate::arbiter::journal::Store;
+use crate::counts::Counts;
+
+/// What is done to the network at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// What was changed and refused.
+    pub counts: Counts,
+    /// How many parts are changed, by class and name.
+    pub changes: BTreeMap<(&'static str, &'static str), u64>,
+    /// The interfaces of the node where offline pods are limited.
+    pub interfaces: Vec<InterfaceRates>,
+}
+
+/// An interface of the node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InterfaceRates {
+    /// Its name.
+    pub name: String,
+    /// What offline pods may send, in bytes per second.
+    pub limit: u64,
+    /// What online pods sent in the last 100 ms, in bytes per second.
+    pub online: f64,
+}
+
+impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
+    /// Snapshots at what it does, and changes nothing.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut changes = BTreeMap::new();
+        for (key, held) in self.keeper.held() {
+            let name = (held.class.as_str(), key.part.as_str());
+            *changes.entry(name).or_default() += 1;
+        }
+        let interfaces = self.uplinks.iter().map(|uplink| InterfaceRates {
+            name: uplink.link.name.clone(),
+            limit: uplink.rate,
+            online: uplink.sending.online_rate(),
+        });
+        Snapshot {
+            counts: self.counts,
+            changes,
+            interfaces: interfaces.collect(),
+        }
+    }
+}
