@@ -305,7 +305,7 @@ fn what_is_written_and_refused_is_counted() {
 
     let a = ControlGroup::new("p/a").expect("a group");
     arbiter.groups.set(&a, Knob::CpuShare, Value::Amount(9));
-    assert_eq!(arbiter.give_up_foreign().len(), 1);
+    assert_eq!(arbiter.begin_sweep().len(), 1);
     assert_eq!(counts(&arbiter), (1, 1, 0));
 
     // A quota of a container above that of its pod.
@@ -317,4 +317,25 @@ fn what_is_written_and_refused_is_counted() {
     arbiter.apply(&idle, 10).expect("the kernel takes it");
     arbiter.restore_all();
     assert_eq!(counts(&arbiter), (3, 1, 1));
+}
+
+/// Plans of a sweep are made of what was read at its start; what is written is compared with the file.
+#[test]
+fn a_value_that_another_program_writes_within_a_sweep_is_not_overwritten() {
+    let mut arbiter = arbiter(groups());
+    let of_b = key("p/b", Knob::CpuQuota);
+    let to = |us| change(&[step("p/b", Knob::CpuQuota, Value::Amount(us))]);
+    arbiter.apply(&to(300), 0).expect("taken");
+    assert!(arbiter.begin_sweep().is_empty());
+    assert_eq!(arbiter.value(&of_b).expect("there"), Value::Amount(300));
+    let theirs = Value::Amount(310);
+    arbiter.groups.set(&of_b.group, Knob::CpuQuota, theirs);
+    let refused = arbiter.apply(&to(320), 1);
+    assert!(matches!(refused, Err(Refusal::Foreign(_, value)) if value == theirs));
+    arbiter.end_sweep();
+    assert_eq!(arbiter.value(&of_b).expect("there"), theirs);
+    // One's own writes are seen within the sweep.
+    assert!(arbiter.begin_sweep().is_empty());
+    arbiter.apply(&to(330), 2).expect("taken");
+    assert_eq!(arbiter.value(&of_b).expect("there"), Value::Amount(330));
 }
