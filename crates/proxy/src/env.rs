@@ -30,7 +30,7 @@ use crate::pace::Pace;
 use crate::peers::Peers;
 use crate::permits::{Permit, Share};
 use crate::route::Snapshot;
-use crate::settings::{Bounds, Settings};
+use crate::settings::{Bounds, LimitShare, Settings};
 
 pub(crate) use alarm::{Alarm, Alarms, Rope, SWEEP_MS};
 pub(crate) use blocks::Blocks;
@@ -263,17 +263,17 @@ impl Env {
         }
     }
 
-    /// Sets this Worker's share of the blocks, as one of `workers` Workers.
-    pub(crate) fn share_blocks(&self, workers: usize) {
+    /// Sets this Worker's share of the blocks.
+    pub(crate) fn share_blocks(&self, limits: LimitShare) {
         let Bounds {
             block_bytes,
             blocks,
             ..
         } = self.settings.bounds;
         let least = MIN_BLOCKS.min(blocks);
-        self.pool.set_max_blocks((blocks / workers).max(least));
-        self.wide_pool
-            .set_max_blocks(wide_blocks(blocks, block_bytes) / workers);
+        self.pool.set_max_blocks(limits.at_most(blocks).max(least));
+        let wide = limits.at_most(wide_blocks(blocks, block_bytes));
+        self.wide_pool.set_max_blocks(wide);
     }
 
     /// Frees surplus blocks, and updates the metric of blocks in use.

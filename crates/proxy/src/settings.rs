@@ -8,8 +8,10 @@ use std::time::Duration;
 use heddle_transport::Protocol;
 
 mod elasticity;
+mod share;
 
 pub use elasticity::Elasticity;
+pub(crate) use share::LimitShare;
 
 /// Settings of the data plane, fixed while it runs.
 #[derive(Debug, Clone, Default, PartialEq)]

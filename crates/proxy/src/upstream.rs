@@ -15,7 +15,7 @@ use heddle_telemetry::WorkerStats;
 use crate::clock::Millis;
 use crate::peers::{Peer, PeerStatus};
 use crate::place::Place;
-use crate::settings::Bounds;
+use crate::settings::{Bounds, LimitShare};
 use crate::side::Side;
 
 mod endpoint;
@@ -44,6 +44,8 @@ pub(crate) struct Upstreams {
     bounds: Bounds,
     /// Number of Workers that the limits are divided among.
     workers: Cell<usize>,
+    /// This Worker's share of the process's limits.
+    limits: Cell<LimitShare>,
     idle_timeout_ms: Millis,
     stats: Arc<WorkerStats>,
 }
@@ -64,6 +66,7 @@ impl Upstreams {
             made: Cell::new(0),
             bounds,
             workers: Cell::new(1),
+            limits: Cell::new(LimitShare::ALL),
             idle_timeout_ms,
             stats,
         }
@@ -174,15 +177,16 @@ impl Upstreams {
         self.workers.get()
     }
 
-    /// Divides the process's limits among this many Workers.
-    pub(crate) fn share(&self, workers: usize) {
+    /// Sets this Worker's share of the process's limits, as one of `workers` Workers.
+    pub(crate) fn share(&self, workers: usize, limits: LimitShare) {
         self.workers.set(workers.max(1));
+        self.limits.set(limits);
     }
 
     /// This Worker's share, rounded up and at least one: without any it could serve no client.
     fn connections_per_endpoint(&self) -> usize {
         let all = self.bounds.connections_per_endpoint;
-        all.div_ceil(self.workers.get())
+        self.limits.get().at_least_one(all)
     }
 
     /// Records that connecting failed: the endpoint is avoided for a while. Logged at the first failure of a series,

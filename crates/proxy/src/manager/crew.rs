@@ -21,7 +21,7 @@ use crate::mailbox::Mailbox;
 use crate::permits::{Permits, Share, ShareOwner};
 use crate::place::Pods;
 use crate::route::Snapshot;
-use crate::settings::Settings;
+use crate::settings::{LimitShare, Settings};
 use crate::worker::{self, Command, Shown, WorkerHandle};
 
 /// A Worker's state as the status shows it.
@@ -60,8 +60,8 @@ pub(super) struct Common {
     stats: Arc<ManagerStats>,
     /// Permits of client connections, for all Workers.
     permits: Permits,
-    /// Workers that take connections, of all crews together.
-    workers: AtomicUsize,
+    /// Workers that take connections, for online and for offline callers.
+    workers: [AtomicUsize; 2],
 }
 
 impl Common {
@@ -82,7 +82,7 @@ impl Common {
             seed,
             sessions: Sessions::default(),
             offline_workers: OfflineWorkers::default(),
-            workers: AtomicUsize::new(0),
+            workers: Default::default(),
         })
     }
 }
@@ -106,8 +106,8 @@ pub(super) struct Crew {
     roster: Roster,
     /// The number of active Workers that [`Common::workers`] includes.
     counted: usize,
-    /// The number of Workers among which the process's limits were divided last.
-    sharing: usize,
+    /// The numbers of Workers, of each class, among which the process's limits were divided last.
+    sharing: [usize; 2],
     /// Limits how often accept errors are logged.
     pub(super) cannot_accept: Seldom,
     /// Limits how often it is logged that the connection limit is reached.
@@ -130,7 +130,7 @@ impl Crew {
             spare: Vec::new(),
             roster,
             counted: 0,
-            sharing: 0,
+            sharing: [0; 2],
             cannot_accept: Seldom::default(),
             full: Seldom::default(),
         }
@@ -303,8 +303,13 @@ impl Crew {
         stats.workers_active.add(level(workers) - level(before));
         // The difference may be negative: addition wraps.
         let difference = workers.wrapping_sub(before);
-        self.common.workers.fetch_add(difference, Ordering::Relaxed);
-        self.sharing = 0;
+        let [online, offline] = &self.common.workers;
+        let of_class = match self.class {
+            Class::Online => online,
+            Class::Offline => offline,
+        };
+        of_class.fetch_add(difference, Ordering::Relaxed);
+        self.sharing = [0; 2];
         self.share();
         if self.class == Class::Offline {
             self.common.offline_workers.set(self.intakes());
@@ -328,10 +333,15 @@ impl Crew {
 
     /// Sends each Worker its share of the process's limits, if that has changed.
     pub(super) fn share(&mut self) {
-        let workers = self.common.workers.load(Ordering::Relaxed);
+        let workers = [0, 1].map(|class| self.common.workers[class].load(Ordering::Relaxed));
         if std::mem::replace(&mut self.sharing, workers) != workers {
+            let limits = LimitShare::of_worker(self.class, workers);
+            let workers = workers.iter().sum();
             for member in &self.active {
-                member.handle.mailbox.send(Command::Share { workers });
+                member
+                    .handle
+                    .mailbox
+                    .send(Command::Share { workers, limits });
             }
         }
     }

@@ -133,7 +133,9 @@ impl Upstreams {
 
     /// This Worker's share, rounded up; 0 only if the limit is 0.
     fn idle_per_endpoint(&self) -> usize {
-        self.bounds.idle_per_endpoint.div_ceil(self.workers.get())
+        self.limits
+            .get()
+            .at_least_one(self.bounds.idle_per_endpoint)
     }
 
     /// How many connections of one endpoint may be idle now: at most as many as there is room left for, so that no
@@ -141,7 +143,7 @@ impl Upstreams {
     fn idle_now(&self) -> usize {
         let all = self.bounds.connections.div_ceil(CLIENTS_PER_IDLE);
         let kept = usize::try_from(self.stats.upstream_connections_idle.get()).unwrap_or(0);
-        let room = all.div_ceil(self.workers.get()).saturating_sub(kept);
+        let room = self.limits.get().at_least_one(all).saturating_sub(kept);
         self.idle_per_endpoint().min(room)
     }
 

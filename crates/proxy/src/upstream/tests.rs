@@ -4,6 +4,8 @@ use std::time::{Duration, Instant, SystemTime};
 use heddle_telemetry::Registry;
 use tokio::net::TcpStream;
 
+use heddle_model::Class;
+
 use super::*;
 use crate::clock::{Clock, Millis};
 use crate::env::WorkKey;
@@ -17,7 +19,8 @@ async fn kept(bounds: Bounds, workers: usize) -> (usize, usize) {
     let address = listener.local_addr().unwrap();
     let stats = Registry::new().worker(&[]);
     let upstreams = Upstreams::new(bounds, 0, Arc::clone(&stats));
-    upstreams.share(workers);
+    let limits = LimitShare::of_worker(Class::Online, [workers, 0]);
+    upstreams.share(workers, limits);
     let endpoint = upstreams.endpoint(&Place::here(address));
     let mut opened = Vec::new();
     while let Some(place) = upstreams.reserve(&endpoint) {

@@ -12,6 +12,7 @@ use crate::intake::Intake;
 use crate::mailbox::MailboxItem;
 use crate::place::Pods;
 use crate::route::Snapshot;
+use crate::settings::LimitShare;
 
 /// An order to a Worker.
 #[derive(Debug)]
@@ -40,8 +41,8 @@ pub(crate) enum Command {
     Retire { to: Vec<Intake> },
     /// Cancel `Retire`.
     Remain,
-    /// The number of Workers has changed: use this Worker's share of the process's limits.
-    Share { workers: usize },
+    /// The number of Workers has changed: use this share of the process's limits.
+    Share { workers: usize, limits: LimitShare },
     /// Accept nothing more, let each connection finish its request, and end by this time.
     Drain { until: Instant },
     /// Panic, as a bug would make the Worker.

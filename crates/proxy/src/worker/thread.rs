@@ -33,7 +33,7 @@ use crate::parcel::Arrival;
 use crate::permits::Share;
 use crate::place::Pods;
 use crate::route::Snapshot;
-use crate::settings::Settings;
+use crate::settings::{LimitShare, Settings};
 use crate::upstream::Upstreams;
 use crate::worker::series::FlowSeries;
 
@@ -293,13 +293,12 @@ impl Worker {
 }
 
 impl Worker {
-    /// Sets this Worker's share of the process's limits.
-    fn share(&self, workers: usize) {
-        let workers = workers.max(1);
-        self.upstreams.share(workers);
-        let unproven = self.settings.bounds.handshakes.div_ceil(workers);
+    /// Sets this Worker's share of the process's limits, as one of `workers` Workers.
+    fn share(&self, workers: usize, limits: LimitShare) {
+        self.upstreams.share(workers, limits);
+        let unproven = limits.at_least_one(self.settings.bounds.handshakes);
         self.unproven.set_limit(unproven);
-        self.share_blocks(workers);
+        self.share_blocks(limits);
     }
 
     /// Hands over the idle upstream connections after the last client connection has gone. Returns false if another
@@ -502,7 +501,7 @@ async fn obey(worker: Rc<Worker>, mailbox: Mailbox<Command>, until: Rc<Cell<Opti
             Command::Sort { to } => worker.sort(&to),
             Command::Retire { to } => worker.retire(to),
             Command::Remain => worker.moves.cancel(),
-            Command::Share { workers } => worker.share(workers),
+            Command::Share { workers, limits } => worker.share(workers, limits),
             #[cfg(test)]
             Command::Fault => panic!("a fault, for a test"),
             Command::Drain { until: by } => {

@@ -127,3 +127,27 @@ fn a_change_of_class_moves_the_listener_and_open_connections() {
         assert!(upstream.is_quiet(), "the endpoint's connection moved along");
     }
 }
+
+/// Offline callers together have a quarter of the buffers: when these run out, they are refused, and online callers are
+/// not.
+#[test]
+fn buffers_run_out_for_offline_callers_first() {
+    let mut settings = workers(1, 1);
+    settings.bounds.blocks = 64;
+    let echo = mesh(&[serve(|_| "ok".into())], None);
+    let bed = Bed::with(settings, &with_caller(echo, Class::Offline));
+    let batch = open_for_batch(&bed);
+    let unfinished = "GET / HTTP/1.1\r\nHost: echo\r\nA: ";
+    let mut online = bed.client();
+    assert_eq!(online.ask(GET).status(), 200);
+    let of_batch: Vec<_> = (0..16)
+        .map(|_| Client::connect(batch).sending(unfinished))
+        .collect();
+    bed.expect("heddle_buffer_blocks_active", &[], 16.0);
+    let mut refused = Client::connect(batch).sending(GET);
+    assert_eq!(refused.response().verdict(), (503, "buffers_exhausted"));
+    let of_online: Vec<_> = (0..40).map(|_| bed.sending(unfinished)).collect();
+    bed.expect("heddle_buffer_blocks_active", &[], 16.0 + 40.0);
+    assert_eq!(online.ask(GET).status(), 200);
+    drop((of_batch, of_online));
+}
