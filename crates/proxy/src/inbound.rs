@@ -4,7 +4,7 @@
 //!   accepted ─▶ handshake ─▶ preface ─▶ a connection like any other, by a door of its own
 //!        │         │            └─ malformed, late ──▶ closed
 //!        │         └─ refused, late ─────────────────▶ closed, counted by its reason
-//!        └─ its SYN was of lower effort ─────────────▶ a Worker for offline callers
+//!        └─ its SYN was of lower effort ─────────────▶ a Worker for offline callers, if there is one
 //! ```
 //!
 //! The preface is only a request. This node decides whether the endpoint is here and has the requested identity, which
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use heddle_model::SpiffeId;
+use heddle_model::{Class, SpiffeId};
 use heddle_transport::{Identities, Protocol};
 use heddle_wire::link::Hello;
 use heddle_wire::preface::{Kind, Preface, Status};
@@ -89,9 +89,10 @@ impl Greeting {
             tracing::debug!(%peer, "another node connects before this node has an identity");
             return Outcome::Over;
         };
-        // Before the handshake, which may take a millisecond.
-        if is_lower_effort(&stream)
-            && let Some(intake) = worker.offline_worker(&alarm).await
+        // Before the handshake, which may take a millisecond. No Worker is started for a stranger.
+        if worker.stats.class() == Class::Online
+            && is_lower_effort(&stream)
+            && let Some(intake) = worker.offline_workers.choose()
         {
             return hand_over(door, stream, peer, intake);
         }

@@ -5,8 +5,8 @@ use heddle_proxy::Settings;
 use heddle_transport::Protocol;
 
 use super::pair::{Pair, Side};
-use crate::policy::guarded;
-use crate::support::{GET, PATIENCE, Upstream, wait_until, workers};
+use crate::policy::{guarded, workload};
+use crate::support::{GET, PATIENCE, Upstream, echo_entry, open, wait_until, workers};
 
 /// The sum of a metric of the Workers of a class.
 fn of_class(side: &Side, metric: &str, class: Class) -> f64 {
@@ -97,7 +97,7 @@ fn a_request_between_nodes_outlives_a_change_of_its_callers_class() {
     expect_links(&pair.called, 1.0, 1.0);
 }
 
-/// Of whatever protocol: the SYN says so.
+/// Of whatever protocol: the SYN says so. Only for a link, whose caller is proven, such a Worker is started.
 #[test]
 fn handshakes_of_offline_callers_are_made_by_workers_for_them() {
     for between_nodes in [Protocol::Link, Protocol::Http1, Protocol::Http2] {
@@ -108,12 +108,19 @@ fn handshakes_of_offline_callers_are_made_by_workers_for_them() {
             ..workers(1, 1)
         };
         let mut pair = Pair::of(&settings, mesh);
-        set_class(&mut pair, Class::Offline);
-        wait_until("there is a Worker for shop", PATIENCE, || {
-            let workers = pair.calling.proxy.status().workers;
-            workers.iter().any(|worker| worker.class == Class::Offline)
-        });
-        for (caller, wanted) in [("shop", [0.0, 1.0]), ("intruder", [1.0, 1.0])] {
+        let callers = pair.mesh.workloads.iter_mut();
+        callers
+            .filter(|workload| workload.name.name.as_str() != "echo")
+            .for_each(|caller| caller.qos.class = Class::Offline);
+        let has_worker = |side: &Side| {
+            wait_until("there is a Worker for offline callers", PATIENCE, || {
+                let workers = side.proxy.status().workers;
+                workers.iter().any(|worker| worker.class == Class::Offline)
+            });
+        };
+        pair.send(&pair.calling, &pair.mesh);
+        has_worker(&pair.calling);
+        let shakes = |caller: &str, wanted: [f64; 2]| {
             let mut client = pair.sending(caller, GET);
             upstream.answering("ok");
             assert_eq!(client.response().text(), "ok");
@@ -122,6 +129,20 @@ fn handshakes_of_offline_callers_are_made_by_workers_for_them() {
                 let made = |class| of_class(&pair.called, "heddle_handshakes_total", class);
                 classes.map(made) == wanted
             });
-        }
+        };
+        shakes("shop", [1.0, 0.0]);
+        // Now the called node has an offline pod itself.
+        let mut mesh = pair.mesh.clone();
+        let echo = mesh.workloads.iter();
+        let echo = echo.filter(|workload| workload.name.name.as_str() == "echo");
+        let mut batch = workload("batch", "127.0.0.9:1".parse().unwrap());
+        batch.qos.class = Class::Offline;
+        batch.node = echo.map(|echo| echo.node.clone()).next().unwrap();
+        let name = batch.name.clone();
+        mesh.workloads.insert(0, batch);
+        pair.send(&pair.called, &mesh);
+        open(&pair.called.proxy, 99, echo_entry(Some(name)));
+        has_worker(&pair.called);
+        shakes("intruder", [1.0, 1.0]);
     }
 }
