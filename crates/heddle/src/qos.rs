@@ -4,6 +4,7 @@ mod kubelet;
 mod network;
 mod pods;
 mod proxy;
+mod remarks;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,6 +31,7 @@ use tokio::time::sleep;
 use self::pods::{Pods, folder, next, of_folder};
 use self::proxy::ProxyThreads;
 pub(crate) use self::proxy::put_threads_back;
+use self::remarks::Teller;
 use crate::report;
 
 /// What the command line says.
@@ -112,6 +114,7 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
         preemption: settings.preemption,
         burst: settings.burst,
         memory: settings.memory,
+        io: settings.io,
         root: settings.root.clone(),
         turbo: mode.map(|mode| turbo::Settings {
             high: percent(settings.turbo_high_percent.get()),
@@ -128,6 +131,7 @@ async fn follow<S: Store>(
     plan: &AgentPlan,
     settings: &Settings,
 ) -> Result<Exit, Failure> {
+    let mut teller = Teller::new((!plan.is_rehearsal).then(|| plan.state.clone()));
     let mut signals = Signals::new().context("cannot handle signals")?;
     let mut pods = Pods::default();
     let mut changes = match &plan.dir {
@@ -147,6 +151,7 @@ async fn follow<S: Store>(
         tokio::select! {
             () = sleep(pause) => {
                 pause = agent.tick(now(began));
+                teller.tell(agent.remarks());
                 if let Some(network) = &mut beside.network {
                     network.set_pods(agent.batch());
                 }
@@ -173,6 +178,7 @@ async fn follow<S: Store>(
         pause = Duration::ZERO;
     }
     let are_back = beside.restore();
+    teller.end();
     Ok(match agent.restore() && are_back {
         true => Exit::Ok,
         false => Exit::Failed,

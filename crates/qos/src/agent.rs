@@ -2,6 +2,7 @@
 //!
 //! It has no thread and no clock of its own: its owner calls [`Agent::tick`], which says when to call again.
 
+mod disks;
 mod node;
 mod plan;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use heddle_model::{Class, Qos};
 
+use self::disks::IoWeights;
 use self::node::{Memory, Node};
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
@@ -23,6 +25,7 @@ use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
 use crate::network::OfflinePod;
 use crate::now::Now;
+use crate::remarks::{NotDone, Remarks};
 
 /// A pod of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,8 @@ pub struct Settings {
     pub turbo: Option<TurboSettings>,
     /// Offline pods give up memory when the node runs short.
     pub memory: bool,
+    /// Offline pods yield the disk.
+    pub io: bool,
     /// The group that all pods are in: its memory limit counts as the node's memory, where it is less than the machine's.
     pub root: Option<ControlGroup>,
 }
@@ -73,6 +78,7 @@ pub struct Agent<S> {
     refused: BTreeSet<String>,
     turbo: TurboPods,
     fssr: Option<Fssr>,
+    io: IoWeights,
     /// Knobs that are left alone, and until when.
     left_alone: BTreeMap<Key, Duration>,
     swept: Option<Duration>,
@@ -105,6 +111,7 @@ impl<S: Store> Agent<S> {
             offline: BTreeMap::new(),
             refused: BTreeSet::new(),
             fssr,
+            io: IoWeights::default(),
             left_alone: BTreeMap::new(),
             swept: None,
             checked_memory: None,
@@ -188,6 +195,7 @@ impl<S: Store> Agent<S> {
                 self.apply(&change, now);
             }
         }
+        wanted.extend(self.io_weights(now));
         let there: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
         self.offline.retain(|name, _| there.contains(name.as_str()));
         self.refused.retain(|name| there.contains(name.as_str()));
@@ -199,7 +207,11 @@ impl<S: Store> Agent<S> {
         for key in held {
             let is_wanted = match key.knob {
                 Knob::Memory => self.fssr.is_some() && offline.contains(&key.group),
-                Knob::CpuShare | Knob::CpuQuota | Knob::CpuBurst => wanted.contains(&key),
+                Knob::CpuShare
+                | Knob::CpuQuota
+                | Knob::CpuBurst
+                | Knob::IoWeight
+                | Knob::BfqWeight => wanted.contains(&key),
             };
             if !is_wanted && let Restored::Failed(error) = self.arbiter.restore(&key) {
                 tracing::warn!("the {key} cannot be put back, and will be tried again: {error}");
@@ -262,6 +274,17 @@ impl<S: Store> Agent<S> {
             group: pod.group.clone(),
         });
         pods.collect()
+    }
+
+    /// What there is to say beside what is held.
+    pub fn remarks(&self) -> Remarks {
+        let io = self.io_lack().map(|why| NotDone {
+            setting: "qos.io".to_owned(),
+            why,
+        });
+        Remarks {
+            not_done: io.into_iter().collect(),
+        }
     }
 
     /// Lets memory follow what is free.

@@ -17,6 +17,7 @@ use heddle_qos::arbiter::{Arbiter, Held, Key, Restored};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::network::keeper::Keeper;
 use heddle_qos::network::{self, keeper};
+use heddle_qos::remarks::Remarks;
 use serde::Serialize;
 
 use crate::output::OutputFormat;
@@ -234,6 +235,9 @@ struct QosStatus {
     /// Whether an agent runs.
     running: bool,
     changes: Vec<ChangeStatus>,
+    /// What the agent that runs says beside.
+    #[serde(flatten)]
+    remarks: Remarks,
 }
 
 #[derive(Serialize)]
@@ -263,7 +267,15 @@ fn status(args: StatusArgs) -> Result<Exit, Failure> {
     changes.extend(network.into_iter().map(network_status));
     let order = |change: &ChangeStatus| (change.pod.clone(), change.what());
     changes.sort_by_key(order);
-    let status = QosStatus { running, changes };
+    let remarks = match running {
+        true => Remarks::look(&folder).map_err(|error| qos::unreadable(&folder, &error))?,
+        false => Remarks::default(),
+    };
+    let status = QosStatus {
+        running,
+        changes,
+        remarks,
+    };
     super::print(&args.output.written(&status, || text(&status))?)?;
     Ok(match running {
         true => Exit::Ok,
@@ -320,10 +332,19 @@ fn text(status: &QosStatus) -> String {
             colour::bad("no agent runs")
         ),
     };
-    if status.changes.is_empty() {
-        return head;
+    let mut parts = vec![head];
+    if !status.changes.is_empty() {
+        parts.push(changes(&status.changes, now_s));
     }
-    let rows = status.changes.iter().map(|change| {
+    let not_done = status.remarks.not_done.iter();
+    let not_done = not_done.map(|one| format!("not done: {}: {}\n", one.setting, one.why));
+    parts.extend(Some(not_done.collect::<String>()).filter(|text| !text.is_empty()));
+    parts.join("\n")
+}
+
+/// A table of what is changed.
+fn changes(changes: &[ChangeStatus], now_s: u64) -> String {
+    let rows = changes.iter().map(|change| {
         [
             change.pod.clone(),
             change.class.to_owned(),
@@ -335,7 +356,7 @@ fn text(status: &QosStatus) -> String {
         ]
     });
     let columns = ["POD", "CLASS", "CHANGED", "FROM", "TO", "SINCE", "WHY"];
-    format!("{head}\n{}", table::render(columns, rows))
+    table::render(columns, rows)
 }
 
 fn restore(args: RestoreArgs) -> Result<Exit, Failure> {

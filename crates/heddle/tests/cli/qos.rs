@@ -1,5 +1,6 @@
 //! `heddle qos` on control groups of this machine.
 
+mod disks;
 mod kubelet;
 
 use std::fs;

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::mounts::{Hierarchy, Mounts, Version};
-use super::{ControlGroup, Groups, Knob, PERIOD_US, Value, folders};
+use super::{ControlGroup, Groups, Knob, PERIOD_US, Value, folders, io_weight};
 
 #[cfg(test)]
 mod tests;
@@ -134,6 +134,14 @@ impl System {
         self.mounts.cpuacct.as_ref().ok_or_else(missing)
     }
 
+    pub(super) fn io(&self) -> io::Result<&Hierarchy> {
+        let missing = || {
+            let what = "no hierarchy of control groups has the io controller";
+            io::Error::new(io::ErrorKind::Unsupported, what)
+        };
+        self.mounts.io.as_ref().ok_or_else(missing)
+    }
+
     /// The hierarchy that has a knob.
     fn mount(&self, knob: Knob) -> io::Result<&Hierarchy> {
         match knob {
@@ -142,6 +150,7 @@ impl System {
                 let missing = || io::Error::other("no hierarchy has the memory controller");
                 self.mounts.memory.as_ref().ok_or_else(missing)
             }
+            Knob::IoWeight | Knob::BfqWeight => self.io(),
         }
     }
 
@@ -156,7 +165,12 @@ impl System {
         fs::File::open(&path).map_err(|error| self.explained(&error, mount, group, &path))
     }
 
-    fn text(&self, mount: &Hierarchy, group: &ControlGroup, file: &str) -> io::Result<String> {
+    pub(super) fn text(
+        &self,
+        mount: &Hierarchy,
+        group: &ControlGroup,
+        file: &str,
+    ) -> io::Result<String> {
         let path = mount.at.join(group.as_str()).join(file);
         fs::read_to_string(&path).map_err(|error| self.explained(&error, mount, group, &path))
     }
@@ -218,6 +232,9 @@ impl Groups for System {
             (Knob::CpuBurst, Version::V2) => Ok(Value::Amount(number(&text("cpu.max.burst")?)?)),
             (Knob::Memory, Version::V1) => limit_v1(&text("memory.limit_in_bytes")?),
             (Knob::Memory, Version::V2) => limited(&text("memory.high")?),
+            (Knob::IoWeight | Knob::BfqWeight, version) => {
+                io_weight::read(&text(io_weight::file(knob, version))?)
+            }
         }
     }
 
@@ -257,7 +274,12 @@ impl Groups for System {
             (Knob::Memory, Version::V2, Value::Amount(bytes)) => {
                 put("memory.high", &bytes.to_string())
             }
-            (Knob::CpuShare | Knob::CpuBurst, _, Value::Max)
+            // With either version a number alone is the weight for all disks.
+            (Knob::IoWeight | Knob::BfqWeight, version, Value::Amount(weight)) => {
+                put(io_weight::file(knob, version), &weight.to_string())
+            }
+            (Knob::IoWeight | Knob::BfqWeight, _, Value::Idle | Value::Max)
+            | (Knob::CpuShare | Knob::CpuBurst, _, Value::Max)
             | (Knob::CpuQuota | Knob::CpuBurst | Knob::Memory, _, Value::Idle) => {
                 Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
@@ -287,7 +309,7 @@ fn weight_file(version: Version) -> &'static str {
     }
 }
 
-fn number(text: &str) -> io::Result<u64> {
+pub(super) fn number(text: &str) -> io::Result<u64> {
     let wrong = || {
         let text = text.chars().take(40).collect::<String>();
         io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number"))
