@@ -16,13 +16,13 @@ use heddle_model::NodeName;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::serving;
 use heddle_node::serving::signals::{Signal, Signals};
-use heddle_node::settings::{QosSettings, Settings, TurboMode};
+use heddle_node::settings::{EvictionMode, QosSettings, Settings, TurboMode};
 use heddle_node::table::count;
 use heddle_qos::agent::{self, Agent};
 use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Mounts, System};
-use heddle_qos::controllers::turbo;
+use heddle_qos::controllers::{eviction, turbo};
 use heddle_qos::network::Thread;
 use heddle_qos::now::Now;
 use tokio::runtime::Builder;
@@ -67,7 +67,7 @@ impl Beside {
 /// There are no control groups, another agent runs, or the folder is refused at the start.
 pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure> {
     serving::in_runtime_of(Builder::new_current_thread(), settings, async |_| {
-        let wanted = controllers(&settings.qos);
+        let wanted = controllers(&settings.qos, plan);
         let mounts = Mounts::find().context("cannot find the control groups")?;
         if plan.is_rehearsal {
             tracing::info!("a dry run: nothing is changed");
@@ -102,7 +102,12 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
     })
 }
 
-fn controllers(settings: &QosSettings) -> agent::Settings {
+fn controllers(settings: &QosSettings, plan: &AgentPlan) -> agent::Settings {
+    let eviction = match settings.eviction {
+        EvictionMode::Off => eviction::Mode::Off,
+        EvictionMode::Act if !plan.is_rehearsal => eviction::Mode::Act,
+        EvictionMode::Act | EvictionMode::Advise => eviction::Mode::Advise,
+    };
     let mode = match settings.turbo {
         TurboMode::Off => None,
         TurboMode::Reactive => Some(turbo::Mode::Reactive),
@@ -115,6 +120,7 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
         burst: settings.burst,
         memory: settings.memory,
         io: settings.io,
+        eviction,
         root: settings.root.clone(),
         turbo: mode.map(|mode| turbo::Settings {
             high: percent(settings.turbo_high_percent.get()),

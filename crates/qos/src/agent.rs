@@ -3,6 +3,7 @@
 //! It has no thread and no clock of its own: its owner calls [`Agent::tick`], which says when to call again.
 
 mod disks;
+mod eviction;
 mod node;
 mod plan;
 #[cfg(test)]
@@ -16,11 +17,13 @@ use std::time::Duration;
 use heddle_model::{Class, Qos};
 
 use self::disks::IoWeights;
+use self::eviction::Evictions;
 use self::node::{Memory, Node};
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};
 use crate::cgroup::{ControlGroup, Knob, System, Value};
+use crate::controllers::eviction::Mode as EvictionMode;
 use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
 use crate::network::OfflinePod;
@@ -39,6 +42,8 @@ pub struct Pod {
     /// Whether its owner changes its groups now, as a kubelet does that resizes it: until it has, everything there is as
     /// without us. The kernel would refuse a weight for a group that is idle, and a quota below its burst.
     pub is_resizing: bool,
+    /// Whether a kubelet runs it. Then the API server ends it, and the agent never does.
+    pub is_of_kubelet: bool,
 }
 
 /// Which controllers run.
@@ -54,6 +59,8 @@ pub struct Settings {
     pub memory: bool,
     /// Offline pods yield the disk.
     pub io: bool,
+    /// What is done when pressure lasts.
+    pub eviction: EvictionMode,
     /// The group that all pods are in: its memory limit counts as the node's memory, where it is less than the machine's.
     pub root: Option<ControlGroup>,
 }
@@ -79,6 +86,7 @@ pub struct Agent<S> {
     turbo: TurboPods,
     fssr: Option<Fssr>,
     io: IoWeights,
+    evictions: Evictions,
     /// Knobs that are left alone, and until when.
     left_alone: BTreeMap<Key, Duration>,
     swept: Option<Duration>,
@@ -112,6 +120,7 @@ impl<S: Store> Agent<S> {
             refused: BTreeSet::new(),
             fssr,
             io: IoWeights::default(),
+            evictions: Evictions::new()?,
             left_alone: BTreeMap::new(),
             swept: None,
             checked_memory: None,
@@ -143,6 +152,7 @@ impl<S: Store> Agent<S> {
             self.checked_memory = Some(now.since);
             self.memory(now);
         }
+        self.evictions(now);
         match self.turbo.is_empty() {
             true => SWEEP,
             false => {
@@ -282,9 +292,12 @@ impl<S: Store> Agent<S> {
             setting: "qos.io".to_owned(),
             why,
         });
-        Remarks {
+        let mut remarks = Remarks {
             not_done: io.into_iter().collect(),
-        }
+            ..Remarks::default()
+        };
+        self.evictions.tell(&mut remarks);
+        remarks
     }
 
     /// Lets memory follow what is free.

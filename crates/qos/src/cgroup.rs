@@ -4,6 +4,8 @@
 mod counters;
 mod io_weight;
 mod mounts;
+pub(crate) mod pressure;
+mod processes;
 mod system;
 #[cfg(test)]
 pub(crate) mod testing;

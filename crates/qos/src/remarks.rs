@@ -8,6 +8,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::controllers::eviction::Advice;
+
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +22,24 @@ const MAX_FILE: u64 = 64 * 1024;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Remarks {
+    /// Evictions that are advised.
+    pub advice: Vec<Advice>,
+    /// The last eviction that this agent has made.
+    pub evicted: Option<Evicted>,
     /// What the settings ask for and this machine does not do, and why.
     pub not_done: Vec<NotDone>,
+}
+
+/// An eviction that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evicted {
+    /// The offline pod.
+    pub pod: String,
+    /// The reason.
+    pub why: String,
+    /// When it began, in seconds since 1970.
+    #[serde(rename = "at")]
+    pub at_s: u64,
 }
 
 /// Something that is not done.

@@ -1,5 +1,7 @@
 //! `heddle qos`: run the agent, show what it holds, put everything back.
 
+mod remarks;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -143,11 +145,12 @@ impl KubeletFlags {
     }
 }
 
-/// Show what is changed on this machine: for which pod, from what to what, why, and since when
+/// Show what is changed on this machine: for which pod, from what to what, why, and since when; and evictions that are advised
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle qos status
   heddle qos status --output json | jq '.changes[] | select(.class == \"offline\")'
+  heddle qos status --output json | jq '.advice[].pod'
 
 Exit codes:
   0  an agent runs
@@ -336,9 +339,7 @@ fn text(status: &QosStatus) -> String {
     if !status.changes.is_empty() {
         parts.push(changes(&status.changes, now_s));
     }
-    let not_done = status.remarks.not_done.iter();
-    let not_done = not_done.map(|one| format!("not done: {}: {}\n", one.setting, one.why));
-    parts.extend(Some(not_done.collect::<String>()).filter(|text| !text.is_empty()));
+    parts.extend(remarks::text(&status.remarks, now_s));
     parts.join("\n")
 }
 

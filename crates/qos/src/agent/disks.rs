@@ -144,7 +144,7 @@ impl<S: Store> Agent<S> {
         let is_heeded = self.arbiter.groups().are_weights_heeded();
         self.io.heeded = Some((is_heeded, now.since + FOREIGN));
         if !is_heeded && !std::mem::replace(&mut self.io.said.1, true) {
-            tracing::warn!("{UNHEEDED}");
+            tracing::info!("{UNHEEDED}");
         }
     }
 }

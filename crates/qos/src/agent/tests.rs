@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use super::{Agent, Now, Pod, Settings};
 use crate::arbiter::journal::Journal;
 use crate::cgroup::{ControlGroup, Groups, Knob, Mounts, System, Value};
-use crate::controllers::turbo;
+use crate::controllers::{eviction, turbo};
 
 /// Groups of a test, removed at the end: a tree in each hierarchy.
 pub(super) struct Tree {
@@ -68,6 +68,7 @@ impl Tree {
             group: self.group(path),
             qos,
             is_resizing: false,
+            is_of_kubelet: false,
         }
     }
 }
@@ -111,6 +112,7 @@ pub(super) fn everything() -> Settings {
         turbo: None,
         memory: true,
         io: false,
+        eviction: eviction::Mode::Off,
         root: None,
     }
 }

@@ -40,6 +40,16 @@ impl System {
         }
     }
 
+    /// Whether nothing is written.
+    pub(super) fn is_rehearsal(&self) -> bool {
+        self.rehearsed.is_some()
+    }
+
+    /// Version of the hierarchy with the `cpu` controller.
+    pub fn cpu_version(&self) -> Option<Version> {
+        self.mounts.cpu_version()
+    }
+
     /// Period of the group's quota, in microseconds.
     ///
     /// # Errors
@@ -134,6 +144,11 @@ impl System {
         self.mounts.cpuacct.as_ref().ok_or_else(missing)
     }
 
+    pub(super) fn memory_mount(&self) -> io::Result<&Hierarchy> {
+        let missing = || io::Error::other("no hierarchy has the memory controller");
+        self.mounts.memory.as_ref().ok_or_else(missing)
+    }
+
     pub(super) fn io(&self) -> io::Result<&Hierarchy> {
         let missing = || {
             let what = "no hierarchy of control groups has the io controller";
@@ -146,10 +161,7 @@ impl System {
     fn mount(&self, knob: Knob) -> io::Result<&Hierarchy> {
         match knob {
             Knob::CpuShare | Knob::CpuQuota | Knob::CpuBurst => self.cpu(),
-            Knob::Memory => {
-                let missing = || io::Error::other("no hierarchy has the memory controller");
-                self.mounts.memory.as_ref().ok_or_else(missing)
-            }
+            Knob::Memory => self.memory_mount(),
             Knob::IoWeight | Knob::BfqWeight => self.io(),
         }
     }

@@ -1,7 +1,8 @@
 use std::fs;
 use std::io;
 
-use super::{NotDone, Remarks};
+use super::{Evicted, NotDone, Remarks};
+use crate::controllers::eviction::{Advice, Cause};
 
 #[test]
 fn remarks_are_read_as_written() {
@@ -9,6 +10,17 @@ fn remarks_are_read_as_written() {
     let look = || Remarks::look(folder.path());
     assert_eq!(look().expect("none"), Remarks::default());
     let remarks = Remarks {
+        advice: vec![Advice {
+            pod: "jobs/a".to_owned(),
+            cause: Cause::Memory,
+            why: "it is large".to_owned(),
+            since_s: 1_800_000_000,
+        }],
+        evicted: Some(Evicted {
+            pod: "jobs/b".to_owned(),
+            why: "it was large".to_owned(),
+            at_s: 1_800_000_000,
+        }),
         not_done: vec![NotDone {
             setting: "qos.io".to_owned(),
             why: "no disk heeds it".to_owned(),
