@@ -2,6 +2,7 @@
 //! the kernel calls its files (`cgroups(7)`, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/).
 
 mod counters;
+mod disks;
 mod io_weight;
 mod mounts;
 pub(crate) mod pressure;

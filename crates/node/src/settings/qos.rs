@@ -31,7 +31,7 @@ pub struct QosSettings {
     pub burst: bool,
     /// Whether offline pods give up memory when the node runs short.
     pub memory: bool,
-    /// Whether offline pods yield the disk to online pods, where a disk's scheduler heeds weights.
+    /// Whether offline pods yield the disk to online pods, where a disk's scheduler uses weights.
     pub io: bool,
     /// Control group that all pods are in, such as `kubepods`: its memory limit counts as the node's memory where that
     /// is less than the machine's.

@@ -25,9 +25,9 @@ const WEIGHTS: [Knob; 2] = [Knob::BfqWeight, Knob::IoWeight];
 #[derive(Debug, Default)]
 pub(super) struct IoWeights {
     groups: BTreeMap<ControlGroup, Found>,
-    /// Whether a disk heeds weights, and until when that is taken for granted.
-    heeded: Option<(bool, Duration)>,
-    /// What was said in the log: that a group has no weight, and that no disk heeds them.
+    /// Whether a disk uses weights, and until when that is taken for granted.
+    used: Option<(bool, Duration)>,
+    /// What was said in the log: that a group has no weight, and that no disk uses them.
     said: (bool, bool),
 }
 
@@ -86,8 +86,8 @@ impl<S: Store> Agent<S> {
         let mut without = without.filter_map(|found| found.missing.as_deref());
         let first = without.next();
         let Some(first) = first else {
-            let is_unheeded = matches!(self.io.heeded, Some((false, _)));
-            return is_unheeded.then(|| UNHEEDED.to_owned());
+            let is_unused = matches!(self.io.used, Some((false, _)));
+            return is_unused.then(|| UNUSED.to_owned());
         };
         Some(match without.count() {
             0 => first.to_owned(),
@@ -136,20 +136,20 @@ impl<S: Store> Agent<S> {
         weights
     }
 
-    /// Finds out whether a disk heeds weights.
+    /// Finds out whether a disk uses weights.
     fn look_at_disks(&mut self, now: Now) {
-        if matches!(self.io.heeded, Some((_, until)) if now.since < until) {
+        if matches!(self.io.used, Some((_, until)) if now.since < until) {
             return;
         }
-        let is_heeded = self.arbiter.groups().are_weights_heeded();
-        self.io.heeded = Some((is_heeded, now.since + FOREIGN));
-        if !is_heeded && !std::mem::replace(&mut self.io.said.1, true) {
-            tracing::info!("{UNHEEDED}");
+        let is_used = self.arbiter.groups().are_weights_used();
+        self.io.used = Some((is_used, now.since + FOREIGN));
+        if !is_used && !std::mem::replace(&mut self.io.said.1, true) {
+            tracing::info!("{UNUSED}");
         }
     }
 }
 
-const UNHEEDED: &str = "I/O weights are set, but no disk heeds them: none has the scheduler bfq, or a cost model (io.cost.qos of version 2)";
+const UNUSED: &str = "I/O weights are set, but no disk uses them: none has the scheduler bfq, or a cost model (io.cost.qos of version 2)";
 
 /// Whether the kernel has no such file, or no such group in the hierarchy of disks.
 fn is_missing(error: &std::io::Error) -> bool {

@@ -1,18 +1,13 @@
-//! Weights of disks: which file has one, and whether a disk of this machine heeds it.
+//! Weights of disks: which file has one, and how it is written.
 //!
-//! Sources: Documentation/admin-guide/cgroup-v2.rst (`io.weight`, `io.cost.qos`), Documentation/block/bfq-iosched.rst,
+//! Sources: Documentation/admin-guide/cgroup-v2.rst (`io.weight`), Documentation/block/bfq-iosched.rst,
 //! Documentation/cgroup-v1/blkio-controller.txt of Linux 4.20 (`blkio.weight`).
 
-use std::fs;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
 
-use super::mounts::{Hierarchy, Version};
-use super::system::number;
-use super::{Knob, System, Value};
-
-/// Most bytes that are read of a file about disks: some 40 for each disk.
-const MAX_FILE: u64 = 64 * 1024;
+use super::mounts::Version;
+use super::value::number;
+use super::{Knob, Value};
 
 /// The file of a weight.
 pub(super) fn file(knob: Knob, version: Version) -> &'static str {
@@ -31,49 +26,9 @@ pub(super) fn read(text: &str) -> io::Result<Value> {
     number(weight).map(Value::Amount)
 }
 
-impl System {
-    /// The least weight that the kernel takes.
-    pub fn least_weight(&self, knob: Knob) -> Value {
-        let version = self.io().map(|mount| mount.version);
-        match (knob, version) {
-            (Knob::IoWeight, Ok(Version::V1)) => Value::Amount(10),
-            _ => Value::Amount(1),
-        }
-    }
-
-    /// Whether a disk of this machine heeds weights: by its scheduler (bfq, or cfq before Linux 5.0), or by the cost model
-    /// of version 2.
-    pub fn are_weights_heeded(&self) -> bool {
-        let mut disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-        disks.any(|disk| is_heeding(&bounded(&disk.path().join("queue/scheduler"))))
-            || matches!(self.io(), Ok(mount) if has_cost_model(mount))
-    }
-}
-
-fn has_cost_model(mount: &Hierarchy) -> bool {
-    mount.version == Version::V2 && bounded(&mount.at.join("io.cost.qos")).contains("enable=1")
-}
-
-/// Whether the scheduler that a disk has, in brackets among those it could have, knows weights.
-fn is_heeding(schedulers: &str) -> bool {
-    ["[bfq]", "[cfq]"]
-        .iter()
-        .any(|one| schedulers.contains(one))
-}
-
-/// The text of a file; nothing if there is none.
-fn bounded(path: &Path) -> String {
-    let mut text = String::new();
-    let file = fs::File::open(path);
-    match file.and_then(|file| file.take(MAX_FILE).read_to_string(&mut text)) {
-        Ok(_) => text,
-        Err(_) => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{is_heeding, read};
+    use super::read;
     use crate::cgroup::Value;
 
     #[test]
@@ -84,13 +39,5 @@ mod tests {
         for wrong in ["", "default", "default x", "8:0 7\n", "-1"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn only_the_scheduler_in_force_counts() {
-        assert!(is_heeding("none mq-deadline [bfq]\n"));
-        assert!(is_heeding("noop deadline [cfq]\n"));
-        assert!(!is_heeding("[none] mq-deadline kyber bfq\n"));
-        assert!(!is_heeding(""));
     }
 }

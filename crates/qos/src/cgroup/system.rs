@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::mounts::{Hierarchy, Mounts, Version};
+use super::value::number;
 use super::{ControlGroup, Groups, Knob, PERIOD_US, Value, folders, io_weight};
 
 #[cfg(test)]
@@ -319,14 +320,6 @@ fn weight_file(version: Version) -> &'static str {
         Version::V1 => "cpu.shares",
         Version::V2 => "cpu.weight",
     }
-}
-
-pub(super) fn number(text: &str) -> io::Result<u64> {
-    let wrong = || {
-        let text = text.chars().take(40).collect::<String>();
-        io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number"))
-    };
-    text.trim().parse().map_err(|_| wrong())
 }
 
 /// A number, or one that is too large for a limit.

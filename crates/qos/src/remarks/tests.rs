@@ -23,7 +23,7 @@ fn remarks_are_read_as_written() {
         }),
         not_done: vec![NotDone {
             setting: "qos.io".to_owned(),
-            why: "no disk heeds it".to_owned(),
+            why: "no disk uses it".to_owned(),
         }],
     };
     remarks.write(folder.path()).expect("written");

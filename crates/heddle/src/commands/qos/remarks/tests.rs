@@ -20,13 +20,13 @@ fn each_kind_of_remark_is_a_part() {
         }),
         not_done: vec![NotDone {
             setting: "qos.io".to_owned(),
-            why: "no disk heeds weights".to_owned(),
+            why: "no disk uses weights".to_owned(),
         }],
     };
     let wanted = [
         "EVICT        SHORT   SINCE     WHY\nsite/backup  memory  12 s ago  memory is short\n",
         "evicted 1 min 0 s ago: site/report: memory was short\n",
-        "not done: qos.io: no disk heeds weights\n",
+        "not done: qos.io: no disk uses weights\n",
     ];
     assert_eq!(text(&remarks, 100), wanted);
     let json = serde_json::to_value(&remarks).expect("JSON");
