@@ -101,7 +101,8 @@ fn a_group_that_is_made_anew_gets_the_least_weight_at_once() {
     }
     agent.tick(at(1));
     for root in &tree.roots {
-        fs::create_dir(root.join("batch")).expect("made");
+        // One hierarchy may have all controllers.
+        fs::create_dir_all(root.join("batch")).expect("made");
     }
     agent.tick(at(2));
     for knob in weights {
@@ -110,7 +111,26 @@ fn a_group_that_is_made_anew_gets_the_least_weight_at_once() {
     assert!(agent.restore());
 }
 
-/// With version 1 a group may be in the hierarchy of the processors only; others have weights of only one kind.
+/// Takes the weights of `batch` away, or gives them back, and returns whether there is a way to: with version 1 a group may
+/// be in the hierarchy of the processors only, with version 2 the group above may give up the controller.
+fn turn(tree: &Tree, are_there: bool) -> bool {
+    let mut is_done = false;
+    for root in &tree.roots {
+        let controllers = root.join("cgroup.subtree_control");
+        if root.starts_with("/sys/fs/cgroup/blkio") {
+            match are_there {
+                true => fs::create_dir_all(root.join("batch")).expect("made"),
+                false => remove(&root.join("batch")),
+            }
+            is_done = true;
+        } else if controllers.exists() {
+            let change = if are_there { "+io" } else { "-io" };
+            is_done |= fs::write(controllers, change).is_ok();
+        }
+    }
+    is_done
+}
+
 #[test]
 fn a_group_without_weights_is_left_alone_and_told() {
     let Some(tree) = Tree::new("disks-none", &["batch"]) else {
@@ -119,15 +139,8 @@ fn a_group_without_weights_is_left_alone_and_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut agent = agent(settings(), folder.path());
     agent.set_pods(vec![tree.pod("batch", offline())]);
-    let mut gone = 0;
-    for root in &tree.roots {
-        if root.starts_with("/sys/fs/cgroup/blkio") {
-            remove(&root.join("batch"));
-            gone += 1;
-        }
-    }
-    if gone == 0 {
-        return skipped("no hierarchy of the disks alone");
+    if !turn(&tree, false) {
+        return skipped("no controller of disks");
     }
     agent.tick(at(0));
     assert!(agent.held().is_empty());
@@ -135,9 +148,7 @@ fn a_group_without_weights_is_left_alone_and_told() {
     let lack = agent.io_lack().expect("it is told");
     assert!(lack.starts_with("test/batch has no I/O weight: "), "{lack}");
     // Later it may have one.
-    for root in &tree.roots {
-        fs::create_dir_all(root.join("batch")).expect("made");
-    }
+    turn(&tree, true);
     agent.tick(at(61));
     for knob in weights(&tree, "batch") {
         assert_eq!(tree.value("batch", knob), tree.system.least_weight(knob));
