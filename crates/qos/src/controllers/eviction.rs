@@ -7,11 +7,11 @@
 //!            CALM of nothing but low samples
 //! ```
 //!
-//! Between the marks of [`watch`] nothing changes, so noise that is smaller than the gap changes nothing. The pod that is
+//! Between the two marks nothing changes, so noise that is smaller than the gap changes nothing. The pod that is
 //! advised stays so until it is gone, or another one has twice as much.
 //!
 //! Where evictions are allowed, [`Eviction::order`] makes at most one a minute, and only while every sample of the last
-//! [`HOLD`] is high: what the one before has brought shows by then.
+//! `HOLD` is high: what the one before has brought shows by then.
 
 mod victim;
 mod watch;
