@@ -76,7 +76,7 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 ip link set lo up
 mount -t cgroup2 cgroup /sys/fs/cgroup
-echo '+cpu +memory' >/sys/fs/cgroup/cgroup.subtree_control
+echo '+cpu +memory +io' >/sys/fs/cgroup/cgroup.subtree_control
 # Nothing of the kernel between the lines of the tests.
 echo 1 >/proc/sys/kernel/printk
 echo "test-v2: kernel $(uname -r), controllers of version 2: $(cat /sys/fs/cgroup/cgroup.subtree_control)"

@@ -5,6 +5,7 @@ mod metrics;
 mod network;
 mod pods;
 mod proxy;
+mod remarks;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,13 +18,13 @@ use heddle_node::admin::Ask;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::serving;
 use heddle_node::serving::signals::{Signal, Signals};
-use heddle_node::settings::{QosSettings, Settings, TurboMode};
+use heddle_node::settings::{EvictionMode, QosSettings, Settings, TurboMode};
 use heddle_node::table::count;
 use heddle_qos::agent::{self, Agent};
 use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Mounts, System};
-use heddle_qos::controllers::turbo;
+use heddle_qos::controllers::{eviction, turbo};
 use heddle_qos::network::Thread;
 use heddle_qos::now::Now;
 use tokio::runtime::Builder;
@@ -33,6 +34,7 @@ use self::metrics::{Look, Server};
 use self::pods::{Pods, folder, next, of_folder};
 use self::proxy::ProxyThreads;
 pub(crate) use self::proxy::put_threads_back;
+use self::remarks::Teller;
 use crate::report;
 
 /// What the command line says.
@@ -68,7 +70,7 @@ impl Beside {
 /// There are no control groups, another agent runs, or the folder is refused at the start.
 pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure> {
     serving::in_runtime_of(Builder::new_current_thread(), settings, async |_| {
-        let wanted = controllers(&settings.qos);
+        let wanted = controllers(&settings.qos, plan);
         let mounts = Mounts::find().context("cannot find the control groups")?;
         if plan.is_rehearsal {
             tracing::info!("a dry run: nothing is changed");
@@ -103,7 +105,12 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
     })
 }
 
-fn controllers(settings: &QosSettings) -> agent::Settings {
+fn controllers(settings: &QosSettings, plan: &AgentPlan) -> agent::Settings {
+    let eviction = match settings.eviction {
+        EvictionMode::Off => eviction::Mode::Off,
+        EvictionMode::Act if !plan.is_rehearsal => eviction::Mode::Act,
+        EvictionMode::Act | EvictionMode::Advise => eviction::Mode::Advise,
+    };
     let mode = match settings.turbo {
         TurboMode::Off => None,
         TurboMode::Reactive => Some(turbo::Mode::Reactive),
@@ -115,6 +122,8 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
         preemption: settings.preemption,
         burst: settings.burst,
         memory: settings.memory,
+        io: settings.io,
+        eviction,
         root: settings.root.clone(),
         turbo: mode.map(|mode| turbo::Settings {
             high: percent(settings.turbo_high_percent.get()),
@@ -131,6 +140,7 @@ async fn follow<S: Store>(
     plan: &AgentPlan,
     settings: &Settings,
 ) -> Result<Exit, Failure> {
+    let mut teller = Teller::new((!plan.is_rehearsal).then(|| plan.state.clone()));
     let mut signals = Signals::new().context("cannot handle signals")?;
     let mut metrics = Server::start(settings.qos.metrics)?;
     let mut pods = Pods::default();
@@ -153,6 +163,7 @@ async fn follow<S: Store>(
             () = sleep_until(due) => {
                 let pause = agent.tick(now(began));
                 due = tokio::time::Instant::now() + pause;
+                teller.tell(agent.remarks());
                 if let Some(network) = &mut beside.network {
                     network.set_pods(agent.batch());
                 }
@@ -189,6 +200,7 @@ async fn follow<S: Store>(
         due = tokio::time::Instant::now();
     }
     let are_back = beside.restore();
+    teller.end();
     Ok(match agent.restore() && are_back {
         true => Exit::Ok,
         false => Exit::Failed,

@@ -31,7 +31,9 @@ pub use given::GivenSettings;
 pub use metrics::Metrics;
 pub use node::{BPFFS, NodeSettings};
 pub(crate) use node::{Interception, ProxyTimeout};
-pub use qos::{KubeletSettings, KubeletUrl, QosNetworkSettings, QosSettings, TurboMode};
+pub use qos::{
+    EvictionMode, KubeletSettings, KubeletUrl, QosNetworkSettings, QosSettings, TurboMode,
+};
 pub use registry::RegistrySettings;
 pub(crate) use text::Text;
 pub use within::Within;

@@ -2,6 +2,8 @@
 //!
 //! It has no thread and no clock of its own: its owner calls [`Agent::tick`], which says when to call again.
 
+mod disks;
+mod eviction;
 mod node;
 mod plan;
 mod snapshot;
@@ -15,16 +17,20 @@ use std::time::Duration;
 
 use heddle_model::{Class, Qos};
 
+use self::disks::IoWeights;
+use self::eviction::Evictions;
 use self::node::{Memory, Node};
 pub use self::snapshot::Snapshot;
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Arbiter, Change, Held, Key, Refusal, Restored};
 use crate::cgroup::{Below, ControlGroup, Knob, System, Value};
+use crate::controllers::eviction::Mode as EvictionMode;
 use crate::controllers::fssr::{self, Fssr};
 use crate::controllers::turbo::Settings as TurboSettings;
 use crate::network::OfflinePod;
 use crate::now::Now;
+use crate::remarks::{NotDone, Remarks};
 
 /// A pod of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +44,8 @@ pub struct Pod {
     /// Whether its owner changes its groups now, as a kubelet does that resizes it: until it has, everything there is as
     /// without us. The kernel would refuse a weight for a group that is idle, and a quota below its burst.
     pub is_resizing: bool,
+    /// Whether a kubelet runs it. Then the API server ends it, and the agent never does.
+    pub is_of_kubelet: bool,
 }
 
 /// Which controllers run.
@@ -51,6 +59,10 @@ pub struct Settings {
     pub turbo: Option<TurboSettings>,
     /// Offline pods give up memory when the node runs short.
     pub memory: bool,
+    /// Offline pods yield the disk.
+    pub io: bool,
+    /// What is done when pressure lasts.
+    pub eviction: EvictionMode,
     /// The group that all pods are in: its memory limit counts as the node's memory, where it is less than the machine's.
     pub root: Option<ControlGroup>,
 }
@@ -77,6 +89,8 @@ pub struct Agent<S> {
     fssr: Option<Fssr>,
     /// The groups of the pods' containers.
     containers: Below,
+    io: IoWeights,
+    evictions: Evictions,
     /// Knobs that are left alone, and until when.
     left_alone: BTreeMap<Key, Duration>,
     swept: Option<Duration>,
@@ -110,6 +124,8 @@ impl<S: Store> Agent<S> {
             refused: BTreeSet::new(),
             fssr,
             containers: Below::default(),
+            io: IoWeights::default(),
+            evictions: Evictions::new()?,
             left_alone: BTreeMap::new(),
             swept: None,
             checked_memory: None,
@@ -141,6 +157,7 @@ impl<S: Store> Agent<S> {
             self.checked_memory = Some(now.since);
             self.memory(now);
         }
+        self.evictions(now);
         match self.turbo.is_empty() {
             true => SWEEP,
             false => {
@@ -193,6 +210,7 @@ impl<S: Store> Agent<S> {
                 self.apply(&change, now);
             }
         }
+        wanted.extend(self.io_weights(now));
         let there: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
         self.offline.retain(|name, _| there.contains(name.as_str()));
         self.refused.retain(|name| there.contains(name.as_str()));
@@ -204,7 +222,11 @@ impl<S: Store> Agent<S> {
         for key in held {
             let is_wanted = match key.knob {
                 Knob::Memory => self.fssr.is_some() && offline.contains(&key.group),
-                Knob::CpuShare | Knob::CpuQuota | Knob::CpuBurst => wanted.contains(&key),
+                Knob::CpuShare
+                | Knob::CpuQuota
+                | Knob::CpuBurst
+                | Knob::IoWeight
+                | Knob::BfqWeight => wanted.contains(&key),
             };
             if !is_wanted && let Restored::Failed(error) = self.arbiter.restore(&key) {
                 tracing::warn!("the {key} cannot be put back, and will be tried again: {error}");
@@ -270,6 +292,20 @@ impl<S: Store> Agent<S> {
             group: pod.group.clone(),
         });
         pods.collect()
+    }
+
+    /// What there is to say beside what is held.
+    pub fn remarks(&self) -> Remarks {
+        let io = self.io_lack().map(|why| NotDone {
+            setting: "qos.io".to_owned(),
+            why,
+        });
+        let mut remarks = Remarks {
+            not_done: io.into_iter().collect(),
+            ..Remarks::default()
+        };
+        self.evictions.tell(&mut remarks);
+        remarks
     }
 
     /// Lets memory follow what is free.

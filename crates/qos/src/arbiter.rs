@@ -266,9 +266,9 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
                 self.counts.foreign += 1;
                 self.dropped(key, Restored::Foreign(now))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.dropped(key, Restored::Gone)
-            }
+            // A file that the kernel takes away, as with a controller of version 2 or a module of a scheduler, comes back
+            // with the kernel's own value.
+            Err(error) if is_gone(&error) => self.dropped(key, Restored::Gone),
             Err(error) => Restored::Failed(error),
         }
     }
@@ -396,6 +396,11 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             false => Ok(()),
         }
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotFound, Unsupported};
+    matches!(error.kind(), NotFound | Unsupported)
 }
 
 fn refused(key: &Key, error: io::Error) -> Refusal {

@@ -3,7 +3,11 @@
 
 mod below;
 mod counters;
+mod disks;
+mod io_weight;
 mod mounts;
+pub(crate) mod pressure;
+mod processes;
 mod system;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -35,6 +39,12 @@ pub enum Knob {
     CpuBurst,
     /// Bytes of memory beyond which the group's own memory is reclaimed: `memory.limit_in_bytes`, `memory.high`.
     Memory,
+    /// Share of a disk, for every disk without a weight of its own in the group: `blkio.weight` (v1, 10 to 1000, before
+    /// Linux 5.0), `io.weight` (v2, 1 to 10000).
+    IoWeight,
+    /// The same where a disk's scheduler is bfq: `blkio.bfq.weight`, `io.bfq.weight` (1 to 1000;
+    /// Documentation/block/bfq-iosched.rst). Another file, and so another setting: which one counts depends on the disk.
+    BfqWeight,
 }
 
 impl Knob {
@@ -45,6 +55,8 @@ impl Knob {
             Knob::CpuQuota => "cpu-quota",
             Knob::CpuBurst => "cpu-burst",
             Knob::Memory => "memory",
+            Knob::IoWeight => "io-weight",
+            Knob::BfqWeight => "bfq-weight",
         }
     }
 }

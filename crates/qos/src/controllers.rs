@@ -2,5 +2,6 @@
 
 pub mod bandwidth;
 pub mod burst;
+pub mod eviction;
 pub mod fssr;
 pub mod turbo;

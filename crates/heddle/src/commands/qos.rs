@@ -1,5 +1,7 @@
 //! `heddle qos`: run the agent, show what it holds, put everything back.
 
+mod remarks;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,6 +20,7 @@ use heddle_qos::arbiter::{Arbiter, Held, Key, Restored};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::network::keeper::Keeper;
 use heddle_qos::network::{self, keeper};
+use heddle_qos::remarks::Remarks;
 use serde::Serialize;
 
 use crate::output::OutputFormat;
@@ -147,11 +150,12 @@ impl KubeletFlags {
     }
 }
 
-/// Show what is changed on this machine: for which pod, from what to what, why, and since when
+/// Show what is changed on this machine: for which pod, from what to what, why, and since when; and evictions that are advised
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle qos status
   heddle qos status --output json | jq '.changes[] | select(.class == \"offline\")'
+  heddle qos status --output json | jq '.advice[].pod'
 
 Exit codes:
   0  an agent runs
@@ -255,6 +259,9 @@ struct QosStatus {
     /// Whether an agent runs.
     running: bool,
     changes: Vec<ChangeStatus>,
+    /// What the agent that runs says beside.
+    #[serde(flatten)]
+    remarks: Remarks,
 }
 
 #[derive(Serialize)]
@@ -302,7 +309,15 @@ fn status(args: StatusArgs) -> Result<Exit, Failure> {
     changes.extend(network.into_iter().map(network_status));
     let order = |change: &ChangeStatus| (change.pod.clone(), change.what());
     changes.sort_by_key(order);
-    let status = QosStatus { running, changes };
+    let remarks = match running {
+        true => Remarks::look(&folder).map_err(|error| qos::unreadable(&folder, &error))?,
+        false => Remarks::default(),
+    };
+    let status = QosStatus {
+        running,
+        changes,
+        remarks,
+    };
     super::print(&args.output.written(&status, || text(&status))?)?;
     Ok(match running {
         true => Exit::Ok,
@@ -359,10 +374,17 @@ fn text(status: &QosStatus) -> String {
             colour::bad("no agent runs")
         ),
     };
-    if status.changes.is_empty() {
-        return head;
+    let mut parts = vec![head];
+    if !status.changes.is_empty() {
+        parts.push(changes(&status.changes, now_s));
     }
-    let rows = status.changes.iter().map(|change| {
+    parts.extend(remarks::text(&status.remarks, now_s));
+    parts.join("\n")
+}
+
+/// A table of what is changed.
+fn changes(changes: &[ChangeStatus], now_s: u64) -> String {
+    let rows = changes.iter().map(|change| {
         [
             change.pod.clone(),
             change.class.to_owned(),
@@ -374,7 +396,7 @@ fn text(status: &QosStatus) -> String {
         ]
     });
     let columns = ["POD", "CLASS", "CHANGED", "FROM", "TO", "SINCE", "WHY"];
-    format!("{head}\n{}", table::render(columns, rows))
+    table::render(columns, rows)
 }
 
 fn restore(args: RestoreArgs) -> Result<Exit, Failure> {

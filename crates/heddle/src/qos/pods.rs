@@ -44,12 +44,26 @@ impl Pods {
     /// All pods. A LocalWorkload that has the name or the group of a kubelet's pod is that pod: an operator of the machine
     /// wrote it.
     pub(super) fn all(&self) -> Vec<Pod> {
+        let is_of_kubelet = |pod: &Pod| {
+            let mut kubelet = self.of_kubelet.iter();
+            kubelet.any(|one| {
+                one.name == pod.name
+                    || one.group == pod.group
+                    || one.group.is_below(&pod.group)
+                    || pod.group.is_below(&one.group)
+            })
+        };
+        // A kubelet would start anew what is ended.
+        let of_folder = self.of_folder.iter().map(|pod| Pod {
+            is_of_kubelet: is_of_kubelet(pod),
+            ..pod.clone()
+        });
         let named = |pod: &Pod| {
             let mut folder = self.of_folder.iter();
             folder.any(|one| one.name == pod.name || one.group == pod.group)
         };
         let more = self.of_kubelet.iter().filter(|pod| !named(pod));
-        self.of_folder.iter().chain(more).cloned().collect()
+        of_folder.chain(more.cloned()).collect()
     }
 }
 
@@ -97,6 +111,7 @@ pub(super) fn of_folder(mesh: &Mesh, plan: &AgentPlan) -> Vec<Pod> {
                 group,
                 qos: workload.qos.clone(),
                 is_resizing: false,
+                is_of_kubelet: false,
             }),
             None => without += 1,
         }

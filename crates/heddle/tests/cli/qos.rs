@@ -1,5 +1,6 @@
 //! `heddle qos` on control groups of this machine.
 
+mod disks;
 mod kubelet;
 
 use std::fs;
@@ -57,13 +58,17 @@ impl Groups {
         for root in &groups.roots {
             let group = root.join(&groups.name);
             fs::create_dir_all(&group)?;
-            // With version 2 a group has the files of a controller only if its parent says so.
-            let below = group.join("cgroup.subtree_control");
-            if below.exists() {
-                fs::write(below, "+cpu +memory")?;
-            }
             for pod in pods {
-                fs::create_dir_all(group.join(pod))?;
+                let mut at = group.clone();
+                for name in Path::new(pod) {
+                    // With version 2 a group has the files of a controller only if its parent says so.
+                    let below = at.join("cgroup.subtree_control");
+                    if below.exists() {
+                        fs::write(below, "+cpu +memory")?;
+                    }
+                    at.push(name);
+                    fs::create_dir_all(&at)?;
+                }
             }
         }
         Ok(groups)

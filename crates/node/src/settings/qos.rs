@@ -44,9 +44,14 @@ pub struct QosSettings {
     pub burst: bool,
     /// Whether offline pods give up memory when the node runs short.
     pub memory: bool,
+    /// Whether offline pods yield the disk to online pods, where a disk's scheduler uses weights.
+    pub io: bool,
     /// Control group that all pods are in, such as `kubepods`: its memory limit counts as the node's memory where that
     /// is less than the machine's.
     pub root: Option<ControlGroup>,
+    /// What is done when memory or processors stay short: an eviction is advised, or done, too. Only pods of a folder are
+    /// evicted, at most one a minute.
+    pub eviction: EvictionMode,
     /// How pods that ask for it get more CPU quota while the node has time to spare.
     pub turbo: TurboMode,
     /// Use of all processors, in percent, from which on that quota is taken back slowly.
@@ -71,6 +76,18 @@ pub enum TurboMode {
     Predictive,
 }
 
+/// What is done when memory or processors stay short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvictionMode {
+    /// Nothing.
+    Off,
+    /// `heddle qos status` says which offline pod to evict.
+    Advise,
+    /// Its processes are ended, too.
+    Act,
+}
+
 impl Default for QosSettings {
     fn default() -> Self {
         QosSettings {
@@ -83,7 +100,9 @@ impl Default for QosSettings {
             proxy_group: ControlGroup::new("heddle-offline").expect("a path"),
             burst: true,
             memory: true,
+            io: true,
             root: None,
+            eviction: EvictionMode::Advise,
             turbo: TurboMode::Predictive,
             turbo_high_percent: Within::new(60),
             turbo_alarm_percent: Within::new(80),

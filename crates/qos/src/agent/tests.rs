@@ -14,18 +14,18 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use super::{Agent, Now, Pod, Settings};
 use crate::arbiter::journal::Journal;
 use crate::cgroup::{ControlGroup, Groups, Knob, Mounts, System, Value};
-use crate::controllers::turbo;
+use crate::controllers::{eviction, turbo};
 
 /// Groups of a test, removed at the end: a tree in each hierarchy.
-struct Tree {
-    system: System,
+pub(super) struct Tree {
+    pub(in crate::agent) system: System,
     root: String,
-    roots: Vec<PathBuf>,
+    pub(in crate::agent) roots: Vec<PathBuf>,
 }
 
 impl Tree {
     /// `None`, reported, where this process may not make control groups.
-    fn new(name: &str, groups: &[&str]) -> Option<Tree> {
+    pub(in crate::agent) fn new(name: &str, groups: &[&str]) -> Option<Tree> {
         let made = Tree::made(name, groups);
         made.map_err(|error| skipped(&format!("no control groups: {error}")))
             .ok()
@@ -49,25 +49,26 @@ impl Tree {
         Ok(tree)
     }
 
-    fn group(&self, path: &str) -> ControlGroup {
+    pub(in crate::agent) fn group(&self, path: &str) -> ControlGroup {
         ControlGroup::new(&format!("{}/{path}", self.root)).expect("a group")
     }
 
-    fn value(&self, path: &str, knob: Knob) -> Value {
+    pub(in crate::agent) fn value(&self, path: &str, knob: Knob) -> Value {
         self.system.read(&self.group(path), knob).expect("read")
     }
 
-    fn set(&mut self, path: &str, knob: Knob, value: Value) {
+    pub(in crate::agent) fn set(&mut self, path: &str, knob: Knob, value: Value) {
         let group = self.group(path);
         self.system.write(&group, knob, value).expect("written");
     }
 
-    fn pod(&self, path: &str, qos: Qos) -> Pod {
+    pub(in crate::agent) fn pod(&self, path: &str, qos: Qos) -> Pod {
         Pod {
             name: format!("test/{path}"),
             group: self.group(path),
             qos,
             is_resizing: false,
+            is_of_kubelet: false,
         }
     }
 }
@@ -87,7 +88,9 @@ fn make(at: &Path, path: &str) -> io::Result<()> {
         fs::create_dir_all(&group)?;
         let below = group.join("cgroup.subtree_control");
         if below.exists() {
-            fs::write(below, "+cpu +memory")?;
+            fs::write(&below, "+cpu +memory")?;
+            // Not every machine has it.
+            let _without = fs::write(below, "+io");
         }
         group.push(name);
     }
@@ -95,37 +98,39 @@ fn make(at: &Path, path: &str) -> io::Result<()> {
 }
 
 /// Control groups are removed from the leaves up; their files go with them.
-fn remove(at: &Path) {
+pub(super) fn remove(at: &Path) {
     for (_, child) in crate::cgroup::folders(at).unwrap_or_default() {
         remove(&child);
     }
     let _gone = fs::remove_dir(at);
 }
 
-fn everything() -> Settings {
+pub(super) fn everything() -> Settings {
     Settings {
         preemption: true,
         burst: true,
         turbo: None,
         memory: true,
+        io: false,
+        eviction: eviction::Mode::Off,
         root: None,
     }
 }
 
-fn agent(settings: Settings, journal: &Path) -> Agent<Journal> {
+pub(super) fn agent(settings: Settings, journal: &Path) -> Agent<Journal> {
     let (journal, held) = Journal::open(journal).expect("a journal");
     let system = System::new(Mounts::find().expect("mounts"));
     Agent::new(settings, system, journal, held).expect("an agent")
 }
 
-fn at(seconds: u64) -> Now {
+pub(super) fn at(seconds: u64) -> Now {
     Now {
         since: Duration::from_secs(seconds),
         unix_s: 1_800_000_000 + seconds,
     }
 }
 
-fn offline() -> Qos {
+pub(super) fn offline() -> Qos {
     Qos {
         class: Class::Offline,
         ..Qos::default()

@@ -22,7 +22,7 @@ pub(super) struct Hierarchy {
     pub(super) at: PathBuf,
 }
 
-/// The hierarchies that have the controllers of processors and memory. On a hybrid machine a controller is in version 1
+/// The hierarchies that have the controllers of processors, memory and disks. On a hybrid machine a controller is in version 1
 /// or in version 2, never in both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounts {
@@ -31,6 +31,8 @@ pub struct Mounts {
     /// Processor time used; with version 2 the same as `cpu`.
     pub(super) cpuacct: Option<Hierarchy>,
     pub(super) memory: Option<Hierarchy>,
+    /// Weights of disks: the controller `blkio` of version 1, `io` of version 2.
+    pub(super) io: Option<Hierarchy>,
 }
 
 impl Mounts {
@@ -56,19 +58,20 @@ impl Mounts {
     /// Reads the text of `/proc/self/mountinfo` (`proc(5)`). `has` says whether the hierarchy of version 2 at a mount
     /// point has a controller.
     fn of(mountinfo: &str, has: impl Fn(&Path, &str) -> bool) -> Self {
-        let find = |controller: &str| {
+        let find_as = |v1: &str, v2: &str| {
             let mut mounts = Mount::all(mountinfo);
             mounts.find_map(|mount| {
                 let mut options = mount.options.split(',');
                 let (version, is_here) = match mount.kind {
-                    "cgroup" => (Version::V1, options.any(|option| option == controller)),
-                    "cgroup2" => (Version::V2, has(&mount.target, controller)),
+                    "cgroup" => (Version::V1, options.any(|option| option == v1)),
+                    "cgroup2" => (Version::V2, has(&mount.target, v2)),
                     _ => return None,
                 };
                 let at = mount.target;
                 is_here.then_some(Hierarchy { version, at })
             })
         };
+        let find = |controller: &str| find_as(controller, controller);
         let cpu = find("cpu");
         let cpuacct = match &cpu {
             Some(mount) if mount.version == Version::V2 => cpu.clone(),
@@ -78,6 +81,7 @@ impl Mounts {
             cpu,
             cpuacct,
             memory: find("memory"),
+            io: find_as("blkio", "io"),
         }
     }
 
@@ -90,7 +94,7 @@ impl Mounts {
     /// The mount point of each hierarchy.
     #[cfg(test)]
     pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
-        let all = [&self.cpu, &self.cpuacct, &self.memory];
+        let all = [&self.cpu, &self.cpuacct, &self.memory, &self.io];
         all.into_iter().flatten().map(|mount| mount.at.as_path())
     }
 
@@ -119,15 +123,21 @@ mod tests {
         let found = Mounts::of(v2, |_, _| true);
         let there = at(Version::V2, "/sys/fs/cgroup");
         assert_eq!((&found.cpu, &found.cpuacct), (&there, &there));
-        assert_eq!(found.memory, there);
+        assert_eq!((&found.memory, &found.io), (&there, &there));
 
         let hybrid = "32 31 0:29 / /c/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
                       35 31 0:31 / /c/my\\040memory rw - cgroup cgroup rw,memory\n\
+                      36 31 0:35 / /c/blkio rw - cgroup cgroup rw,blkio\n\
                       41 31 0:38 / /c/unified rw - cgroup2 cgroup2 rw\n";
         let found = Mounts::of(hybrid, |_, _| false);
         assert_eq!(found.cpu, at(Version::V1, "/c/cpu,cpuacct"));
         assert_eq!(found.cpuacct, found.cpu);
         assert_eq!(found.memory, at(Version::V1, "/c/my memory"));
+        assert_eq!(found.io, at(Version::V1, "/c/blkio"));
+        let io_alone = |_: &Path, controller: &str| controller == "io";
+        let other = hybrid.lines().filter(|line| !line.contains("blkio"));
+        let found = Mounts::of(&other.collect::<Vec<_>>().join("\n"), io_alone);
+        assert_eq!(found.io, at(Version::V2, "/c/unified"));
 
         // Memory may be in version 2 while the processors are in version 1.
         let memory_alone =

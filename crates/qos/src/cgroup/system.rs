@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::counters::{MAX_FILE, text};
 use super::mounts::{Hierarchy, Mounts, Version};
-use super::{ControlGroup, Groups, Knob, PERIOD_US, Value};
+use super::value::number;
+use super::{ControlGroup, Groups, Knob, PERIOD_US, Value, io_weight};
 
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,16 @@ impl System {
             mounts,
             rehearsed: Some(BTreeMap::new()),
         }
+    }
+
+    /// Whether nothing is written.
+    pub(super) fn is_rehearsal(&self) -> bool {
+        self.rehearsed.is_some()
+    }
+
+    /// Version of the hierarchy with the `cpu` controller.
+    pub fn cpu_version(&self) -> Option<Version> {
+        self.mounts.cpu_version()
     }
 
     /// Period of the group's quota, in microseconds.
@@ -108,9 +119,7 @@ impl System {
     }
 
     fn processes(&self, group: &ControlGroup) -> io::Result<Vec<u32>> {
-        let mut processes = String::new();
-        let mut file = self.open(self.cpu()?, group, "cgroup.procs")?;
-        file.read_to_string(&mut processes)?;
+        let processes = self.whole_text(self.cpu()?, group, "cgroup.procs")?;
         // 0 is a process of another namespace of processes.
         let numbers = processes.lines().filter_map(|line| line.parse().ok());
         Ok(numbers.filter(|pid| *pid > 0).collect())
@@ -126,14 +135,25 @@ impl System {
         self.mounts.cpuacct.as_ref().ok_or_else(missing)
     }
 
+    pub(super) fn memory_mount(&self) -> io::Result<&Hierarchy> {
+        let missing = || io::Error::other("no hierarchy has the memory controller");
+        self.mounts.memory.as_ref().ok_or_else(missing)
+    }
+
+    pub(super) fn io(&self) -> io::Result<&Hierarchy> {
+        let missing = || {
+            let what = "no hierarchy of control groups has the io controller";
+            io::Error::new(io::ErrorKind::Unsupported, what)
+        };
+        self.mounts.io.as_ref().ok_or_else(missing)
+    }
+
     /// The hierarchy that has a knob.
     fn mount(&self, knob: Knob) -> io::Result<&Hierarchy> {
         match knob {
             Knob::CpuShare | Knob::CpuQuota | Knob::CpuBurst => self.cpu(),
-            Knob::Memory => {
-                let missing = || io::Error::other("no hierarchy has the memory controller");
-                self.mounts.memory.as_ref().ok_or_else(missing)
-            }
+            Knob::Memory => self.memory_mount(),
+            Knob::IoWeight | Knob::BfqWeight => self.io(),
         }
     }
 
@@ -149,11 +169,27 @@ impl System {
     }
 
     /// The text of a file with a single value, which the kernel returns in one piece.
-    fn text(&self, mount: &Hierarchy, group: &ControlGroup, file: &str) -> io::Result<String> {
+    pub(super) fn text(
+        &self,
+        mount: &Hierarchy,
+        group: &ControlGroup,
+        file: &str,
+    ) -> io::Result<String> {
         let path = mount.at.join(group.as_str()).join(file);
         let mut space = [0; MAX_FILE];
         let read = fs::File::open(&path).and_then(|file| Ok(text(&file, &mut space)?.to_owned()));
         read.map_err(|error| self.explained(&error, mount, group, &path))
+    }
+
+    /// The text of a file of any length.
+    pub(super) fn whole_text(
+        &self,
+        mount: &Hierarchy,
+        group: &ControlGroup,
+        file: &str,
+    ) -> io::Result<String> {
+        let path = mount.at.join(group.as_str()).join(file);
+        fs::read_to_string(&path).map_err(|error| self.explained(&error, mount, group, &path))
     }
 
     fn put(
@@ -213,6 +249,9 @@ impl Groups for System {
             (Knob::CpuBurst, Version::V2) => Ok(Value::Amount(number(&text("cpu.max.burst")?)?)),
             (Knob::Memory, Version::V1) => limit_v1(&text("memory.limit_in_bytes")?),
             (Knob::Memory, Version::V2) => limited(&text("memory.high")?),
+            (Knob::IoWeight | Knob::BfqWeight, version) => {
+                io_weight::read(&text(io_weight::file(knob, version))?)
+            }
         }
     }
 
@@ -252,7 +291,12 @@ impl Groups for System {
             (Knob::Memory, Version::V2, Value::Amount(bytes)) => {
                 put("memory.high", &bytes.to_string())
             }
-            (Knob::CpuShare | Knob::CpuBurst, _, Value::Max)
+            // With either version a number alone is the weight for all disks.
+            (Knob::IoWeight | Knob::BfqWeight, version, Value::Amount(weight)) => {
+                put(io_weight::file(knob, version), &weight.to_string())
+            }
+            (Knob::IoWeight | Knob::BfqWeight, _, Value::Idle | Value::Max)
+            | (Knob::CpuShare | Knob::CpuBurst, _, Value::Max)
             | (Knob::CpuQuota | Knob::CpuBurst | Knob::Memory, _, Value::Idle) => {
                 Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
@@ -280,14 +324,6 @@ fn weight_file(version: Version) -> &'static str {
         Version::V1 => "cpu.shares",
         Version::V2 => "cpu.weight",
     }
-}
-
-fn number(text: &str) -> io::Result<u64> {
-    let wrong = || {
-        let text = text.chars().take(40).collect::<String>();
-        io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number"))
-    };
-    text.trim().parse().map_err(|_| wrong())
 }
 
 /// A number, or one that is too large for a limit.

@@ -1,6 +1,7 @@
 //! Values of knobs.
 
 use std::fmt;
+use std::io;
 
 use rustix::param::page_size;
 use serde::{Deserialize, Serialize};
@@ -41,4 +42,13 @@ impl fmt::Display for Value {
             Value::Max => f.write_str("max"),
         }
     }
+}
+
+/// A number, as the kernel writes it.
+pub(super) fn number(text: &str) -> io::Result<u64> {
+    let wrong = || {
+        let text = text.chars().take(40).collect::<String>();
+        io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number"))
+    };
+    text.trim().parse().map_err(|_| wrong())
 }

@@ -130,6 +130,7 @@ impl Follower {
                 group: place.group,
                 qos: pod.qos.clone(),
                 is_resizing: self.resizes.is_let_go(&pod.uid, now),
+                is_of_kubelet: true,
             });
         }
         pods

@@ -1,10 +1,14 @@
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use heddle_model::Class;
 use heddle_skips::skipped;
 
 use super::{Hierarchy, Mounts, System, Version};
+use crate::arbiter::journal::Nowhere;
+use crate::arbiter::{Arbiter, Change, Key, Restored, Step};
 use crate::cgroup::{Below, ControlGroup, CpuCounters, Groups, Knob, Value};
 
 fn group(path: &str) -> ControlGroup {
@@ -21,6 +25,8 @@ fn version_2(at: &Path) -> System {
         ("cpu.max", "max 100000\n"),
         ("cpu.max.burst", "0\n"),
         ("memory.high", "max\n"),
+        ("io.weight", "default 100\n8:16 50\n"),
+        ("io.bfq.weight", "default 70\n"),
         (
             "cpu.stat",
             "usage_usec 50\nuser_usec 1\nnr_throttled 7\nthrottled_usec 90\n",
@@ -35,7 +41,8 @@ fn version_2(at: &Path) -> System {
     System::new(Mounts {
         cpu: mount.clone(),
         cpuacct: mount.clone(),
-        memory: mount,
+        memory: mount.clone(),
+        io: mount,
     })
 }
 
@@ -92,6 +99,11 @@ fn files_of_version_2_are_read_and_written() {
     );
     assert_eq!(system.read(&a, Knob::CpuQuota).expect("read"), Value::Max);
     assert_eq!(system.read(&a, Knob::Memory).expect("read"), Value::Max);
+    for (knob, weight) in [(Knob::IoWeight, 100), (Knob::BfqWeight, 70)] {
+        let value = system.read(&a, knob).expect("read");
+        assert_eq!(value, Value::Amount(weight));
+        assert_eq!(system.least_weight(knob), Value::Amount(1));
+    }
     assert_eq!(system.cpu_period_us(&a).expect("read"), 100_000);
     let counters = CpuCounters {
         used_us: 50,
@@ -116,6 +128,8 @@ fn files_of_version_2_are_read_and_written() {
         (Knob::CpuQuota, Value::Max, "cpu.max", "max"),
         (Knob::CpuBurst, Value::Amount(9), "cpu.max.burst", "9"),
         (Knob::Memory, Value::Amount(4096), "memory.high", "4096"),
+        (Knob::IoWeight, Value::Amount(1), "io.weight", "1"),
+        (Knob::BfqWeight, Value::Amount(1), "io.bfq.weight", "1"),
     ] {
         fs::write(dir.path().join("pods/a").join(file), "").expect("written");
         system.write(&a, knob, value).expect("written");
@@ -172,6 +186,7 @@ fn folders(system: &System, group: &ControlGroup) -> Vec<std::path::PathBuf> {
         &system.mounts.cpu,
         &system.mounts.cpuacct,
         &system.mounts.memory,
+        &system.mounts.io,
     ];
     let mounts = mounts.into_iter().flatten();
     mounts.map(|mount| mount.at.join(group.as_str())).collect()
@@ -247,6 +262,24 @@ fn groups_of_this_machine_keep_what_is_written() {
         .write(group, Knob::Memory, Value::Amount(odd))
         .expect("written");
     assert_eq!(value(system, Knob::Memory), Value::whole_pages(odd));
+    let mut weights = 0;
+    for knob in [Knob::IoWeight, Knob::BfqWeight] {
+        let Ok(found) = system.read(group, knob) else {
+            continue;
+        };
+        weights += 1;
+        let least = system.least_weight(knob);
+        system.write(group, knob, least).expect("written");
+        assert_eq!(value(system, knob), least);
+        let less = Value::Amount(least.amount().expect("an amount") - 1);
+        assert!(system.write(group, knob, less).is_err(), "{less}");
+        assert_eq!(value(system, knob), least);
+        system.write(group, knob, found).expect("written");
+        assert_eq!(value(system, knob), found);
+    }
+    if weights == 0 {
+        skipped("no weights of disks: this kernel has neither bfq nor io.cost here");
+    }
     assert_eq!(
         system
             .cpu_files(group)
@@ -281,4 +314,28 @@ fn open_files_of_a_group_that_is_gone_are_not_those_of_the_next_one() {
             .and_then(|files| files.read())
             .is_ok()
     );
+}
+
+/// With version 2 the files of a controller go when the group above gives it up, and come back with the kernel's values.
+#[test]
+fn a_file_that_the_kernel_took_away_needs_no_restoring() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut arbiter = Arbiter::new(version_2(dir.path()), Nowhere, BTreeMap::new());
+    let key = Key {
+        group: group("pods/a"),
+        knob: Knob::IoWeight,
+    };
+    let change = Change {
+        pod: "jobs/a".to_owned(),
+        class: Class::Offline,
+        why: "a test".to_owned(),
+        steps: vec![Step {
+            key: key.clone(),
+            value: Value::Amount(1),
+        }],
+    };
+    arbiter.apply(&change, 0).expect("applied");
+    fs::remove_file(dir.path().join("pods/a/io.weight")).expect("removed");
+    assert!(matches!(arbiter.restore(&key), Restored::Gone));
+    assert!(arbiter.held().is_empty());
 }
