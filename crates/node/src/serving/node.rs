@@ -28,7 +28,9 @@ use crate::console::Console;
 use crate::exit::Failure;
 use crate::logging;
 use crate::settings::Settings;
-use crate::status::{ConfigDump, ConfigStatus, DrainStatus, Status, UsageStatus, WorkloadStatus};
+use crate::status::{
+    ConfigDump, ConfigStatus, DrainStatus, Latencies, Status, UsageStatus, WorkloadStatus,
+};
 use crate::table;
 
 /// Longest wait for the writer to write the last lines of the access log.
@@ -298,6 +300,7 @@ impl Node {
         let answer = match ask.question {
             Question::Status => Answer::json(&self.status()),
             Question::Workers => Answer::json(&self.observer.status()),
+            Question::Latencies => Answer::json(&Latencies::of(&self.registry)),
             Question::Config => Answer::json(&ConfigDump {
                 settings: &self.settings,
                 mesh: &self.mesh,
