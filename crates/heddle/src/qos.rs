@@ -1,6 +1,7 @@
 //! `heddle qos run`: the agent, and what says which pods there are: a folder, a kubelet, or both.
 
 mod kubelet;
+mod latency;
 mod network;
 mod pods;
 mod proxy;
@@ -27,6 +28,8 @@ use heddle_qos::now::Now;
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
+pub(crate) use self::latency::status as latency_status;
+use self::latency::{Seen, StatusFile};
 use self::pods::{Pods, folder, next, of_folder};
 use self::proxy::ProxyThreads;
 pub(crate) use self::proxy::put_threads_back;
@@ -112,6 +115,7 @@ fn controllers(settings: &QosSettings) -> agent::Settings {
         preemption: settings.preemption,
         burst: settings.burst,
         memory: settings.memory,
+        latency: settings.latency,
         root: settings.root.clone(),
         turbo: mode.map(|mode| turbo::Settings {
             high: percent(settings.turbo_high_percent.get()),
@@ -141,6 +145,9 @@ async fn follow<S: Store>(
     let groups = System::new(Mounts::find().context("cannot find the control groups")?);
     let mut of_kubelet = kubelet::followed(&settings.qos.kubelet, groups)?;
     agent.set_pods(pods.all());
+    let folder = (!plan.is_rehearsal).then_some(plan.state.as_path());
+    let mut status = StatusFile::new(folder);
+    let mut seen = Seen::at(settings.qos.proxy_socket.clone());
     let began = Instant::now();
     let mut pause = Duration::ZERO;
     loop {
@@ -150,6 +157,8 @@ async fn follow<S: Store>(
                 if let Some(network) = &mut beside.network {
                     network.set_pods(agent.batch());
                 }
+                seen.want(agent.has_objectives());
+                status.follow(agent.latency());
                 continue;
             }
             Some((mesh, report)) = next(&mut changes) => {
@@ -158,6 +167,10 @@ async fn follow<S: Store>(
                     Some(mesh) => pods.of_folder = of_folder(&mesh, plan),
                     None => tracing::error!("the folder is refused: the pods stay as they were"),
                 }
+            }
+            latencies = seen.next() => {
+                agent.saw(now(began), &latencies);
+                continue;
             }
             () = beside.proxy.changed() => {
                 beside.proxy.place();

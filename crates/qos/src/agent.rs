@@ -2,6 +2,7 @@
 //!
 //! It has no thread and no clock of its own: its owner calls [`Agent::tick`], which says when to call again.
 
+mod latency;
 mod node;
 mod plan;
 #[cfg(test)]
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 use heddle_model::{Class, Qos};
 
+use self::latency::LatencyLoop;
+pub use self::latency::{Latencies, LatencyStatus, PodLatency};
 use self::node::{Memory, Node};
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
@@ -49,6 +52,8 @@ pub struct Settings {
     pub turbo: Option<TurboSettings>,
     /// Offline pods give up memory when the node runs short.
     pub memory: bool,
+    /// Offline pods get less quota while an online pod misses its objective.
+    pub latency: bool,
     /// The group that all pods are in: its memory limit counts as the node's memory, where it is less than the machine's.
     pub root: Option<ControlGroup>,
 }
@@ -72,6 +77,7 @@ pub struct Agent<S> {
     /// Of these, pods whose wish to be online was refused, and is not said again.
     refused: BTreeSet<String>,
     turbo: TurboPods,
+    latency: LatencyLoop,
     fssr: Option<Fssr>,
     /// Knobs that are left alone, and until when.
     left_alone: BTreeMap<Key, Duration>,
@@ -98,6 +104,7 @@ impl<S: Store> Agent<S> {
         };
         Ok(Agent {
             turbo: TurboPods::new(settings.turbo),
+            latency: LatencyLoop::default(),
             settings,
             arbiter: Arbiter::new(groups, store, held),
             node,
@@ -191,6 +198,7 @@ impl<S: Store> Agent<S> {
         let there: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
         self.offline.retain(|name, _| there.contains(name.as_str()));
         self.refused.retain(|name| there.contains(name.as_str()));
+        wanted.extend(self.follow_latency(now));
         let in_reach = pods.iter().filter(|pod| !pod.is_resizing);
         wanted.extend(self.refresh_turbo(in_reach));
         let held: Vec<Key> = self.arbiter.held().keys().cloned().collect();

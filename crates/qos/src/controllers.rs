@@ -3,4 +3,5 @@
 pub mod bandwidth;
 pub mod burst;
 pub mod fssr;
+pub mod latency;
 pub mod turbo;

@@ -31,6 +31,8 @@ pub struct QosSettings {
     pub burst: bool,
     /// Whether offline pods give up memory when the node runs short.
     pub memory: bool,
+    /// Whether offline pods get less CPU quota while an online pod misses its objective, `heddle.dev/latency-p99`.
+    pub latency: bool,
     /// Control group that all pods are in, such as `kubepods`: its memory limit counts as the node's memory where that
     /// is less than the machine's.
     pub root: Option<ControlGroup>,
@@ -67,6 +69,7 @@ impl Default for QosSettings {
             proxy_group: ControlGroup::new("heddle-offline").expect("a path"),
             burst: true,
             memory: true,
+            latency: true,
             root: None,
             turbo: TurboMode::Predictive,
             turbo_high_percent: Within::new(60),

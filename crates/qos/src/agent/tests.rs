@@ -17,7 +17,7 @@ use crate::cgroup::{ControlGroup, Groups, Knob, Mounts, System, Value};
 use crate::controllers::turbo;
 
 /// Groups of a test, removed at the end: a tree in each hierarchy.
-struct Tree {
+pub(super) struct Tree {
     system: System,
     root: String,
     roots: Vec<PathBuf>,
@@ -25,7 +25,7 @@ struct Tree {
 
 impl Tree {
     /// `None`, reported, where this process may not make control groups.
-    fn new(name: &str, groups: &[&str]) -> Option<Tree> {
+    pub(super) fn new(name: &str, groups: &[&str]) -> Option<Tree> {
         let made = Tree::made(name, groups);
         made.map_err(|error| skipped(&format!("no control groups: {error}")))
             .ok()
@@ -53,16 +53,16 @@ impl Tree {
         ControlGroup::new(&format!("{}/{path}", self.root)).expect("a group")
     }
 
-    fn value(&self, path: &str, knob: Knob) -> Value {
+    pub(super) fn value(&self, path: &str, knob: Knob) -> Value {
         self.system.read(&self.group(path), knob).expect("read")
     }
 
-    fn set(&mut self, path: &str, knob: Knob, value: Value) {
+    pub(super) fn set(&mut self, path: &str, knob: Knob, value: Value) {
         let group = self.group(path);
         self.system.write(&group, knob, value).expect("written");
     }
 
-    fn pod(&self, path: &str, qos: Qos) -> Pod {
+    pub(super) fn pod(&self, path: &str, qos: Qos) -> Pod {
         Pod {
             name: format!("test/{path}"),
             group: self.group(path),
@@ -102,30 +102,31 @@ fn remove(at: &Path) {
     let _gone = fs::remove_dir(at);
 }
 
-fn everything() -> Settings {
+pub(super) fn everything() -> Settings {
     Settings {
         preemption: true,
         burst: true,
         turbo: None,
         memory: true,
+        latency: true,
         root: None,
     }
 }
 
-fn agent(settings: Settings, journal: &Path) -> Agent<Journal> {
+pub(super) fn agent(settings: Settings, journal: &Path) -> Agent<Journal> {
     let (journal, held) = Journal::open(journal).expect("a journal");
     let system = System::new(Mounts::find().expect("mounts"));
     Agent::new(settings, system, journal, held).expect("an agent")
 }
 
-fn at(seconds: u64) -> Now {
+pub(super) fn at(seconds: u64) -> Now {
     Now {
         since: Duration::from_secs(seconds),
         unix_s: 1_800_000_000 + seconds,
     }
 }
 
-fn offline() -> Qos {
+pub(super) fn offline() -> Qos {
     Qos {
         class: Class::Offline,
         ..Qos::default()

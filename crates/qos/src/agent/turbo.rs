@@ -108,6 +108,9 @@ impl<S: Store> Agent<S> {
     }
 
     fn turbo_pod(&self, pod: &Pod) -> Option<TurboPod> {
+        if self.latency.limits(&pod.group) {
+            return None;
+        }
         let leaf = |group: ControlGroup| {
             let key = Key {
                 group: group.clone(),
