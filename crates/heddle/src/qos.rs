@@ -9,7 +9,7 @@ mod proxy;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use heddle_model::NodeName;
@@ -26,7 +26,7 @@ use heddle_qos::controllers::turbo;
 use heddle_qos::network::Thread;
 use heddle_qos::now::Now;
 use tokio::runtime::Builder;
-use tokio::time::sleep;
+use tokio::time::sleep_until;
 
 pub(crate) use self::latency::status as latency_status;
 use self::latency::{Seen, StatusFile};
@@ -149,11 +149,12 @@ async fn follow<S: Store>(
     let mut status = StatusFile::new(folder);
     let mut seen = Seen::at(settings.qos.proxy_socket.clone());
     let began = Instant::now();
-    let mut pause = Duration::ZERO;
+    // Other events do not put off what is due.
+    let mut due = tokio::time::Instant::now();
     loop {
         tokio::select! {
-            () = sleep(pause) => {
-                pause = agent.tick(now(began));
+            () = sleep_until(due) => {
+                due = tokio::time::Instant::now() + agent.tick(now(began));
                 if let Some(network) = &mut beside.network {
                     network.set_pods(agent.batch());
                 }
@@ -183,7 +184,7 @@ async fn follow<S: Store>(
             },
         }
         agent.set_pods(pods.all());
-        pause = Duration::ZERO;
+        due = tokio::time::Instant::now();
     }
     let are_back = beside.restore();
     Ok(match agent.restore() && are_back {

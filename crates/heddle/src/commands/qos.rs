@@ -342,7 +342,7 @@ fn latency_text(latency: &LatencyStatus, is_wide: bool) -> String {
         false => table::render(["OBJECTIVE OF", "P99", "OBJECTIVE"], rows),
     };
     let (level, tightest) = (latency.level, latency.tightest);
-    format!("latency: level {level} of {tightest}, {may}\n{table}\n")
+    format!("latency: level {level} of {tightest}, {may}\n{table}")
 }
 
 fn text(status: &QosStatus, is_wide: bool) -> String {
