@@ -128,6 +128,7 @@ fn is_meant(data: &[u8], is_operator: bool, question: &Question) {
         "/ready" if is_read => Question::Ready,
         "/status" if is_read && is_operator => Question::Status,
         "/workers" if is_read && is_operator => Question::Workers,
+        "/latencies" if is_read && is_operator => Question::Latencies,
         "/config" if is_read && is_operator => Question::Config,
         "/log-reopen" if method == "POST" && is_operator => Question::LogReopen,
         "/order" if method == "POST" && is_operator => {

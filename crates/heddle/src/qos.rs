@@ -1,6 +1,7 @@
 //! `heddle qos run`: the agent, and what says which pods there are: a folder, a kubelet, or both.
 
 mod kubelet;
+mod latency;
 mod metrics;
 mod network;
 mod pods;
@@ -30,6 +31,8 @@ use heddle_qos::now::Now;
 use tokio::runtime::Builder;
 use tokio::time::sleep_until;
 
+pub(crate) use self::latency::status as latency_status;
+use self::latency::{Seen, StatusFile};
 use self::metrics::{Look, Server};
 use self::pods::{Pods, folder, next, of_folder};
 use self::proxy::ProxyThreads;
@@ -124,6 +127,7 @@ fn controllers(settings: &QosSettings, plan: &AgentPlan) -> agent::Settings {
         memory: settings.memory,
         io: settings.io,
         eviction,
+        latency: settings.latency,
         root: settings.root.clone(),
         turbo: mode.map(|mode| turbo::Settings {
             high: percent(settings.turbo_high_percent.get()),
@@ -155,6 +159,9 @@ async fn follow<S: Store>(
     let groups = System::new(Mounts::find().context("cannot find the control groups")?);
     let (mut of_kubelet, answers) = kubelet::followed(&settings.qos.kubelet, groups)?.unzip();
     agent.set_pods(pods.all());
+    let folder = (!plan.is_rehearsal).then_some(plan.state.as_path());
+    let mut status = StatusFile::new(folder);
+    let mut seen = Seen::at(settings.qos.proxy_socket.clone());
     let began = Instant::now();
     let mut due = tokio::time::Instant::now();
     loop {
@@ -167,6 +174,8 @@ async fn follow<S: Store>(
                 if let Some(network) = &mut beside.network {
                     network.set_pods(agent.batch());
                 }
+                seen.want(agent.has_objectives());
+                status.follow(agent.latency());
                 continue;
             }
             Some((mesh, report)) = next(&mut changes) => {
@@ -175,6 +184,10 @@ async fn follow<S: Store>(
                     Some(mesh) => pods.of_folder = of_folder(&mesh, plan),
                     None => tracing::error!("the folder is refused: the pods stay as they were"),
                 }
+            }
+            latencies = seen.next() => {
+                agent.saw(now(began), &latencies);
+                continue;
             }
             () = beside.proxy.changed() => {
                 beside.proxy.place();

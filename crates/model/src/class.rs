@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use labels::{CLASS_LABEL, QosFault, QosLabels};
+pub use labels::{CLASS_LABEL, LATENCY_ANNOTATION, QosFault, QosLabels};
 
 use crate::ControlGroup;
 
@@ -57,6 +57,9 @@ pub struct Qos {
     pub quota_turbo: bool,
     /// Microseconds of CPU quota that each of its containers may save up.
     pub quota_burst_us: Option<u64>,
+    /// The p99 of its requests' durations, in milliseconds, for which offline pods are held back. Only an online workload
+    /// has one.
+    pub latency_p99_ms: Option<u64>,
     /// Its control group, where the machine has no kubelet that decides it.
     pub cgroup: Option<ControlGroup>,
 }

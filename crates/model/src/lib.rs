@@ -14,6 +14,7 @@ mod balancing;
 pub mod calendar;
 mod class;
 mod control_group;
+mod duration;
 mod identity;
 mod invariants;
 mod mesh;
@@ -34,8 +35,9 @@ pub use backoff::Backoff;
 pub use balancing::{
     Balancing, Ejection, Failing, HashOn, Line, MAX_ROOM, MAX_SLOW_START_MS, RetryBudget,
 };
-pub use class::{CLASS_LABEL, Class, Qos, QosFault, QosLabels};
+pub use class::{CLASS_LABEL, Class, LATENCY_ANNOTATION, Qos, QosFault, QosLabels};
 pub use control_group::ControlGroup;
+pub use duration::duration_ms;
 pub use identity::{
     MAX_SPIFFE_ID_BYTES, NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject, TrustDomain,
 };

@@ -30,6 +30,8 @@ pub use socket::{AdminSocket, Location, SocketError};
 pub enum Question {
     /// `GET /workers`: the status of each Worker, as JSON.
     Workers,
+    /// `GET /latencies`: [`crate::status::Latencies`] as JSON.
+    Latencies,
     /// `GET /status`: [`crate::status::Status`] as JSON.
     Status,
     /// `GET /config`: [`crate::status::ConfigDump`] as JSON.

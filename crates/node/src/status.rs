@@ -9,8 +9,10 @@ use heddle_model::{Mesh, SpiffeId};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
+pub use latencies::Latencies;
 pub use registry::{LeftOutStatus, ProvidingStatus, RegistryStatus};
 
+mod latencies;
 mod registry;
 
 /// The answer to `GET /status`.

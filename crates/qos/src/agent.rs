@@ -4,6 +4,7 @@
 
 mod disks;
 mod eviction;
+mod latency;
 mod node;
 mod plan;
 mod snapshot;
@@ -19,6 +20,8 @@ use heddle_model::{Class, Qos};
 
 use self::disks::IoWeights;
 use self::eviction::Evictions;
+use self::latency::LatencyLoop;
+pub use self::latency::{Latencies, LatencyStatus, PodLatency};
 use self::node::{Memory, Node};
 pub use self::snapshot::Snapshot;
 use self::turbo::TurboPods;
@@ -63,6 +66,8 @@ pub struct Settings {
     pub io: bool,
     /// What is done when pressure lasts.
     pub eviction: EvictionMode,
+    /// Offline pods get less quota while an online pod misses its objective.
+    pub latency: bool,
     /// The group that all pods are in: its memory limit counts as the node's memory, where it is less than the machine's.
     pub root: Option<ControlGroup>,
 }
@@ -86,6 +91,7 @@ pub struct Agent<S> {
     /// Of these, pods whose wish to be online was refused, and is not said again.
     refused: BTreeSet<String>,
     turbo: TurboPods,
+    latency: LatencyLoop,
     fssr: Option<Fssr>,
     /// The groups of the pods' containers.
     containers: Below,
@@ -116,6 +122,7 @@ impl<S: Store> Agent<S> {
         };
         Ok(Agent {
             turbo: TurboPods::new(settings.turbo),
+            latency: LatencyLoop::default(),
             settings,
             arbiter: Arbiter::new(groups, store, held),
             node,
@@ -214,6 +221,7 @@ impl<S: Store> Agent<S> {
         let there: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
         self.offline.retain(|name, _| there.contains(name.as_str()));
         self.refused.retain(|name| there.contains(name.as_str()));
+        wanted.extend(self.follow_latency(now));
         let in_reach = pods.iter().filter(|pod| !pod.is_resizing);
         wanted.extend(self.refresh_turbo(in_reach));
         let held: Vec<Key> = self.arbiter.held().keys().cloned().collect();

@@ -278,11 +278,13 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         let mut all: Vec<(Key, Held)> = self.held.clone().into_iter().collect();
         all.sort_by_key(|(key, held)| {
             let now = held.ours.last().copied().unwrap_or(held.original);
-            // What may be saved up is at most the quota: it is put back first.
-            (
-                key.knob != Knob::CpuBurst,
-                order(&key.group, now, held.original),
-            )
+            // What may be saved up is at most the quota: less of it is put back before quotas, more of it after them.
+            let turn = match (key.knob, held.original > now) {
+                (Knob::CpuBurst, false) => 0,
+                (Knob::CpuBurst, true) => 2,
+                _ => 1,
+            };
+            (turn, order(&key.group, now, held.original))
         });
         let mut restored = Vec::new();
         for (key, held) in all {

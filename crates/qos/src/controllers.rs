@@ -4,4 +4,5 @@ pub mod bandwidth;
 pub mod burst;
 pub mod eviction;
 pub mod fssr;
+pub mod latency;
 pub mod turbo;

@@ -16,6 +16,11 @@ pub(crate) const BOUNDS_US: [u64; 17] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
+/// Upper bounds of all buckets but the last, in microseconds, inclusive.
+pub fn latency_bounds_us() -> &'static [u64] {
+    &BOUNDS_US
+}
+
 /// One bucket for each bound, and one for values above all bounds.
 pub(crate) const BUCKETS: usize = BOUNDS_US.len() + 1;
 

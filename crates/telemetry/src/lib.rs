@@ -33,7 +33,7 @@ mod value;
 mod worker;
 
 pub use access_log::{AccessLog, LogSink, OPEN, Record, Target};
-pub use histogram::Histogram;
+pub use histogram::{Histogram, latency_bounds_us};
 pub use http::{HttpLabels, HttpSeries};
 pub use labels::{Reporter, Tls, TrafficLabels};
 pub use registry::{Collapse, Detail, Registry, SeriesBounds, Snapshot};

@@ -142,7 +142,12 @@ impl<'o> Index<'o> {
 fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
     let known: &[&str] = match object.kind {
         Kind::Service => &balancing::OF_SERVICES,
-        Kind::LocalWorkload => &[balancing::MAX_REQUESTS, qos::CLASS, qos::CGROUP],
+        Kind::LocalWorkload => &[
+            balancing::MAX_REQUESTS,
+            qos::CLASS,
+            qos::CGROUP,
+            qos::LATENCY,
+        ],
         Kind::EndpointSlice => &[balancing::MAX_REQUESTS],
         Kind::ServiceAccount => &[REGISTRY_ANNOTATION],
         _ => &[],

@@ -1,6 +1,6 @@
 //! Node QoS: what a workload's labels and annotations say of its class, and of what may be done for it.
 
-pub(super) use heddle_model::CLASS_LABEL as CLASS;
+pub(super) use heddle_model::{CLASS_LABEL as CLASS, LATENCY_ANNOTATION as LATENCY};
 use heddle_model::{ControlGroup, Qos, QosLabels};
 
 use super::Scope;
@@ -16,7 +16,10 @@ pub(super) fn of(object: &Object, scope: &mut Scope<'_>) -> Qos {
     let (qos, faults) = QosLabels::new(&metadata.labels, &metadata.annotations).read();
     for fault in faults {
         let path = FieldPath::of(fault.field).field(fault.key);
-        scope.error(&path, fault.reason, fault.remedy);
+        match fault.is_harmless {
+            true => scope.warn(&path, fault.reason, fault.remedy),
+            false => scope.error(&path, fault.reason, fault.remedy),
+        }
     }
     Qos {
         cgroup: cgroup(object, scope),

@@ -3,6 +3,7 @@
 mod remarks;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,7 @@ use heddle_node::hygiene;
 use heddle_node::settings::{GivenSettings, KubeletUrl, LogFlags, Metrics, QosSettings};
 use heddle_node::table::{self, count};
 use heddle_node::time::duration;
+use heddle_qos::agent::LatencyStatus;
 use heddle_qos::arbiter::journal::Journal;
 use heddle_qos::arbiter::{Arbiter, Held, Key, Restored};
 use heddle_qos::cgroup::{Mounts, System};
@@ -258,6 +260,9 @@ fn agent(args: RunArgs) -> Result<Exit, Failure> {
 struct QosStatus {
     /// Whether an agent runs.
     running: bool,
+    /// What the latency loop does, while an online pod has an objective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<LatencyStatus>,
     changes: Vec<ChangeStatus>,
     /// What the agent that runs says beside.
     #[serde(flatten)]
@@ -309,16 +314,23 @@ fn status(args: StatusArgs) -> Result<Exit, Failure> {
     changes.extend(network.into_iter().map(network_status));
     let order = |change: &ChangeStatus| (change.pod.clone(), change.what());
     changes.sort_by_key(order);
-    let remarks = match running {
-        true => Remarks::look(&folder).map_err(|error| qos::unreadable(&folder, &error))?,
-        false => Remarks::default(),
+    let (latency, remarks) = match running {
+        true => {
+            let unreadable = |error: io::Error| qos::unreadable(&folder, &error);
+            let latency = qos::latency_status(&folder).map_err(unreadable)?;
+            (latency, Remarks::look(&folder).map_err(unreadable)?)
+        }
+        // What an agent has left that was killed says nothing of now.
+        false => (None, Remarks::default()),
     };
     let status = QosStatus {
         running,
+        latency,
         changes,
         remarks,
     };
-    super::print(&args.output.written(&status, || text(&status))?)?;
+    let is_wide = args.output == OutputFormat::Wide;
+    super::print(&args.output.written(&status, || text(&status, is_wide))?)?;
     Ok(match running {
         true => Exit::Ok,
         false => Exit::Unreachable,
@@ -362,7 +374,30 @@ impl ChangeStatus {
     }
 }
 
-fn text(status: &QosStatus) -> String {
+/// What the latency loop does: the pod that is worst off, or all of them.
+fn latency_text(latency: &LatencyStatus, is_wide: bool) -> String {
+    let may = match latency.percent {
+        Some(percent) => format!("offline pods share {percent} % of the processors"),
+        None => "offline pods are not limited".to_owned(),
+    };
+    let shown = if is_wide { latency.pods.len() } else { 1 };
+    let rows = latency.pods.iter().take(shown).map(|pod| {
+        let p99 = pod.p99_us.map(|us| format!("{:.1}ms", us as f64 / 1e3));
+        [
+            pod.pod.clone(),
+            p99.unwrap_or_else(|| "-".to_owned()),
+            format!("{}ms", pod.objective_ms),
+        ]
+    });
+    let table = match latency.pods.is_empty() {
+        true => String::new(),
+        false => table::render(["OBJECTIVE OF", "P99", "OBJECTIVE"], rows),
+    };
+    let (level, tightest) = (latency.level, latency.tightest);
+    format!("latency: level {level} of {tightest}, {may}\n{table}")
+}
+
+fn text(status: &QosStatus, is_wide: bool) -> String {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_s = now_s.unwrap_or_default().as_secs();
     let what = count(status.changes.len(), "setting");
@@ -374,7 +409,9 @@ fn text(status: &QosStatus) -> String {
             colour::bad("no agent runs")
         ),
     };
-    let mut parts = vec![head];
+    let latency = status.latency.as_ref();
+    let latency = latency.map(|latency| latency_text(latency, is_wide));
+    let mut parts = vec![head + latency.as_deref().unwrap_or_default()];
     if !status.changes.is_empty() {
         parts.push(changes(&status.changes, now_s));
     }

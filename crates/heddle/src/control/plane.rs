@@ -140,6 +140,7 @@ impl Plane {
             Question::Ready if self.is_ready() => Answer::text(200, "ready"),
             Question::Ready => Answer::text(503, "not ready"),
             Question::Workers => Answer::text(404, "a control plane has no workers"),
+            Question::Latencies => Answer::text(404, "a control plane serves no requests"),
             Question::LogReopen => Answer::text(200, "there is no access log"),
             Question::Order(order) => {
                 let order = match orders::parse(order) {

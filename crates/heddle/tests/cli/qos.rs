@@ -2,6 +2,7 @@
 
 mod disks;
 mod kubelet;
+mod latency;
 
 use std::fs;
 use std::io;
@@ -259,7 +260,7 @@ fn mistakes_in_annotations_are_told() {
         "a.yaml",
         "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata:\n  name: a\n  annotations:\n    \
          heddle.dev/class: ofline\n    heddle.dev/cgroup: ../x\n    volcano.sh/quota-turbo: \"yes\"\n    \
-         volcano.sh/quota-burst-time: \"-1\"\nspec: {address: 127.1.0.1, ports: [{port: 80}]}\n",
+         volcano.sh/quota-burst-time: \"-1\"\n    heddle.dev/latency-p99: \"5\"\nspec: {address: 127.1.0.1, ports: [{port: 80}]}\n",
     );
     let output = heddle(&["validate", as_str(&folder.manifests())]);
     let said = text(&output.stdout);
@@ -269,6 +270,7 @@ fn mistakes_in_annotations_are_told() {
         "\"../x\" is no path of a control group",
         "\"yes\" is neither true nor false",
         "\"-1\" is no time in microseconds",
+        "\"5\" is no duration from 1ms to 10s (write it with its unit, such as 5ms)",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Class, Qos};
+use crate::duration_ms;
 
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,10 @@ const PREEMPTABLE: &str = "volcano.sh/preemptable";
 const QUOTA_TURBO: &str = "volcano.sh/quota-turbo";
 /// Microseconds.
 const QUOTA_BURST: &str = "volcano.sh/quota-burst-time";
+/// Annotation, a duration: the p99 that an online pod should have.
+pub const LATENCY_ANNOTATION: &str = "heddle.dev/latency-p99";
+/// Largest objective, in milliseconds: durations above are not told apart.
+const MAX_P99_MS: u64 = 10_000;
 /// Longest burst, in microseconds. The kernel takes at most the quota.
 const MAX_BURST_US: u64 = 60_000_000;
 /// Characters of a wrong value that are shown.
@@ -32,6 +37,8 @@ pub struct QosFault {
     pub reason: String,
     /// What to write instead.
     pub remedy: String,
+    /// Whether it is understood, and only has no effect.
+    pub is_harmless: bool,
 }
 
 /// The labels and annotations of an object. A label wins over an annotation of the same key.
@@ -64,16 +71,19 @@ impl<'o> QosLabels<'o> {
                 key: CLASS_LABEL,
                 reason: format!("it is online here, and offline by {PREEMPTABLE}"),
                 remedy: "remove one of them".to_owned(),
+                is_harmless: false,
             });
         }
         let by_volcano = match preemptable {
             Some(true) => Class::Offline,
             Some(false) | None => Class::Online,
         };
+        let class = class.map_or(by_volcano, |(_, class)| class);
         let qos = Qos {
-            class: class.map_or(by_volcano, |(_, class)| class),
+            class,
             quota_turbo: self.truth(QUOTA_TURBO, &mut faults).unwrap_or(false),
             quota_burst_us: self.burst(&mut faults),
+            latency_p99_ms: self.latency(class, &mut faults),
             cgroup: None,
         };
         (qos, faults)
@@ -99,6 +109,7 @@ impl<'o> QosLabels<'o> {
                 reason: format!("{:?} is no class", shown(text)),
                 // No guess: the two differ in two letters.
                 remedy: "use online or offline".to_owned(),
+                is_harmless: false,
             });
         }
         Some((field, class?))
@@ -115,6 +126,7 @@ impl<'o> QosLabels<'o> {
                     key,
                     reason: format!("{:?} is neither true nor false", shown(text)),
                     remedy: "write \"true\" or \"false\"".to_owned(),
+                    is_harmless: false,
                 });
                 None
             }
@@ -130,9 +142,37 @@ impl<'o> QosLabels<'o> {
                 key: QUOTA_BURST,
                 reason: format!("{:?} is no time in microseconds", shown(text)),
                 remedy: format!("write a whole number up to {MAX_BURST_US}"),
+                is_harmless: false,
             });
         }
         us
+    }
+
+    fn latency(self, class: Class, faults: &mut Vec<QosFault>) -> Option<u64> {
+        let text = self.annotations.get(LATENCY_ANNOTATION)?;
+        let fault = |reason, remedy, is_harmless| QosFault {
+            field: "metadata.annotations",
+            key: LATENCY_ANNOTATION,
+            reason,
+            remedy,
+            is_harmless,
+        };
+        let ms = duration_ms(text).filter(|ms| (1..=MAX_P99_MS).contains(ms));
+        if ms.is_none() {
+            faults.push(fault(
+                format!("{:?} is no duration from 1ms to 10s", shown(text)),
+                "write it with its unit, such as 5ms".to_owned(),
+                false,
+            ));
+        } else if class == Class::Offline {
+            faults.push(fault(
+                "an offline pod has no objective".to_owned(),
+                "remove it, or let the pod be online".to_owned(),
+                true,
+            ));
+            return None;
+        }
+        ms
     }
 }
 

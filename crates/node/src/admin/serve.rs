@@ -307,6 +307,7 @@ fn route(method: &Method, path: &str, surface: Surface) -> Result<Route, Refusal
         (_, "/ready") => (Question::Ready, false),
         (Surface::Operator, "/status") => (Question::Status, false),
         (Surface::Operator, "/workers") => (Question::Workers, false),
+        (Surface::Operator, "/latencies") => (Question::Latencies, false),
         (Surface::Operator, "/config") => (Question::Config, false),
         (Surface::Operator, "/log-reopen") => (Question::LogReopen, true),
         _ => return Err(Refusal::NotFound),

@@ -77,6 +77,7 @@ async fn the_network_sees_metrics_and_readiness_only() {
     for request in [
         "GET /status",
         "GET /config",
+        "GET /latencies",
         "POST /log-reopen",
         "GET /",
         "GET /metrics/",
@@ -97,6 +98,7 @@ async fn the_operator_sees_everything() {
         ("GET /ready", "Ready"),
         ("GET /status", "Status"),
         ("GET /config?x", "Config"),
+        ("GET /latencies", "Latencies"),
         ("POST /log-reopen", "LogReopen"),
     ] {
         let answer = unix(request).await;

@@ -29,7 +29,8 @@ use crate::exit::Failure;
 use crate::logging;
 use crate::settings::Settings;
 use crate::status::{
-    ConfigDump, ConfigStatus, DrainStatus, QosStatus, Status, UsageStatus, WorkloadStatus,
+    ConfigDump, ConfigStatus, DrainStatus, Latencies, QosStatus, Status, UsageStatus,
+    WorkloadStatus,
 };
 use crate::table;
 
@@ -300,6 +301,7 @@ impl Node {
         let answer = match ask.question {
             Question::Status => Answer::json(&self.status()),
             Question::Workers => Answer::json(&self.observer.status()),
+            Question::Latencies => Answer::json(&Latencies::of(&self.registry)),
             Question::Config => Answer::json(&ConfigDump {
                 settings: &self.settings,
                 mesh: &self.mesh,

@@ -46,6 +46,8 @@ pub struct QosSettings {
     pub memory: bool,
     /// Whether offline pods yield the disk to online pods, where a disk's scheduler uses weights.
     pub io: bool,
+    /// Whether offline pods get less CPU quota while an online pod misses its objective, `heddle.dev/latency-p99`.
+    pub latency: bool,
     /// Control group that all pods are in, such as `kubepods`: its memory limit counts as the node's memory where that
     /// is less than the machine's.
     pub root: Option<ControlGroup>,
@@ -101,6 +103,7 @@ impl Default for QosSettings {
             burst: true,
             memory: true,
             io: true,
+            latency: true,
             root: None,
             eviction: EvictionMode::Advise,
             turbo: TurboMode::Predictive,

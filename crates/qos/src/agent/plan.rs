@@ -22,7 +22,9 @@ impl<S: Store> Agent<S> {
             });
         }
         match pod.qos.quota_burst_us {
-            Some(wish_us) if self.settings.burst => changes.extend(self.burst(pod, class, wish_us)),
+            Some(wish_us) if self.settings.burst && !self.latency.limits(&pod.group) => {
+                changes.extend(self.burst(pod, class, wish_us));
+            }
             _ => {}
         }
         changes

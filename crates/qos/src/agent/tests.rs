@@ -113,6 +113,7 @@ pub(super) fn everything() -> Settings {
         memory: true,
         io: false,
         eviction: eviction::Mode::Off,
+        latency: true,
         root: None,
     }
 }

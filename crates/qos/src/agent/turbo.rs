@@ -123,6 +123,9 @@ impl<S: Store> Agent<S> {
     }
 
     fn turbo_pod(&mut self, pod: &Pod) -> Option<TurboPod> {
+        if self.latency.limits(&pod.group) {
+            return None;
+        }
         let mut limited = self.containers(&pod.group);
         limited.retain(|container| self.origin(container).is_some());
         let leaf = |group: ControlGroup| {

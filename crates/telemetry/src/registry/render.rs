@@ -18,7 +18,7 @@ use crate::http::HttpTotals;
 use crate::status;
 use crate::tcp::TcpTotals;
 use crate::worker::NodeProtocol;
-use crate::{Counter, HttpLabels, ManagerStats, TrafficLabels, WorkerStats, histogram};
+use crate::{Counter, HttpLabels, ManagerStats, Reporter, TrafficLabels, WorkerStats, histogram};
 
 /// The series of a registry, summed over Workers when the snapshot is taken. The metrics of Workers and Manager are
 /// read when it is encoded.
@@ -72,6 +72,29 @@ impl Registry {
             workers: inner.workers.clone(),
             manager: inner.manager.clone(),
         }
+    }
+
+    /// Durations of requests to each workload behind an endpoint of this node, `namespace/workload`, of all callers,
+    /// Services and routes: how many are in each bucket (not cumulative), the last one above all bounds
+    /// ([`crate::latency_bounds_us`]). A count goes down when label sets are forgotten.
+    pub fn latencies(&self) -> BTreeMap<Arc<str>, Vec<u64>> {
+        self.forget_unused(Instant::now());
+        let mut all: BTreeMap<Arc<str>, Vec<u64>> = BTreeMap::new();
+        for (labels, kept) in &self.lock().http {
+            let of = &labels.traffic;
+            if of.reporter == Reporter::Source || of.destination_workload.is_empty() {
+                continue;
+            }
+            let sum = all.entry(Arc::clone(&of.destination_workload));
+            let sum = sum.or_insert_with(|| vec![0; histogram::BUCKETS]);
+            for series in kept.iter() {
+                let buckets = series.duration.buckets();
+                sum.iter_mut()
+                    .zip(buckets)
+                    .for_each(|(to, more)| *to += more);
+            }
+        }
+        all
     }
 
     /// Appends a complete OpenMetrics document with all metrics of this registry.

@@ -123,6 +123,29 @@ fn a_request_that_stays_on_its_node_is_shown_under_both_reporters_and_counted_on
 }
 
 #[test]
+fn latencies_are_of_requests_to_workloads_of_this_node() {
+    let registry = Registry::new();
+    for (reporter, source, us) in [
+        (Reporter::Both, "a", 50),
+        (Reporter::Destination, "b", 51),
+        (Reporter::Destination, "b", 20_000_000),
+        (Reporter::Source, "a", 50),
+    ] {
+        let of = HttpLabels {
+            traffic: traffic(reporter, source, "b"),
+            route: "c".into(),
+        };
+        registry.http_series(of).record(200, us, 0, 0);
+    }
+    let all = registry.latencies();
+    let counts = &all["ns/pod"];
+    assert_eq!(all.len(), 1);
+    assert_eq!(counts.len(), crate::latency_bounds_us().len() + 1);
+    assert_eq!(counts[..2], [1, 1]);
+    assert_eq!((counts.iter().sum::<u64>(), counts.last()), (3, Some(&1)));
+}
+
+#[test]
 fn label_sets_are_bounded_and_the_rest_is_other() {
     const MAX: usize = 1_000;
     const COLLAPSED: usize = MAX / 10;

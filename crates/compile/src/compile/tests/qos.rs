@@ -41,6 +41,29 @@ fn the_example_of_the_page_is_read() {
 }
 
 #[test]
+fn the_example_of_an_objective_is_read() {
+    let examples = PAGE.split("```yaml\n").skip(1);
+    let mut examples = examples.filter_map(|text| text.split("```").next());
+    let example = examples.find(|text| text.contains("latency-p99")).unwrap();
+    let example = example.replace("spec:\n", "spec:\n  address: 127.1.0.1\n");
+    let (mesh, report) = load_text(Path::new("a.yaml"), example.as_bytes());
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    let workloads = mesh.unwrap().workloads;
+    let ms = workloads.iter().map(|one| one.qos.latency_p99_ms);
+    assert_eq!(ms.collect::<Vec<_>>(), [Some(5)]);
+}
+
+#[test]
+fn an_objective_of_an_offline_pod_is_warned_of_and_ignored() {
+    let text = "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {name: a, labels: {heddle.dev/class: offline}, \
+                annotations: {heddle.dev/latency-p99: 5ms}}\nspec: {address: 127.1.0.1, ports: [{port: 80}]}\n";
+    let (mesh, report) = load_text(Path::new("a.yaml"), text.as_bytes());
+    assert_eq!((report.errors(), report.problems.len()), (0, 1));
+    let workloads = mesh.unwrap().workloads;
+    assert!(workloads.iter().all(|one| one.qos.latency_p99_ms.is_none()));
+}
+
+#[test]
 fn one_class_is_not_contradicted_by_the_other_label() {
     let errors = |labels: &str| {
         let text = format!(
