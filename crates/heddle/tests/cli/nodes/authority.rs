@@ -96,8 +96,7 @@ fn a_root_is_replaced_and_a_node_shut_out_while_nodes_run() {
     eventually("the node is told nothing any more", || {
         let control = &check(&folder, "n2").1["control"];
         let why = control["problem"].as_str().unwrap_or_default();
-        // Connections after the refused one are closed without a reason.
-        control["connected"] == false && why.contains("deny-list; since then: ")
+        control["connected"] == false && why.contains("we are on its deny-list")
     });
     let gone = control.stderr_line("a node is gone: it is on the deny-list");
     assert!(gone.contains("n2") && gone.contains("lost"), "{gone}");
