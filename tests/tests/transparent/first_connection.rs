@@ -32,7 +32,7 @@ fn forget(stage: &Stage) {
     until("the node does not know the pod", || {
         let socket = socket.to_string_lossy();
         let config = stage.heddle(&["config", "dump", "--socket", &socket]);
-        config.is_ok_and(|text| !text.contains("late"))
+        config.is_ok_and(|text| !text.contains("late\""))
     });
 }
 
