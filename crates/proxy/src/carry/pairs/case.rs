@@ -96,7 +96,8 @@ impl Body {
             Framing::None => "Content-Length: 0\r\n".into(),
             Framing::Length => format!("Content-Length: {}\r\n", self.data().len()),
             Framing::Chunked => "Transfer-Encoding: chunked\r\n".into(),
-            Framing::Close => String::new(),
+            // A server that closes says so (RFC 9112 section 9.6): the answer to HEAD has no body that would.
+            Framing::Close => "Connection: close\r\n".into(),
         }
     }
 
@@ -168,7 +169,12 @@ impl Case {
             // An idempotent request without an answer on a reused connection is retried.
             Cut::Endpoint { .. } if whole == 2 && self.method != "POST" => {}
             _ if whole > 1 => return Err(format!("the endpoint has seen it {whole} times")),
-            Cut::Nothing if whole == 0 => return Err("the endpoint has not seen it".into()),
+            Cut::Nothing if whole == 0 => {
+                let (parts, told) = (endpoint.len(), &client.what);
+                return Err(format!(
+                    "the endpoint has seen {parts} parts of it, never the whole; the client is told {told:?}"
+                ));
+            }
             Cut::Nothing | Cut::Endpoint { .. } => {}
         }
         let stops = match self.cut {
