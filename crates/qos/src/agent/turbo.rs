@@ -100,7 +100,8 @@ impl TurboPods {
 }
 
 impl<S: Store> Agent<S> {
-    /// Looks at the groups of pods with turbo again, and returns the knobs that may differ from their origin.
+    /// Looks at the groups of pods with turbo again, and returns the knobs that may differ from their origin. A pod whose
+    /// limit has ended in this sweep gets its own quotas first, and has turbo from the next sweep on.
     pub(super) fn refresh_turbo<'p>(
         &mut self,
         pods: impl Iterator<Item = &'p Pod>,
@@ -150,6 +151,11 @@ impl<S: Store> Agent<S> {
                 leaf(pod.group.clone()),
             ),
         };
+        // The latency loop has limited it until now: turbo, which never goes below the origin, would keep such a quota.
+        let is_low = |leaf: &Leaf| leaf.quota_us < leaf.origin_us;
+        if leaves.iter().chain(&parent).any(is_low) {
+            return None;
+        }
         (!leaves.is_empty()).then(|| TurboPod {
             name: pod.name.clone(),
             class: self.known_class(pod),

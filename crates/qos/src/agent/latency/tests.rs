@@ -8,6 +8,7 @@ use super::super::tests::{Tree, agent, at, everything, offline};
 use super::{Agent, Latencies};
 use crate::arbiter::journal::Journal;
 use crate::cgroup::{Knob, Value};
+use crate::controllers::turbo;
 
 const GROUPS: [&str; 5] = ["web", "batch", "batch/a", "batch/a/deep", "small"];
 
@@ -113,6 +114,58 @@ fn a_missed_objective_limits_offline_pods_and_their_containers_and_gives_everyth
     agent.tick(at(now + 1));
     assert_eq!(quotas(&tree), found);
     assert_eq!(tree.value("batch/a", Knob::CpuBurst), Value::Amount(60_000));
+    assert!(agent.left_alone.is_empty(), "{:?}", agent.left_alone);
+    assert!(agent.restore());
+    assert_eq!(quotas(&tree), found);
+}
+
+/// Turbo gives these pods nothing: their containers are idle, and that of `large` has all processors already.
+#[test]
+fn at_the_end_of_a_limit_turbo_keeps_none_of_its_quotas() {
+    let groups = [
+        "web", "batch", "batch/a", "batch/b", "batch/c", "large", "large/a",
+    ];
+    let Some(mut tree) = Tree::new("latency-turbo", &groups[..]) else {
+        return;
+    };
+    let quotas = |tree: &Tree| groups.map(|path| tree.value(path, Knob::CpuQuota));
+    tree.set("batch", Knob::CpuQuota, Value::Amount(part(60)));
+    for container in ["batch/a", "batch/b", "batch/c"] {
+        tree.set(container, Knob::CpuQuota, Value::Amount(part(20)));
+    }
+    tree.set("large/a", Knob::CpuQuota, Value::Amount(part(150)));
+    let found = quotas(&tree);
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = super::super::Settings {
+        turbo: Some(turbo::Settings::new(turbo::Mode::Predictive)),
+        ..everything()
+    };
+    let mut agent = agent(settings, folder.path());
+    let wish = Qos {
+        quota_turbo: true,
+        quota_burst_us: Some(1_000),
+        ..offline()
+    };
+    agent.set_pods(vec![
+        tree.pod("web", web()),
+        tree.pod("batch", wish.clone()),
+        tree.pod("large", wish),
+    ]);
+    let mut now = pass(&mut agent, &mut [0; 3], 0, 60, true);
+    for path in &groups[1..] {
+        let quota = tree.value(path, Knob::CpuQuota);
+        assert!(quota < Value::Amount(part(20)), "{path}: {quota}");
+        assert_eq!(tree.value(path, Knob::CpuBurst), Value::Amount(0));
+    }
+    while agent.latency().is_some_and(|status| status.level > 0) {
+        agent.tick(at(now));
+        now += 1;
+    }
+    assert_eq!(quotas(&tree), found, "in the sweep that ends the limit");
+    agent.tick(at(now));
+    assert_eq!(quotas(&tree), found, "with turbo again");
+    assert!(!agent.turbo.is_empty());
+    assert_eq!(tree.value("batch/a", Knob::CpuBurst), Value::Amount(1_000));
     assert!(agent.left_alone.is_empty(), "{:?}", agent.left_alone);
     assert!(agent.restore());
     assert_eq!(quotas(&tree), found);
