@@ -227,18 +227,9 @@ impl<S: Store> Agent<S> {
     /// `None` when the pod's group cannot be read: it is not there yet, or not any more.
     fn limited_pod(&self, pod: &Pod) -> Option<LimitedPod> {
         let group = self.limited(pod.group.clone())?;
-        let mut below = Vec::new();
-        let mut look = vec![(pod.group.clone(), 0)];
-        while let Some((parent, depth)) = look.pop() {
-            if depth == MAX_DEPTH || below.len() >= MAX_GROUPS {
-                continue;
-            }
-            let children = self.arbiter.groups().children(&parent);
-            for child in children.unwrap_or_default() {
-                below.extend(self.limited(child.clone()));
-                look.push((child, depth + 1));
-            }
-        }
+        let children = |group: &ControlGroup| self.arbiter.groups().children(group);
+        let below = groups_below(&pod.group, |group| children(group).unwrap_or_default());
+        let mut below: Vec<Limited> = below.filter_map(|one| self.limited(one)).collect();
         // Those without a quota are held back by the one above.
         below.retain(|one| one.own != Value::Max);
         // Version 1 refuses a quota above that of a group above the pod, such as the one of all pods.
@@ -306,6 +297,27 @@ impl<S: Store> Agent<S> {
         let original = self.arbiter.original(&none.key).ok()?;
         (now.max(original) > none.value).then_some(none)
     }
+}
+
+/// The groups below a pod's that are looked at: those nearest to it, so that a container which makes many of its own
+/// does not hide another container.
+fn groups_below(
+    pod: &ControlGroup,
+    children: impl Fn(&ControlGroup) -> Vec<ControlGroup>,
+) -> impl Iterator<Item = ControlGroup> {
+    let mut all = vec![(pod.clone(), 0)];
+    let mut looked_at = 0;
+    while let Some((parent, depth)) = all.get(looked_at).cloned() {
+        // The pod's own group is one more.
+        let room = (MAX_GROUPS + 1).saturating_sub(all.len());
+        if depth == MAX_DEPTH || room == 0 {
+            break;
+        }
+        looked_at += 1;
+        let some = children(&parent).into_iter().take(room);
+        all.extend(some.map(|child| (child, depth + 1)));
+    }
+    all.into_iter().skip(1).map(|(group, _)| group)
 }
 
 impl Limited {

@@ -5,9 +5,9 @@ use std::thread::available_parallelism;
 use heddle_model::{Class, Qos};
 
 use super::super::tests::{Tree, agent, at, everything, offline};
-use super::{Agent, Latencies};
+use super::{Agent, Latencies, MAX_DEPTH, MAX_GROUPS, groups_below};
 use crate::arbiter::journal::Journal;
-use crate::cgroup::{Knob, Value};
+use crate::cgroup::{ControlGroup, Knob, Value};
 use crate::controllers::turbo;
 
 const GROUPS: [&str; 5] = ["web", "batch", "batch/a", "batch/a/deep", "small"];
@@ -228,4 +228,27 @@ fn an_agent_without_the_loop_and_an_offline_pod_ask_for_nothing() {
     on.tick(at(2));
     assert!(!on.has_objectives());
     assert!(on.restore());
+}
+
+#[test]
+fn groups_below_a_pod_are_bounded_and_its_containers_come_first() {
+    let pod = ControlGroup::new("jobs/a").expect("a group");
+    let below = |many: usize| {
+        let children = |group: &ControlGroup| {
+            let count = if *group == pod { 3 } else { many };
+            let names = (0..count).map(|one| one.to_string());
+            let groups = names.map(|name| group.child(&name).expect("a group"));
+            groups.collect()
+        };
+        groups_below(&pod, children).collect::<Vec<ControlGroup>>()
+    };
+    for many in [MAX_GROUPS - 3, MAX_GROUPS, 100 * MAX_GROUPS] {
+        let all = below(many);
+        assert_eq!(all.len(), MAX_GROUPS, "{many}");
+        let containers = ["jobs/a/0", "jobs/a/1", "jobs/a/2"];
+        assert!(all.iter().map(ControlGroup::as_str).take(3).eq(containers));
+    }
+    let chains = below(1);
+    assert_eq!(chains.len(), 3 * MAX_DEPTH);
+    assert_eq!(below(0).len(), 3);
 }
