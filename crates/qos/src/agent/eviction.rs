@@ -45,6 +45,8 @@ struct Target {
     group: ControlGroup,
     inode: u64,
     is_killed: bool,
+    /// Whether it was said that it cannot be killed.
+    is_warned: bool,
 }
 
 impl Evictions {
@@ -209,7 +211,7 @@ impl<S: Store> Agent<S> {
         let is_v1 = groups.cpu_version() != Some(Version::V2);
         let pods = self
             .evictable()
-            .filter(|pod| groups.has_process(&pod.group).unwrap_or(false));
+            .filter(|pod| groups.may_have_process(&pod.group));
         let candidates = pods.map(|pod| {
             let used = || groups.cpu_files(&pod.group).and_then(|files| files.read());
             let counts = !(is_v1 && self.yields(pod));
@@ -282,6 +284,7 @@ impl<S: Store> Agent<S> {
                     group,
                     inode,
                     is_killed: false,
+                    is_warned: false,
                 });
                 self.evictions.evicted = Some(Evicted {
                     pod,
@@ -300,33 +303,61 @@ impl<S: Store> Agent<S> {
         let Some(target) = &mut self.evictions.target else {
             return self.evictions.controller.is_gone();
         };
-        match self.arbiter.groups().signal(&target.group, Signal::KILL) {
-            Ok(processes) if !target.is_killed => {
+        let groups = self.arbiter.groups();
+        let error = match groups.signal(&target.group, Signal::KILL) {
+            Ok(processes) => {
+                if !target.is_killed {
+                    let group = &target.group;
+                    tracing::warn!("SIGKILL to {processes} of the processes of {group}");
+                }
                 target.is_killed = true;
-                tracing::warn!(
-                    "SIGKILL to {processes} of the processes of {}",
-                    target.group
-                );
+                return;
             }
-            Ok(_) => {}
-            Err(error) => {
+            Err(error) => error,
+        };
+        match error.kind() {
+            // It has a process that may not be ended.
+            io::ErrorKind::PermissionDenied => {
                 tracing::error!("{} cannot be killed: {error}", target.group);
                 self.evictions.target = None;
                 self.evictions.controller.is_gone();
             }
+            // The next look finds the end.
+            io::ErrorKind::NotFound => {}
+            _ => match groups.kill_all(&target.group) {
+                Ok(()) => {
+                    if !target.is_killed {
+                        let group = &target.group;
+                        tracing::warn!("{group} is killed by cgroup.kill: {error}");
+                    }
+                    target.is_killed = true;
+                }
+                // It is tried again until another pod may be evicted.
+                Err(refused) => {
+                    if !target.is_warned {
+                        tracing::warn!(
+                            "{} cannot be killed, and its processes may still run: {error}; {refused}",
+                            target.group
+                        );
+                    }
+                    target.is_warned = true;
+                }
+            },
         }
     }
 
-    /// Forgets the pod that is being evicted when it has no process left, or another group has its path.
+    /// Forgets the pod that is being evicted when it has no process left, or another group has its path. What cannot be
+    /// read is no end.
     fn look_for_the_end(&mut self) {
         let Some(target) = &self.evictions.target else {
             return;
         };
         let groups = self.arbiter.groups();
-        let is_same = groups
-            .inode_of(&target.group)
-            .is_ok_and(|inode| inode == target.inode);
-        if is_same && groups.has_process(&target.group).unwrap_or(false) {
+        let is_same = match groups.inode_of(&target.group) {
+            Ok(inode) => inode == target.inode,
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        };
+        if is_same && groups.may_have_process(&target.group) {
             return;
         }
         tracing::info!("no process of {} is left", target.group);

@@ -91,6 +91,21 @@ impl Mounts {
         cpu.map(|cpu| cpu.at.as_path())
     }
 
+    /// One folder with all of them, as files of a test.
+    #[cfg(test)]
+    pub(crate) fn all_at(at: &Path, version: Version) -> Self {
+        let mount = Some(Hierarchy {
+            version,
+            at: at.to_owned(),
+        });
+        Mounts {
+            cpu: mount.clone(),
+            cpuacct: mount.clone(),
+            memory: mount.clone(),
+            io: mount,
+        }
+    }
+
     /// The mount point of each hierarchy.
     #[cfg(test)]
     pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {

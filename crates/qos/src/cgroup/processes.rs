@@ -1,13 +1,17 @@
 //! The processes of a group, and signals to them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
-use super::{ControlGroup, System};
+use super::{ControlGroup, System, Version};
+
+#[cfg(test)]
+mod tests;
 
 /// Most groups below one that are looked at. A container may make its own.
 const MAX_GROUPS: usize = 4_096;
@@ -21,13 +25,18 @@ impl System {
         self.found_processes(group, |_| false)
     }
 
-    /// Whether a process is in a group or below it.
-    ///
-    /// # Errors
-    /// There is no such group, or it has too many below it.
-    pub(crate) fn has_process(&self, group: &ControlGroup) -> io::Result<bool> {
-        let some = self.found_processes(group, |found| !found.is_empty())?;
-        Ok(!some.is_empty())
+    /// Whether a process may be in a group or below it: where that cannot be read, one may be. A group that is gone has
+    /// none.
+    pub(crate) fn may_have_process(&self, group: &ControlGroup) -> bool {
+        match self.found_processes(group, |found| !found.is_empty()) {
+            Ok(some) => !some.is_empty(),
+            Err(_) => !self.is_gone(group),
+        }
+    }
+
+    fn is_gone(&self, group: &ControlGroup) -> bool {
+        let inode = self.inode_of(group);
+        inode.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
     /// Processes until they are enough.
@@ -48,9 +57,18 @@ impl System {
                     "more than {MAX_GROUPS} groups are below it"
                 )));
             }
-            // One that is gone meanwhile has no process; those of a group of threads (version 2) are in one above.
-            all.append(&mut self.processes_there(&group).unwrap_or_default());
-            left.append(&mut self.children(&group).unwrap_or_default());
+            match self.processes_there(&group) {
+                Ok(mut there) => all.append(&mut there),
+                // The processes of a group of threads (version 2) are in one above.
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+                Err(_) if self.is_gone(&group) => continue,
+                Err(error) => return Err(error),
+            }
+            match self.children(&group) {
+                Ok(mut below) => left.append(&mut below),
+                Err(_) if self.is_gone(&group) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(all)
     }
@@ -66,9 +84,7 @@ impl System {
     /// There is no such group; it has this process, the machine's first one, or one of another namespace; or the kernel
     /// refuses. Then none, or not all, have got it.
     pub(crate) fn signal(&self, group: &ControlGroup, signal: Signal) -> io::Result<usize> {
-        if self.is_rehearsal() {
-            return Err(io::Error::other("a dry run ends no process"));
-        }
+        self.refuse_in_rehearsal()?;
         let before = self.all_processes(group)?;
         refuse_foreign(group, &before)?;
         let mut open: BTreeMap<i32, OwnedFd> = BTreeMap::new();
@@ -99,40 +115,65 @@ impl System {
         }
         Ok(sent)
     }
+
+    /// Has the kernel kill all processes of a group and of all below it, whether or not they can be listed (`cgroup.kill`
+    /// in Documentation/admin-guide/cgroup-v2.rst, since Linux 5.14). Nothing of it is there to be put back.
+    ///
+    /// For a group whose processes got a signal before by [`System::signal`], which has seen each of them.
+    ///
+    /// # Errors
+    /// With version 1 and older kernels (`Unsupported`); this process or the machine's first one may be in it; or the kernel
+    /// refuses.
+    pub(crate) fn kill_all(&self, group: &ControlGroup) -> io::Result<()> {
+        self.refuse_in_rehearsal()?;
+        let cpu = self.cpu()?;
+        if cpu.version == Version::V1 {
+            let what = "version 1 of control groups has no cgroup.kill";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+        for (process, what) in [("self", OURS), ("1", FIRST)] {
+            if names(
+                &fs::read_to_string(format!("/proc/{process}/cgroup"))?,
+                group,
+            ) {
+                return Err(refusal(group, what));
+            }
+        }
+        self.put(cpu, group, "cgroup.kill", "1")
+    }
+
+    fn refuse_in_rehearsal(&self) -> io::Result<()> {
+        match self.is_rehearsal() {
+            true => Err(io::Error::other("a dry run ends no process")),
+            false => Ok(()),
+        }
+    }
+}
+
+const OURS: &str = "the agent itself";
+const FIRST: &str = "the machine's first process";
+
+/// Whether `/proc/PID/cgroup` (`cgroups(7)`) names a group or one below it. A group of the same name elsewhere counts, too: its
+/// paths begin where the namespace of control groups does.
+fn names(groups: &str, group: &ControlGroup) -> bool {
+    let group = format!("/{group}/");
+    let mut lines = groups.lines();
+    lines.any(|line| format!("{line}/").contains(&group))
 }
 
 fn refuse_foreign(group: &ControlGroup, processes: &BTreeSet<i32>) -> io::Result<()> {
     let ours = getpid().as_raw_nonzero().get();
-    let what = match () {
-        () if processes.contains(&ours) => "the agent itself",
-        () if processes.contains(&1) => "the machine's first process",
-        () if processes.contains(&0) => "a process of another namespace",
-        () => return Ok(()),
-    };
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!("the control group {group} has {what}: it is never ended"),
-    ))
+    match () {
+        () if processes.contains(&ours) => Err(refusal(group, OURS)),
+        () if processes.contains(&1) => Err(refusal(group, FIRST)),
+        () if processes.contains(&0) => Err(refusal(group, "a process of another namespace")),
+        () => Ok(()),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use rustix::process::getpid;
-
-    use super::refuse_foreign;
-    use crate::cgroup::ControlGroup;
-
-    #[test]
-    fn the_agent_and_the_first_process_are_never_ended() {
-        let group = ControlGroup::new("jobs/a").expect("a group");
-        let refused = |ids: &[i32]| {
-            let ids: BTreeSet<i32> = ids.iter().copied().collect();
-            refuse_foreign(&group, &ids).is_err()
-        };
-        let ours = getpid().as_raw_nonzero().get();
-        assert!(refused(&[7, ours]) && refused(&[1]) && refused(&[0, 7]));
-        assert!(!refused(&[]) && !refused(&[ours + 1, 2]));
-    }
+fn refusal(group: &ControlGroup, what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("the control group {group} has {what}: it is never ended"),
+    )
 }

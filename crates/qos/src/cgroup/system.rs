@@ -192,7 +192,7 @@ impl System {
         fs::read_to_string(&path).map_err(|error| self.explained(&error, mount, group, &path))
     }
 
-    fn put(
+    pub(super) fn put(
         &self,
         mount: &Hierarchy,
         group: &ControlGroup,

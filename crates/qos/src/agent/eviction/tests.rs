@@ -1,6 +1,7 @@
 //! Evictions on control groups and processes of this machine. What the machine says of pressure is that of the test.
 
-use std::process::{Child, Command};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,8 @@ use heddle_model::Qos;
 
 use super::super::tests::{Tree, agent, at, everything, offline};
 use super::super::{Agent, Pod, Settings};
-use crate::arbiter::journal::Store;
-use crate::cgroup::Version;
+use crate::arbiter::journal::{Journal, Store};
+use crate::cgroup::{ControlGroup, Mounts, System, Version};
 use crate::controllers::eviction::{MemorySample, Mode, Pressure, Sample};
 
 /// Memory is short.
@@ -154,6 +155,66 @@ fn a_pod_of_a_folder_is_asked_to_end_and_then_killed_and_no_online_pod_is() {
     ticks(&mut agent, 91..300);
     assert!(agent.remarks().advice.is_empty(), "no offline pod is left");
     assert!(web.runs());
+}
+
+/// Files as those of groups: the pod's processes can be read until it is asked to end, and not from then on.
+#[test]
+fn a_pod_whose_processes_can_no_longer_be_read_is_not_gone_and_the_kernel_kills_it() {
+    for version in [Version::V1, Version::V2] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pod = dir.path().join("jobs/batch");
+        let file = |name: &str| pod.join(name);
+        std::fs::create_dir_all(&pod).expect("made");
+        let script = "trap '' TERM; echo ready; read -r _";
+        let shell = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut stubborn = Process(shell.expect("a shell"));
+        let mut said = [0; 6];
+        let output = stubborn.0.stdout.as_mut().expect("its output");
+        output.read_exact(&mut said).expect("it is ready");
+        let id = stubborn.id().to_string();
+        for (name, text) in [
+            ("cgroup.procs", id.as_str()),
+            ("cgroup.kill", ""),
+            ("memory.limit_in_bytes", "4096"),
+            ("memory.usage_in_bytes", "4096"),
+            ("memory.max", "max"),
+            ("memory.current", "4096"),
+        ] {
+            std::fs::write(file(name), text).expect("written");
+        }
+
+        let (journal, held) = Journal::open(&dir.path().join("state")).expect("a journal");
+        let system = System::new(Mounts::all_at(dir.path(), version));
+        let agent = Agent::new(settings(Mode::Act), system, journal, held);
+        let mut agent = agent.expect("an agent");
+        agent.evictions.sample = Some(SHORT);
+        agent.set_pods(vec![Pod {
+            name: "test/batch".to_owned(),
+            group: ControlGroup::new("jobs/batch").expect("a group"),
+            qos: offline(),
+            is_resizing: false,
+            is_of_kubelet: false,
+        }]);
+        ticks(&mut agent, 0..31);
+        assert!(agent.evictions.target.is_some(), "it was asked to end");
+        std::fs::remove_file(file("cgroup.procs")).expect("removed");
+        std::fs::create_dir(file("cgroup.procs")).expect("made");
+        ticks(&mut agent, 31..45);
+        let target = agent.evictions.target.as_ref().expect("it is not gone");
+        let is_v2 = version == Version::V2;
+        assert_eq!((target.is_killed, target.is_warned), (is_v2, !is_v2));
+        let killed = std::fs::read_to_string(file("cgroup.kill")).expect("read");
+        assert_eq!(killed == "1", is_v2);
+        assert!(stubborn.runs(), "a file of a test kills nothing");
+
+        std::fs::remove_dir_all(&pod).expect("removed");
+        ticks(&mut agent, 45..46);
+        assert!(agent.evictions.target.is_none(), "it is gone");
+    }
 }
 
 /// Who may not be ended, however short memory is.

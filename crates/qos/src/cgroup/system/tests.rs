@@ -6,7 +6,7 @@ use std::path::Path;
 use heddle_model::Class;
 use heddle_skips::skipped;
 
-use super::{Hierarchy, Mounts, System, Version};
+use super::{Mounts, System, Version};
 use crate::arbiter::journal::Nowhere;
 use crate::arbiter::{Arbiter, Change, Key, Restored, Step};
 use crate::cgroup::{Below, ControlGroup, CpuCounters, Groups, Knob, Value};
@@ -34,16 +34,7 @@ fn version_2(at: &Path) -> System {
     ] {
         fs::write(folder.join(file), text).expect("written");
     }
-    let mount = Some(Hierarchy {
-        version: Version::V2,
-        at: at.to_owned(),
-    });
-    System::new(Mounts {
-        cpu: mount.clone(),
-        cpuacct: mount.clone(),
-        memory: mount.clone(),
-        io: mount,
-    })
+    System::new(Mounts::all_at(at, Version::V2))
 }
 
 #[test]
