@@ -164,8 +164,7 @@ impl System {
         group: &ControlGroup,
         file: &str,
     ) -> io::Result<fs::File> {
-        let path = mount.at.join(group.as_str()).join(file);
-        fs::File::open(&path).map_err(|error| self.explained(&error, mount, group, &path))
+        self.with_file(mount, group, file, |path| fs::File::open(path))
     }
 
     /// The text of a file with a single value, which the kernel returns in one piece.
@@ -175,10 +174,10 @@ impl System {
         group: &ControlGroup,
         file: &str,
     ) -> io::Result<String> {
-        let path = mount.at.join(group.as_str()).join(file);
-        let mut space = [0; MAX_FILE];
-        let read = fs::File::open(&path).and_then(|file| Ok(text(&file, &mut space)?.to_owned()));
-        read.map_err(|error| self.explained(&error, mount, group, &path))
+        self.with_file(mount, group, file, |path| {
+            let mut space = [0; MAX_FILE];
+            Ok(text(&fs::File::open(path)?, &mut space)?.to_owned())
+        })
     }
 
     /// The text of a file of any length.
@@ -188,8 +187,7 @@ impl System {
         group: &ControlGroup,
         file: &str,
     ) -> io::Result<String> {
-        let path = mount.at.join(group.as_str()).join(file);
-        fs::read_to_string(&path).map_err(|error| self.explained(&error, mount, group, &path))
+        self.with_file(mount, group, file, |path| fs::read_to_string(path))
     }
 
     pub(super) fn put(
@@ -199,27 +197,31 @@ impl System {
         file: &str,
         text: &str,
     ) -> io::Result<()> {
-        let path = mount.at.join(group.as_str()).join(file);
-        // Never creates a file: what has the path may be no control group.
-        let written = fs::OpenOptions::new().write(true).open(&path);
-        let written = written.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
-        written.map_err(|error| self.explained(&error, mount, group, &path))
+        self.with_file(mount, group, file, |path| {
+            // Never creates a file: what has the path may be no control group.
+            let mut file = fs::OpenOptions::new().write(true).open(path)?;
+            io::Write::write_all(&mut file, text.as_bytes())
+        })
     }
 
-    /// Adds the path, and tells a missing file of an existing group from a missing group.
-    fn explained(
+    /// Does something with a file of a group. To an error it adds the path, and it tells a missing file of an existing
+    /// group from a missing group.
+    fn with_file<T>(
         &self,
-        error: &io::Error,
         mount: &Hierarchy,
         group: &ControlGroup,
-        path: &Path,
-    ) -> io::Error {
-        let is_there = mount.at.join(group.as_str()).is_dir();
-        let kind = match error.kind() {
-            io::ErrorKind::NotFound if is_there => io::ErrorKind::Unsupported,
-            kind => kind,
-        };
-        io::Error::new(kind, format!("{}: {error}", path.display()))
+        file: &str,
+        act: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let folder = mount.at.join(group.as_str());
+        let path = folder.join(file);
+        act(&path).map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::NotFound if folder.is_dir() => io::ErrorKind::Unsupported,
+                kind => kind,
+            };
+            io::Error::new(kind, format!("{}: {error}", path.display()))
+        })
     }
 }
 
