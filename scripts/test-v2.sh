@@ -19,8 +19,15 @@ package=linux-image-cloud-amd64
 accelerator=tcg
 if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo; then accelerator=kvm; fi
 limit_s=1200
-# The one test that starts hundreds of processes does not end in that time when it is emulated.
-longest=an_agent_that_is_killed_two_hundred_times_overwrites_no_foreign_value
+
+# Tests that are not run there, by program (`qos` or `cli`), each with the reason. They count neither as passed nor as skipped,
+# and are named at the end. A test that skips itself for what the machine could have does not belong here.
+declare -A left_out=(
+    ["qos threads::tests::threads_for_offline_callers_yield_and_are_put_back"]="of version 1 only, which alone lets the threads of one process be in different groups"
+)
+if [ "$accelerator" = tcg ]; then
+    left_out["cli qos::an_agent_that_is_killed_two_hundred_times_overwrites_no_foreign_value"]="starts hundreds of processes, which takes more than $limit_s seconds when it is emulated"
+fi
 
 say() { printf 'test-v2: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -66,6 +73,20 @@ take() { # take PROGRAM AT: copies a program without its symbols, and the librar
     done
 }
 
+write_left_out() { # write_left_out PROGRAM PATH: writes the arguments that leave out tests of a program
+    local test
+    local tests
+    tests=$("$2" --list)
+    touch "$root/tests/$1.left-out"
+    for test in "${!left_out[@]}"; do
+        [ "${test%% *}" = "$1" ] || continue
+        test=${test#* }
+        # A test of another name would be run, and skip itself.
+        grep -qx "$test: test" <<<"$tests" || die "left out, but no test of $1: $test"
+        echo "--skip $test" >>"$root/tests/$1.left-out"
+    done
+}
+
 write_init() {
     cat >"$root/init" <<'INIT'
 #!/bin/busybox sh
@@ -82,8 +103,8 @@ echo 1 >/proc/sys/kernel/printk
 echo "test-v2: kernel $(uname -r), controllers of version 2: $(cat /sys/fs/cgroup/cgroup.subtree_control)"
 failed=0
 # The simulations of the controllers need no control groups. The kernel of this machine has no interfaces to limit.
-/tests/qos --skip controllers:: --skip network:: || failed=1
-/tests/cli qos:: --skip network:: $(sed -n 's/.*leave-out=\([^ ]*\).*/--skip \1/p' /proc/cmdline) || failed=1
+/tests/qos --skip controllers:: --skip network:: $(cat /tests/qos.left-out) || failed=1
+/tests/cli qos:: --skip network:: $(cat /tests/cli.left-out) || failed=1
 echo "test-v2: ended with $failed"
 poweroff -f
 INIT
@@ -102,18 +123,17 @@ echo 'root:x:0:0::/tmp:/bin/sh' >"$root/etc/passwd"
 take "$(command -v busybox)" /bin/busybox
 take "$qos" /tests/qos
 take "$cli" /tests/cli
+write_left_out qos "$qos"
+write_left_out cli "$cli"
 # The tests start it by the path that it was built at.
 take "$target/debug/heddle" "$(realpath "$target/debug/heddle")"
 write_init
 (cd "$root" && find . -print0 | cpio --null --create --format newc --owner root:root --quiet) >"$work/initrd"
 
-left_out=
-[ "$accelerator" = kvm ] || left_out=" leave-out=$longest"
-
 log=$work/log
 timeout "$limit_s" qemu-system-x86_64 -accel "$accelerator" -smp 2 -m 2G -nodefaults -no-reboot \
     -display none -serial stdio -kernel "$kernel" -initrd "$work/initrd" \
-    -append "console=ttyS0 quiet panic=-1$left_out" </dev/null | sed -u 's,\r$,,' | tee "$log" ||
+    -append "console=ttyS0 quiet panic=-1" </dev/null | sed -u 's,\r$,,' | tee "$log" ||
     die "the machine did not end within $limit_s seconds, or QEMU failed"
 
 sed -n 's/^SKIPPED: \([^ ]*\): /\1\t/p' "$log" >"$work/skips"
@@ -121,5 +141,7 @@ touch "$work/none"
 failed=0
 scripts/tally.sh "$log" "$work/skips" "$work/none" || failed=1
 grep -qx 'test-v2: ended with 0' "$log" || failed=1
-[ -z "$left_out" ] || say "1 test was not run, which takes too long in an emulated machine: $longest"
+for test in "${!left_out[@]}"; do
+    say "not run: ${test#* }: ${left_out[$test]}"
+done
 [ "$failed" -eq 0 ] || die "failed"
