@@ -447,7 +447,7 @@ fn restore(args: RestoreArgs) -> Result<Exit, Failure> {
         .beside()
         .map_err(|error| qos::unreadable(&folder, &error))?;
     if !of_network.is_empty() {
-        let kernel = network::system::System::open(System::new(mounts.clone()));
+        let kernel = network::system::TrafficControl::open(System::new(mounts.clone()));
         let kernel = kernel.context("cannot speak to the kernel about the network")?;
         let mut keeper = Keeper::new(kernel, log, of_network, Default::default());
         for (key, held, done) in keeper.restore_all() {

@@ -12,7 +12,7 @@ use heddle_qos::arbiter::journal::Nowhere;
 use heddle_qos::cgroup;
 use heddle_qos::controllers::bandwidth;
 use heddle_qos::network::held::{Held, Key};
-use heddle_qos::network::system::System;
+use heddle_qos::network::system::TrafficControl;
 use heddle_qos::network::{Journal, Network, Settings, Thread};
 
 /// Puts back what a killed agent has left, and starts the thread if the settings ask for it. `journal` is that of control
@@ -67,9 +67,9 @@ pub(super) fn rehearse(
     ))
 }
 
-fn open(mounts: cgroup::Mounts) -> Result<System, Failure> {
+fn open(mounts: cgroup::Mounts) -> Result<TrafficControl, Failure> {
     let groups = cgroup::System::new(mounts);
-    Ok(System::open(groups).context("cannot speak to the kernel about the network")?)
+    Ok(TrafficControl::open(groups).context("cannot speak to the kernel about the network")?)
 }
 
 fn wanted(settings: &QosNetworkSettings) -> Settings {

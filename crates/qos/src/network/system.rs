@@ -64,7 +64,7 @@ const LONGEST_OPTIONS: usize = 1_024;
 
 /// The network of this machine, seen from the network namespace of the thread that opened it.
 #[derive(Debug)]
-pub struct System {
+pub struct TrafficControl {
     netlink: Netlink,
     groups: cgroup::System,
     namespace: u64,
@@ -72,13 +72,13 @@ pub struct System {
     pairs: Vec<(u32, Link)>,
 }
 
-impl System {
+impl TrafficControl {
     /// Opens it.
     ///
     /// # Errors
     /// When no descriptors are left, or `/proc` is missing.
     pub fn open(groups: cgroup::System) -> io::Result<Self> {
-        Ok(System {
+        Ok(TrafficControl {
             netlink: Netlink::open()?,
             groups,
             namespace: fs::metadata("/proc/thread-self/ns/net")?.ino(),
@@ -128,7 +128,7 @@ impl System {
     fn qdiscs(&mut self, is_wanted: impl Fn(u32, Hook) -> bool) -> io::Result<Qdiscs> {
         let mut found = Qdiscs::new();
         self.netlink.all(of(GET_QDISC, 0, 0, 0, 0, 0), |message| {
-            let Some(about) = About::read(message) else {
+            let Some(about) = TcMessage::read(message) else {
                 return;
             };
             let hook = match about.parent {
@@ -153,7 +153,7 @@ impl System {
     fn filters_at(&mut self, link: u32, place: u32, found: &mut Vec<Filter>) -> io::Result<()> {
         let request = of(GET_FILTER, 0, link, 0, place, 0);
         self.netlink.all(request, |message| {
-            let Some(about) = About::read(message) else {
+            let Some(about) = TcMessage::read(message) else {
                 return;
             };
             // The kernel tells of each priority, too, with the handle 0.
@@ -174,7 +174,7 @@ impl System {
     }
 }
 
-impl Kernel for System {
+impl Kernel for TrafficControl {
     fn namespace(&self) -> u64 {
         self.namespace
     }
@@ -346,8 +346,8 @@ fn of(kind: u16, flags: u16, link: u32, handle: u32, parent: u32, info: u32) -> 
     Request::new(kind, flags, &fixed)
 }
 
-/// What a message of traffic control is about.
-struct About<'a> {
+/// A message of traffic control, as it is read.
+struct TcMessage<'a> {
     link: u32,
     handle: u32,
     parent: u32,
@@ -356,10 +356,10 @@ struct About<'a> {
     options: &'a [u8],
 }
 
-impl<'a> About<'a> {
+impl<'a> TcMessage<'a> {
     fn read(message: &'a [u8]) -> Option<Self> {
         let attributes = message.get(TC..)?;
-        Some(About {
+        Some(TcMessage {
             link: number(message, 4)?,
             handle: number(message, 8)?,
             parent: number(message, 12)?,

@@ -8,7 +8,7 @@ use super::{About, Keeper, Refusal, Restored};
 use crate::cgroup;
 use crate::network::held::Part;
 use crate::network::kernel::{Filter, Kernel, Limited, Link};
-use crate::network::system::System;
+use crate::network::system::TrafficControl;
 use crate::network::testing::{Fake, FakeLink, Killable, Records, in_namespace, qdisc, run};
 
 const ABOUT: About<'_> = About {
@@ -244,7 +244,7 @@ fn after_200_kills_the_kernel_is_as_other_programs_left_it() {
     ];
     in_namespace(&commands, || {
         let mounts = cgroup::Mounts::find().expect("control groups");
-        let open = || System::open(cgroup::System::new(mounts.clone())).expect("opened");
+        let open = || TrafficControl::open(cgroup::System::new(mounts.clone())).expect("opened");
         let links = ["eth0", "eth1", "veth1"].map(|name| open().link(name).expect("there"));
         for round in 0..200u32 {
             run("tc qdisc replace dev eth1 root handle 8001: pfifo limit 55");

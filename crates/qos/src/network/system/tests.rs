@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use heddle_model::PacketMark;
 
-use super::System;
+use super::TrafficControl;
 use crate::cgroup;
 use crate::network::kernel::{Filter, Hook, Kernel, Limited, OFFLINE, ROOT};
 use crate::network::links;
 use crate::network::testing::{in_namespace, run};
 
-fn system() -> System {
+fn system() -> TrafficControl {
     let mounts = cgroup::Mounts::find().expect("control groups");
-    System::open(cgroup::System::new(mounts)).expect("opened")
+    TrafficControl::open(cgroup::System::new(mounts)).expect("opened")
 }
 
 const PAIR: [&str; 3] = [
