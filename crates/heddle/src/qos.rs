@@ -147,17 +147,16 @@ async fn follow<S: Store>(
     let mut teller = Teller::new((!plan.is_rehearsal).then(|| plan.state.clone()));
     let mut signals = Signals::new().context("cannot handle signals")?;
     let mut metrics = Server::start(settings.qos.metrics)?;
-    let mut pods = Pods::default();
-    let mut changes = match &plan.dir {
+    let (first, mut changes) = match &plan.dir {
         Some(dir) => {
             let (mesh, changes) = folder(dir, settings).await?;
-            pods.of_folder = of_folder(&mesh, plan);
-            Some(changes)
+            (of_folder(&mesh, plan), Some(changes))
         }
-        None => None,
+        None => (Vec::new(), None),
     };
     let groups = System::new(Mounts::find().context("cannot find the control groups")?);
     let (mut of_kubelet, answers) = kubelet::followed(&settings.qos.kubelet, groups)?.unzip();
+    let mut pods = Pods::new(first, of_kubelet.is_some());
     agent.set_pods(pods.all());
     let folder = (!plan.is_rehearsal).then_some(plan.state.as_path());
     let mut status = StatusFile::new(folder);
