@@ -72,7 +72,8 @@ impl Beside {
 /// # Errors
 /// There are no control groups, another agent runs, or the folder is refused at the start.
 pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure> {
-    serving::in_runtime_of(Builder::new_current_thread(), settings, async |_| {
+    // A question to the proxy, or a name that is looked up, must not hold up the end.
+    serving::in_runtime_at_once(Builder::new_current_thread(), settings, async |_| {
         let wanted = controllers(&settings.qos, plan);
         let mounts = Mounts::find().context("cannot find the control groups")?;
         if plan.is_rehearsal {
