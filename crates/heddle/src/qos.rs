@@ -197,7 +197,7 @@ async fn follow<S: Store>(
                 if let Some(metrics) = &metrics {
                     metrics.answer(ask, || Look {
                         agent: agent.snapshot(),
-                        network: beside.network.as_ref().and_then(Thread::snapshot),
+                        network: beside.network.as_mut().map(|network| network.snapshot().clone()),
                         kubelet: answers.clone(),
                     });
                 }
