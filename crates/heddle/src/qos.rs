@@ -195,7 +195,7 @@ async fn follow<S: Store>(
             }
             Some(ask) = asked(&mut metrics) => {
                 if let Some(metrics) = &metrics {
-                    metrics.answer(ask, || Look {
+                    metrics.answer(ask, pods.are_known(), || Look {
                         agent: agent.snapshot(),
                         network: beside.network.as_mut().map(|network| network.snapshot().clone()),
                         kubelet: answers.clone(),

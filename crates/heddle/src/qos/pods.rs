@@ -52,6 +52,11 @@ impl Pods {
         self.of_kubelet = Some(pods);
     }
 
+    /// Whether each source has said which pods there are. A folder that has not ends the agent.
+    pub(super) fn are_known(&self) -> bool {
+        self.of_kubelet.is_some()
+    }
+
     /// All pods. A LocalWorkload that has the name or the group of a kubelet's pod is that pod: an operator of the machine
     /// wrote it. Until the kubelet has answered, each LocalWorkload may be one of its pods, and counts as one: the agent
     /// evicts none that a kubelet runs.

@@ -40,6 +40,7 @@ fn each_pod_is_the_kubelets_until_the_kubelet_has_said_which_are() {
         ("site/inside", true),
     ];
     assert_eq!(all(&pods), named(nothing_known));
+    assert!(!pods.are_known());
     // The folder changes before the kubelet answers.
     pods.of_folder = of_folder();
     assert_eq!(all(&pods), named(nothing_known));
@@ -48,6 +49,7 @@ fn each_pod_is_the_kubelets_until_the_kubelet_has_said_which_are() {
         pod("site/named", "kubepods/pod2", true),
         pod("site/other", "kubepods/pod1", true),
     ]);
+    assert!(pods.are_known());
     let known = [
         ("site/own", false),
         ("site/named", true),
@@ -64,5 +66,6 @@ fn each_pod_is_the_kubelets_until_the_kubelet_has_said_which_are() {
 #[test]
 fn without_a_kubelet_no_pod_is_one_of_its_own() {
     let pods = Pods::new(of_folder(), false);
+    assert!(pods.are_known());
     assert!(all(&pods).iter().all(|(_, is_of_kubelet)| !is_of_kubelet));
 }
