@@ -63,6 +63,7 @@ fn unanswered(error: ClientError) -> Failure {
         | ClientError::Impostor(..)
         | ClientError::Late(..)
         | ClientError::NoAnswer(..)
+        | ClientError::TooLong(..)
         | ClientError::BadPath(..) => Exit::Unreachable,
         ClientError::Status(..) => Exit::Failed,
     };

@@ -72,7 +72,8 @@ impl Beside {
 /// # Errors
 /// There are no control groups, another agent runs, or the folder is refused at the start.
 pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure> {
-    serving::in_runtime_of(Builder::new_current_thread(), settings, async |_| {
+    // A question to the proxy, or a name that is looked up, must not hold up the end.
+    serving::in_runtime_at_once(Builder::new_current_thread(), settings, async |_| {
         let wanted = controllers(&settings.qos, plan);
         let mounts = Mounts::find().context("cannot find the control groups")?;
         if plan.is_rehearsal {
@@ -147,17 +148,16 @@ async fn follow<S: Store>(
     let mut teller = Teller::new((!plan.is_rehearsal).then(|| plan.state.clone()));
     let mut signals = Signals::new().context("cannot handle signals")?;
     let mut metrics = Server::start(settings.qos.metrics)?;
-    let mut pods = Pods::default();
-    let mut changes = match &plan.dir {
+    let (first, mut changes) = match &plan.dir {
         Some(dir) => {
             let (mesh, changes) = folder(dir, settings).await?;
-            pods.of_folder = of_folder(&mesh, plan);
-            Some(changes)
+            (of_folder(&mesh, plan), Some(changes))
         }
-        None => None,
+        None => (Vec::new(), None),
     };
     let groups = System::new(Mounts::find().context("cannot find the control groups")?);
     let (mut of_kubelet, answers) = kubelet::followed(&settings.qos.kubelet, groups)?.unzip();
+    let mut pods = Pods::new(first, of_kubelet.is_some());
     agent.set_pods(pods.all());
     let folder = (!plan.is_rehearsal).then_some(plan.state.as_path());
     let mut status = StatusFile::new(folder);
@@ -195,9 +195,9 @@ async fn follow<S: Store>(
             }
             Some(ask) = asked(&mut metrics) => {
                 if let Some(metrics) = &metrics {
-                    metrics.answer(ask, || Look {
+                    metrics.answer(ask, pods.are_known(), || Look {
                         agent: agent.snapshot(),
-                        network: beside.network.as_ref().and_then(Thread::snapshot),
+                        network: beside.network.as_mut().map(|network| network.snapshot().clone()),
                         kubelet: answers.clone(),
                     });
                 }

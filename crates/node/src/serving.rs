@@ -25,6 +25,8 @@ mod replaced;
 pub mod signals;
 pub mod start;
 mod supervisor;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -40,7 +42,7 @@ use heddle_proxy::Proxy;
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
@@ -85,9 +87,31 @@ pub fn in_runtime(
 /// # Errors
 /// As [`in_runtime`].
 pub fn in_runtime_of<T>(
+    runtime: Builder,
+    settings: &Settings,
+    serve: impl AsyncFnOnce(Output) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    // Blocking calls are waited for: they may write files.
+    in_runtime_to_end(runtime, settings, serve, drop)
+}
+
+/// Like [`in_runtime_of`], but blocking calls that go on at the end are not waited for.
+///
+/// # Errors
+/// As [`in_runtime`].
+pub fn in_runtime_at_once<T>(
+    runtime: Builder,
+    settings: &Settings,
+    serve: impl AsyncFnOnce(Output) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    in_runtime_to_end(runtime, settings, serve, Runtime::shutdown_background)
+}
+
+fn in_runtime_to_end<T>(
     mut runtime: Builder,
     settings: &Settings,
     serve: impl AsyncFnOnce(Output) -> Result<T, Failure>,
+    end: fn(Runtime),
 ) -> Result<T, Failure> {
     let output = Output {
         stdout: Console::start(std::io::stdout()).context("cannot start a thread")?,
@@ -107,6 +131,7 @@ pub fn in_runtime_of<T>(
     let served = runtime.block_on(serve(output.clone()));
     output.stdout.wait_written(LAST_WORDS);
     output.stderr.wait_written(LAST_WORDS);
+    end(runtime);
     served
 }
 

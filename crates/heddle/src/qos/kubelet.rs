@@ -21,14 +21,17 @@ use tokio::time::sleep;
 use self::client::{Client, Trouble};
 use super::metrics::KubeletAnswers;
 
+#[cfg(test)]
+mod tests;
+
 /// Messages about pods that are remembered as said. Then they are said again.
 const MAX_SAID: usize = 1_024;
 
 /// The pods of a kubelet, and what came of questions to it.
 type Followed = (Receiver<Vec<Pod>>, Arc<KubeletAnswers>);
 
-/// Follows the kubelet, if the settings name one. The pods come whenever they have changed; what came of questions is
-/// counted.
+/// Follows the kubelet, if the settings name one. The pods come once it has answered, and whenever they have changed; what
+/// came of questions is counted.
 ///
 /// # Errors
 /// When the settings name no path of a control group.
@@ -56,6 +59,7 @@ pub(super) fn followed(
         began: Instant::now(),
         said: BTreeSet::new(),
         trouble: None,
+        has_answered: false,
         answers: Arc::clone(&answers),
     };
     tokio::spawn(source.run(sender));
@@ -72,6 +76,8 @@ struct Source {
     said: BTreeSet<String>,
     /// Why the kubelet is not heard, as it was said.
     trouble: Option<String>,
+    /// Whether it has ever answered: that it has no pod is not known before.
+    has_answered: bool,
     answers: Arc<KubeletAnswers>,
 }
 
@@ -87,7 +93,7 @@ impl Source {
                 self.ask().await;
             }
             let pods = self.follower.pods(self.began.elapsed());
-            if last.as_ref() != Some(&pods) {
+            if self.has_answered && last.as_ref() != Some(&pods) {
                 if sender.send(pods.clone()).await.is_err() {
                     return;
                 }
@@ -114,6 +120,7 @@ impl Source {
     }
 
     fn answered(&mut self, answer: Answer) {
+        self.has_answered = true;
         let now = self.began.elapsed();
         let left_out = answer.left_out;
         let was_away = self.follower.answered(now, answer);

@@ -12,10 +12,10 @@ use heddle_qos::agent::{Latencies, LatencyStatus};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
+use super::proxy::ANSWER;
+
 /// How often the proxy is asked.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long it may take to answer.
-const LIMIT: Duration = Duration::from_secs(1);
 /// Buckets, and pods, that an answer may have.
 const MAX_BUCKETS: usize = 256;
 const MAX_PODS: usize = 10_000;
@@ -83,7 +83,7 @@ async fn follow(at: Location, mut wanted: watch::Receiver<bool>, answers: mpsc::
 }
 
 fn ask(at: &Location) -> Result<Latencies, String> {
-    let answer = admin::get_within(at, "/latencies", LIMIT).map_err(|error| error.to_string())?;
+    let answer = admin::get_within(at, "/latencies", ANSWER).map_err(|error| error.to_string())?;
     parsed(&answer).map_err(|why| format!("heddle at {}: {why}", at.path.display()))
 }
 

@@ -48,19 +48,25 @@ impl Server {
         }))
     }
 
-    /// Answers one question. `look` is only called for metrics.
-    pub(super) fn answer(&self, ask: Ask, look: impl FnOnce() -> Look) {
+    /// Answers one question. The agent is ready once it knows its pods. `look` is only called for metrics.
+    pub(super) fn answer(&self, ask: Ask, is_ready: bool, look: impl FnOnce() -> Look) {
         let answer = match ask.question {
             Question::Metrics => {
                 let (look, usage) = (look(), self.probe.read());
                 Answer {
                     status: 200,
                     content_type: exposition::CONTENT_TYPE,
-                    body: exposition::render(move |encoder| look.encode(usage, encoder)),
+                    body: exposition::render(move |encoder| {
+                        gauge(encoder, &process::READY, u64::from(is_ready))?;
+                        look.encode(usage, encoder)
+                    }),
                 }
             }
-            // Its pods are known by now, or it would have ended.
-            Question::Ready => Answer::text(200, "ready"),
+            Question::Ready if is_ready => Answer::text(200, "ready"),
+            Question::Ready => Answer::text(
+                503,
+                "not ready: the kubelet has not answered since the start",
+            ),
             _ => Answer::text(404, "no such path"),
         };
         // The client may be gone.
@@ -79,7 +85,6 @@ impl Look {
     fn encode(&self, usage: Usage, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1_u64)];
         gauges(encoder, &process::BUILD_INFO, version)?;
-        gauge(encoder, &process::READY, 1_u64)?;
         self.work(encoder)?;
         let pods = [
             ("online", self.agent.online),

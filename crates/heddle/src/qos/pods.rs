@@ -15,6 +15,9 @@ use tokio::sync::mpsc::Receiver;
 use super::AgentPlan;
 use crate::{report, settings};
 
+#[cfg(test)]
+mod tests;
+
 /// The next change of a source, if there is such a source.
 pub(super) async fn next<T>(source: &mut Option<Receiver<T>>) -> Option<T> {
     match source {
@@ -24,34 +27,49 @@ pub(super) async fn next<T>(source: &mut Option<Receiver<T>>) -> Option<T> {
 }
 
 /// The pods of both sources.
-#[derive(Default)]
 pub(super) struct Pods {
     pub(super) of_folder: Vec<Pod>,
-    of_kubelet: Vec<Pod>,
+    /// `None` until the kubelet that the settings name has answered for the first time.
+    of_kubelet: Option<Vec<Pod>>,
 }
 
 impl Pods {
+    /// `has_kubelet`: the settings name a kubelet, which has yet to answer.
+    pub(super) fn new(of_folder: Vec<Pod>, has_kubelet: bool) -> Self {
+        Pods {
+            of_folder,
+            of_kubelet: (!has_kubelet).then(Vec::new),
+        }
+    }
+
     pub(super) fn follow_kubelet(&mut self, pods: Vec<Pod>) {
-        if self.of_kubelet.len() != pods.len() {
+        if self.of_kubelet.as_ref().map(Vec::len) != Some(pods.len()) {
             let is_offline = |pod: &&Pod| pod.qos.class == Class::Offline;
             let offline = pods.iter().filter(is_offline).count();
             let all = count(pods.len(), "pod");
             tracing::info!("the kubelet has {all}, {offline} of them offline");
         }
-        self.of_kubelet = pods;
+        self.of_kubelet = Some(pods);
+    }
+
+    /// Whether each source has said which pods there are. A folder that has not ends the agent.
+    pub(super) fn are_known(&self) -> bool {
+        self.of_kubelet.is_some()
     }
 
     /// All pods. A LocalWorkload that has the name or the group of a kubelet's pod is that pod: an operator of the machine
-    /// wrote it.
+    /// wrote it. Until the kubelet has answered, each LocalWorkload may be one of its pods, and counts as one: the agent
+    /// evicts none that a kubelet runs.
     pub(super) fn all(&self) -> Vec<Pod> {
-        let is_of_kubelet = |pod: &Pod| {
-            let mut kubelet = self.of_kubelet.iter();
-            kubelet.any(|one| {
-                one.name == pod.name
-                    || one.group == pod.group
-                    || one.group.is_below(&pod.group)
-                    || pod.group.is_below(&one.group)
-            })
+        let is_same = |one: &Pod, pod: &Pod| {
+            one.name == pod.name
+                || one.group == pod.group
+                || one.group.is_below(&pod.group)
+                || pod.group.is_below(&one.group)
+        };
+        let is_of_kubelet = |pod: &Pod| match &self.of_kubelet {
+            Some(pods) => pods.iter().any(|one| is_same(one, pod)),
+            None => true,
         };
         // A kubelet would start anew what is ended.
         let of_folder = self.of_folder.iter().map(|pod| Pod {
@@ -62,7 +80,7 @@ impl Pods {
             let mut folder = self.of_folder.iter();
             folder.any(|one| one.name == pod.name || one.group == pod.group)
         };
-        let more = self.of_kubelet.iter().filter(|pod| !named(pod));
+        let more = self.of_kubelet.iter().flatten().filter(|pod| !named(pod));
         of_folder.chain(more.cloned()).collect()
     }
 }

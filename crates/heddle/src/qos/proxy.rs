@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use heddle_node::admin::{self, ClientError, Location};
+use heddle_node::admin::{self, ClientError, Limits, Location};
 use heddle_node::exit::Failure;
 use heddle_node::settings::QosSettings;
 use heddle_node::table::count;
@@ -20,8 +20,11 @@ use super::AgentPlan;
 
 /// How often the proxy is asked.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long it may take to answer.
-const LIMIT: Duration = Duration::from_secs(1);
+/// How long it may take to answer, and how much it may say: the histograms of 10,000 pods have some 2 MiB.
+pub(super) const ANSWER: Limits = Limits {
+    time: Duration::from_secs(1),
+    bytes: 4 << 20,
+};
 
 /// The proxy's threads, and the group that makes them yield. By default none are followed.
 #[derive(Default)]
@@ -154,7 +157,7 @@ fn offline_threads(at: Location) -> watch::Receiver<Vec<i32>> {
 
 /// The threads; none without a proxy at the default place.
 fn ask(at: &Location) -> Result<Vec<i32>, String> {
-    let answer = match admin::get_within(at, "/workers", LIMIT) {
+    let answer = match admin::get_within(at, "/workers", ANSWER) {
         Err(ClientError::NotRunning(at, _)) if !at.is_given => return Ok(Vec::new()),
         answer => answer.map_err(|error| error.to_string())?,
     };

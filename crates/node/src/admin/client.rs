@@ -1,19 +1,38 @@
-//! Client of the admin socket: one blocking request.
+//! Client of the admin socket: one blocking request, with a bound on its time and on its answer.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
 use super::{Location, SocketError};
 
-/// Timeout of each read and write.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest answer that is read; heddle sends none as long as this.
-const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
+#[cfg(test)]
+mod tests;
+
+/// What one question may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From the connect to the last byte of the answer.
+    pub time: Duration,
+    /// Longest answer, in bytes, with its head.
+    pub bytes: usize,
+}
+
+impl Limits {
+    /// For an operator who waits: the time is what the server gives itself. Heddle sends no answer as long as this.
+    pub const OPERATOR: Limits = Limits {
+        time: Duration::from_secs(10),
+        bytes: 256 << 20,
+    };
+}
+
+/// Bytes that are read at a time.
+const PIECE: usize = 16 * 1024;
 
 /// Why a request failed.
 #[derive(Debug)]
@@ -30,6 +49,8 @@ pub enum ClientError {
     Late(Location, Duration),
     /// The connection was closed without an answer, as the server does for a wrong user.
     NoAnswer(Location, io::Error),
+    /// The answer is longer than so many bytes.
+    TooLong(Location, usize),
     /// An answer other than 200.
     Status(u16, String),
 }
@@ -70,6 +91,11 @@ impl fmt::Display for ClientError {
                 "heddle at {} gave no answer: {error}; it answers its own user and root",
                 at.path.display()
             ),
+            ClientError::TooLong(at, bytes) => write!(
+                f,
+                "the answer at {} has more than {bytes} bytes: is it another program's socket?",
+                at.path.display()
+            ),
             ClientError::Status(status, body) => {
                 write!(f, "heddle answered {status}: {}", body.trim_end())
             }
@@ -82,9 +108,9 @@ impl std::error::Error for ClientError {}
 /// Sends a GET request for a path to a running process, and returns the body of the answer.
 ///
 /// # Errors
-/// When no process answers, or the status of the answer is not 200.
+/// When no process answers within [`Limits::OPERATOR`], or the status of the answer is not 200.
 pub fn get(at: &Location, path: &str) -> Result<String, ClientError> {
-    get_within(at, path, TIMEOUT)
+    get_within(at, path, Limits::OPERATOR)
 }
 
 /// Sends a POST request to a running process, and returns the body of the answer.
@@ -92,36 +118,87 @@ pub fn get(at: &Location, path: &str) -> Result<String, ClientError> {
 /// # Errors
 /// As [`get`].
 pub fn post(at: &Location, path: &str, body: &str) -> Result<String, ClientError> {
-    ask(at, ("POST", path, body), TIMEOUT)
+    ask(at, ("POST", path, body), Limits::OPERATOR)
 }
 
-/// Like [`get`], with another timeout for each read and write.
+/// Like [`get`], with other limits.
 ///
 /// # Errors
 /// As [`get`].
-pub fn get_within(at: &Location, path: &str, limit: Duration) -> Result<String, ClientError> {
-    ask(at, ("GET", path, ""), limit)
+pub fn get_within(at: &Location, path: &str, limits: Limits) -> Result<String, ClientError> {
+    ask(at, ("GET", path, ""), limits)
 }
 
 /// Method, path and body.
 type Request<'a> = (&'a str, &'a str, &'a str);
 
-fn ask(at: &Location, request: Request<'_>, limit: Duration) -> Result<String, ClientError> {
+fn ask(at: &Location, request: Request<'_>, limits: Limits) -> Result<String, ClientError> {
     at.check_length().map_err(ClientError::BadPath)?;
-    let mut stream =
-        UnixStream::connect(&at.path).map_err(|error| not_connected(at.clone(), error))?;
+    let end = End(Instant::now() + limits.time);
+    let late = || ClientError::Late(at.clone(), limits.time);
+    let mut stream = connected(at, end).map_err(|error| match is_late(&error) {
+        true => late(),
+        false => not_connected(at.clone(), error),
+    })?;
     check_server(at, &stream)?;
-    let answer = exchange(&mut stream, request, limit).map_err(|error| match error.kind() {
-        // Errors of a socket whose timeout has expired.
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Late(at.clone(), limit),
-        _ => ClientError::NoAnswer(at.clone(), error),
-    })?;
-    let (status, body) = split(&answer).ok_or_else(|| {
-        ClientError::NoAnswer(at.clone(), io::Error::from(io::ErrorKind::UnexpectedEof))
-    })?;
+    let no_answer = |error| ClientError::NoAnswer(at.clone(), error);
+    let exchanged = send(&mut stream, request, end)
+        .and_then(|()| receive(&mut stream, limits.bytes, end))
+        .map_err(|error| match is_late(&error) {
+            true => late(),
+            false => no_answer(error),
+        })?;
+    let answer = exchanged.ok_or_else(|| ClientError::TooLong(at.clone(), limits.bytes))?;
+    let answer = String::from_utf8(answer)
+        .map_err(|error| no_answer(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+    let (status, body) =
+        split(&answer).ok_or_else(|| no_answer(io::ErrorKind::UnexpectedEof.into()))?;
     match status {
         200 => Ok(body.to_owned()),
         status => Err(ClientError::Status(status, body.to_owned())),
+    }
+}
+
+/// When a question has to be over.
+#[derive(Clone, Copy)]
+struct End(Instant);
+
+impl End {
+    /// The time that is left.
+    ///
+    /// # Errors
+    /// None is left.
+    fn left(self) -> io::Result<Duration> {
+        let left = self.0.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            // It would mean that there is no timeout.
+            true => Err(io::ErrorKind::TimedOut.into()),
+            false => Ok(left),
+        }
+    }
+}
+
+/// Whether it is the error of a socket whose timeout has expired.
+fn is_late(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
+}
+
+/// Connects. A server that does not accept has a queue of connections, and while that is full the kernel lets the next one
+/// wait: for `SO_SNDTIMEO` at most (`unix(7)`, `socket(7)`).
+fn connected(at: &Location, end: End) -> io::Result<UnixStream> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    let address = SocketAddrUnix::new(&at.path)?;
+    loop {
+        set_socket_timeout(&socket, Timeout::Send, Some(end.left()?))?;
+        match connect(&socket, &address) {
+            Ok(()) => return Ok(UnixStream::from(socket)),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -145,24 +222,45 @@ fn check_server(at: &Location, stream: &UnixStream) -> Result<(), ClientError> {
     }
 }
 
-fn exchange(
-    stream: &mut UnixStream,
-    (method, path, body): Request<'_>,
-    limit: Duration,
-) -> io::Result<String> {
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
+fn send(stream: &mut UnixStream, (method, path, body): Request<'_>, end: End) -> io::Result<()> {
     let length = match method {
         "GET" => String::new(),
         _ => format!("content-length: {}\r\n", body.len()),
     };
-    write!(
-        stream,
+    let request = format!(
         "{method} {path} HTTP/1.1\r\nhost: heddle\r\nconnection: close\r\n{length}\r\n{body}"
-    )?;
-    let mut answer = String::new();
-    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer)?;
-    Ok(answer)
+    );
+    let mut rest = request.as_bytes();
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(end.left()?))?;
+        match stream.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads to the end; `None` when there are more than so many bytes.
+fn receive(stream: &mut UnixStream, bytes: usize, end: End) -> io::Result<Option<Vec<u8>>> {
+    let mut answer = Vec::new();
+    let mut piece = vec![0; PIECE];
+    loop {
+        // Anew for each piece: a server that sends a byte now and then is late, too.
+        stream.set_read_timeout(Some(end.left()?))?;
+        let read = match stream.read(&mut piece) {
+            Ok(0) => return Ok(Some(answer)),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if answer.len() + read > bytes {
+            return Ok(None);
+        }
+        answer.extend_from_slice(&piece[..read]);
+    }
 }
 
 /// Splits an answer into status and body. The server closes the connection after each answer, so the rest is the body.

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
-use super::client::{get_within, not_connected};
+use super::client::not_connected;
 use super::places::MOST;
 use super::serve::{may_operate, serve_tcp, serve_unix};
 use super::socket::default_folder;
@@ -404,31 +404,6 @@ fn a_folder_that_cannot_be_used_has_a_remedy() {
     assert!(
         said.ends_with("; choose another folder with --socket"),
         "{said}"
-    );
-}
-
-#[test]
-fn a_server_that_is_late_is_told_from_one_that_hangs_up() {
-    let dir = private_folder();
-    let at = given(dir.path().join("s"));
-    // Only the kernel accepts here, as with a process that has no free descriptor.
-    let listener = std::os::unix::net::UnixListener::bind(&at.path).expect("bound");
-    let late = get_within(&at, "/status", Duration::from_millis(500)).expect_err("no answer");
-    let said = late.to_string();
-    assert!(said.contains("did not answer within 0.5 s"), "{said}");
-    assert!(!said.contains("own user"), "{said}");
-    assert!(
-        ClientError::Late(at.clone(), Duration::from_secs(10))
-            .to_string()
-            .contains("within 10 s")
-    );
-
-    std::thread::spawn(move || listener.incoming().for_each(drop));
-    let refused = get(&at, "/status").expect_err("no answer");
-    assert!(matches!(refused, ClientError::NoAnswer(..)), "{refused}");
-    assert!(
-        refused.to_string().contains("its own user and root"),
-        "{refused}"
     );
 }
 

@@ -7,10 +7,11 @@
 //!            below 80 % of it for `patience`: 10 s and more
 //! ```
 //!
-//! Tightening is quick, relaxing is slow, and between 80 % and 100 % of the objective the level stays. After a change the
-//! p99 is taken anew ([`window::Window::begin_anew`]), so that a level is judged by what it does. A load which needs level
-//! 2 would still go to level 1 and back for ever; so `patience` doubles when a level that was relaxed is needed again within
-//! a minute, and falls by half when it holds.
+//! Tightening is quick, relaxing is slow, and between 80 % and 100 % of the objective the level stays. A judgement that
+//! is missing begins the count of readings anew: what was true before it may be so no more. After a change the p99 is
+//! taken anew ([`window::Window::begin_anew`]), so that a level is judged by what it does. A load which needs level 2
+//! would still go to level 1 and back for ever; so `patience` doubles when a level that was relaxed is needed again
+//! within a minute, and falls by half when it holds.
 
 pub mod share;
 #[cfg(test)]
@@ -53,7 +54,7 @@ pub enum Judgement {
 #[derive(Debug, Clone)]
 pub struct Latency {
     level: usize,
-    /// Readings above the objective, in a row.
+    /// Readings above the objective, in a row: without one that is not known between them.
     above: u32,
     /// Since when the judgement was calm, or was missing.
     calm_since: Option<Duration>,
@@ -100,10 +101,9 @@ impl Latency {
         let since = |before: Option<Duration>, lasts: bool| lasts.then(|| before.unwrap_or(now));
         self.calm_since = since(self.calm_since, is_calm);
         self.unknown_since = since(self.unknown_since, is_unknown);
-        self.above = match (is_above, is_unknown) {
-            (true, _) => self.above.saturating_add(1),
-            (false, true) => self.above,
-            (false, false) => 0,
+        self.above = match is_above {
+            true => self.above.saturating_add(1),
+            false => 0,
         };
         let lasts = |since: Option<Duration>, long: Duration| {
             since.is_some_and(|since| now.saturating_sub(since) >= long)

@@ -1,7 +1,7 @@
 //! The thread of the network: every 10 ms is more often than the agent, whose writes to control groups may take longer.
 
 use std::io;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,8 +11,13 @@ use super::{Network, OfflinePod, Snapshot};
 use crate::arbiter::journal::Store;
 use crate::now::Now;
 
-/// How long the thread may take to say what it does.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+#[cfg(test)]
+mod tests;
+
+/// How long the thread may take to say what it does: half of the shortest time between two looks of the agent.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(50);
+/// Messages that wait for the thread: pods, and a question.
+const MESSAGES: usize = 2;
 
 /// A message to the thread.
 #[derive(Debug)]
@@ -21,11 +26,18 @@ enum Message {
     Snapshot(SyncSender<Snapshot>),
 }
 
-/// A running network.
+/// A running network. No method but [`Thread::stop`] waits for a thread that the kernel keeps waiting.
 #[derive(Debug)]
 pub struct Thread {
     messages: SyncSender<Message>,
-    last: Vec<OfflinePod>,
+    /// The pods that were sent.
+    pods: Vec<OfflinePod>,
+    /// Whether pods could not be sent, which was said.
+    is_busy: bool,
+    /// What it said last.
+    snapshot: Snapshot,
+    /// A question that it has not answered.
+    asked: Option<Receiver<Snapshot>>,
     thread: JoinHandle<bool>,
 }
 
@@ -39,29 +51,70 @@ impl Thread {
         K: Kernel + Send + 'static,
         S: Store<Key, Held> + Send + 'static,
     {
-        let (messages, received) = mpsc::sync_channel(1);
+        let first = network.snapshot();
+        Thread::of(first, move |messages| follow(network, messages))
+    }
+
+    fn of(
+        snapshot: Snapshot,
+        follow: impl FnOnce(&Receiver<Message>) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        let (messages, received) = mpsc::sync_channel(MESSAGES);
         let thread = std::thread::Builder::new().name("qos-network".to_owned());
         Ok(Thread {
             messages,
-            last: Vec::new(),
-            thread: thread.spawn(move || follow(network, &received))?,
+            pods: Vec::new(),
+            is_busy: false,
+            snapshot,
+            asked: None,
+            thread: thread.spawn(move || follow(&received))?,
         })
     }
 
-    /// The offline pods from now on. Waits for as long as one look at the network takes, when they change often.
+    /// The offline pods from now on. To be called again and again: a thread that is busy is told the next time.
     pub fn set_pods(&mut self, pods: Vec<OfflinePod>) {
-        if pods != self.last {
-            self.last.clone_from(&pods);
+        if pods == self.pods {
+            return;
+        }
+        match self.messages.try_send(Message::Pods(pods.clone())) {
             // It ends only when this is dropped, or by a panic that [`Thread::stop`] reports.
-            let _ended = self.messages.send(Message::Pods(pods));
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {
+                self.pods = pods;
+                if std::mem::take(&mut self.is_busy) {
+                    tracing::info!("the network follows the offline pods again");
+                }
+            }
+            Err(TrySendError::Full(_)) => {
+                if !std::mem::replace(&mut self.is_busy, true) {
+                    tracing::warn!("the network does not follow the offline pods yet: it is busy");
+                }
+            }
         }
     }
 
-    /// What it does now; `None` when it does not say so within a second. Waits for as long as one look at the network takes.
-    pub fn snapshot(&self) -> Option<Snapshot> {
-        let (answer, snapshot) = mpsc::sync_channel(1);
-        self.messages.send(Message::Snapshot(answer)).ok()?;
-        snapshot.recv_timeout(ANSWERS_WITHIN).ok()
+    /// What it does now, or what it said last: counts neither fall nor are missing. Waits for 50 ms at most, and not at all
+    /// while an earlier question is open.
+    pub fn snapshot(&mut self) -> &Snapshot {
+        if let Some(asked) = &self.asked {
+            match asked.try_recv() {
+                Ok(late) => self.snapshot = late,
+                Err(TryRecvError::Empty) => return &self.snapshot,
+                // It has ended.
+                Err(TryRecvError::Disconnected) => {}
+            }
+        }
+        let (answer, asked) = mpsc::sync_channel(1);
+        self.asked = match self.messages.try_send(Message::Snapshot(answer)) {
+            Ok(()) => match asked.recv_timeout(ANSWERS_WITHIN) {
+                Ok(now) => {
+                    self.snapshot = now;
+                    None
+                }
+                Err(_) => Some(asked),
+            },
+            Err(_) => None,
+        };
+        &self.snapshot
     }
 
     /// Has everything put back, and returns whether all of it is.

@@ -4,7 +4,7 @@ super::families! {
     BUILD_INFO = Gauge "heddle_build_info" [version]
         "Always 1; the label says which version runs.";
     READY = Gauge "heddle_ready" []
-        "1 while /ready answers 200: requests are served as the manifests say, or nodes can join and are told their part of the mesh.";
+        "1 while /ready answers 200: requests are served as the manifests say, or nodes can join and are told their part of the mesh, or the agent of node QoS knows its pods.";
     CONFIG_GENERATION = Gauge "heddle_config_generation" []
         "Generation of the configuration in force, counted from 1.";
     CONFIG_STALE = Gauge "heddle_config_stale" []

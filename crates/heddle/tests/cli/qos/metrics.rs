@@ -73,7 +73,7 @@ fn the_agent_says_what_it_has_changed_and_was_refused() {
 }
 
 #[test]
-fn a_kubelet_that_does_not_answer_is_counted() {
+fn a_kubelet_that_does_not_answer_is_counted_and_the_agent_is_not_ready() {
     let Some(groups) = Groups::new("silent", &[]) else {
         return;
     };
@@ -84,6 +84,8 @@ fn a_kubelet_that_does_not_answer_is_counted() {
     });
     let of_ok = "\nheddle_qos_kubelet_answers_total{result=\"ok\"} 0\n";
     assert!(page().contains(of_ok), "{}", page());
+    assert_eq!(get(at, "x", "/ready").0, 503);
+    assert!(page().contains("\nheddle_ready 0\n"), "{}", page());
     signal(&agent, Signal::TERM);
     assert_eq!(agent.wait().expect("ended").code(), Some(0));
 }

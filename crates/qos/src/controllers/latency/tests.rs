@@ -35,6 +35,19 @@ fn two_readings_above_tighten_and_ten_seconds_of_calm_relax() {
 }
 
 #[test]
+fn readings_with_an_unknown_one_between_them_are_not_in_a_row() {
+    let mut latency = Latency::default();
+    for second in (0..60).step_by(2) {
+        assert_eq!(steps(&mut latency, second, 1, Judgement::Worst(500)), NEVER);
+        assert_eq!(
+            steps(&mut latency, second + 1, 1, Judgement::Unknown),
+            NEVER
+        );
+    }
+    assert_eq!(steps(&mut latency, 60, 2, Judgement::Worst(500)), [61]);
+}
+
+#[test]
 fn without_a_judgement_or_an_objective_it_relaxes_slowly_and_fully() {
     for (judgement, every) in [(Judgement::Unknown, 30), (Judgement::NoObjective, 10)] {
         let mut latency = Latency::default();
@@ -101,6 +114,10 @@ proptest! {
             }
             if (30..=100).contains(percent) {
                 prop_assert!(latency.level() <= before, "tightened within the objective");
+            }
+            if latency.level() > before {
+                let last = second.checked_sub(1).map(|last| all[last]);
+                prop_assert!(last > Some(100) && *percent > 100, "tightened after one reading");
             }
         }
     }

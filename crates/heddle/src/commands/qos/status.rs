@@ -1,0 +1,222 @@
+//! `heddle qos status`: what the agent holds, and what it says beside.
+
+use std::io;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use heddle_node::exit::{Exit, Failure};
+use heddle_node::settings::QosSettings;
+use heddle_node::table::{self, count};
+use heddle_node::time::duration;
+use heddle_qos::agent::LatencyStatus;
+use heddle_qos::arbiter::journal::Journal;
+use heddle_qos::arbiter::{Held, Key};
+use heddle_qos::network;
+use heddle_qos::remarks::Remarks;
+use serde::Serialize;
+
+use super::{State, remarks};
+use crate::commands::print;
+use crate::output::OutputFormat;
+use crate::{colour, qos};
+
+/// Show what is changed on this machine: for which pod, from what to what, why, and since when; and evictions that are advised
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heddle qos status
+  heddle qos status --output json | jq '.changes[] | select(.class == \"offline\")'
+  heddle qos status --output json | jq '.advice[].pod'
+
+Exit codes:
+  0  an agent runs
+  1  failed
+  2  wrong command line
+  4  no agent runs")]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    state: State,
+    /// How to print it
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    output: OutputFormat,
+}
+
+/// What is changed on this machine.
+#[derive(Serialize)]
+struct QosStatus {
+    /// Whether an agent runs.
+    running: bool,
+    /// What the latency loop does, while an online pod has an objective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<LatencyStatus>,
+    changes: Vec<ChangeStatus>,
+    /// What the agent that runs says beside.
+    #[serde(flatten)]
+    remarks: Remarks,
+}
+
+#[derive(Serialize)]
+struct ChangeStatus {
+    pod: String,
+    class: &'static str,
+    /// The control group, or the interface, that is changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interface: Option<String>,
+    knob: &'static str,
+    from: String,
+    to: String,
+    why: String,
+    /// Seconds since 1970.
+    since: u64,
+}
+
+/// A line for `heddle status` of a node that runs the agent with this journal.
+pub(in crate::commands) fn summary(state: &Path) -> String {
+    let looked = Journal::is_in_use(state).and_then(|running| {
+        let changes = Journal::look(state)?.len() + network::Journal::look(state)?.len();
+        Ok((running, changes))
+    });
+    let what = match looked {
+        Ok((true, changes)) => format!("an agent runs, {} changed", count(changes, "setting")),
+        Ok((false, _)) => colour::bad("no agent runs: the log of the node says why"),
+        Err(error) => colour::attention(format!("not known: {error}")),
+    };
+    let flag = match state == QosSettings::default().state_folder() {
+        true => String::new(),
+        false => format!(" --state {}", state.display()),
+    };
+    format!("node QoS: {what} (heddle qos status{flag})")
+}
+
+pub(super) fn run(args: StatusArgs) -> Result<Exit, Failure> {
+    let folder = args.state.folder();
+    let held = Journal::look(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
+    let running = Journal::is_in_use(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
+    let network = network::Journal::look(&folder);
+    let network = network.map_err(|error| qos::unreadable(&folder, &error))?;
+    let mut changes: Vec<ChangeStatus> = held.into_iter().map(change_status).collect();
+    changes.extend(network.into_iter().map(network_status));
+    let order = |change: &ChangeStatus| (change.pod.clone(), change.what());
+    changes.sort_by_key(order);
+    let (latency, remarks) = match running {
+        true => {
+            let unreadable = |error: io::Error| qos::unreadable(&folder, &error);
+            let latency = qos::latency_status(&folder).map_err(unreadable)?;
+            (latency, Remarks::look(&folder).map_err(unreadable)?)
+        }
+        // What an agent has left that was killed says nothing of now.
+        false => (None, Remarks::default()),
+    };
+    let status = QosStatus {
+        running,
+        latency,
+        changes,
+        remarks,
+    };
+    let is_wide = args.output == OutputFormat::Wide;
+    print(&args.output.written(&status, || text(&status, is_wide))?)?;
+    Ok(match running {
+        true => Exit::Ok,
+        false => Exit::Unreachable,
+    })
+}
+
+fn change_status((key, held): (Key, Held)) -> ChangeStatus {
+    let to = held.ours.last().copied().unwrap_or(held.original);
+    ChangeStatus {
+        pod: held.pod,
+        class: held.class.as_str(),
+        cgroup: Some(key.group.to_string()),
+        interface: None,
+        knob: key.knob.as_str(),
+        from: held.original.to_string(),
+        to: to.to_string(),
+        why: held.why,
+        since: held.since_s,
+    }
+}
+
+fn network_status((key, held): (network::held::Key, network::held::Held)) -> ChangeStatus {
+    ChangeStatus {
+        class: held.class.as_str(),
+        cgroup: None,
+        interface: Some(key.link.name),
+        knob: key.part.as_str(),
+        from: held.original(),
+        to: held.now,
+        pod: held.pod,
+        why: held.why,
+        since: held.since_s,
+    }
+}
+
+impl ChangeStatus {
+    /// What is changed.
+    fn what(&self) -> String {
+        let of = self.cgroup.as_ref().or(self.interface.as_ref());
+        format!("{} of {}", self.knob, of.map_or("", String::as_str))
+    }
+}
+
+/// What the latency loop does: the pod that is worst off, or all of them.
+fn latency_text(latency: &LatencyStatus, is_wide: bool) -> String {
+    let may = match latency.percent {
+        Some(percent) => format!("offline pods share {percent} % of the processors"),
+        None => "offline pods are not limited".to_owned(),
+    };
+    let shown = if is_wide { latency.pods.len() } else { 1 };
+    let rows = latency.pods.iter().take(shown).map(|pod| {
+        let p99 = pod.p99_us.map(|us| format!("{:.1}ms", us as f64 / 1e3));
+        [
+            pod.pod.clone(),
+            p99.unwrap_or_else(|| "-".to_owned()),
+            format!("{}ms", pod.objective_ms),
+        ]
+    });
+    let table = match latency.pods.is_empty() {
+        true => String::new(),
+        false => table::render(["OBJECTIVE OF", "P99", "OBJECTIVE"], rows),
+    };
+    let (level, tightest) = (latency.level, latency.tightest);
+    format!("latency: level {level} of {tightest}, {may}\n{table}")
+}
+
+fn text(status: &QosStatus, is_wide: bool) -> String {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_s = now_s.unwrap_or_default().as_secs();
+    let what = count(status.changes.len(), "setting");
+    let head = match (status.running, status.changes.is_empty()) {
+        (true, _) => format!("{}, {what} changed\n", colour::good("an agent runs")),
+        (false, true) => "no agent runs, and nothing is changed\n".to_owned(),
+        (false, false) => format!(
+            "{}: {what} changed by one that was killed; heddle qos restore puts them back\n",
+            colour::bad("no agent runs")
+        ),
+    };
+    let latency = status.latency.as_ref();
+    let latency = latency.map(|latency| latency_text(latency, is_wide));
+    let mut parts = vec![head + latency.as_deref().unwrap_or_default()];
+    if !status.changes.is_empty() {
+        parts.push(changes(&status.changes, now_s));
+    }
+    parts.extend(remarks::text(&status.remarks, now_s));
+    parts.join("\n")
+}
+
+/// A table of what is changed.
+fn changes(changes: &[ChangeStatus], now_s: u64) -> String {
+    let rows = changes.iter().map(|change| {
+        [
+            change.pod.clone(),
+            change.class.to_owned(),
+            change.what(),
+            change.from.clone(),
+            change.to.clone(),
+            format!("{} ago", duration(now_s.saturating_sub(change.since))),
+            change.why.clone(),
+        ]
+    });
+    let columns = ["POD", "CLASS", "CHANGED", "FROM", "TO", "SINCE", "WHY"];
+    table::render(columns, rows)
+}
