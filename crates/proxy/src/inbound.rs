@@ -4,7 +4,7 @@
 //!   accepted ─▶ handshake ─▶ preface ─▶ a connection like any other, by a door of its own
 //!        │         │            └─ malformed, late ──▶ closed
 //!        │         └─ refused, late ─────────────────▶ closed, counted by its reason
-//!        └─ its SYN was of lower effort ─────────────▶ a Worker for offline callers, if there is one
+//!        └─ its SYN was of lower effort ─────────────▶ a Worker for offline callers, if there is one: closed if none has room
 //! ```
 //!
 //! The preface is only a request. This node decides whether the endpoint is here and has the requested identity, which
@@ -29,7 +29,7 @@ use crate::env::{Alarm, Outcome};
 use crate::failure::Reason;
 use crate::handshake::{Handshake, HandshakeError};
 use crate::http2::InboundHttp2;
-use crate::intake::Intake;
+use crate::intake::{Intake, OfflineRoom};
 use crate::io::{Packed, WireSide, is_lower_effort};
 use crate::link::InboundLink;
 use crate::parcel::{Contents, State};
@@ -57,6 +57,8 @@ enum GreetingError {
     Gone,
     /// Evicted to make room for a newer connection that has not finished its handshake either.
     Full,
+    /// An offline caller's, while no Worker for offline callers has room: online callers' Workers do not work for it.
+    OfflineFull,
 }
 
 impl Greeting {
@@ -90,11 +92,15 @@ impl Greeting {
             return Outcome::Over;
         };
         // Before the handshake, which may take a millisecond. No Worker is started for a stranger.
-        if worker.stats.class() == Class::Online
-            && is_lower_effort(&stream)
-            && let Some(intake) = worker.offline_workers.choose()
-        {
-            return hand_over(door, stream, peer, intake);
+        if worker.stats.class() == Class::Online && is_lower_effort(&stream) {
+            match worker.offline_workers.choose() {
+                OfflineRoom::In(intake) => return hand_over(door, stream, peer, intake),
+                OfflineRoom::Full => {
+                    say_refused(&worker, peer, &GreetingError::OfflineFull);
+                    return Outcome::Over;
+                }
+                OfflineRoom::NoWorker => {}
+            }
         }
         let by = worker.after(worker.settings.timeouts.request_head);
         poll_fn(|cx| {
@@ -330,6 +336,11 @@ fn say_refused(worker: &Worker, peer: SocketAddr, failed: &GreetingError) {
                 );
             }
             &"too many handshakes are unfinished"
+        }
+        GreetingError::OfflineFull => {
+            worker.stats.connections_refused.inc();
+            tracing::debug!(%peer, "a connection is closed: Workers for offline callers have no room");
+            return;
         }
         GreetingError::Late => &"it took too long",
         GreetingError::Gone => &"it closed the connection",

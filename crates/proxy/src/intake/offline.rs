@@ -7,12 +7,22 @@ use tokio::sync::Notify;
 use super::Intake;
 use crate::listener::BATCH;
 
-/// The intakes of the Workers for offline callers, and a way to ask for such a Worker. Used when another node begins a
-/// link, never for a stream.
+/// The intakes of the Workers for offline callers, and a way to ask for such a Worker. Used when another node connects or
+/// begins a link, never for a stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OfflineWorkers {
     intakes: Arc<Mutex<Vec<Intake>>>,
     wanted: Arc<Notify>,
+}
+
+/// Where a connection of an offline caller goes.
+#[derive(Debug)]
+pub(crate) enum OfflineRoom {
+    /// There is no such Worker.
+    NoWorker,
+    /// No such Worker has room: they get no processor, or are flooded.
+    Full,
+    In(Intake),
 }
 
 impl OfflineWorkers {
@@ -21,13 +31,17 @@ impl OfflineWorkers {
         *self.lock() = intakes;
     }
 
-    /// One of them that has room for a moved connection: that with the most. A Worker that gets no processor has none.
-    pub(crate) fn choose(&self) -> Option<Intake> {
+    /// The one of them that has the most room for a moved connection.
+    pub(crate) fn choose(&self) -> OfflineRoom {
         let intakes = self.lock();
-        let rooms = intakes.iter().map(|intake| (intake.room(), intake));
-        let (room, most) = rooms.max_by_key(|(room, _)| *room)?;
-        // As many places are kept for new connections.
-        (room > BATCH).then(|| most.clone())
+        let at_work = intakes.iter().filter(|intake| intake.is_open());
+        let rooms = at_work.map(|intake| (intake.room(), intake));
+        match rooms.max_by_key(|(room, _)| *room) {
+            None => OfflineRoom::NoWorker,
+            // As many places are kept for new connections.
+            Some((room, most)) if room > BATCH => OfflineRoom::In(most.clone()),
+            Some(_) => OfflineRoom::Full,
+        }
     }
 
     /// Asks the Manager for a Worker.
@@ -53,15 +67,20 @@ mod tests {
     #[test]
     fn a_worker_without_room_is_not_chosen() {
         let workers = OfflineWorkers::default();
-        assert!(workers.choose().is_none());
+        assert!(matches!(workers.choose(), OfflineRoom::NoWorker));
         let (full, roomy) = (Intake::new(BATCH), Intake::new(BATCH + 1));
         workers.set(vec![full.clone()]);
         // It would be handed back, and chosen again at once.
-        assert!(workers.choose().is_none());
+        assert!(matches!(workers.choose(), OfflineRoom::Full));
         workers.set(vec![full, roomy]);
-        assert_eq!(
-            workers.choose().map(|intake| intake.room()),
-            Some(BATCH + 1)
-        );
+        let OfflineRoom::In(chosen) = workers.choose() else {
+            panic!("one has room");
+        };
+        assert_eq!(chosen.room(), BATCH + 1);
+        // One that retires is none.
+        let retiring = Intake::new(BATCH + 1);
+        retiring.close();
+        workers.set(vec![retiring]);
+        assert!(matches!(workers.choose(), OfflineRoom::NoWorker));
     }
 }
