@@ -48,6 +48,19 @@ pub(super) const MEMORY: Part = Part {
     ..QOS
 };
 
+pub(super) const NETWORK: Part = Part {
+    name: "qos-network",
+    arguments: &["qos-network"],
+    title: "Two pods that share a node's link",
+    minutes: 14,
+    counted: "The time from the first bytes of the flow that starts until online has 95 % of its rate alone again, the longer \
+        one of both changes; and the rate of offline from a second after online has stopped, as a part of what online leaves. The \
+        bottleneck of 400 Mbit/s is behind the node, and bytes are counted behind it.",
+    settings: "No peers. Off, with two rates and a waterline, and with what online leaves of a declared link are measured in turn \
+        within each round, each direct and through the proxy.",
+    ..QOS
+};
+
 pub(super) const PROXY: Part = Part {
     name: "qos-proxy",
     arguments: &["qos-proxy"],
