@@ -44,7 +44,8 @@ pub(super) const MEMORY: Part = Part {
     title: "Downloads beside batch work that takes memory",
     minutes: 16,
     counted: "The mean time of a download of 16 MiB from nginx, once memory has settled: with node QoS that takes half a minute. \
-        The picture shows the time before, too.",
+        Fixed is the same batch work in an idle group with a limit of its own from the start, without an agent: what is left then \
+        no control group gives back. The picture shows the time before, too.",
     ..QOS
 };
 
