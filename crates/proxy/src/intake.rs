@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 use crate::parcel::Arrival;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
-pub(crate) use offline::{OfflineRoom, OfflineWorkers};
+pub(crate) use offline::{OfflineWorkers, Placed};
 pub(crate) use sessions::Sessions;
 
 /// Limit of connections that wait for a Worker.

@@ -4,7 +4,7 @@ use heddle_model::Class;
 
 use super::{Alarm, Env};
 use crate::clock::Millis;
-use crate::intake::{Intake, OfflineRoom};
+use crate::intake::Intake;
 
 /// Interval at which it is checked whether there is a Worker for offline callers, in milliseconds, and how often.
 const LOOK_MS: Millis = 10;
@@ -19,8 +19,8 @@ impl Env {
         }
         for _ in 0..LOOKS {
             match self.offline_workers.choose() {
-                OfflineRoom::In(intake) => return Some(intake),
-                OfflineRoom::NoWorker | OfflineRoom::Full => self.offline_workers.want(),
+                Some(intake) => return Some(intake),
+                None => self.offline_workers.want(),
             }
             alarm.wait_until(self.clock.now_ms() + LOOK_MS).await;
         }
