@@ -257,7 +257,10 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
     if let State::Opaque(moving) = state {
         return Ok(moving.settle(&worker, door, client, peer)?.into());
     }
-    let client = client.unpack_as(class)?;
+    let client = match state {
+        State::New => client.unpack_new(class),
+        _ => client.unpack_as(class),
+    }?;
     if !worker.believes(&client) {
         // Its peer's identity was revoked while the connection moved here.
         return Ok(Stage::Over);

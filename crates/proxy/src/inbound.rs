@@ -4,7 +4,7 @@
 //!   accepted ─▶ handshake ─▶ preface ─▶ a connection like any other, by a door of its own
 //!        │         │            └─ malformed, late ──▶ closed
 //!        │         └─ refused, late ─────────────────▶ closed, counted by its reason
-//!        └─ its SYN was of lower effort ─────────────▶ a Worker for offline callers, if there is one
+//!        └─ its SYN was of lower effort: accepted for a Worker for offline callers, if there is one
 //! ```
 //!
 //! The preface is only a request. This node decides whether the endpoint is here and has the requested identity, which
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use heddle_model::{Class, SpiffeId};
+use heddle_model::SpiffeId;
 use heddle_transport::{Identities, Protocol};
 use heddle_wire::link::Hello;
 use heddle_wire::preface::{Kind, Preface, Status};
@@ -29,10 +29,8 @@ use crate::env::{Alarm, Outcome};
 use crate::failure::Reason;
 use crate::handshake::{Handshake, HandshakeError};
 use crate::http2::InboundHttp2;
-use crate::intake::Intake;
-use crate::io::{Packed, WireSide, is_lower_effort};
+use crate::io::WireSide;
 use crate::link::InboundLink;
-use crate::parcel::{Contents, State};
 use crate::permits::SharePermit;
 use crate::side::Side;
 use crate::worker::Worker;
@@ -89,13 +87,6 @@ impl Greeting {
             tracing::debug!(%peer, "another node connects before this node has an identity");
             return Outcome::Over;
         };
-        // Before the handshake, which may take a millisecond. No Worker is started for a stranger.
-        if worker.stats.class() == Class::Online
-            && is_lower_effort(&stream)
-            && let Some(intake) = worker.offline_workers.choose()
-        {
-            return hand_over(door, stream, peer, intake);
-        }
         let by = worker.after(worker.settings.timeouts.request_head);
         poll_fn(|cx| {
             alarm.wakes(cx.waker());
@@ -146,21 +137,6 @@ impl Greeting {
             }
         }
     }
-}
-
-/// Hands a connection over to another Worker as it was accepted.
-fn hand_over(door: Arc<Door>, stream: TcpStream, peer: SocketAddr, to: Intake) -> Outcome<Met> {
-    // Fails only when the runtime has ended.
-    let Ok(stream) = stream.into_std() else {
-        return Outcome::Over;
-    };
-    let contents = Contents {
-        door,
-        client: Packed::plain(stream),
-        peer,
-        state: State::New,
-    };
-    Outcome::Leave(Box::new(contents), to)
 }
 
 /// The kind of a connection from another node, after its handshake.

@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 use crate::parcel::Arrival;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
-pub(crate) use offline::OfflineWorkers;
+pub(crate) use offline::{OfflineWorkers, Placed};
 pub(crate) use sessions::Sessions;
 
 /// Limit of connections that wait for a Worker.
@@ -100,6 +100,11 @@ impl<T> Inlet<T> {
     /// Number of items for which the queue has room.
     pub(crate) fn room(&self) -> usize {
         self.lock().room()
+    }
+
+    /// Whether its reader is at work.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().open
     }
 
     /// Wakes the reader, if it waits.

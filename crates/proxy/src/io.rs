@@ -21,7 +21,7 @@ use heddle_wire::buffer::{Chain, Pool};
 use rustix::net::RecvFlags;
 use tokio::net::TcpStream;
 
-pub(crate) use effort::{is_lower_effort, limit_under_way, set_effort, tell_effort};
+pub(crate) use effort::{follow_effort, is_lower_effort, limit_under_way, set_effort, tell_effort};
 pub(crate) use error::{SideError, SideResult};
 pub(crate) use gather::{COPY_BYTES, keep};
 pub(crate) use message::Message;

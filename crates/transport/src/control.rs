@@ -8,7 +8,7 @@ mod acceptor;
 mod connector;
 mod watched;
 
-pub use acceptor::{AcceptError, Acceptor};
+pub use acceptor::{AcceptError, Acceptor, Unaccepted};
 pub use connector::{ConnectError, Connector};
 pub use watched::WatchedStream;
 

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use heddle_lab::lab::{self, Family, Lab, LabName, Plan, Programs};
 
+mod shape;
+
+pub(super) use self::shape::SceneShape;
 use super::group::LabGroup;
 use super::kind::Kind;
 use super::sidecar::{Sidecar, SidecarMesh};
@@ -31,21 +34,6 @@ const LEAST_NS: u64 = 3_000;
 /// Prefix of the names of these labs; a letter for the system and the process id of the experiment follow.
 const PREFIX: &str = "bench";
 
-/// The servers of a lab. The client is always on the first node.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SceneShape {
-    /// Servers on the client's node: `near0`, …
-    pub(super) near: u32,
-    /// Servers on a second node, if there is any: `far0`, …
-    pub(super) far: u32,
-    /// CPU time that an answer takes a server, in microseconds.
-    pub(super) work_us: u64,
-    /// Whether there are two more pods on the client's node: `batch`, in which nothing runs, and its server `sink`.
-    pub(super) batch: bool,
-    /// Whether a server's Envoy knows every Service, as Heddle does, and not only its own.
-    pub(super) sidecars_know_all: bool,
-}
-
 /// A lab of one system. Fields are dropped in this order.
 pub(super) struct Scene {
     pub(super) kind: Kind,
@@ -54,47 +42,6 @@ pub(super) struct Scene {
     program: PathBuf,
     heddle: PathBuf,
     _folder: tempfile::TempDir,
-}
-
-impl SceneShape {
-    /// Names of the servers, with their nodes.
-    fn servers(self) -> impl Iterator<Item = (String, &'static str)> {
-        let near = (0..self.near).map(|index| (format!("near{index}"), "one"));
-        let far = (0..self.far).map(|index| (format!("far{index}"), "two"));
-        let sink = self.batch.then(|| ("sink".to_owned(), "one"));
-        near.chain(far).chain(sink)
-    }
-
-    fn manifests(self, program: &Path) -> String {
-        let mut text = format!(
-            "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: client, namespace: {NAMESPACE}}}\n\
-             ---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
-             metadata: {{name: client, namespace: {NAMESPACE}}}\n\
-             spec: {{nodeName: one, serviceAccountName: client}}\n"
-        );
-        if self.batch {
-            text.push_str(&format!(
-                "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: batch, namespace: {NAMESPACE}}}\n\
-                 ---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata: {{name: batch, namespace: \
-                 {NAMESPACE}, labels: {{{CLASS}: online}}}}\nspec: {{nodeName: one, serviceAccountName: batch}}\n"
-            ));
-        }
-        for (name, node) in self.servers() {
-            let (program, work_us) = (program.display(), self.work_us);
-            text.push_str(&format!(
-                "---\napiVersion: v1\nkind: ServiceAccount\n\
-                 metadata: {{name: {name}, namespace: {NAMESPACE}}}\n\
-                 ---\napiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
-                 metadata: {{name: {name}, namespace: {NAMESPACE}, labels: {{app: {name}}}}}\n\
-                 spec:\n  nodeName: {node}\n  serviceAccountName: {name}\n  ports: [{{port: {PORT}}}]\n  \
-                 command: [\"{program}\", upstream, --listen, \"[::]:{PORT}\", --work-us, \"{work_us}\"]\n\
-                 ---\napiVersion: v1\nkind: Service\n\
-                 metadata: {{name: {name}, namespace: {NAMESPACE}}}\n\
-                 spec: {{selector: {{app: {name}}}, ports: [{{port: {PORT}, appProtocol: http}}]}}\n"
-            ));
-        }
-        text
-    }
 }
 
 impl Scene {
@@ -114,7 +61,7 @@ impl Scene {
         fs::write(folder.path().join("mesh/all.yaml"), manifests)?;
         let file = folder.path().join("lab.yaml");
         let letter = &kind.name()[..1];
-        let nodes = if shape.far > 0 { "[one, two]" } else { "[one]" };
+        let nodes = shape.nodes();
         let text = format!(
             "name: {PREFIX}{letter}{}\nnodes: {nodes}\nmanifests: mesh\ncarried: {}\n",
             std::process::id(),
@@ -231,12 +178,12 @@ impl Scene {
         Ok(format!("{name}@{address}"))
     }
 
-    /// The address of the first node.
+    /// The address of a node.
     ///
     /// # Errors
     /// When there is no such node.
-    pub(super) fn node_address(&self) -> anyhow::Result<IpAddr> {
-        Ok(self.lab.node("one")?.address(Family::V4))
+    pub(super) fn node_address(&self, node: &str) -> anyhow::Result<IpAddr> {
+        Ok(self.lab.node(node)?.address(Family::V4))
     }
 
     /// The proxies: the pod or node of each, and its process.
@@ -461,28 +408,5 @@ mod tests {
             let name = LabName::parse(&name).expect("a name");
             assert_eq!(is_abandoned(&name), abandoned, "{name}");
         }
-    }
-
-    #[test]
-    fn manifests_are_what_a_lab_takes() {
-        let shape = SceneShape {
-            near: 2,
-            far: 1,
-            work_us: 7,
-            batch: false,
-            sidecars_know_all: false,
-        };
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::create_dir(folder.path().join("mesh")).expect("a folder");
-        let manifests = shape.manifests(Path::new("/bin/heddle-lab"));
-        fs::write(folder.path().join("mesh/all.yaml"), manifests).expect("a file");
-        let file = folder.path().join("lab.yaml");
-        fs::write(&file, "name: t\nnodes: [one, two]\nmanifests: mesh\n").expect("a file");
-        let plan = Plan::read(&file).expect("a plan");
-        assert_eq!((plan.pods.len(), plan.services.len()), (4, 3));
-        assert!(
-            plan.pod("lab/far0")
-                .is_some_and(|pod| pod.node.as_str() == "two")
-        );
     }
 }

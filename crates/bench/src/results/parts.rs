@@ -56,7 +56,7 @@ const ON_A_NODE_COUNTED: &str = "All proxies of the system, a node's holder incl
     for each pod is there in every system; between pods of a node all but Heddle's node proxy send through it.";
 
 /// Every part, in the order in which they are measured.
-pub(super) const PARTS: [Part; 20] = [
+pub(super) const PARTS: [Part; 21] = [
     Part {
         name: "proxy",
         arguments: &["proxy"],
@@ -170,7 +170,7 @@ pub(super) const PARTS: [Part; 20] = [
         name: "identities",
         arguments: &["identities"],
         title: "Many identities",
-        minutes: 5,
+        minutes: 3,
         needs_root: false,
         has_quick: true,
         has_published: false,
@@ -237,7 +237,7 @@ pub(super) const PARTS: [Part; 20] = [
         name: "concurrency",
         arguments: &["concurrency"],
         title: "Many requests at once, and unequal providers",
-        minutes: 46,
+        minutes: 42,
         needs_root: false,
         has_quick: true,
         has_published: true,
@@ -269,7 +269,7 @@ pub(super) const PARTS: [Part; 20] = [
         name: "node-memory",
         arguments: &["node-memory"],
         title: "Memory of all proxies of a node",
-        minutes: 11,
+        minutes: 6,
         needs_root: true,
         has_quick: true,
         has_published: false,
@@ -284,7 +284,7 @@ pub(super) const PARTS: [Part; 20] = [
         name: "node-cpu",
         arguments: &["node-cpu"],
         title: "CPU of all proxies of a node",
-        minutes: 9,
+        minutes: 7,
         needs_root: true,
         has_quick: true,
         has_published: false,
@@ -297,7 +297,7 @@ pub(super) const PARTS: [Part; 20] = [
         name: "node-qps",
         arguments: &["node-qps"],
         title: "Throughput of a pod within its CPU quota",
-        minutes: 6,
+        minutes: 5,
         needs_root: true,
         has_quick: true,
         has_published: false,
@@ -326,7 +326,7 @@ pub(super) const PARTS: [Part; 20] = [
         name: "crash",
         arguments: &["crash"],
         title: "A proxy that is killed under load",
-        minutes: 4,
+        minutes: 2,
         needs_root: true,
         has_quick: true,
         has_published: false,
@@ -340,6 +340,7 @@ pub(super) const PARTS: [Part; 20] = [
     qos::CPU,
     qos::BURST,
     qos::MEMORY,
+    qos::NETWORK,
     qos::PROXY,
     qos::AGENT,
 ];

@@ -12,9 +12,10 @@ use heddle_authority::{Authority, ControlLeaf, Denied, Serial, UnixTime};
 use heddle_control::{Peer, PeerCertificate};
 use heddle_model::calendar::utc;
 use heddle_telemetry::Seldom;
-use heddle_transport::control::{AcceptError, Acceptor};
+use heddle_transport::control::{AcceptError, Acceptor, Unaccepted};
 use heddle_transport::{Clock, Leaf, Refusal, Trust};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio_rustls::server::TlsStream;
 
 #[cfg(test)]
@@ -30,7 +31,12 @@ pub(super) struct Door {
     refused: [AtomicU64; Refusal::CODES.len()],
     /// Limits how often each reason is logged.
     said: Mutex<Seldom<usize>>,
+    /// Places of refused clients that may still read why: without one, the connection is closed at once.
+    partings: Arc<Semaphore>,
 }
+
+/// Limit of refused clients that may still read why.
+const PARTINGS: usize = 64;
 
 /// The state of the own certificate and of the trust in use.
 #[derive(Clone, PartialEq, Eq)]
@@ -72,6 +78,7 @@ impl Door {
             }),
             refused: Default::default(),
             said: Mutex::new(Seldom::default()),
+            partings: Arc::new(Semaphore::new(PARTINGS)),
         })
     }
 
@@ -127,12 +134,10 @@ impl Door {
         stream: TcpStream,
         address: SocketAddr,
     ) -> io::Result<(TlsStream<TcpStream>, Peer)> {
-        let (stream, peer) = self.acceptor.accept(stream).await.map_err(|error| {
-            if let AcceptError::Refused(refusal) = &error {
-                self.note(address, refusal);
-            }
-            io::Error::other(error)
-        })?;
+        let (stream, peer) = match self.acceptor.accept(stream).await {
+            Ok(accepted) => accepted,
+            Err(unaccepted) => return Err(self.refuse(address, unaccepted)),
+        };
         let certificate = peer.map(|peer| PeerCertificate {
             serial: Serial::from_be_bytes(&peer.serial),
             id: peer.id,
@@ -143,6 +148,21 @@ impl Door {
             certificate,
         };
         Ok((stream, peer))
+    }
+
+    /// Counts a refusal, and lets the client read it, in a task of its own: the next handshake does not wait for that.
+    fn refuse(&self, address: SocketAddr, unaccepted: Unaccepted<TcpStream>) -> io::Error {
+        let said = unaccepted.error.to_string();
+        if let AcceptError::Refused(refusal) = &unaccepted.error {
+            self.note(address, refusal);
+            if let Ok(place) = Arc::clone(&self.partings).try_acquire_owned() {
+                tokio::spawn(async move {
+                    unaccepted.part().await;
+                    drop(place);
+                });
+            }
+        }
+        io::Error::other(said)
     }
 
     fn note(&self, address: SocketAddr, refusal: &Refusal) {

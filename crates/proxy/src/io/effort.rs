@@ -15,22 +15,32 @@ use rustix::net::sockopt::{
 const LOWER_EFFORT: u8 = 0b0000_0100;
 /// `TC_PRIO_FILLER` (`linux/pkt_sched.h`): queues with bands send it last.
 const FILLER: i32 = 1;
+/// `TC_PRIO_BESTEFFORT`: that of a new socket.
+const BEST_EFFORT: i32 = 0;
 
-/// Makes what the socket sends for an offline caller wait for what is sent for others, where anything on the way makes a
-/// difference. Neither option needs a privilege, unlike a packet mark.
+/// Makes what a new socket sends for an offline caller wait for what is sent for others, where anything on the way makes
+/// a difference. Neither option needs a privilege, unlike a packet mark.
 pub(crate) fn set_effort(socket: impl AsFd, class: Class) {
-    if class == Class::Online {
-        return;
+    if class == Class::Offline {
+        follow_effort(socket, class);
     }
+}
+
+/// As [`set_effort`], for a socket that has been used for callers of either class.
+pub(crate) fn follow_effort(socket: impl AsFd, class: Class) {
+    let (field, priority) = match class {
+        Class::Online => (0, BEST_EFFORT),
+        Class::Offline => (LOWER_EFFORT, FILLER),
+    };
     let socket = socket.as_fd();
     let of_network = match socket_domain(socket) {
-        Ok(AddressFamily::INET6) => set_ipv6_tclass(socket, LOWER_EFFORT.into()),
-        _ => set_ip_tos(socket, LOWER_EFFORT),
+        Ok(AddressFamily::INET6) => set_ipv6_tclass(socket, field.into()),
+        _ => set_ip_tos(socket, field),
     };
     // The field for the network sets a priority of its own: this comes after it.
-    let of_kernel = set_priority(socket, FILLER);
+    let of_kernel = set_priority(socket, priority);
     if let Err(error) = of_network.map_err(std::io::Error::from).and(of_kernel) {
-        tracing::debug!(%error, "a socket for an offline caller cannot be told apart");
+        tracing::debug!(%error, "a socket cannot be given the class of its caller");
     }
 }
 
@@ -43,7 +53,8 @@ const UNDER_WAY: usize = 64 << 10;
 /// The kernel delivers what is sent within a node at once, in the time of the sending thread or of whichever thread it
 /// interrupts, and no scheduler holds that back. With megabytes under way on each connection it takes milliseconds at a
 /// time, during which online callers' threads wait. Within a node 64 KiB lose little throughput; between nodes the
-/// kernel's own limits stay, since a connection needs as much as its round trip takes.
+/// kernel's own limits stay, since a connection needs as much as its round trip takes. A connection that becomes an online
+/// caller's keeps the limit: the kernel sizes a buffer no more once its size was set.
 pub(crate) fn limit_under_way(socket: impl AsFd, class: Class) {
     if class == Class::Online {
         return;
@@ -83,7 +94,10 @@ mod tests {
         let v4 = |class| {
             let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
             set_effort(&socket, class);
-            ip_tos(&socket).unwrap()
+            let set = ip_tos(&socket).unwrap();
+            follow_effort(&socket, Class::Online);
+            assert_eq!(ip_tos(&socket).unwrap(), 0);
+            set
         };
         let v6 = |class| {
             let socket = socket(AddressFamily::INET6, SocketType::STREAM, None).unwrap();

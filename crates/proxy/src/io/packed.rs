@@ -6,7 +6,7 @@ use std::net;
 use heddle_model::Class;
 use tokio::net::TcpStream;
 
-use super::{Carrier, Secured, SideOf, Wire, WireSide, set_effort};
+use super::{Carrier, Secured, SideOf, Wire, WireSide, follow_effort, set_effort};
 
 /// A side that is registered with no runtime, on its way to another Worker. Its inbox and outbox are empty, or move
 /// separately.
@@ -56,7 +56,20 @@ impl Packed {
     /// # Errors
     /// When the socket cannot be registered.
     pub(crate) fn unpack_as(self, class: Class) -> io::Result<WireSide> {
+        follow_effort(&self.socket, class);
+        self.unpack()
+    }
+
+    /// As [`Packed::unpack_as`], for a connection that was just accepted.
+    ///
+    /// # Errors
+    /// When the socket cannot be registered.
+    pub(crate) fn unpack_new(self, class: Class) -> io::Result<WireSide> {
         set_effort(&self.socket, class);
+        self.unpack()
+    }
+
+    fn unpack(self) -> io::Result<WireSide> {
         let socket = TcpStream::from_std(self.socket)?;
         let side = match self.secured {
             Some(secured) => WireSide::secured(socket, secured),

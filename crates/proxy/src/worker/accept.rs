@@ -11,6 +11,7 @@ use std::task::{Poll, Waker};
 use super::Worker;
 use crate::door::Door;
 use crate::env::WorkKey;
+use crate::intake::{Intake, Placed};
 use crate::listener::{BACK_OFF_MS, Refusing, Socket};
 use crate::parcel::{Arrival, Parcel};
 
@@ -61,11 +62,16 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
                 return Poll::Ready(Ok(()));
             }
             let mut abandoned = 0;
+            let mut placed = Vec::new();
             let polled =
                 socket.poll_batch(cx, &mut abandoned, |client, peer| match door.permit(peer) {
                     Ok(permit) => {
                         let parcel = Parcel::new(&door, client, peer, permit);
-                        worker.receive(Arrival::Client(parcel));
+                        match worker.offline_workers.place(parcel) {
+                            Placed::NotHere(parcel) => worker.receive(Arrival::Client(parcel)),
+                            Placed::In(intake) => placed.push(intake),
+                            Placed::Closed => worker.stats.connections_refused.inc(),
+                        }
                     }
                     Err(spent) => {
                         let refusing = Refusing {
@@ -78,6 +84,7 @@ async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, socket: Socket, door
                         refusing.turn_away(&door, (&client, peer), spent);
                     }
                 });
+            placed.iter().for_each(Intake::wake);
             worker.count_abandoned(abandoned);
             polled.map(Err)
         });

@@ -34,7 +34,7 @@ super::families! {
     CONNECTIONS = Counter "heddle_connections_total" [worker]
         "Connections and streams accepted, links among them.";
     CONNECTIONS_REFUSED = Counter "heddle_connections_refused_total" [worker]
-        "Connections refused at a limit: by the only worker, else by the manager; connections, links and streams of other nodes beyond a share by the worker that has them.";
+        "Connections refused at a limit, and those for offline callers of other nodes while no worker for such callers has room: by the only worker, else by the manager; connections, links and streams of other nodes beyond a share by the worker that has them.";
     CONNECTIONS_OVER_SHARE = Counter "heddle_connections_over_share_total" [worker]
         "Of the connections refused, those of a party that had its share: a pod as caller, a pod as destination, other nodes, links, or a caller or address without a pod."
         more "operations.md#one-pod-has-its-share-of-the-connections";

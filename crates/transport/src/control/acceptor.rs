@@ -52,6 +52,39 @@ pub enum AcceptError {
     Io(io::Error),
 }
 
+/// A connection that is not accepted.
+#[derive(Debug)]
+pub struct Unaccepted<IO> {
+    /// Why.
+    pub error: AcceptError,
+    /// The connection of a client that was sent an alert, which it may not have read yet.
+    refused: Option<IO>,
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Unaccepted<IO> {
+    /// Lets a refused client read the alert, for 500 ms at most. It has sent its first request by then, and if a socket
+    /// with unread bytes is closed, the kernel resets the connection, and the client may never see what was sent (RFC 9112
+    /// section 9.6).
+    pub async fn part(self) {
+        let Some(mut io) = self.refused else { return };
+        let farewell = async {
+            io.shutdown().await?;
+            tokio::io::copy(&mut io.take(FAREWELL_BYTES), &mut tokio::io::sink()).await
+        };
+        // The client is refused either way.
+        let _parted = tokio::time::timeout(FAREWELL, farewell).await;
+    }
+}
+
+impl<IO> From<AcceptError> for Unaccepted<IO> {
+    fn from(error: AcceptError) -> Self {
+        Unaccepted {
+            error,
+            refused: None,
+        }
+    }
+}
+
 impl Acceptor {
     /// Shows a leaf with its chain, followed by the root (in DER) under which it verifies. Accepts the clients that
     /// `trust` allows, and anonymous ones.
@@ -104,8 +137,8 @@ impl Acceptor {
     /// It has no deadline of its own.
     ///
     /// # Errors
-    /// [`AcceptError`]. A rejected client has been sent an alert.
-    pub async fn accept<IO>(&self, io: IO) -> Result<(TlsStream<IO>, Option<Peer>), AcceptError>
+    /// [`Unaccepted`]. A rejected client has been sent an alert: [`Unaccepted::part`] lets it be read.
+    pub async fn accept<IO>(&self, io: IO) -> Result<(TlsStream<IO>, Option<Peer>), Unaccepted<IO>>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
@@ -115,37 +148,28 @@ impl Acceptor {
             Ok(stream) => stream,
             Err((error, io)) => {
                 let error = AcceptError::from(error);
-                if let AcceptError::Refused(_) = error {
-                    part(io).await;
-                }
-                return Err(error);
+                let is_refused = matches!(error, AcceptError::Refused(_));
+                return Err(Unaccepted {
+                    error,
+                    refused: is_refused.then_some(io),
+                });
             }
         };
         let (_, connection) = stream.get_ref();
         // rustls lets a client without ALPN through.
         if connection.alpn_protocol() != Some(ALPN) {
-            return Err(AcceptError::Refused(Refusal::Protocol));
+            return Err(AcceptError::Refused(Refusal::Protocol).into());
         }
         let leaf = connection.peer_certificates().and_then(<[_]>::first);
         let peer = leaf.map(|leaf| Peer::read(leaf)).transpose();
-        Ok((stream, peer.map_err(AcceptError::Refused)?))
+        let peer = peer.map_err(AcceptError::Refused)?;
+        Ok((stream, peer))
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
         // Each field is replaced as a whole, and no panic can occur between two fields that belong together.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Lets a refused client read the alert. It has sent its first request by then, and if a socket with unread bytes is
-/// closed, the kernel resets the connection, and the client may never see what was sent (RFC 9112 section 9.6).
-async fn part<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
-    let farewell = async {
-        io.shutdown().await?;
-        tokio::io::copy(&mut io.take(FAREWELL_BYTES), &mut tokio::io::sink()).await
-    };
-    // The client is refused either way.
-    let _parted = tokio::time::timeout(FAREWELL, farewell).await;
 }
 
 /// The chain followed by the root: a joining node knows only the root's digest.

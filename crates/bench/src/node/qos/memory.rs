@@ -4,6 +4,9 @@
 //! `qos.root` names it. So the experiment fills that group and not the machine. Half of the node's memory is enough for
 //! all files of nginx. Without node QoS the kernel takes pages from whichever group has some, and nginx reads its files
 //! from the disk again.
+//!
+//! A fourth measurement says what is left to an agent: the same batch work in an idle group with a fixed limit. Its system
+//! calls, its disk reads and its share of the memory's bandwidth take time from nginx that no control group gives back.
 
 mod stage;
 
@@ -18,15 +21,17 @@ use super::over_time::{self, ALONE, OFF, ON, OTHER, Samples};
 use super::{Condition, rounds};
 use crate::child::{Child, words};
 use crate::downloads::Downloaded;
+use crate::findings::Findings;
 use crate::install;
 use crate::node::chart::Panel;
+use crate::node::group::LabGroup;
 use crate::node::kind::Kind;
 use crate::node::scene::{Scene, SceneShape};
 use crate::node::{NodeBenchOptions, NodeExperiment};
 use crate::statistics::{Spread, median, ratio};
 
 /// Rounds, quick and full.
-const ROUNDS: (usize, usize) = (1, 8);
+const ROUNDS: (usize, usize) = (1, 6);
 /// A round counts when the batch work makes downloads take at least so many times as long.
 const DISTURBED: f64 = 1.5;
 /// Memory that a worker of `stress-ng` writes over and over.
@@ -39,16 +44,31 @@ const PAUSE_MS: &str = "2";
 /// How much longer than its downloads the visitor may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Condition {
+/// What runs beside nginx.
+#[derive(Debug, Clone, Copy)]
+enum Beside {
+    Condition(Condition),
+    /// The batch work in an idle group whose limit leaves nginx all the memory that it wants.
+    Fixed,
+}
+
+impl Beside {
     /// Time until memory has settled. FSSR goes from its ceiling to its floor in five steps of 5 s, and then the files
     /// have to be read once more.
     fn settles_in(self) -> Duration {
         Duration::from_secs(match self {
-            Condition::Alone => 8,
-            Condition::Off => 25,
-            Condition::On => 45,
+            Beside::Condition(Condition::Alone) => 8,
+            Beside::Condition(Condition::Off) | Beside::Fixed => 25,
+            Beside::Condition(Condition::On) => 45,
         })
     }
+}
+
+/// Every condition of every round, and the batch work in its fixed group, once a round.
+#[derive(Debug, Default)]
+struct Seen {
+    rounds: Vec<[BesideEater; 3]>,
+    fixed: Vec<BesideEater>,
 }
 
 /// What was measured of one condition in one round.
@@ -80,40 +100,47 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let stress = install::tool("stress-ng", "stress-ng")?;
     let nginx = install::tool("nginx", "nginx-light")?;
     let mut experiment = NodeExperiment::new(options, "qos-memory", &[Kind::Direct])?;
-    let mut seen = Vec::new();
+    let mut seen = Seen::default();
     let measured = measure(&experiment, [&stress, &nginx], &mut seen);
     report(&mut experiment, &seen);
-    let panels = seen.last().map(panels).unwrap_or_default();
+    let panels = seen.rounds.last().map(panels).unwrap_or_default();
     experiment.conclude(measured, &panels)
 }
 
 fn measure(
     experiment: &NodeExperiment,
     [stress, nginx]: [&Path; 2],
-    seen: &mut Vec<[BesideEater; 3]>,
+    Seen {
+        rounds: seen,
+        fixed,
+    }: &mut Seen,
 ) -> anyhow::Result<()> {
     let scene = Scene::up(Kind::Direct, SceneShape::default(), &experiment.tools)?;
     let stage = Stage::new(&scene, &experiment.tools.heddle, nginx)?;
     let window = Duration::from_secs(if experiment.runner.quick { 5 } else { 10 });
     rounds(experiment, ROUNDS, seen, |condition| {
-        measure_one(&stage, stress, condition, window)
+        if condition == Condition::Alone {
+            fixed.push(measure_one(&stage, stress, Beside::Fixed, window)?);
+        }
+        measure_one(&stage, stress, Beside::Condition(condition), window)
     })
 }
 
 fn measure_one(
     stage: &Stage,
     stress: &Path,
-    condition: Condition,
+    beside: Beside,
     window: Duration,
 ) -> anyhow::Result<BesideEater> {
     let kills = stage.kills()?;
-    let agent = match condition {
-        Condition::On => Some(stage.agent.start()?),
-        Condition::Alone | Condition::Off => None,
+    stage.forget_batch_files()?;
+    let agent = match beside {
+        Beside::Condition(Condition::On) => Some(stage.agent.start()?),
+        Beside::Condition(Condition::Alone | Condition::Off) | Beside::Fixed => None,
     };
-    let work = match condition {
+    let work = match beside {
         // Processors are awake in every condition.
-        Condition::Alone => vec![stage.start(
+        Beside::Condition(Condition::Alone) => vec![stage.start(
             "stress-ng",
             &stage.filler,
             &words([
@@ -123,9 +150,10 @@ fn measure_one(
                 "--quiet".as_ref(),
             ]),
         )?],
-        Condition::Off | Condition::On => eaters(stage, stress)?,
+        Beside::Condition(Condition::Off | Condition::On) => eaters(stage, &stage.batch, stress)?,
+        Beside::Fixed => eaters(stage, &stage.fixed, stress)?,
     };
-    let settling = condition.settles_in();
+    let settling = beside.settles_in();
     let visitor = stage.visit(settling + window, PAUSE_MS)?;
     let mut samples = Samples::begin();
     let now = || {
@@ -160,7 +188,7 @@ fn measure_one(
 }
 
 /// Starts the batch work: a process that writes memory over and over, and others that read files, as a backup does.
-fn eaters(stage: &Stage, stress: &Path) -> anyhow::Result<Vec<Child>> {
+fn eaters(stage: &Stage, group: &LabGroup, stress: &Path) -> anyhow::Result<Vec<Child>> {
     let mut memory = words([stress.as_os_str()]);
     memory.extend(words([
         "--vm",
@@ -170,54 +198,22 @@ fn eaters(stage: &Stage, stress: &Path) -> anyhow::Result<Vec<Child>> {
         VM,
         "--quiet",
     ]));
-    let mut work = vec![stage.start("stress-ng", &stage.batch, &memory)?];
+    let mut work = vec![stage.start("stress-ng", group, &memory)?];
     for number in 0..READERS {
         let mut read = words(["sh", "-c", READ]);
         read.push(stage.batch_files().into());
-        work.push(stage.start(&format!("reader{number}"), &stage.batch, &read)?);
+        work.push(stage.start(&format!("reader{number}"), group, &read)?);
     }
     Ok(work)
 }
 
-fn report(experiment: &mut NodeExperiment, rounds: &[[BesideEater; 3]]) {
+fn report(experiment: &mut NodeExperiment, Seen { rounds, fixed }: &Seen) {
     let findings = &mut experiment.runner.findings;
-    let spread = |number: usize, figure: fn(&BesideEater) -> f64| {
-        let all = rounds.iter().map(|round| figure(&round[number]));
-        Spread::of(&all.collect::<Vec<_>>())
-    };
     for (number, condition) in Condition::ALL.into_iter().enumerate() {
-        let mean = spread(number, |seen| seen.mean_ms);
-        let p50 = spread(number, |seen| seen.p50_ms);
-        let missed = spread(number, |seen| seen.missed);
-        if let (Some(mean), Some(p50), Some(missed)) = (&mean, &p50, &missed) {
-            findings.say(format!(
-                "{:6} a download takes {:.1} [{:.1}–{:.1}] ms, its median {:.1} ms; {:.0} [{:.0}–{:.0}] % of it is read \
-                 from the disk",
-                condition.name(),
-                mean.median,
-                mean.min,
-                mean.max,
-                p50.median,
-                100.0 * missed.median,
-                100.0 * missed.min,
-                100.0 * missed.max
-            ));
-        }
-        let name = condition.name();
-        findings.value(format!("memory_time_ms_{name}"), mean);
-        findings.ratio(format!("memory_missed_share_{name}"), missed);
-        for seen in rounds.iter().map(|round| &round[number]) {
-            findings.rows.push(json!({
-                "condition": name,
-                "mean_ms": seen.mean_ms,
-                "p50_ms": seen.p50_ms,
-                "missed_share": seen.missed,
-                "downloads": seen.downloads.len(),
-                "oom_kills": seen.kills[0],
-                "oom_kills_of_batch": seen.kills[1],
-            }));
-        }
+        let of: Vec<&BesideEater> = rounds.iter().map(|round| &round[number]).collect();
+        report_one(findings, condition.name(), &of);
     }
+    report_one(findings, "fixed", &fixed.iter().collect::<Vec<_>>());
     let counts = |round: &&[BesideEater; 3]| round[1].mean_ms >= DISTURBED * round[0].mean_ms;
     let counted: Vec<_> = rounds.iter().filter(counts).collect();
     if counted.len() < rounds.len() {
@@ -233,12 +229,57 @@ fn report(experiment: &mut NodeExperiment, rounds: &[[BesideEater; 3]]) {
     };
     findings.ratio("memory_time_off_vs_alone", ratio(&of(1), &of(0)));
     findings.ratio("memory_time_on_vs_alone", ratio(&of(2), &of(0)));
+    // Of every round: these do not depend on what happens without node QoS.
+    let all = |number: usize| -> Vec<Option<f64>> {
+        let all = rounds.iter().map(|round| Some(round[number].mean_ms));
+        all.collect()
+    };
+    let fixed: Vec<Option<f64>> = fixed.iter().map(|seen| Some(seen.mean_ms)).collect();
+    let fixed = &fixed[..rounds.len().min(fixed.len())];
+    findings.ratio("memory_time_fixed_vs_alone", ratio(fixed, &all(0)));
+    findings.ratio("memory_time_on_vs_fixed", ratio(&all(2), fixed));
     let kills = |of: usize| {
         let all = rounds.iter().flatten().map(|seen| seen.kills[of]);
         Some(all.sum::<u64>() as f64).filter(|_| !rounds.is_empty())
     };
     findings.value("memory_oom_kills", kills(0));
     findings.value("memory_oom_kills_of_batch", kills(1));
+}
+
+fn report_one(findings: &mut Findings, name: &str, all: &[&BesideEater]) {
+    let spread = |figure: fn(&BesideEater) -> f64| {
+        let all = all.iter().map(|seen| figure(seen));
+        Spread::of(&all.collect::<Vec<_>>())
+    };
+    let mean = spread(|seen| seen.mean_ms);
+    let p50 = spread(|seen| seen.p50_ms);
+    let missed = spread(|seen| seen.missed);
+    if let (Some(mean), Some(p50), Some(missed)) = (&mean, &p50, &missed) {
+        findings.say(format!(
+            "{name:6} a download takes {:.1} [{:.1}–{:.1}] ms, its median {:.1} ms; {:.0} [{:.0}–{:.0}] % of it is read from \
+             the disk",
+            mean.median,
+            mean.min,
+            mean.max,
+            p50.median,
+            100.0 * missed.median,
+            100.0 * missed.min,
+            100.0 * missed.max
+        ));
+    }
+    findings.value(format!("memory_time_ms_{name}"), mean);
+    findings.ratio(format!("memory_missed_share_{name}"), missed);
+    for seen in all {
+        findings.rows.push(json!({
+            "condition": name,
+            "mean_ms": seen.mean_ms,
+            "p50_ms": seen.p50_ms,
+            "missed_share": seen.missed,
+            "downloads": seen.downloads.len(),
+            "oom_kills": seen.kills[0],
+            "oom_kills_of_batch": seen.kills[1],
+        }));
+    }
 }
 
 /// One round over time.

@@ -5,6 +5,9 @@
 //!
 //! While the online pod is alone, a filler keeps the processors awake in the scheduler's idle class, so that waking them
 //! costs the same in all conditions.
+//!
+//! A fourth measurement says what the kernel leaves: the same flood on a node of its own, with a proxy of its own, all of it
+//! in an idle group. The two have nothing in common then but processors, caches and the kernel.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +17,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::agent::{Agent, AgentPod};
-use super::{Condition, Latency, ROUNDS, report_latency, rounds, seconds, web_service};
+use super::{Condition, Latency, report_latency, rounds, seconds, web_service};
 use crate::authority::{Authority, identity};
 use crate::child::{Child, Confinement, words};
 use crate::handshakes::Shaken;
@@ -23,10 +26,13 @@ use crate::node::group::LabGroup;
 use crate::node::kind::Kind;
 use crate::node::scene::{Scene, SceneShape, finish};
 use crate::node::{NodeBenchOptions, NodeExperiment};
+use crate::statistics::{Spread, ratio};
 
 /// A round counts when the flood makes the p99 at least so many times that alone.
 const DISTURBED: f64 = 2.0;
 
+/// Rounds, quick and full.
+const ROUNDS: (usize, usize) = (3, 10);
 /// Name of the files with the certificate for handshakes.
 const STRANGER: &str = "stranger";
 /// The group of the filler.
@@ -59,6 +65,34 @@ const HANDSHAKES: &str = "4000";
 /// The port at which other nodes connect to a node of a lab.
 const MESH_PORT: u16 = 15008;
 
+/// Where a flood is: the pod that sends it, the server that it goes to, and the node of both.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    batch: &'static str,
+    sink: &'static str,
+    node: &'static str,
+}
+
+/// On the online pod's node.
+const SHARED: Place = Place {
+    batch: "batch",
+    sink: "sink",
+    node: "one",
+};
+/// On a node of its own.
+const APART: Place = Place {
+    batch: "batch-apart",
+    sink: "sink-apart",
+    node: "two",
+};
+
+/// Every condition of every round, and the flood on a node of its own, once a round.
+#[derive(Debug, Default)]
+struct Seen {
+    rounds: Vec<[BesideFlood; 3]>,
+    apart: Vec<BesideFlood>,
+}
+
 /// What was measured of one condition in one round.
 #[derive(Debug, Clone, Copy)]
 struct BesideFlood {
@@ -76,7 +110,7 @@ pub(crate) fn run(options: &NodeBenchOptions) -> anyhow::Result<()> {
     let mut experiment = NodeExperiment::new(options, "qos-proxy", &[Kind::Node])?;
     let mut measured = Ok(());
     for (name, flood) in FLOODS {
-        let mut seen = Vec::new();
+        let mut seen = Seen::default();
         measured = measure(&experiment, &stress, (name, flood), &mut seen);
         report(&mut experiment, name, &seen);
         if measured.is_err() {
@@ -90,7 +124,10 @@ fn measure(
     experiment: &NodeExperiment,
     stress: &Path,
     (name, flood): (&str, Flood),
-    seen: &mut Vec<[BesideFlood; 3]>,
+    Seen {
+        rounds: seen,
+        apart,
+    }: &mut Seen,
 ) -> anyhow::Result<()> {
     eprintln!("a flood of {name}");
     let shape = SceneShape {
@@ -110,12 +147,17 @@ fn measure(
     let filler = scene.group(FILLER);
     filler.create()?;
     filler.make_idle()?;
+    scene.group("node-two").make_idle()?;
+    let seconds = seconds(experiment);
     rounds(experiment, ROUNDS, seen, |condition| {
+        if condition == Condition::Alone {
+            apart.push(beside(&scene, Some((&flooding, APART)), seconds)?);
+        }
         let _filling = match condition {
             Condition::Alone => Some(fill(&filler, stress, &agent)?),
             Condition::Off | Condition::On => None,
         };
-        one(&scene, &agent, condition, &flooding, seconds(experiment))
+        one(&scene, &agent, condition, &flooding, seconds)
     })
 }
 
@@ -147,15 +189,29 @@ fn one(
         Condition::On => Some(agent.start()?),
         Condition::Alone | Condition::Off => None,
     };
-    let flooding = match condition {
+    let flood = match condition {
         Condition::Alone => None,
-        Condition::Off | Condition::On => Some(flood.start(scene, seconds)?),
+        Condition::Off | Condition::On => Some((flood, SHARED)),
     };
-    let latency = web_service(scene, seconds);
-    let per_s = flooding
-        .map(|flooding| flood.finish(flooding))
-        .transpose()?;
+    let measured = beside(scene, flood, seconds);
     drop(running);
+    measured
+}
+
+/// Calls the web service, beside a flood if there is one.
+fn beside(
+    scene: &Scene,
+    flood: Option<(&Flooding<'_>, Place)>,
+    seconds: u32,
+) -> anyhow::Result<BesideFlood> {
+    let flooding = flood
+        .map(|(flood, place)| flood.start(scene, place, seconds))
+        .transpose()?;
+    let latency = web_service(scene, seconds);
+    let per_s = flood
+        .zip(flooding)
+        .map(|((flood, _), flooding)| flood.finish(flooding))
+        .transpose()?;
     Ok(BesideFlood {
         latency: latency?,
         flood: per_s.unwrap_or_default(),
@@ -171,18 +227,20 @@ struct Flooding<'a> {
 
 impl Flooding<'_> {
     /// Starts the flood, which lasts longer than the measurement.
-    fn start(&self, scene: &Scene, seconds: u32) -> anyhow::Result<process::Child> {
+    fn start(&self, scene: &Scene, place: Place, seconds: u32) -> anyhow::Result<process::Child> {
         let longer = (seconds + 2).to_string();
-        let target = scene.target("sink")?;
+        let target = scene.target(place.sink)?;
         match self.flood {
             Flood::Load(options) => {
                 let mut arguments = vec!["load", "--target", &target, "--seconds", &longer];
                 arguments.extend(options);
-                scene.start_in("batch", &arguments)
+                scene.start_in(place.batch, &arguments)
             }
             Flood::Handshakes => {
-                let to = SocketAddr::new(scene.node_address()?, MESH_PORT).to_string();
-                let name = identity("sink")?.server_name().context("too long a name")?;
+                let to = SocketAddr::new(scene.node_address(place.node)?, MESH_PORT).to_string();
+                let name = identity(place.sink)?
+                    .server_name()
+                    .context("too long a name")?;
                 let protocol = std::str::from_utf8(heddle_transport::Protocol::default().alpn())?;
                 let [certificate, key] = ["pem", "key"].map(|end| {
                     let file = self.folder.join(STRANGER).with_extension(end);
@@ -191,7 +249,7 @@ impl Flooding<'_> {
                 let arguments = ["handshakes", "--to", &to, "--name", &name];
                 let more = ["--protocol", protocol, "--certificate", &certificate];
                 let rest = ["--key", &key, "--rate", HANDSHAKES, "--seconds", &longer];
-                scene.start_in("batch", &[&arguments[..], &more, &rest].concat())
+                scene.start_in(place.batch, &[&arguments[..], &more, &rest].concat())
             }
         }
     }
@@ -211,20 +269,43 @@ impl Flooding<'_> {
     }
 }
 
-fn report(experiment: &mut NodeExperiment, name: &str, seen: &[[BesideFlood; 3]]) {
+fn report(experiment: &mut NodeExperiment, name: &str, Seen { rounds, apart }: &Seen) {
     let findings = &mut experiment.runner.findings;
     let prefix = format!("proxy_{name}");
-    report_latency(findings, seen, |seen| seen.latency, (&prefix, DISTURBED));
-    for round in seen {
-        for (condition, seen) in Condition::ALL.into_iter().zip(round) {
-            findings.rows.push(json!({
-                "flood": name,
-                "condition": condition.name(),
-                "p50_us": seen.latency.p50_us,
-                "p99_us": seen.latency.p99_us,
-                "max_us": seen.latency.max_us,
-                "flood_per_s": seen.flood,
-            }));
-        }
+    report_latency(findings, rounds, |seen| seen.latency, (&prefix, DISTURBED));
+    let p99_us: Vec<Option<f64>> = apart.iter().map(|seen| Some(seen.latency.p99_us)).collect();
+    let apart_us = Spread::of(&p99_us.iter().flatten().copied().collect::<Vec<_>>());
+    if let Some(us) = &apart_us {
+        findings.say(format!(
+            "{prefix} apart  p99 {:.0} [{:.0}–{:.0}] µs, with a proxy of its own",
+            us.median, us.min, us.max
+        ));
+    }
+    findings.value(format!("{prefix}_p99_us_apart"), apart_us);
+    let of = |number: usize| -> Vec<Option<f64>> {
+        let all = rounds
+            .iter()
+            .map(|round| Some(round[number].latency.p99_us));
+        all.collect()
+    };
+    let p99_us = &p99_us[..rounds.len().min(p99_us.len())];
+    findings.ratio(
+        format!("{prefix}_p99_apart_vs_alone"),
+        ratio(p99_us, &of(0)),
+    );
+    findings.ratio(format!("{prefix}_p99_on_vs_apart"), ratio(&of(2), p99_us));
+    let conditions = Condition::ALL.map(Condition::name).into_iter();
+    let rows = rounds
+        .iter()
+        .flat_map(|round| conditions.clone().zip(round));
+    for (condition, seen) in rows.chain(apart.iter().map(|seen| ("apart", seen))) {
+        findings.rows.push(json!({
+            "flood": name,
+            "condition": condition,
+            "p50_us": seen.latency.p50_us,
+            "p99_us": seen.latency.p99_us,
+            "max_us": seen.latency.max_us,
+            "flood_per_s": seen.flood,
+        }));
     }
 }

@@ -88,6 +88,36 @@ async fn who_is_denied_is_refused_and_counted_until_the_entry_expires() {
     call(&door, &node).await.expect("let in again");
 }
 
+/// The handshake of a refused client is over, and counted, while the client may still read why.
+#[tokio::test]
+async fn a_refused_client_reads_why_after_its_handshake_is_over() {
+    let (fixture, other) = (Fixture::new(), Fixture::new());
+    let door = fixture.door();
+    let (trust, _, _) = trust(&fixture.authority, NOW).expect("trust");
+    let foreign = other.leaf(&node_id("n1"));
+    let foreign = Connector::joined(&foreign, &trust, &fixture.clock).expect("a connector");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let address = listener.local_addr().expect("its address");
+    let client = TcpStream::connect(address).await.expect("connected");
+    let (stream, address) = listener.accept().await.expect("accepted");
+    let (shaken, connected) = tokio::join!(door.shake(stream, address), foreign.connect(client));
+    shaken.map(drop).expect_err("refused");
+    let counted: u64 = door.refused().map(|(_, count)| count).sum();
+    assert_eq!(
+        (counted, door.partings.available_permits()),
+        (1, PARTINGS - 1)
+    );
+    let (mut stream, _) = connected.map_err(io::Error::other).expect("TLS 1.3");
+    let why = stream.read_u8().await.expect_err("an alert");
+    assert!(why.to_string().contains("alert"), "{why}");
+    drop(stream);
+    let _place = door
+        .partings
+        .acquire_many(PARTINGS as u32)
+        .await
+        .expect("every place is free again");
+}
+
 #[tokio::test]
 async fn a_client_that_is_refused_is_counted_by_reason() {
     let (fixture, other) = (Fixture::new(), Fixture::new());

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::Crew;
 use crate::door::Door;
-use crate::intake::Intake;
+use crate::intake::{Intake, Placed};
 use crate::listener::{BATCH, Refusing};
 use crate::parcel::{Arrival, Parcel};
 
@@ -25,7 +25,17 @@ impl Crew {
         peer: SocketAddr,
     ) -> Option<Intake> {
         match door.permit(peer) {
-            Ok(permit) => self.place(Parcel::new(door, client, peer, permit)),
+            Ok(permit) => {
+                let parcel = Parcel::new(door, client, peer, permit);
+                match self.common.offline_workers.place(parcel) {
+                    Placed::NotHere(parcel) => self.place(parcel),
+                    Placed::In(intake) => Some(intake),
+                    Placed::Closed => {
+                        self.common.stats.connections_refused.inc();
+                        None
+                    }
+                }
+            }
             Err(spent) => {
                 let refusing = Refusing {
                     refused: &self.common.stats.connections_refused,

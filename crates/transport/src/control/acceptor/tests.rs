@@ -63,7 +63,8 @@ async fn call(
     let (ours, theirs) = duplex(64 * 1024);
     let name = ServerName::try_from(control().server_name().unwrap()).unwrap();
     let connector = TlsConnector::from(Arc::new(config));
-    tokio::join!(acceptor.accept(theirs), connector.connect(name, ours))
+    let (server, client) = tokio::join!(acceptor.accept(theirs), connector.connect(name, ours));
+    (server.map_err(|unaccepted| unaccepted.error), client)
 }
 
 async fn refused(acceptor: &Acceptor, config: ClientConfig) -> Refusal {
@@ -151,7 +152,10 @@ async fn a_refused_client_reads_why_even_if_it_has_sent_its_first_requests() {
     let address = listener.local_addr().unwrap();
     let serve = async {
         let (stream, _) = listener.accept().await.unwrap();
-        acceptor.accept(stream).await.map(drop)
+        let unaccepted = acceptor.accept(stream).await.map(drop).unwrap_err();
+        let is_denied = matches!(&unaccepted.error, AcceptError::Refused(refusal) if refusal.code() == "denied");
+        unaccepted.part().await;
+        is_denied
     };
     let leaf = authority.leaf(&node("denied"), NOW - DAY, NOW + DAY);
     let call = async {
@@ -169,8 +173,8 @@ async fn a_refused_client_reads_why_even_if_it_has_sent_its_first_requests() {
             AcceptError::Io(error) => panic!("{error}"),
         }
     };
-    let (served, told) = tokio::join!(serve, call);
-    assert!(matches!(served, Err(AcceptError::Refused(refusal)) if refusal.code() == "denied"));
+    let (is_denied, told) = tokio::join!(serve, call);
+    assert!(is_denied);
     assert_eq!(told.code(), "by_peer", "{told}");
 }
 
@@ -196,14 +200,17 @@ async fn who_speaks_no_tls_is_told_apart() {
     ours.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let refused = usual(&authority).accept(theirs).await;
     assert!(matches!(
-        refused,
+        refused.map_err(|unaccepted| unaccepted.error),
         Err(AcceptError::Refused(Refusal::Plaintext))
     ));
     // So is a client that disconnects.
     let (ours, theirs) = duplex(1024);
     drop(ours);
     let gone = usual(&authority).accept(theirs).await;
-    assert!(matches!(gone, Err(AcceptError::Io(_))));
+    assert!(matches!(
+        gone.map_err(|unaccepted| unaccepted.error),
+        Err(AcceptError::Io(_))
+    ));
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ const FILES: u64 = 64;
 pub(super) const FILE_BYTES: u64 = 16 * MIB;
 /// Files that the batch work reads: three quarters of the node's memory.
 const BATCH_FILES: u64 = 96;
+/// Limit of a batch pod that leaves the other half and more: that at which FSSR ends, 30 % of the node's memory.
+const FIXED_BYTES: u64 = NODE_BYTES / 100 * 30;
 /// The group of all pods, and those of the pods.
 const PODS: &str = "node-one/pods";
 /// Folder for the files: on the disk, where `/tmp` may be memory.
@@ -35,6 +37,8 @@ pub(super) struct Stage {
     pub(super) shop: LabGroup,
     pub(super) batch: LabGroup,
     pub(super) filler: LabGroup,
+    /// Idle, and limited to [`FIXED_BYTES`].
+    pub(super) fixed: LabGroup,
     visitor: LabGroup,
     nginx: Child,
     address: SocketAddr,
@@ -61,9 +65,11 @@ impl Stage {
             group.create()?;
             Ok(group)
         };
-        let [shop, batch, filler, visitor] =
-            [pod("shop")?, pod("batch")?, pod("filler")?, pod("visitor")?];
+        let [shop, batch, visitor] = [pod("shop")?, pod("batch")?, pod("visitor")?];
+        let [filler, fixed] = [pod("filler")?, pod("fixed")?];
         filler.make_idle()?;
+        fixed.make_idle()?;
+        fixed.limit_memory(FIXED_BYTES)?;
         let pods = vec![
             AgentPod::offline(batch.clone()),
             AgentPod {
@@ -95,6 +101,7 @@ impl Stage {
             shop,
             batch,
             filler,
+            fixed,
             visitor,
             nginx,
             address,
@@ -105,6 +112,18 @@ impl Stage {
     /// The folder of the files that the batch work reads.
     pub(super) fn batch_files(&self) -> PathBuf {
         self.disk.path().join("batch")
+    }
+
+    /// Has the kernel forget the files of the batch work, so that they are charged to the group that reads them next.
+    ///
+    /// # Errors
+    /// When one cannot be opened.
+    pub(super) fn forget_batch_files(&self) -> anyhow::Result<()> {
+        for number in 0..BATCH_FILES {
+            let file = File::open(self.batch_files().join(number.to_string()))?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+        Ok(())
     }
 
     /// Starts a program in a group.
