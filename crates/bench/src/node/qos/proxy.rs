@@ -274,11 +274,15 @@ fn report(experiment: &mut NodeExperiment, name: &str, Seen { rounds, apart }: &
     let prefix = format!("proxy_{name}");
     report_latency(findings, rounds, |seen| seen.latency, (&prefix, DISTURBED));
     let p99_us: Vec<Option<f64>> = apart.iter().map(|seen| Some(seen.latency.p99_us)).collect();
-    let apart_us = Spread::of(&p99_us.iter().flatten().copied().collect::<Vec<_>>());
-    if let Some(us) = &apart_us {
+    let of_apart = |figure: fn(&Latency) -> f64| {
+        let all = apart.iter().map(|seen| figure(&seen.latency));
+        Spread::of(&all.collect::<Vec<_>>())
+    };
+    let apart_us = of_apart(|seen| seen.p99_us);
+    if let (Some(p50), Some(p99)) = (of_apart(|seen| seen.p50_us), &apart_us) {
         findings.say(format!(
-            "{prefix} apart  p99 {:.0} [{:.0}–{:.0}] µs, with a proxy of its own",
-            us.median, us.min, us.max
+            "{prefix} apart  p50 {:.0} [{:.0}–{:.0}] µs, p99 {:.0} [{:.0}–{:.0}] µs, with a proxy of its own",
+            p50.median, p50.min, p50.max, p99.median, p99.min, p99.max
         ));
     }
     findings.value(format!("{prefix}_p99_us_apart"), apart_us);
