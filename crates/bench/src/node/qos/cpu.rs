@@ -31,7 +31,7 @@ use crate::statistics::Spread;
 /// Time that an answer takes the web service, which so has a fifth of a processor to do.
 const WORK_US: u64 = 300;
 /// Pods of batch work, and threads of each for each processor.
-const BATCH_PODS: usize = 4;
+const BATCH_PODS: usize = 8;
 const THREADS_PER_CORE: usize = 1;
 /// Where the batch work and the filler are: groups beside those of the pods.
 const BATCH: &str = "node-one/pods/batch";
