@@ -286,11 +286,17 @@ impl Undecided {
             };
             self.tried = Some(Rc::clone(&endpoint));
             self.authorize(bound, endpoint.address)?;
+            let due = worker.after(worker.settings.timeouts.connect);
+            if !worker.upstreams.has_room(&endpoint) {
+                self.alarm.set(due);
+                // Boxed: it would take room in every connection.
+                Box::pin(self.wait_for_connection(&endpoint)).await?;
+                self.authorize(&worker.bound(), endpoint.address)?;
+            }
             let place = worker.upstreams.reserve(&endpoint);
             let place = place.ok_or(Reason::UpstreamOverflow)?;
             self.attempts += 1;
             let lease = Lease::new(Rc::clone(&endpoint));
-            let due = worker.after(worker.settings.timeouts.connect);
             let call = Call {
                 door: &self.door,
                 kind: Kind::Bytes,
@@ -307,6 +313,19 @@ impl Undecided {
                 Err(reason) => return Err(reason),
             }
         }
+    }
+
+    /// Waits until the endpoint may have another connection, or the alarm rings.
+    async fn wait_for_connection(&self, endpoint: &Rc<Endpoint>) -> Result<(), Reason> {
+        let worker = &self.worker;
+        let turn = worker.upstreams.wait_for(endpoint);
+        let turn = turn.ok_or(Reason::UpstreamOverflow)?;
+        poll_fn(|cx| match self.alarm.rang() {
+            true if self.client.has_failed() => Poll::Ready(Err(Reason::ClientGone)),
+            true => Poll::Ready(Err(worker.rang_for(&self.alarm, Reason::UpstreamOverflow))),
+            false => worker.upstreams.poll_turn(cx, &turn).map(Ok),
+        })
+        .await
     }
 
     /// Checks whether policies allow a connection to the endpoint.

@@ -102,7 +102,7 @@ reasons! {
     PeerRefused = "peer_refused", Node, 503, Safe, "the other node could not prove which workloads it hosts, or refused us";
     IdentityRevoked = "identity_revoked", Heddle, 503, Never, "a certificate that the connection depends on has expired or is no longer trusted";
     EndpointGone = "endpoint_gone", Heddle, 503, Never, "the endpoint is not on this node, or not a part of the Service any more";
-    UpstreamOverflow = "upstream_overflow", Heddle, 503, Never, "the connection limit of every endpoint is reached";
+    UpstreamOverflow = "upstream_overflow", Heddle, 503, Never, "every endpoint was at its connection limit for as long as connecting may take, or too many callers wait for a connection already";
     LinkFull = "link_full", Heddle, 503, Never, "the link to the other node had no room for another stream within the connect timeout";
     QueueFull = "upstream_queue_full", Heddle, 503, Never, "every endpoint has reached its request limit, and the limit of waiting requests is reached, too";
     QueueTimeout = "upstream_queue_timeout", Heddle, 503, Never, "every endpoint was at its request limit for as long as a request may wait";

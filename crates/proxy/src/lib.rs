@@ -54,6 +54,7 @@ mod sync;
 mod testing;
 mod traffic;
 mod upstream;
+mod wait_queue;
 mod worker;
 
 pub use entry::{Direct, Entry, Inbound};

@@ -114,9 +114,11 @@ pub struct Bounds {
     pub connections_per_address: Option<usize>,
     /// Connections from other nodes that have not proven an identity yet. At the limit the oldest is closed.
     pub handshakes: usize,
-    /// Upstream connections for each endpoint. They are divided among the Workers; each Worker gets at least one.
+    /// Upstream connections for each endpoint. They are divided among the Workers; each Worker gets at least one. Callers
+    /// beyond the limit wait, at most for the connect timeout.
     pub connections_per_endpoint: usize,
-    /// Idle upstream connections kept for each endpoint, divided among the Workers in the same way.
+    /// Idle upstream connections kept for each endpoint, divided among the Workers in the same way. Connections that
+    /// have been idle for less than a second do not count, unless this is 0.
     pub idle_per_endpoint: usize,
     /// Links to other nodes for each Worker. At the limit the link that has been idle longest is evicted.
     pub links: usize,

@@ -21,10 +21,14 @@ use crate::side::Side;
 mod endpoint;
 mod idle;
 mod lease;
+mod turn;
 
 pub(crate) use endpoint::Endpoint;
 pub(crate) use idle::Asking;
 pub(crate) use lease::Lease;
+use turn::Open;
+#[cfg(test)]
+use turn::Turn;
 
 /// Limit of attempts for one request or connection, including the first.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
@@ -46,6 +50,9 @@ pub(crate) struct Upstreams {
     workers: Cell<usize>,
     /// This Worker's share of the process's limits.
     limits: Cell<LimitShare>,
+    /// Its share of the connections that an endpoint may have: rounded up and at least one, since without any it could
+    /// serve no client.
+    connections_per_endpoint: Cell<usize>,
     idle_timeout_ms: Millis,
     stats: Arc<WorkerStats>,
 }
@@ -55,7 +62,8 @@ pub(crate) struct Upstreams {
 pub(crate) struct Busy {
     /// Requests in progress.
     pub(crate) active: u32,
-    /// Whether to choose another endpoint if there is one: connecting to it failed, or its connection limit is reached.
+    /// Whether to choose another endpoint if there is one: connecting to it failed, its connection limit is reached, or
+    /// callers wait for one of its connections.
     pub(crate) avoid: bool,
 }
 
@@ -67,6 +75,7 @@ impl Upstreams {
             bounds,
             workers: Cell::new(1),
             limits: Cell::new(LimitShare::ALL),
+            connections_per_endpoint: Cell::new(bounds.connections_per_endpoint.max(1)),
             idle_timeout_ms,
             stats,
         }
@@ -100,37 +109,37 @@ impl Upstreams {
     /// Adds the number of HTTP/1.1 connections to other nodes to `shown`.
     pub(crate) fn show(&self, shown: &mut BTreeMap<Peer, PeerStatus>) {
         let by_place = self.by_place.borrow();
-        let open = by_place.values().filter(|endpoint| endpoint.open.get() > 0);
+        let open = by_place
+            .values()
+            .filter(|endpoint| endpoint.open.count() > 0);
         for endpoint in open {
             if let Some(via) = endpoint.place.via() {
                 let status = shown.entry(Peer::At(via.node)).or_default();
-                status.http1_connections += endpoint.open.get() as usize;
+                status.http1_connections += endpoint.open.count();
             }
         }
     }
 
     /// The load of an endpoint at `now`.
     pub(crate) fn load(&self, endpoint: &Endpoint, now: Millis) -> Busy {
-        let full = endpoint.idle.borrow().is_empty()
-            && endpoint.open.get() as usize >= self.connections_per_endpoint();
         Busy {
             active: endpoint.active.get(),
-            avoid: full || now < endpoint.avoid_until.get(),
+            avoid: !self.has_room(endpoint) || now < endpoint.avoid_until.get(),
         }
     }
 
     /// Takes a permit for one more connection to the endpoint, before it is made. Closes idle connections at the limit;
     /// `None` if the limit is reached and none is idle.
     pub(crate) fn reserve(&self, endpoint: &Endpoint) -> Option<UpstreamPermit> {
-        while endpoint.open.get() as usize >= self.connections_per_endpoint() {
+        while endpoint.open.count() >= self.connections_per_endpoint.get() {
             if !self.close_oldest(endpoint) {
                 return None;
             }
         }
-        endpoint.open.set(endpoint.open.get() + 1);
+        endpoint.open.one_more();
         self.stats.upstream_connections_active.inc();
         Some(UpstreamPermit {
-            count: Rc::clone(&endpoint.open),
+            open: Rc::clone(&endpoint.open),
             stats: Arc::clone(&self.stats),
         })
     }
@@ -163,10 +172,10 @@ impl Upstreams {
     /// Makes an upstream of a connection that was made on another Worker, beyond the limit if necessary: it counted
     /// against the limit there.
     pub(crate) fn adopt(&self, endpoint: &Endpoint, side: Side) -> Upstream {
-        endpoint.open.set(endpoint.open.get() + 1);
+        endpoint.open.one_more();
         self.stats.upstream_connections_active.inc();
         let permit = UpstreamPermit {
-            count: Rc::clone(&endpoint.open),
+            open: Rc::clone(&endpoint.open),
             stats: Arc::clone(&self.stats),
         };
         Upstream { side, permit }
@@ -181,12 +190,11 @@ impl Upstreams {
     pub(crate) fn share(&self, workers: usize, limits: LimitShare) {
         self.workers.set(workers.max(1));
         self.limits.set(limits);
-    }
-
-    /// This Worker's share, rounded up and at least one: without any it could serve no client.
-    fn connections_per_endpoint(&self) -> usize {
-        let all = self.bounds.connections_per_endpoint;
-        self.limits.get().at_least_one(all)
+        let connections = limits.at_least_one(self.bounds.connections_per_endpoint);
+        self.connections_per_endpoint.set(connections.max(1));
+        for endpoint in self.by_place.borrow().values() {
+            endpoint.open.call();
+        }
     }
 
     /// Records that connecting failed: the endpoint is avoided for a while. Logged at the first failure of a series,
@@ -232,13 +240,13 @@ impl Upstream {
 /// as it exists.
 #[derive(Debug)]
 pub(crate) struct UpstreamPermit {
-    count: Rc<Cell<u32>>,
+    open: Rc<Open>,
     stats: Arc<WorkerStats>,
 }
 
 impl Drop for UpstreamPermit {
     fn drop(&mut self) {
-        self.count.set(self.count.get().saturating_sub(1));
+        self.open.one_less();
         self.stats.upstream_connections_active.dec();
     }
 }

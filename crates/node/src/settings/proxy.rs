@@ -109,11 +109,12 @@ struct ProxyBounds {
     /// Connections from other nodes that have not proven an identity yet; at the limit the oldest is evicted.
     handshakes: Within<1, 1_000_000>,
     /// Connections to each endpoint. Each worker has a share of this, rounded up, so the total may be a few more; a
-    /// connection that moves to another worker takes its place with it.
+    /// connection that moves to another worker takes its place with it. Callers beyond the limit wait, at most as long
+    /// as connecting may take.
     connections_per_endpoint: Within<1, 1_000_000>,
-    /// Of these, how many stay open while idle; shared among the workers in the same way. Each caller has its own, and
-    /// gets half of them if it needs them. All endpoints together have at most a quarter of `connections`, and one
-    /// endpoint has at most as many as are still free.
+    /// Of these, how many stay open while idle for longer than a second (0: none is kept at all); shared among the
+    /// workers in the same way. Each caller has its own, and gets half of them if it needs them. All endpoints together
+    /// have at most a quarter of `connections`, and one endpoint has at most as many as are still free.
     idle_per_endpoint: Within<0, 1_000_000>,
     /// Links to other nodes that each worker may have open; at the limit the link that has been idle longest is
     /// evicted. A worker accepts twice as many from other nodes.

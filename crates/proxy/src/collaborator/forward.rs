@@ -115,6 +115,10 @@ impl Connection {
         attempt: &mut Attempt,
     ) -> Result<Upstream, Failure> {
         let endpoint = Rc::clone(attempt.lease.endpoint());
+        if self.own.is_none() && !self.worker.upstreams.has_room(&endpoint) {
+            // Boxed: it would take room in every connection.
+            Box::pin(self.wait_for_connection(exchange, attempt, &endpoint)).await?;
+        }
         let idle = match self.stream(exchange, &endpoint)? {
             Some(stream) => {
                 self.prepare_body(&mut exchange.request, stream.side.has_frames())?;
@@ -339,7 +343,11 @@ impl Connection {
 
     /// Checks that the current policies allow the request in `scratch.out`, too: they may have changed while it waited
     /// for an endpoint or for a connection.
-    fn is_allowed_now(&self, exchange: &Exchange, endpoint: SocketAddr) -> Result<(), Failure> {
+    pub(super) fn is_allowed_now(
+        &self,
+        exchange: &Exchange,
+        endpoint: SocketAddr,
+    ) -> Result<(), Failure> {
         if !self.has_other_policies(exchange) {
             return Ok(());
         }

@@ -239,7 +239,7 @@ impl Link {
         let over = match &self.end {
             LinkEnd::Caller(_) => {
                 let says_nothing = !self.session.borrow().wants_transmit();
-                says_nothing && self.open_queue.borrow().are_none()
+                says_nothing && self.open_queue.borrow().is_empty()
             }
             // The caller closes the link, unless it no longer responds.
             LinkEnd::Called { .. } => idle >= FAREWELL_MS,

@@ -27,7 +27,6 @@
 //! | [`slots`] | the receive state of each stream |
 //! | [`hold`] | limits the receive buffers |
 //! | [`stream`] | a stream as a side of the proxy |
-//! | [`open_queue`] | streams that wait to be opened |
 //! | [`failure`] | translates the protocol's codes to reasons and back |
 
 mod answer;
@@ -38,7 +37,6 @@ mod failure;
 mod hold;
 mod linked;
 mod links;
-mod open_queue;
 mod pair;
 mod places;
 mod receiver;
@@ -62,9 +60,9 @@ use crate::env::Band;
 use crate::failure::Reason;
 use crate::failure::StreamFailure;
 use crate::io::WireSide;
+use crate::wait_queue::WaitQueue;
 use elsewhere::Elsewhere;
 use failure::code_of;
-use open_queue::OpenQueue;
 use pair::{OfPair, Pair};
 use resets::Resets;
 use slots::Slots;
@@ -88,7 +86,7 @@ pub(crate) struct Link {
     /// Since when no stream has been open.
     idle_since: Cell<Millis>,
     /// Streams that wait to be opened until the other end has acknowledged enough.
-    open_queue: RefCell<OpenQueue>,
+    open_queue: RefCell<WaitQueue>,
     /// The next socket to continue on, at the called end. Boxed, since it is there only for a moment.
     returned: RefCell<Option<Box<WireSide>>>,
     /// Deadline at which the link ends, whatever the other end does; usually none.

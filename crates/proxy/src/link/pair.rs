@@ -208,7 +208,7 @@ impl Link {
     /// Whether no stream is open on it, or was lately.
     fn is_unused(&self, now: Millis) -> bool {
         self.streams() == 0
-            && self.open_queue.borrow().are_none()
+            && self.open_queue.borrow().is_empty()
             && now.saturating_sub(self.idle_since.get()) >= UNUSED_MS
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use heddle_model::{ServiceAccountName, WorkloadName};
 
 use super::idle::Idle;
+use super::turn::Open;
 use crate::balance::Ewma;
 use crate::clock::Millis;
 use crate::http2::Reached;
@@ -37,8 +38,7 @@ pub(crate) struct Endpoint {
     pub(super) active: Cell<u32>,
     /// Its response latency, if that is measured.
     pub(crate) latency: Cell<Ewma>,
-    /// Number of connections, including idle ones and those that are being made.
-    pub(super) open: Rc<Cell<u32>>,
+    pub(super) open: Rc<Open>,
     pub(super) idle: RefCell<Vec<Idle>>,
     pub(super) failures: Cell<u32>,
     pub(super) avoid_until: Cell<Millis>,

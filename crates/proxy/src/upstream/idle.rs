@@ -24,9 +24,11 @@ use crate::side::Side;
 /// descriptors, and a caller of many endpoints must not use them all.
 const CLIENTS_PER_IDLE: usize = 4;
 
-/// A request that must not be sent twice uses no connection that has been idle for longer than this, in milliseconds.
-/// Servers close idle connections without notice: a request in transit is lost then, and its sender cannot know whether
-/// it was read. Hardly any server closes earlier than this.
+/// Time for which an idle connection counts as in use, in milliseconds.
+///
+/// A request that must not be sent twice uses no connection that has been idle for longer. Servers close idle
+/// connections without notice: a request in transit is lost then, and its sender cannot know whether it was read. Hardly
+/// any server closes earlier than this.
 const WARM_MS: Millis = 1_000;
 
 #[derive(Debug)]
@@ -53,13 +55,14 @@ impl Idle {
     /// keep idle connections; of an endpoint that is dialled directly neither is known.
     fn suits(&self, asking: &Asking<'_>, via: Option<&Arc<Via>>, now: Millis) -> bool {
         match via {
-            None => {
-                self.caller == asking.key
-                    && (asking.may_repeat || now.saturating_sub(self.since) <= WARM_MS)
-            }
+            None => self.caller == asking.key && (asking.may_repeat || self.is_warm(now)),
             // The other node was told the caller's name on this connection, so workloads of one account do not share it.
             Some(_) => self.side.caller() == asking.account && self.caller == asking.key,
         }
+    }
+
+    fn is_warm(&self, now: Millis) -> bool {
+        now.saturating_sub(self.since) <= WARM_MS
     }
 
     /// Whether the endpoint has sent nothing since the last response. If it has, that is recorded.
@@ -138,17 +141,19 @@ impl Upstreams {
             .at_least_one(self.bounds.idle_per_endpoint)
     }
 
-    /// How many connections of one endpoint may be idle now: at most as many as there is room left for, so that no
-    /// endpoint uses all of it.
-    fn idle_now(&self) -> usize {
+    /// How many more connections may be idle now, of all endpoints.
+    fn room_for_idle(&self) -> usize {
         let all = self.bounds.connections.div_ceil(CLIENTS_PER_IDLE);
         let kept = usize::try_from(self.stats.upstream_connections_idle.get()).unwrap_or(0);
-        let room = self.limits.get().at_least_one(all).saturating_sub(kept);
-        self.idle_per_endpoint().min(room)
+        self.limits.get().at_least_one(all).saturating_sub(kept)
     }
 
     /// Keeps a connection for the caller's next request, unless it uses one client's source address. It must be between
     /// two messages.
+    ///
+    /// More than the limit are kept if all of them were used a moment ago: otherwise callers that are busy would close
+    /// connections and make new ones all the time. An endpoint has at most as many as there is room left for, so that
+    /// no endpoint uses all of it.
     pub(crate) fn give_back(
         &self,
         endpoint: &Endpoint,
@@ -170,16 +175,22 @@ impl Upstreams {
             since: now,
             caller,
         };
+        let limit = self.idle_per_endpoint();
         let mut idle = endpoint.idle.borrow_mut();
-        if idle.len() >= self.idle_now() {
-            let Some(gives_way) = gives_way(&idle, &upstream) else {
-                return;
-            };
-            idle.remove(gives_way);
-            self.stats.upstream_connections_idle.dec();
+        let is_full = idle.len() >= self.room_for_idle() || limit == 0;
+        if is_full || idle.len() >= limit {
+            match gives_way(&idle, &upstream) {
+                Some(at) if is_full || !idle[at].is_warm(now) => {
+                    idle.remove(at);
+                    self.stats.upstream_connections_idle.dec();
+                }
+                None if is_full => return,
+                Some(_) | None => {}
+            }
         }
         self.stats.upstream_connections_idle.inc();
         idle.push(upstream);
+        endpoint.open.call();
     }
 
     /// Closes the endpoint's connection that has been idle longest, so that another one may be made. False if none is
@@ -194,17 +205,25 @@ impl Upstreams {
         any
     }
 
-    /// Closes idle connections that are too old or whose endpoint has closed them.
+    /// Closes idle connections that are too old or too many, or whose endpoint has closed them.
     pub(crate) fn sweep(&self, now: Millis, instant: Instant) {
         let oldest = match self.idle_timeout_ms {
             0 => 0,
             timeout => now.saturating_sub(timeout),
         };
         for endpoint in self.by_place.borrow().values() {
+            let mut too_many = {
+                let idle = endpoint.idle.borrow().len();
+                idle.saturating_sub(self.idle_per_endpoint())
+            };
             self.drop_idle(endpoint, |idle| {
-                idle.since < oldest
+                let surplus = too_many > 0 && !idle.is_warm(now);
+                let drop = surplus
+                    || idle.since < oldest
                     || idle.side.is_ending(instant)
-                    || !idle.is_silent(endpoint, now)
+                    || !idle.is_silent(endpoint, now);
+                too_many = too_many.saturating_sub(usize::from(drop));
+                drop
             });
         }
     }

@@ -1,4 +1,6 @@
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use heddle_telemetry::Registry;
@@ -31,6 +33,16 @@ async fn kept(bounds: Bounds, workers: usize) -> (usize, usize) {
     for upstream in opened {
         upstreams.give_back(&endpoint, upstream, WorkKey::OWN, 0);
     }
+    let used = stats.upstream_connections_idle.get();
+    let all = if bounds.idle_per_endpoint == 0 {
+        0
+    } else {
+        count as i64
+    };
+    assert_eq!(used, all, "what was used a moment ago is kept");
+    upstreams.sweep(1_000, Instant::now());
+    assert_eq!(stats.upstream_connections_idle.get(), all);
+    upstreams.sweep(1_001, Instant::now());
     let kept = usize::try_from(stats.upstream_connections_idle.get()).unwrap();
     assert_eq!(stats.upstream_connections_active.get(), kept as i64);
     (count, kept)
@@ -91,11 +103,14 @@ struct KeptSide {
 
 impl KeptSide {
     fn new(idle_per_endpoint: usize) -> KeptSide {
-        let stats = Registry::new().worker(&[]);
-        let bounds = Bounds {
+        KeptSide::with(Bounds {
             idle_per_endpoint,
             ..Bounds::default()
-        };
+        })
+    }
+
+    fn with(bounds: Bounds) -> KeptSide {
+        let stats = Registry::new().worker(&[]);
         let upstreams = Upstreams::new(bounds, 0, stats);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = upstreams.endpoint(&Place::here(listener.local_addr().unwrap()));
@@ -157,11 +172,10 @@ async fn callers_share_no_connection_and_the_one_used_last_goes_first() {
 #[tokio::test]
 async fn no_caller_takes_more_than_half_of_the_room_from_others() {
     let kept = KeptSide::new(8);
-    for _ in 0..8 {
-        kept.give(1).await;
-    }
-    for _ in 0..20 {
-        kept.give(2).await;
+    for turn in 0..28 {
+        // Each is idle for longer than a moment when the next one comes.
+        kept.give_at(if turn < 8 { 1 } else { 2 }, turn * 2_000)
+            .await;
     }
     let count = |caller| std::iter::from_fn(|| kept.take(caller)).count();
     assert_eq!((count(1), count(2)), (4, 4));
@@ -196,4 +210,132 @@ fn an_endpoint_that_fails_is_avoided_twice_as_long_each_time_up_to_half_a_minute
     assert_eq!(kept.endpoint.avoided_for(now), 0);
     kept.upstreams.failed(&kept.endpoint, now, &"refused");
     assert_eq!(kept.endpoint.avoided_for(now), 500, "it begins anew");
+}
+
+/// Polls a turn once.
+fn has_turn(upstreams: &Upstreams, turn: &Turn) -> bool {
+    let cx = Context::from_waker(Waker::noop());
+    upstreams.poll_turn(&cx, turn).is_ready()
+}
+
+#[tokio::test]
+async fn no_caller_overtakes_those_that_wait() {
+    let kept = KeptSide::with(Bounds {
+        connections_per_endpoint: 1,
+        ..Bounds::default()
+    });
+    let KeptSide {
+        upstreams,
+        endpoint,
+        ..
+    } = &kept;
+    assert!(upstreams.has_room(endpoint));
+    let only = upstreams.reserve(endpoint).unwrap();
+    assert!(!upstreams.has_room(endpoint) && upstreams.load(endpoint, 0).avoid);
+    let turns = [(); 3].map(|()| upstreams.wait_for(endpoint).unwrap());
+    for turn in &turns {
+        assert!(!has_turn(upstreams, turn));
+    }
+    drop(only);
+    // There is room, for the first one only: neither a newcomer nor the others may use it.
+    assert!(!upstreams.has_room(endpoint));
+    assert!(!has_turn(upstreams, &turns[1]) && has_turn(upstreams, &turns[0]));
+    let [first, second, third] = turns;
+    drop(second);
+    let only = upstreams.reserve(endpoint).unwrap();
+    drop(first);
+    assert!(!has_turn(upstreams, &third));
+    drop(only);
+    assert!(has_turn(upstreams, &third));
+    drop(third);
+    assert!(upstreams.has_room(endpoint));
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn the_first_that_waits_is_woken_by_all_that_makes_room() {
+    let kept = KeptSide::with(Bounds {
+        connections_per_endpoint: 2,
+        ..Bounds::default()
+    });
+    let KeptSide {
+        upstreams,
+        endpoint,
+        listener,
+    } = &kept;
+    let all = upstreams.limits.get();
+    let half = LimitShare::of_worker(Class::Online, [2, 0]);
+    let address = listener.local_addr().unwrap();
+    let used = async || {
+        let permit = upstreams.reserve(endpoint).unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        upstreams.opened(endpoint, permit, Side::new(stream))
+    };
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(Arc::clone(&bell));
+    let cx = Context::from_waker(&waker);
+    upstreams.share(2, half);
+    let first = used().await;
+    let turn = upstreams.wait_for(endpoint).unwrap();
+    let after = |times: usize, makes_room: &mut dyn FnMut()| {
+        assert!(upstreams.poll_turn(&cx, &turn).is_pending());
+        makes_room();
+        assert_eq!(bell.0.load(Ordering::Relaxed), times);
+        assert!(upstreams.poll_turn(&cx, &turn).is_ready());
+    };
+    after(1, &mut || upstreams.share(1, all));
+    let second = used().await;
+    let mut first = Some(first);
+    after(2, &mut || drop(first.take()));
+    let third = used().await;
+    let mut second = Some(second);
+    after(3, &mut || {
+        let upstream = second.take().unwrap();
+        upstreams.give_back(endpoint, upstream, WorkKey::OWN, 0);
+    });
+    drop(third);
+}
+
+#[test]
+fn no_more_callers_wait_than_the_limit() {
+    let kept = KeptSide::new(1);
+    let mut turns = Vec::new();
+    while let Some(turn) = kept.upstreams.wait_for(&kept.endpoint) {
+        assert!(has_turn(&kept.upstreams, &turn) == turns.is_empty());
+        turns.push(turn);
+    }
+    assert_eq!(turns.len(), super::turn::MAX_WAITING);
+    let stats = &kept.upstreams.stats;
+    assert_eq!(stats.upstream_requests_waiting.get(), turns.len() as i64);
+    drop(turns);
+    assert_eq!(stats.upstream_requests_waiting.get(), 0);
+}
+
+#[tokio::test]
+async fn more_connections_than_a_fallen_limit_allows_are_no_room() {
+    let kept = KeptSide::with(Bounds {
+        connections_per_endpoint: 4,
+        ..Bounds::default()
+    });
+    let (upstreams, endpoint) = (&kept.upstreams, &kept.endpoint);
+    let mut used = Vec::from([(); 3].map(|()| upstreams.reserve(endpoint)));
+    kept.give(1).await;
+    upstreams.share(2, LimitShare::of_worker(Class::Online, [2, 0]));
+    // One of four is idle, and two may be open: closing the idle one would not be enough.
+    for in_use in [3, 2] {
+        assert_eq!(used.len(), in_use);
+        assert!(!upstreams.has_room(endpoint));
+        used.pop();
+    }
+    assert!(upstreams.has_room(endpoint));
+    assert!(upstreams.reserve(endpoint).is_some());
 }

@@ -11,7 +11,7 @@ use heddle_proxy::Settings;
 
 use crate::nodes::pair::Pair;
 use crate::policy::guarded;
-use crate::support::{Bed, Client, GET, Upstream, bounded, each_connection, mesh, quick, serve};
+use crate::support::{Bed, Client, GET, Upstream, each_connection, mesh, quick, serve};
 
 const EJECTIONS: &str = "heddle_upstream_ejections_total";
 
@@ -187,7 +187,8 @@ fn a_connection_that_is_refused_is_a_gateway_failure() {
 fn two_nodes(endpoint: SocketAddr, connections_per_endpoint: usize) -> Pair {
     let mut mesh = guarded(endpoint, AppProtocol::Http);
     mesh.services[0].balancing.ejection = guarded_from(endpoint, 1).services[0].balancing.ejection;
-    let called = bounded(|bounds| bounds.connections_per_endpoint = connections_per_endpoint);
+    let mut called = quick(|timeouts| timeouts.connect = Duration::from_millis(200));
+    called.bounds.connections_per_endpoint = connections_per_endpoint;
     Pair::unlike([&Settings::default(), &called], mesh, None, |address| {
         address
     })

@@ -20,6 +20,7 @@ mod intercepted;
 mod nodes;
 mod opaque;
 mod policy;
+mod room;
 mod routes;
 mod spellings;
 mod stale;

@@ -227,27 +227,6 @@ fn one_connection_too_many_is_closed_and_counted_by_the_thread_that_accepts() {
 }
 
 #[test]
-fn an_endpoint_gets_no_more_connections_than_it_may_have() {
-    let settings = bounded(|bounds| bounds.connections_per_endpoint = 2);
-    let (upstream, bed) = Bed::scripted_with(settings);
-    let mut clients: Vec<Client> = (0..5).map(|_| bed.client()).collect();
-    clients.iter_mut().for_each(|client| client.send(GET));
-    let mut servers = [upstream.accept(), upstream.accept()];
-    bed.expect_rejected("upstream_overflow", 3.0);
-    for server in &mut servers {
-        server.head();
-        server.answer("");
-    }
-    let mut statuses: Vec<u16> = clients
-        .iter_mut()
-        .map(|client| client.response().status())
-        .collect();
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 200, 503, 503, 503]);
-    assert!(upstream.is_quiet());
-}
-
-#[test]
 fn a_slow_reader_stops_the_sender_and_memory_stays_bounded() {
     let (upstream, bed) = Bed::scripted();
     let mut client = bed.sending(GET);

@@ -60,10 +60,10 @@ super::families! {
         "Requests not sent a second time because the retry budget was used up."
         more "balancing.md#retries";
     UPSTREAM_REQUESTS_WAITING = Gauge "heddle_upstream_requests_waiting" [worker]
-        "Requests that wait for an endpoint to have room."
+        "Requests, and connections with opaque bytes, that wait for an endpoint to have room."
         more "balancing.md#how-much-an-endpoint-takes";
     UPSTREAM_REQUESTS_WAITED = Counter "heddle_upstream_requests_waited_total" [worker]
-        "Requests that have waited for an endpoint to have room, whatever the outcome.";
+        "Requests, and connections with opaque bytes, that have waited for an endpoint to have room, whatever the outcome.";
     UPSTREAM_EJECTIONS = Counter "heddle_upstream_ejections_total" [worker]
         "Endpoints left out for a while because of their answers."
         more "balancing.md#who-is-left-out";
