@@ -12,7 +12,7 @@ use crate::policy::workload;
 use crate::support::{Bed, Client, GET, count, echo_entry, mesh, open, serve, workers};
 
 /// The callers call until the Workers have used so many seconds of processor time: shares of little time are noise.
-const ENOUGH_S: f64 = 1.0;
+const ENOUGH_S: f64 = 3.0;
 /// And no longer than this.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections of each caller.

@@ -1,6 +1,7 @@
 //! Outbound connections of pods.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use heddle_model::{AppProtocol, Endpoint, ServiceName};
 use heddle_proxy::Entry;
@@ -130,7 +131,12 @@ fn what_the_mesh_does_not_know_is_dialled_from_within_the_caller() {
     let labels = ["source=\"test/shop\"", "destination_service=\"external\""];
     steered.expect("heddle_tcp_connections_total", &labels, 1.0);
     // The proxy makes no connection on behalf of a pod that does not exist.
-    assert_eq!(steered.dial("intruder", outside.address).rest(), b"");
+    let (_, refusing) = steered.outbound("intruder", Some(outside.address));
+    match TcpStream::connect(refusing) {
+        Ok(client) => assert_eq!(Client::of(client).rest(), b""),
+        // The reset may come before the client knows that it is connected.
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
     steered.expect_rejected("pod_gone", 1.0);
     assert!(outside.is_quiet());
 }
