@@ -115,7 +115,9 @@ impl Connection {
         attempt: &mut Attempt,
     ) -> Result<Upstream, Failure> {
         let endpoint = Rc::clone(attempt.lease.endpoint());
-        if self.own.is_none() && !self.worker.upstreams.has_room(&endpoint) {
+        let own = self.own.as_ref();
+        let has_own = own.is_some_and(|own| Rc::ptr_eq(&own.0, &endpoint));
+        if !has_own && !self.worker.upstreams.has_room(&endpoint) {
             // Boxed: it would take room in every connection.
             Box::pin(self.wait_for_connection(exchange, attempt, &endpoint)).await?;
         }
