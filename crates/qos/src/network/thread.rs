@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::held::{Held, Key};
@@ -16,6 +15,8 @@ mod tests;
 
 /// How long the thread may take to say what it does: half of the shortest time between two looks of the agent.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(50);
+/// How long the thread may take to put everything back: it talks to the kernel only.
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
 /// Messages that wait for the thread: pods, and a question.
 const MESSAGES: usize = 2;
 
@@ -26,7 +27,7 @@ enum Message {
     Snapshot(SyncSender<Snapshot>),
 }
 
-/// A running network. No method but [`Thread::stop`] waits for a thread that the kernel keeps waiting.
+/// A running network. No method waits long for a thread that the kernel keeps waiting.
 #[derive(Debug)]
 pub struct Thread {
     messages: SyncSender<Message>,
@@ -38,7 +39,8 @@ pub struct Thread {
     snapshot: Snapshot,
     /// A question that it has not answered.
     asked: Option<Receiver<Snapshot>>,
-    thread: JoinHandle<bool>,
+    /// Whether everything was put back, once the thread has ended.
+    ended: Receiver<bool>,
 }
 
 impl Thread {
@@ -60,14 +62,19 @@ impl Thread {
         follow: impl FnOnce(&Receiver<Message>) -> bool + Send + 'static,
     ) -> io::Result<Self> {
         let (messages, received) = mpsc::sync_channel(MESSAGES);
+        let (end, ended) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("qos-network".to_owned());
+        thread.spawn(move || {
+            // The caller may have given up.
+            let _gone = end.send(follow(&received));
+        })?;
         Ok(Thread {
             messages,
             pods: Vec::new(),
             is_busy: false,
             snapshot,
             asked: None,
-            thread: thread.spawn(move || follow(&received))?,
+            ended,
         })
     }
 
@@ -117,10 +124,24 @@ impl Thread {
         &self.snapshot
     }
 
-    /// Has everything put back, and returns whether all of it is.
+    /// Has everything put back, and returns whether all of it is. Waits for 30 s at most.
     pub fn stop(self) -> bool {
+        self.stop_within(STOPS_WITHIN)
+    }
+
+    fn stop_within(self, longest: Duration) -> bool {
         drop(self.messages);
-        self.thread.join().unwrap_or(false)
+        match self.ended.recv_timeout(longest) {
+            Ok(is_back) => is_back,
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::error!(
+                    "the kernel holds up the thread that puts the network back: `heddle qos restore` does it later"
+                );
+                false
+            }
+            // It has panicked, which is logged.
+            Err(RecvTimeoutError::Disconnected) => false,
+        }
     }
 }
 

@@ -107,3 +107,14 @@ fn what_was_said_last_stays_when_the_thread_has_ended() {
         assert_eq!(thread.snapshot(), &snapshot(8));
     }
 }
+
+#[test]
+fn a_thread_that_is_blocked_does_not_hold_up_the_end() {
+    let (mut thread, gate, _told) = gated();
+    thread.set_pods(pods("pod"));
+    assert!(!thread.stop_within(Duration::from_millis(50)));
+    drop(gate);
+    let (thread, gate, _told) = gated();
+    gate.send(()).expect("open");
+    assert!(thread.stop());
+}
