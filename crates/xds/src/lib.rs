@@ -6,6 +6,7 @@
 //! never repaired.
 
 mod client;
+pub mod delta;
 mod limits;
 mod trust;
 

@@ -1,0 +1,254 @@
+//! The server's side: which resources a client is owed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::mem;
+
+use super::{Name, Request, Response, Versioned, WILDCARD};
+
+/// Limit of the names that one client may subscribe to, besides the wildcard.
+const MAX_NAMES: usize = 100_000;
+/// A response is ended by the resource with which it has at least so many bytes: clients of gRPC accept 4 MiB, unless
+/// they are told otherwise.
+const RESPONSE_BYTES: usize = 1 << 20;
+
+/// The resources of one type that a server has.
+pub trait Resources {
+    /// A resource, cheap to clone: every client gets the same one.
+    type Content: Clone;
+
+    /// The version and content of a resource. The version is a hash of the content.
+    fn get(&self, name: &str) -> Option<(u64, Self::Content)>;
+
+    /// The names of all that a wildcard subscription includes.
+    fn names(&self) -> impl Iterator<Item = &Name>;
+
+    /// Size of a resource's content, in bytes.
+    fn bytes(content: &Self::Content) -> usize;
+}
+
+/// A client's subscriptions to resources of one type, on one stream, and what it has.
+///
+/// At most one response is on its way: what changes meanwhile is sent in the next one, in its newest version. So a
+/// slow client costs a set of names, and no copies of resources.
+#[derive(Debug, Default)]
+pub struct Subscriber {
+    /// Whether the client has sent its first message.
+    has_begun: bool,
+    is_wildcard: bool,
+    /// Names that the client has subscribed to, besides the wildcard.
+    names: BTreeSet<Name>,
+    /// Versions that the client has, or will have when it has read what was sent. `None`: it knows that there is none.
+    held: BTreeMap<Name, Option<u64>>,
+    /// Names that may have changed since they were last sent.
+    changed: BTreeSet<Name>,
+    /// Names that are sent in any case, even if the client has the newest version, or if there is none.
+    owed: BTreeSet<Name>,
+    /// Whether a response is sent even if it is empty, so that the client knows that there is nothing.
+    owes_response: bool,
+    /// Number of responses, of which the last one is its nonce.
+    sent: u64,
+    is_answer_due: bool,
+}
+
+/// What a client's message says about the response before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing, or something about a response that is not the last one.
+    None,
+    /// The client uses what it got.
+    Accepted,
+    /// It does not, for this reason. What it refused is not sent again until it changes.
+    Refused(String),
+}
+
+/// A client wants more names than it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMany;
+
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "more than {MAX_NAMES} resources of one type are subscribed to"
+        )
+    }
+}
+
+impl std::error::Error for TooMany {}
+
+impl Subscriber {
+    /// Takes a client's message.
+    ///
+    /// # Errors
+    /// When the client wants too many names; the stream cannot go on then.
+    pub fn receive(
+        &mut self,
+        request: Request,
+        resources: &impl Resources,
+    ) -> Result<Answer, TooMany> {
+        let answer = self.answered(&request);
+        let is_first = !mem::replace(&mut self.has_begun, true);
+        if is_first {
+            // A client that names nothing at first wants all; later, that it only answers.
+            self.set_wildcard(request.subscribe.is_empty(), resources);
+            for (name, version) in request.initial_versions {
+                self.changed.insert(name.clone());
+                // A version that this server cannot have given is as old as any other.
+                let version = u64::from_str_radix(&version, 16).unwrap_or(0);
+                self.held.insert(name, Some(version));
+            }
+        }
+        for name in &request.unsubscribe {
+            self.unsubscribe(name);
+        }
+        for name in request.subscribe {
+            match &*name {
+                WILDCARD => self.set_wildcard(true, resources),
+                _ => self.subscribe(name, is_first),
+            }
+        }
+        if is_first {
+            self.forget_unsubscribed();
+        }
+        if self.names.len() > MAX_NAMES {
+            return Err(TooMany);
+        }
+        Ok(answer)
+    }
+
+    /// Records that a resource was added, changed or removed. Does nothing if the client does not want it.
+    pub fn changed(&mut self, name: &Name) {
+        if self.wants(name) {
+            self.changed.insert(name.clone());
+        }
+    }
+
+    /// Whether the client wants the resource.
+    pub fn wants(&self, name: &str) -> bool {
+        self.is_wildcard || self.names.contains(name)
+    }
+
+    /// Names that the client has subscribed to, without the wildcard.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.names.iter()
+    }
+
+    /// Whether the client has subscribed to all there is.
+    pub fn is_wildcard(&self) -> bool {
+        self.is_wildcard
+    }
+
+    /// The next response, if the client has answered the one before and is owed something.
+    pub fn respond<S: Resources>(&mut self, resources: &S) -> Option<Response<S::Content>> {
+        if self.is_answer_due {
+            return None;
+        }
+        let (mut sent, mut removed, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while bytes < RESPONSE_BYTES {
+            let owed = self.owed.pop_first();
+            let is_owed = owed.is_some();
+            let Some(name) = owed.or_else(|| self.changed.pop_first()) else {
+                break;
+            };
+            self.changed.remove(&name);
+            bytes += name.len();
+            match resources.get(&name) {
+                Some((version, content)) => {
+                    let had = self.held.insert(name.clone(), Some(version));
+                    if is_owed || had != Some(Some(version)) {
+                        bytes += S::bytes(&content);
+                        let version = format!("{version:016x}").into();
+                        sent.push(Versioned {
+                            name,
+                            version,
+                            content,
+                        });
+                    }
+                }
+                None => {
+                    // Of a name in the wildcard only, nothing is remembered.
+                    let had = match self.names.contains(&name) {
+                        true => self.held.insert(name.clone(), None),
+                        false => self.held.remove(&name),
+                    };
+                    if is_owed || matches!(had, Some(Some(_))) {
+                        removed.push(name);
+                    }
+                }
+            }
+        }
+        let is_empty = sent.is_empty() && removed.is_empty();
+        if is_empty && !mem::take(&mut self.owes_response) {
+            return None;
+        }
+        self.owes_response = false;
+        self.sent += 1;
+        self.is_answer_due = true;
+        Some(Response {
+            resources: sent,
+            removed,
+            nonce: self.sent.to_string().into(),
+        })
+    }
+
+    fn answered(&mut self, request: &Request) -> Answer {
+        let is_last = self.is_answer_due && *request.nonce == *self.sent.to_string();
+        if !is_last {
+            return Answer::None;
+        }
+        self.is_answer_due = false;
+        match &request.refused {
+            None => Answer::Accepted,
+            Some(why) => Answer::Refused(why.clone()),
+        }
+    }
+
+    fn subscribe(&mut self, name: Name, is_first: bool) {
+        // What a client has from an earlier stream is sent only if it is not the newest.
+        if !(is_first && self.held.contains_key(&name)) {
+            self.owed.insert(name.clone());
+        }
+        self.names.insert(name);
+    }
+
+    fn unsubscribe(&mut self, name: &Name) {
+        if &**name == WILDCARD {
+            self.is_wildcard = false;
+            self.forget_unsubscribed();
+            return;
+        }
+        let had = self.names.remove(name);
+        match self.is_wildcard {
+            // The client cannot know whether the wildcard includes the name: it is told.
+            true if had => {
+                self.owed.insert(name.clone());
+            }
+            true => {}
+            false => {
+                self.owed.remove(name);
+                self.changed.remove(name);
+                self.held.remove(name);
+            }
+        }
+    }
+
+    fn set_wildcard(&mut self, is_wildcard: bool, resources: &impl Resources) {
+        self.is_wildcard = is_wildcard;
+        if is_wildcard {
+            self.changed.extend(resources.names().cloned());
+            self.owes_response = true;
+        }
+    }
+
+    /// Drops what is known about names that the client does not want.
+    fn forget_unsubscribed(&mut self) {
+        if self.is_wildcard {
+            return;
+        }
+        let names = &self.names;
+        self.owed.retain(|name| names.contains(name));
+        self.changed.retain(|name| names.contains(name));
+        self.held.retain(|name, _| names.contains(name));
+    }
+}
