@@ -32,11 +32,6 @@ impl WaitQueue {
         self.0.is_empty()
     }
 
-    /// Number of tasks that wait.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Joins the end of the queue, or keeps its place in it.
     pub(crate) fn wait(&mut self, id: usize, waker: &Waker) {
         match self.0.iter_mut().find(|waiter| waiter.id == id) {

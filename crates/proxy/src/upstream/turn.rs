@@ -24,6 +24,8 @@ pub(super) struct Open {
     /// Number of connections, including idle ones and those that are being made.
     count: Cell<u32>,
     waiting: RefCell<WaitQueue>,
+    /// Number of turns: most of the time it is 0, and the queue is not looked at.
+    turns: Cell<usize>,
     /// Number of the caller that joined last.
     last: Cell<usize>,
 }
@@ -44,11 +46,9 @@ impl Open {
 
     /// Lets the first caller look again whether there is room.
     pub(super) fn call(&self) {
-        self.waiting.borrow().call();
-    }
-
-    fn is_waited_for(&self) -> bool {
-        !self.waiting.borrow().is_empty()
+        if self.turns.get() > 0 {
+            self.waiting.borrow().call();
+        }
     }
 }
 
@@ -64,22 +64,23 @@ impl Upstreams {
     /// Whether a request may use the endpoint at once: it has an idle connection or may have another one, and no caller
     /// waits.
     pub(crate) fn has_room(&self, endpoint: &Endpoint) -> bool {
-        !endpoint.open.is_waited_for() && self.has_free(endpoint)
+        endpoint.open.turns.get() == 0 && self.has_free(endpoint)
     }
 
     /// Whether fewer connections are in use than the endpoint may have. Idle ones do not count: they are used, or make
     /// room. More may be open than the limit, which falls while Workers come.
     fn has_free(&self, endpoint: &Endpoint) -> bool {
-        let limit = self.connections_per_endpoint.get();
-        endpoint.open.count() < limit + endpoint.idle.borrow().len()
+        let (open, limit) = (endpoint.open.count(), self.connections_per_endpoint.get());
+        open < limit || open.saturating_sub(endpoint.idle.borrow().len()) < limit
     }
 
     /// Begins to wait for a connection to the endpoint. `None` if too many wait already.
     pub(crate) fn wait_for(&self, endpoint: &Rc<Endpoint>) -> Option<Turn> {
         let open = &endpoint.open;
-        if open.waiting.borrow().len() >= MAX_WAITING {
+        if open.turns.get() >= MAX_WAITING {
             return None;
         }
+        open.turns.set(open.turns.get() + 1);
         let id = open.last.get().wrapping_add(1);
         open.last.set(id);
         self.stats.upstream_requests_waiting.inc();
@@ -105,7 +106,9 @@ impl Upstreams {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.stats.upstream_requests_waiting.dec();
-        let mut waiting = self.endpoint.open.waiting.borrow_mut();
+        let open = &self.endpoint.open;
+        open.turns.set(open.turns.get().saturating_sub(1));
+        let mut waiting = open.waiting.borrow_mut();
         if waiting.leave(self.id) {
             waiting.call();
         }
