@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -103,7 +103,19 @@ pub struct Log<K, H> {
     boot: String,
     /// Held until the process ends.
     lock: File,
+    /// Which lines could not be read, and where they are kept.
+    damage: Option<String>,
     _of: PhantomData<(K, H)>,
+}
+
+/// What a journal says.
+struct Contents<K, H> {
+    held: BTreeMap<K, H>,
+    records: usize,
+    /// Numbers of the lines that cannot be read. What they say is not known, so that it cannot be put back.
+    damaged: Vec<usize>,
+    /// Whether further records may be appended: the file is of this boot, and ends with a whole line.
+    is_whole: bool,
 }
 
 impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
@@ -136,21 +148,39 @@ impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
 
     fn locked(folder: &Path, lock: File) -> io::Result<(Self, BTreeMap<K, H>)> {
         let boot = boot()?;
-        let held = read(folder, &boot)?;
+        let Contents {
+            held,
+            records,
+            damaged,
+            is_whole,
+        } = read(folder, &boot)?;
+        let damage = match damaged.is_empty() {
+            true => None,
+            false => Some(keep_damaged::<K>(folder, &damaged)?),
+        };
         let mut journal = Log {
             folder: folder.to_owned(),
             file: OpenOptions::new()
                 .create(true)
                 .append(true)
                 .open(folder.join(K::FILE))?,
-            records: 0,
+            records,
             boot,
             lock,
+            damage,
             _of: PhantomData,
         };
-        // A line that was cut off must not be continued.
-        journal.replace(&held)?;
+        // A line that was cut off must not be continued. A whole file is left alone: the disk may be full.
+        if !is_whole || journal.damage.is_some() {
+            journal.replace(&held)?;
+        }
         Ok((journal, held))
+    }
+
+    /// Which lines could not be read when it was opened, and where they are kept; `None` if there were none. What they
+    /// say stays changed.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.as_deref()
     }
 
     /// What a process holds, or held when it was killed, without taking the lock.
@@ -158,7 +188,7 @@ impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
     /// # Errors
     /// As for [`Log::open`], except for the lock.
     pub fn look(folder: &Path) -> io::Result<BTreeMap<K, H>> {
-        read(folder, &boot()?)
+        Ok(read(folder, &boot()?)?.held)
     }
 
     /// Whether a process has the journal.
@@ -213,6 +243,22 @@ impl<K: Entry, H: Serialize + Clone> Store<K, H> for Log<K, H> {
     }
 }
 
+/// Keeps a copy of a journal of which lines cannot be read. Returns what to tell the operator.
+fn keep_damaged<K: Entry>(folder: &Path, lines: &[usize]) -> io::Result<String> {
+    let path = folder.join(K::FILE);
+    let kept = folder.join(format!("{}.damaged", K::FILE));
+    fs::copy(&path, &kept)?;
+    let numbers: Vec<String> = lines.iter().map(usize::to_string).collect();
+    let said = format!(
+        "{} cannot be read at line {}: what these lines say stays changed; the file is kept as {}",
+        path.display(),
+        numbers.join(", "),
+        kept.display()
+    );
+    tracing::error!("{said}");
+    Ok(said)
+}
+
 /// Makes the folder, and checks that no other user can write to it.
 fn make(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -231,7 +277,7 @@ fn make(folder: &Path) -> io::Result<()> {
         false => Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
-                "{} is not a folder that only this user can write to: remove it",
+                "{} is not a folder of this user that only this user can write to: run this as its owner, or chmod 0700",
                 folder.display()
             ),
         )),
@@ -246,9 +292,15 @@ fn boot() -> io::Result<String> {
 }
 
 /// What the records say. Records of an earlier boot say nothing.
-fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<BTreeMap<K, H>> {
+fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<Contents<K, H>> {
+    let mut contents = Contents {
+        held: BTreeMap::new(),
+        records: 0,
+        damaged: Vec::new(),
+        is_whole: false,
+    };
     let file = match File::open(folder.join(K::FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(contents),
         file => file?,
     };
     let mut lines = BufReader::new(file);
@@ -260,7 +312,7 @@ fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<
         )
     };
     let Some(first) = line(&mut lines)? else {
-        return Ok(BTreeMap::new());
+        return Ok(contents);
     };
     let header: Header = serde_json::from_slice(&first)
         .map_err(|_| wrong("the first line is not that of a journal".to_owned()))?;
@@ -270,25 +322,39 @@ fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<
             "it has version {theirs}, this program reads {ours}: run heddle qos restore of the version that wrote it"
         )));
     }
-    let mut held = BTreeMap::new();
     if header.boot != boot {
-        return Ok(held);
+        return Ok(contents);
     }
     while let Some(line) = line(&mut lines)? {
-        // Only the last line can have been cut off, and what it says was not done.
+        contents.records += 1;
         match serde_json::from_slice(&line) {
-            Ok(Record::Set(key, of)) => drop(held.insert(key, of)),
-            Ok(Record::Drop(key)) => drop(held.remove(&key)),
-            Err(_) => break,
+            Ok(Record::Set(key, of)) => drop(contents.held.insert(key, of)),
+            Ok(Record::Drop(key)) => drop(contents.held.remove(&key)),
+            // After the header.
+            Err(_) => contents.damaged.push(contents.records + 1),
         }
     }
-    Ok(held)
+    if lines.stream_position()? < lines.get_ref().metadata()?.len() {
+        // It is longer than any of ours, and nothing behind it is read.
+        contents.damaged.push(contents.records + 2);
+    }
+    // The last line may have been cut off: what it says was not done.
+    contents.is_whole = ends_a_line(lines.get_mut())?;
+    Ok(contents)
+}
+
+/// Whether the last byte of a file ends a line.
+fn ends_a_line(file: &mut File) -> io::Result<bool> {
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 /// A line without its end; none at the end of the file, or when it is cut off there.
 fn line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
-    io::Read::take(&mut *from, limit).read_until(b'\n', &mut line)?;
+    Read::take(&mut *from, limit).read_until(b'\n', &mut line)?;
     Ok((line.pop() == Some(b'\n')).then_some(line))
 }

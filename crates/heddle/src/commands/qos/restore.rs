@@ -38,10 +38,13 @@ pub(super) fn run(args: RestoreArgs) -> Result<Exit, Failure> {
     qos::put_threads_back(&folder)?;
     let mounts = Mounts::find().context("cannot find the control groups")?;
     let mut failed = Vec::new();
+    // What is told if not everything could be put back.
+    let mut problems: Vec<String> = journal.damage().map(str::to_owned).into_iter().collect();
     let mut put_back: BTreeMap<&str, usize> = BTreeMap::new();
     let (log, of_network) = journal
         .beside()
         .map_err(|error| qos::unreadable(&folder, &error))?;
+    problems.extend(log.damage().map(str::to_owned));
     if !of_network.is_empty() {
         let kernel = network::system::TrafficControl::open(System::new(mounts.clone()));
         let kernel = kernel.context("cannot speak to the kernel about the network")?;
@@ -76,15 +79,18 @@ pub(super) fn run(args: RestoreArgs) -> Result<Exit, Failure> {
         .iter()
         .map(|(what, number)| format!("{} {what}", count(*number, "setting")))
         .collect();
-    match (parts.is_empty(), failed.is_empty()) {
-        (_, false) => Err(anyhow!("cannot set back {}", failed.join("; ")).into()),
-        (true, true) => {
-            print("nothing is changed\n")?;
-            Ok(Exit::Ok)
-        }
-        (false, true) => {
-            print(&format!("{}\n", parts.join(", ")))?;
-            Ok(Exit::Ok)
-        }
+    if !failed.is_empty() {
+        problems.push(format!("cannot set back {}", failed.join("; ")));
     }
+    if !problems.is_empty() {
+        if !parts.is_empty() {
+            print(&format!("{}\n", parts.join(", ")))?;
+        }
+        return Err(anyhow!("{}", problems.join("; ")).into());
+    }
+    match parts.is_empty() {
+        true => print("nothing is changed\n")?,
+        false => print(&format!("{}\n", parts.join(", ")))?,
+    }
+    Ok(Exit::Ok)
 }

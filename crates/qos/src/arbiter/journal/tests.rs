@@ -64,6 +64,57 @@ fn records_are_there_after_a_kill_and_a_line_that_was_cut_off_says_nothing() {
 }
 
 #[test]
+fn a_line_that_cannot_be_read_is_said_and_kept_and_hides_no_other() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mut journal, _) = Journal::open(dir.path()).expect("opened");
+    for name in ["a", "b", "c"] {
+        let record = Record::Set(key(name), held(1));
+        journal.append(&record).expect("written");
+    }
+    assert_eq!(journal.damage(), None);
+    drop(journal);
+    let file = dir.path().join("journal");
+    let whole = fs::read_to_string(&file).expect("read");
+    let mut lines: Vec<&str> = whole.lines().collect();
+    lines[2] = "gar{bage";
+    let text = format!("{}\n", lines.join("\n"));
+    fs::write(&file, &text).expect("written");
+
+    let (journal, found) = Journal::open(dir.path()).expect("opened");
+    assert_eq!(found.keys().count(), 2);
+    let said = journal.damage().expect("damaged");
+    assert!(
+        said.contains("line 3") && said.contains("journal.damaged"),
+        "{said}"
+    );
+    let kept = fs::read_to_string(dir.path().join("journal.damaged"));
+    assert_eq!(kept.expect("kept"), text);
+    drop(journal);
+    let (journal, found) = Journal::open(dir.path()).expect("opened");
+    assert_eq!((found.len(), journal.damage()), (2, None));
+    drop(journal);
+
+    // A line longer than any of ours hides what follows, which is said.
+    let long = format!("{}\n{}\n{}\n", lines[0], "x".repeat(20_000), lines[3]);
+    fs::write(&file, long).expect("written");
+    let (journal, found) = Journal::open(dir.path()).expect("opened");
+    assert!(found.is_empty() && journal.damage().is_some());
+}
+
+#[test]
+fn a_whole_journal_is_opened_without_a_write() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mut journal, _) = Journal::open(dir.path()).expect("opened");
+    let record = Record::Set(key("a"), held(1));
+    journal.append(&record).expect("written");
+    drop(journal);
+    // Writing it anew would fail, as on a full disk.
+    fs::create_dir(dir.path().join("journal.next")).expect("made");
+    let (_, found) = Journal::open(dir.path()).expect("opened");
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
 fn the_file_does_not_grow_without_bound() {
     let dir = tempfile::tempdir().expect("a folder");
     let (mut journal, _) = Journal::open(dir.path()).expect("opened");
