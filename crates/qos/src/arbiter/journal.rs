@@ -312,7 +312,11 @@ fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<
         )
     };
     let Some(first) = line(&mut lines)? else {
-        return Ok(contents);
+        // Empty: the process was killed before it wrote the first line, which is written with the file, never in parts.
+        return match lines.get_ref().metadata()?.len() {
+            0 => Ok(contents),
+            _ => Err(wrong("the first line is not whole".to_owned())),
+        };
     };
     let header: Header = serde_json::from_slice(&first)
         .map_err(|_| wrong("the first line is not that of a journal".to_owned()))?;
@@ -330,7 +334,7 @@ fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<
         match serde_json::from_slice(&line) {
             Ok(Record::Set(key, of)) => drop(contents.held.insert(key, of)),
             Ok(Record::Drop(key)) => drop(contents.held.remove(&key)),
-            // After the header.
+            // The first line is the header.
             Err(_) => contents.damaged.push(contents.records + 1),
         }
     }

@@ -155,6 +155,10 @@ fn records_of_an_earlier_boot_and_other_versions_are_not_used() {
     assert!(error.to_string().contains("version 2"), "{error}");
     write("nonsense");
     assert!(Journal::look(dir.path()).is_err());
+    fs::write(&file, "abc").expect("written");
+    let cut = Journal::open(dir.path()).map(drop);
+    assert_eq!(cut.expect_err("refused").kind(), io::ErrorKind::InvalidData);
+    assert_eq!(fs::read(&file).expect("kept"), b"abc");
     fs::write(&file, "").expect("written");
     assert!(Journal::look(dir.path()).expect("read").is_empty());
 }
