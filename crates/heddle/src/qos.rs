@@ -22,12 +22,13 @@ use heddle_node::serving::signals::{Signal, Signals};
 use heddle_node::settings::{EvictionMode, QosSettings, Settings, TurboMode};
 use heddle_node::table::count;
 use heddle_qos::agent::{self, Agent};
-use heddle_qos::arbiter::journal::{Journal, Nowhere, Store};
+use heddle_qos::arbiter::journal::{Journal, Nowhere, StateFolder, Store};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::controllers::{eviction, turbo};
 use heddle_qos::network::Thread;
 use heddle_qos::now::Now;
+use heddle_qos::remarks::NotDone;
 use tokio::runtime::Builder;
 use tokio::time::sleep_until;
 
@@ -77,20 +78,29 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
         let wanted = controllers(&settings.qos, plan);
         let mounts = Mounts::find().context("cannot find the control groups")?;
         if plan.is_rehearsal {
-            tracing::info!("a dry run: nothing is changed");
+            tracing::info!(
+                "a dry run: nothing is changed and no metrics are served; it follows the pods until it is stopped (Ctrl-C)"
+            );
+            let left = left_by_a_killed_agent(&plan.state)?;
             let network = network::rehearse(&settings.qos.network, mounts.clone())?;
-            let system = System::rehearsing(mounts);
-            let agent = Agent::new(wanted, system, Nowhere, Default::default());
-            let agent = agent.context("/proc")?;
+            let is_left = !left.is_empty();
+            let agent = Agent::new(wanted, System::rehearsing(mounts), Nowhere, left);
+            let mut agent = agent.context("/proc")?;
+            if is_left {
+                agent.restore();
+            }
             let beside = Beside {
                 proxy: ProxyThreads::default(),
                 network,
             };
             return follow(agent, beside, plan, settings).await;
         }
-        let (journal, held) = open(&plan.state)?;
+        let folder = open(&plan.state)?;
+        let journal = folder.journal();
+        let (journal, held): (Journal, BTreeMap<Key, Held>) =
+            journal.map_err(|error| unreadable(&plan.state, &error))?;
         let network = &settings.qos.network;
-        let network = network::start(network, mounts.clone(), &journal, &plan.state)?;
+        let network = network::start(network, mounts.clone(), &folder, &plan.state)?;
         let left = held.len();
         let agent = Agent::new(wanted, System::new(mounts), journal, held);
         let mut agent = agent.context("/proc")?;
@@ -107,6 +117,25 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
         };
         follow(agent, beside, plan, settings).await
     })
+}
+
+/// What an agent holds that was killed: a dry run says that a real one puts it back first.
+fn left_by_a_killed_agent(state: &Path) -> Result<BTreeMap<Key, Held>, Failure> {
+    let unreadable = |error| unreadable(state, &error);
+    if StateFolder::is_in_use(state).map_err(unreadable)? {
+        tracing::warn!("another agent runs: what it has changed counts as found");
+        return Ok(BTreeMap::new());
+    }
+    let left = Journal::look(state).map_err(unreadable)?;
+    let of_network = heddle_qos::network::Journal::look(state).map_err(unreadable)?;
+    let all = left.len() + of_network.len();
+    if all > 0 {
+        let what = count(all, "setting");
+        tracing::warn!(
+            "an agent was killed before it had put back {what}: that would be done first"
+        );
+    }
+    Ok(left)
 }
 
 fn controllers(settings: &QosSettings, plan: &AgentPlan) -> agent::Settings {
@@ -147,13 +176,16 @@ async fn follow<S: Store>(
 ) -> Result<Exit, Failure> {
     let mut teller = Teller::new((!plan.is_rehearsal).then(|| plan.state.clone()));
     let mut signals = Signals::new().context("cannot handle signals")?;
-    let mut metrics = Server::start(settings.qos.metrics)?;
-    let (first, mut changes) = match &plan.dir {
+    let mut metrics = match plan.is_rehearsal {
+        true => None,
+        false => Server::start(settings.qos.metrics)?,
+    };
+    let (first, mut folder_status, mut changes) = match &plan.dir {
         Some(dir) => {
-            let (mesh, changes) = folder(dir, settings).await?;
-            (of_folder(&mesh, plan), Some(changes))
+            let (mesh, status, changes) = folder(dir, settings).await?;
+            (of_folder(&mesh, plan), Some(status), Some(changes))
         }
-        None => (Vec::new(), None),
+        None => (Vec::new(), None, None),
     };
     let groups = System::new(Mounts::find().context("cannot find the control groups")?);
     let (mut of_kubelet, answers) = kubelet::followed(&settings.qos.kubelet, groups)?.unzip();
@@ -162,6 +194,8 @@ async fn follow<S: Store>(
     let folder = (!plan.is_rehearsal).then_some(plan.state.as_path());
     let mut status = StatusFile::new(folder);
     let mut seen = Seen::at(settings.qos.proxy_socket.clone());
+    // That the last edit of the folder was refused.
+    let mut refused = None;
     let began = Instant::now();
     let mut due = tokio::time::Instant::now();
     loop {
@@ -170,7 +204,9 @@ async fn follow<S: Store>(
             () = sleep_until(due) => {
                 let pause = agent.tick(now(began));
                 due = tokio::time::Instant::now() + pause;
-                teller.tell(agent.remarks());
+                let mut remarks = agent.remarks();
+                remarks.not_done.extend(refused.clone());
+                teller.tell(remarks);
                 if let Some(network) = &mut beside.network {
                     network.set_pods(agent.batch());
                 }
@@ -180,9 +216,18 @@ async fn follow<S: Store>(
             }
             Some((mesh, report)) = next(&mut changes) => {
                 report::say(&report);
+                if let Some(status) = &mut folder_status {
+                    status.follow(mesh.is_some(), &report);
+                }
                 match mesh {
-                    Some(mesh) => pods.of_folder = of_folder(&mesh, plan),
-                    None => tracing::error!("the folder is refused: the pods stay as they were"),
+                    Some(mesh) => {
+                        pods.of_folder = of_folder(&mesh, plan);
+                        refused = None;
+                    }
+                    None => {
+                        tracing::error!("the folder is refused: the pods stay as they were");
+                        refused = plan.dir.as_deref().map(refusal);
+                    }
                 }
             }
             latencies = seen.next() => {
@@ -199,6 +244,7 @@ async fn follow<S: Store>(
                         agent: agent.snapshot(),
                         network: beside.network.as_mut().map(|network| network.snapshot().clone()),
                         kubelet: answers.clone(),
+                        folder: folder_status,
                     });
                 }
                 continue;
@@ -214,10 +260,21 @@ async fn follow<S: Store>(
     }
     let are_back = beside.restore();
     teller.end();
-    Ok(match agent.restore() && are_back {
+    Ok(match (plan.is_rehearsal || agent.restore()) && are_back {
         true => Exit::Ok,
         false => Exit::Failed,
     })
+}
+
+/// What status says of a folder that was refused.
+fn refusal(dir: &Path) -> NotDone {
+    let dir = dir.display();
+    NotDone {
+        setting: "qos.folder".to_owned(),
+        why: format!(
+            "the last edit of {dir} is refused: the pods stay as they were (heddle validate {dir})"
+        ),
+    }
 }
 
 /// The next question for metrics, if they are served.
@@ -236,14 +293,14 @@ fn now(began: Instant) -> Now {
     }
 }
 
-/// Opens the journal for this process alone.
-pub(crate) fn open(folder: &Path) -> Result<(Journal, BTreeMap<Key, Held>), Failure> {
-    Journal::open(folder).map_err(|error| match error.kind() {
+/// Takes the state folder for this process alone.
+pub(crate) fn open(folder: &Path) -> Result<StateFolder, Failure> {
+    StateFolder::open(folder).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => {
             let shown = folder.display();
             Failure::new(
                 Exit::Busy,
-                anyhow!("another agent runs with the journal in {shown}: stop it first"),
+                anyhow!("another agent runs with the state folder {shown}: stop it first"),
             )
         }
         _ => unreadable(folder, &error),

@@ -13,8 +13,13 @@ impl ControlGroup {
     /// Checks a path, such as `/kubepods/pod5`, with or without the first `/`.
     ///
     /// # Errors
-    /// When it names the root, is not in normal form, or has a control character.
+    /// When it names the root, is not in normal form, has a control character, or is a folder of the hierarchy's mount.
     pub fn new(path: &str) -> Result<Self, String> {
+        if path.starts_with("/sys/fs/cgroup/") {
+            return Err(format!(
+                "{path:?} is a folder (write the path of the control group as /proc/PID/cgroup has it, without the mount)"
+            ));
+        }
         let path = path.strip_prefix('/').unwrap_or(path);
         let is_normal = path.split('/').all(|part| !["", ".", ".."].contains(&part));
         match is_normal && !path.contains(|c: char| c.is_control()) {
@@ -40,6 +45,13 @@ impl ControlGroup {
     pub fn is_below(&self, other: &ControlGroup) -> bool {
         let rest = self.0.strip_prefix(other.as_str());
         rest.is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    /// Its path, and those of the groups above it.
+    pub fn and_above(&self) -> impl Iterator<Item = &str> {
+        std::iter::successors(Some(self.0.as_str()), |path| {
+            path.rsplit_once('/').map(|(above, _)| above)
+        })
     }
 
     /// Number of groups above it.
@@ -79,13 +91,24 @@ mod tests {
             assert_eq!(group.as_str(), good.trim_start_matches('/'));
         }
         for bad in [
-            "", "/", "..", "a/../b", "a/", "a//b", "//a", "./a", "a/.", "a\n",
+            "",
+            "/",
+            "..",
+            "a/../b",
+            "a/",
+            "a//b",
+            "//a",
+            "./a",
+            "a/.",
+            "a\n",
+            "/sys/fs/cgroup/cpu/a",
         ] {
             assert!(ControlGroup::new(bad).is_err(), "{bad:?}");
         }
         assert_eq!(ControlGroup::new("a/b/c").map(|group| group.depth()), Ok(2));
         let group = |path| ControlGroup::new(path).expect(path);
         assert!(group("a/b/c").is_below(&group("a")));
+        assert!(group("a/b/c").and_above().eq(["a/b/c", "a/b", "a"]));
         assert!(!group("ab").is_below(&group("a")) && !group("a").is_below(&group("a")));
     }
 }

@@ -6,6 +6,7 @@ mod disks;
 mod eviction;
 mod latency;
 mod node;
+mod notes;
 mod plan;
 mod snapshot;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use self::eviction::Evictions;
 use self::latency::LatencyLoop;
 pub use self::latency::{Latencies, LatencyStatus, PodLatency};
 use self::node::{Memory, Node};
+use self::notes::Notes;
 pub use self::snapshot::Snapshot;
 use self::turbo::TurboPods;
 use crate::arbiter::journal::Store;
@@ -78,6 +80,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 const TURBO: Duration = Duration::from_millis(100);
 /// How long a knob is left alone that another program has written.
 const FOREIGN: Duration = Duration::from_secs(60);
+/// How long a pod may be without its group before that is said: it may be about to start.
+const MISSING: Duration = Duration::from_secs(5);
 
 /// The agent of one node.
 #[derive(Debug)]
@@ -88,8 +92,9 @@ pub struct Agent<S> {
     pods: Vec<Pod>,
     /// Pods that were offline, with their group's inode: they do not become online again.
     offline: BTreeMap<String, u64>,
-    /// Of these, pods whose wish to be online was refused, and is not said again.
-    refused: BTreeSet<String>,
+    /// Pods without a group, and since when.
+    missing: BTreeMap<String, Duration>,
+    notes: Notes,
     turbo: TurboPods,
     latency: LatencyLoop,
     fssr: Option<Fssr>,
@@ -128,7 +133,8 @@ impl<S: Store> Agent<S> {
             node,
             pods: Vec::new(),
             offline: BTreeMap::new(),
-            refused: BTreeSet::new(),
+            missing: BTreeMap::new(),
+            notes: Notes::default(),
             fssr,
             containers: Below::default(),
             io: IoWeights::default(),
@@ -179,14 +185,18 @@ impl<S: Store> Agent<S> {
         let mut is_done = true;
         for (key, held, restored) in self.arbiter.restore_all() {
             match restored {
-                Restored::Done => tracing::debug!("the {key} is {} again", held.original),
+                Restored::Done => {
+                    tracing::debug!("the {key} is {} again", key.knob.shown(held.original));
+                }
                 Restored::Gone => tracing::debug!("the {key} is gone"),
                 Restored::Foreign(value) => {
+                    let value = key.knob.shown(value);
                     tracing::warn!("another program set the {key} to {value}, which stays");
                 }
                 Restored::Failed(error) => {
                     is_done = false;
-                    tracing::error!("the {key} cannot be set back to {}: {error}", held.original);
+                    let original = key.knob.shown(held.original);
+                    tracing::error!("the {key} cannot be set back to {original}: {error}");
                 }
             }
         }
@@ -204,7 +214,7 @@ impl<S: Store> Agent<S> {
         let pods = self.pods.clone();
         let mut wanted = BTreeSet::new();
         for pod in &pods {
-            let Ok(inode) = self.arbiter.groups().inode_of(&pod.group) else {
+            let Some(inode) = self.inode_of(pod, now) else {
                 continue;
             };
             let class = self.class(pod, inode);
@@ -218,9 +228,10 @@ impl<S: Store> Agent<S> {
             }
         }
         wanted.extend(self.io_weights(now));
+        self.note_what_is_not_done(&pods);
         let there: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
         self.offline.retain(|name, _| there.contains(name.as_str()));
-        self.refused.retain(|name| there.contains(name.as_str()));
+        self.missing.retain(|name, _| there.contains(name.as_str()));
         wanted.extend(self.follow_latency(now));
         let in_reach = pods.iter().filter(|pod| !pod.is_resizing);
         wanted.extend(self.refresh_turbo(in_reach));
@@ -241,8 +252,59 @@ impl<S: Store> Agent<S> {
             }
         }
         self.arbiter.end_sweep();
+        self.notes.end_sweep();
         let groups: BTreeSet<&ControlGroup> = pods.iter().map(|pod| &pod.group).collect();
         self.containers.retain(|group| groups.contains(group));
+    }
+
+    /// The inode of a pod's group, which may not be there yet.
+    fn inode_of(&mut self, pod: &Pod, now: Now) -> Option<u64> {
+        match self.arbiter.groups().inode_of(&pod.group) {
+            Ok(inode) => {
+                self.missing.remove(&pod.name);
+                Some(inode)
+            }
+            Err(error) => {
+                let since = self.missing.entry(pod.name.clone()).or_insert(now.since);
+                if now.since.saturating_sub(*since) >= MISSING {
+                    let why = match error.kind() {
+                        io::ErrorKind::NotFound => {
+                            format!("there is no control group {}", pod.group)
+                        }
+                        _ => format!("the control group {}: {error}", pod.group),
+                    };
+                    let why = format!("{why}: nothing is done for the pod until there is");
+                    self.notes.pod("heddle.dev/cgroup", &pod.name, &why);
+                }
+                None
+            }
+        }
+    }
+
+    /// Says what is so of pods and their groups that an operator would not expect.
+    fn note_what_is_not_done(&mut self, pods: &[Pod]) {
+        if let Some(root) = &self.settings.root
+            && self.arbiter.groups().inode_of(root).is_err()
+        {
+            let why = format!("there is no control group {root}: the machine's memory counts");
+            self.notes.add("qos.root".to_owned(), &why);
+        }
+        let offline = pods.iter();
+        let offline = offline.filter(|pod| self.known_class(pod) == Class::Offline);
+        let offline: BTreeMap<&str, &str> = offline
+            .map(|pod| (pod.group.as_str(), pod.name.as_str()))
+            .collect();
+        for pod in pods {
+            let within = pod.group.and_above().find_map(|group| offline.get(group));
+            if let Some(other) = within
+                && self.known_class(pod) == Class::Online
+            {
+                let why = format!(
+                    "its control group is that of {other} or in it, which is offline: it yields as well. Give it a group beside"
+                );
+                self.notes.pod("heddle.dev/class", &pod.name, &why);
+            }
+        }
     }
 
     /// The pod's class. One that was offline stays so: its work runs already, and would disturb online pods at once.
@@ -252,20 +314,14 @@ impl<S: Store> Agent<S> {
             (Class::Online, false) => {
                 // It may have been offline before it was started anew.
                 self.offline.remove(&pod.name);
-                self.refused.remove(&pod.name);
                 return Class::Online;
             }
             (Class::Online, true) => {
-                if self.refused.insert(pod.name.clone()) {
-                    tracing::warn!(
-                        "{} is offline and cannot become online while it runs: start it anew",
-                        pod.name
-                    );
-                }
+                let why = "it is offline and cannot become online while it runs: start it anew";
+                self.notes.pod("heddle.dev/class", &pod.name, why);
             }
             (Class::Offline, _) => {
                 self.offline.insert(pod.name.clone(), inode);
-                self.refused.remove(&pod.name);
             }
         }
         Class::Offline
@@ -309,7 +365,7 @@ impl<S: Store> Agent<S> {
             why,
         });
         let mut remarks = Remarks {
-            not_done: io.into_iter().collect(),
+            not_done: io.into_iter().chain(self.notes.told()).collect(),
             ..Remarks::default()
         };
         self.evictions.tell(&mut remarks);

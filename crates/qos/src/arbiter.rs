@@ -59,6 +59,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Foreign(key, value) => {
+                let value = key.knob.shown(*value);
                 write!(f, "another program set the {key} to {value}, which stays")
             }
             Refusal::Gone(group) => write!(f, "the control group {group} is gone"),
@@ -96,7 +97,7 @@ pub enum Restored {
     Foreign(Value),
     /// The group is gone.
     Gone,
-    /// Still to be done: the kernel or the journal refused.
+    /// Still to be done: the kernel refused.
     Failed(io::Error),
 }
 
@@ -304,16 +305,14 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         let is_same = self.is_same_group(key, held);
         if !is_same.map_err(|error| refused(key, error))? {
             // Another group of this path: nothing of it was changed.
-            self.forget(key)
-                .map_err(|error| Refusal::Failed(key.clone(), error))?;
+            self.forget(key);
             return Ok(now);
         }
         if held.ours.contains(&now) {
             return Ok(now);
         }
         self.counts.foreign += 1;
-        self.forget(key)
-            .map_err(|error| Refusal::Failed(key.clone(), error))?;
+        self.forget(key);
         Err(Refusal::Foreign(key.clone(), now))
     }
 
@@ -328,12 +327,13 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             return Ok(());
         }
         let failed = |error: io::Error| refused(key, error);
-        let original = self.held.get(key).map_or(now, |held| held.original);
+        let before = self.held.get(key);
+        let original = before.map_or(now, |held| held.original);
         let mut held = Held {
             pod: about.pod.to_owned(),
             class: about.class,
             why: about.why.to_owned(),
-            since_s: about.since_s,
+            since_s: before.map_or(about.since_s, |held| held.since_s),
             inode: self.groups.inode(&key.group, key.knob).map_err(failed)?,
             original,
             ours: vec![now, value],
@@ -341,7 +341,11 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         if now == Value::Idle {
             held.ours.push(self.groups.weight_after_idle());
         }
-        self.keep(key, held.clone()).map_err(failed)?;
+        match self.keep(key, held.clone()) {
+            // A full disk does not hold up the way back: the original value is known as such without a record.
+            Err(error) if value != original => return Err(failed(error)),
+            Ok(()) | Err(_) => {}
+        }
         if let Some(seen) = self.seen.get_mut() {
             seen.remove(key);
         }
@@ -352,7 +356,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             Err(_) => self.groups.read(&key.group, key.knob).ok(),
         };
         match there {
-            Some(there) if there == original => self.forget(key).map_err(failed)?,
+            Some(there) if there == original => self.forget(key),
             Some(there) => {
                 held.ours = vec![there];
                 self.keep(key, held).map_err(failed)?;
@@ -362,10 +366,16 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         written.map_err(failed)?;
         self.counts.writes += 1;
         let pod = about.pod;
-        match key.knob {
+        let why = match value == original {
+            true => "as it was found",
+            false => about.why,
+        };
+        let (now, value) = (key.knob.shown(now), key.knob.shown(value));
+        match (key.knob, self.groups.is_rehearsal()) {
+            (_, true) => tracing::info!(pod, "the {key} would go from {now} to {value}: {why}"),
             // Turbo writes several times a second.
-            Knob::CpuQuota => tracing::debug!(pod, "the {key}: {now} to {value}: {}", about.why),
-            _ => tracing::info!(pod, "the {key}: {now} to {value}: {}", about.why),
+            (Knob::CpuQuota, false) => tracing::debug!(pod, "the {key}: {now} to {value}: {why}"),
+            (_, false) => tracing::info!(pod, "the {key}: {now} to {value}: {why}"),
         }
         Ok(())
     }
@@ -376,20 +386,16 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         self.compact()
     }
 
-    fn forget(&mut self, key: &Key) -> io::Result<()> {
-        if self.held.contains_key(key) {
-            self.store.append(&Record::Drop(key.clone()))?;
-            self.held.remove(key);
+    /// This knob is no longer ours.
+    fn forget(&mut self, key: &Key) {
+        if self.held.remove(key).is_some() {
+            journal::dropped(&mut self.store, key, &self.held);
         }
-        Ok(())
     }
 
-    /// [`Self::forget`], which fails only with the journal.
     fn dropped(&mut self, key: &Key, done: Restored) -> Restored {
-        match self.forget(key) {
-            Ok(()) => done,
-            Err(error) => Restored::Failed(error),
-        }
+        self.forget(key);
+        done
     }
 
     fn compact(&mut self) -> io::Result<()> {

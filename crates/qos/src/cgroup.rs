@@ -59,6 +59,23 @@ impl Knob {
             Knob::BfqWeight => "bfq-weight",
         }
     }
+
+    /// Unit of its amounts, as in output; empty for a weight.
+    fn unit(self) -> &'static str {
+        match self {
+            Knob::CpuQuota | Knob::CpuBurst => "us",
+            Knob::Memory => "B",
+            Knob::CpuShare | Knob::IoWeight | Knob::BfqWeight => "",
+        }
+    }
+
+    /// A value of it, with its unit.
+    pub fn shown(self, value: Value) -> String {
+        match value {
+            Value::Amount(amount) => format!("{amount}{}", self.unit()),
+            Value::Idle | Value::Max => value.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Knob {
@@ -101,6 +118,11 @@ pub trait Groups {
 
     /// The weight that a group gets when it stops being idle, whatever it was before.
     fn weight_after_idle(&self) -> Value;
+
+    /// Whether nothing is written, only said.
+    fn is_rehearsal(&self) -> bool {
+        false
+    }
 }
 
 /// A period of a quota, in microseconds, where none was read: the kernel's default.

@@ -120,6 +120,8 @@ pub struct Network<K, S> {
     pods: Vec<OfflinePod>,
     uplinks: Vec<Uplink>,
     links: Vec<PodLink>,
+    /// Interfaces of the settings that are not there, which was said.
+    missing: BTreeSet<String>,
     /// What all pods of the node receive from others.
     receiving: Bandwidth,
     /// Bytes that online and offline pods have received, as far as interfaces tell.
@@ -155,6 +157,7 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
             pods: Vec::new(),
             uplinks: Vec::new(),
             links: Vec::new(),
+            missing: BTreeSet::new(),
             received: ClassBytes::default(),
             left_alone: BTreeMap::new(),
             swept: None,

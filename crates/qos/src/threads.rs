@@ -55,12 +55,15 @@ impl OfflineThreads {
     /// # Errors
     /// When the state folder cannot be read, or names no group.
     pub fn left(mounts: &Mounts, state: &Path) -> io::Result<Option<Self>> {
-        let said = match fs::read_to_string(state.join(FILE)) {
+        let path = state.join(FILE);
+        let said = match fs::read_to_string(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             said => said?,
         };
-        let group = ControlGroup::new(said.trim())
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let group = ControlGroup::new(said.trim()).map_err(|error| {
+            let what = format!("{}: {error}", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        })?;
         let mut left = OfflineThreads::new(mounts, group, state)?;
         left.is_made = true;
         Ok(Some(left))

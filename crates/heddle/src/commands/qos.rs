@@ -7,9 +7,10 @@ mod status;
 
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::Subcommand;
 use heddle_node::exit::{Exit, Failure};
-use heddle_node::settings::QosSettings;
+use heddle_node::settings::GivenSettings;
 
 use self::restore::RestoreArgs;
 use self::run::RunArgs;
@@ -42,14 +43,36 @@ struct State {
     state: Option<PathBuf>,
 }
 
-impl State {
-    fn folder(self) -> PathBuf {
-        QosSettings {
-            state: self.state,
-            ..QosSettings::default()
+/// Flags of the commands that look at what an agent has done.
+#[derive(Debug, clap::Args)]
+struct AgentFlags {
+    #[command(flatten)]
+    state: State,
+    /// Settings of the agent: its qos.state counts where --state says nothing
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl AgentFlags {
+    /// The folder of the journal.
+    ///
+    /// # Errors
+    /// When it was named and is not there: an agent would have made it.
+    fn folder(self) -> Result<PathBuf, Failure> {
+        let mut given = GivenSettings::read(self.config.as_deref())?;
+        given.flag("--state", "qos.state", self.state.state, |to, state| {
+            to.qos.state = Some(state);
+        });
+        let settings = given.checked()?.qos;
+        let folder = settings.state_folder();
+        if settings.state.is_some() && !folder.exists() {
+            let shown = folder.display();
+            return Err(anyhow!(
+                "{shown} does not exist: give --state as it was given to the agent (qos.state in its settings)"
+            )
+            .into());
         }
-        .state_folder()
-        .to_owned()
+        Ok(folder.to_owned())
     }
 }
 

@@ -12,7 +12,7 @@ use heddle_qos::agent::{Latencies, LatencyStatus};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::proxy::ANSWER;
+use super::proxy::{ANSWER, unanswered};
 
 /// How often the proxy is asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ async fn follow(at: Location, mut wanted: watch::Receiver<bool>, answers: mpsc::
 }
 
 fn ask(at: &Location) -> Result<Latencies, String> {
-    let answer = admin::get_within(at, "/latencies", ANSWER).map_err(|error| error.to_string())?;
+    let answer = admin::get_within(at, "/latencies", ANSWER).map_err(|error| unanswered(&error))?;
     parsed(&answer).map_err(|why| format!("heddle at {}: {why}", at.path.display()))
 }
 

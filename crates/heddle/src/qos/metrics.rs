@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use heddle_model::report::Report;
 use heddle_node::admin::{Answer, Ask, Question, serve_tcp};
 use heddle_node::exit::Failure;
 use heddle_node::serving::start;
@@ -79,12 +80,49 @@ pub(super) struct Look {
     pub(super) agent: agent::Snapshot,
     pub(super) network: Option<network::Snapshot>,
     pub(super) kubelet: Option<Arc<KubeletAnswers>>,
+    /// `None` without a folder.
+    pub(super) folder: Option<FolderStatus>,
+}
+
+/// What is in force of a folder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FolderStatus {
+    generation: u64,
+    is_stale: bool,
+    problems: usize,
+}
+
+impl FolderStatus {
+    /// The first state of a folder, which was taken.
+    pub(super) fn new(report: &Report) -> Self {
+        FolderStatus {
+            generation: 1,
+            is_stale: false,
+            problems: report.problems.len(),
+        }
+    }
+
+    /// A later state.
+    pub(super) fn follow(&mut self, is_taken: bool, report: &Report) {
+        self.generation += u64::from(is_taken);
+        self.is_stale = !is_taken;
+        self.problems = report.problems.len();
+    }
+
+    fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        gauge(encoder, &process::CONFIG_GENERATION, self.generation)?;
+        gauge(encoder, &process::CONFIG_STALE, u64::from(self.is_stale))?;
+        gauge(encoder, &process::CONFIG_PROBLEMS, self.problems as u64)
+    }
 }
 
 impl Look {
     fn encode(&self, usage: Usage, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1_u64)];
         gauges(encoder, &process::BUILD_INFO, version)?;
+        if let Some(folder) = self.folder {
+            folder.encode(encoder)?;
+        }
         self.work(encoder)?;
         let pods = [
             ("online", self.agent.online),
@@ -98,6 +136,10 @@ impl Look {
         if let Some(limit) = self.agent.memory_limit {
             gauge(encoder, &qos::OFFLINE_MEMORY_LIMIT, limit)?;
         }
+        if let Some(level) = self.agent.latency_level {
+            gauge(encoder, &qos::LATENCY_LEVEL, level as u64)?;
+        }
+        counter(encoder, &qos::EVICTIONS, self.agent.evictions)?;
         if let Some(network) = &self.network {
             let all = network.interfaces.iter();
             let limits = all

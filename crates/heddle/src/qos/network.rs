@@ -8,27 +8,26 @@ use anyhow::Context;
 use heddle_node::exit::Failure;
 use heddle_node::settings::QosNetworkSettings;
 use heddle_node::table::count;
-use heddle_qos::arbiter::journal::Nowhere;
+use heddle_qos::arbiter::journal::{Nowhere, StateFolder};
 use heddle_qos::cgroup;
 use heddle_qos::controllers::bandwidth;
 use heddle_qos::network::held::{Held, Key};
 use heddle_qos::network::system::TrafficControl;
 use heddle_qos::network::{Journal, Network, Settings, Thread};
 
-/// Puts back what a killed agent has left, and starts the thread if the settings ask for it. `journal` is that of control
-/// groups, and holds the lock.
+/// Puts back what a killed agent has left, and starts the thread if the settings ask for it. The state folder is at `path`.
 ///
 /// # Errors
 /// The journal cannot be read or written, or the kernel does not answer.
 pub(super) fn start(
     settings: &QosNetworkSettings,
     mounts: cgroup::Mounts,
-    journal: &heddle_qos::arbiter::journal::Journal,
-    folder: &Path,
+    folder: &StateFolder,
+    path: &Path,
 ) -> Result<Option<Thread>, Failure> {
-    let opened = journal.beside::<Key, Held>();
+    let opened = folder.journal();
     let (journal, held): (Journal, BTreeMap<Key, Held>) =
-        opened.map_err(|error| super::unreadable(folder, &error))?;
+        opened.map_err(|error| super::unreadable(path, &error))?;
     let left = held.len();
     if left == 0 && !settings.enabled {
         return Ok(None);

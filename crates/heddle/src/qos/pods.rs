@@ -1,5 +1,6 @@
 //! Which pods there are: those of a folder of manifests, and those of a kubelet.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -13,10 +14,14 @@ use heddle_qos::agent::Pod;
 use tokio::sync::mpsc::Receiver;
 
 use super::AgentPlan;
+use super::metrics::FolderStatus;
 use crate::{report, settings};
 
 #[cfg(test)]
 mod tests;
+
+/// Most nodes that a message names.
+const MAX_NAMED: usize = 10;
 
 /// The next change of a source, if there is such a source.
 pub(super) async fn next<T>(source: &mut Option<Receiver<T>>) -> Option<T> {
@@ -91,7 +96,7 @@ pub(super) type FolderChange = (Option<Mesh>, Report);
 pub(super) async fn folder(
     dir: &Path,
     settings: &Settings,
-) -> Result<(Mesh, Receiver<FolderChange>), Failure> {
+) -> Result<(Mesh, FolderStatus, Receiver<FolderChange>), Failure> {
     let options = Options {
         addresses: Addresses::Given,
         ..settings::options(&settings.mesh)
@@ -103,7 +108,7 @@ pub(super) async fn folder(
         let errors = count(first.errors(), "error");
         Failure::new(Exit::Refused, anyhow!("{errors} in {}", dir.display()))
     })?;
-    Ok((mesh, watched(watcher)))
+    Ok((mesh, FolderStatus::new(&first), watched(watcher)))
 }
 
 /// Reads the folder in a task of its own, which ticks of the agent do not interrupt.
@@ -135,6 +140,22 @@ pub(super) fn of_folder(mesh: &Mesh, plan: &AgentPlan) -> Vec<Pod> {
         }
     }
     tracing::info!("{} with a control group", count(pods.len(), "pod"));
+    if let Some(node) = &plan.node
+        && pods.is_empty()
+        && without == 0
+        && !mesh.workloads.is_empty()
+    {
+        let nodes: BTreeSet<&str> = mesh
+            .workloads
+            .iter()
+            .filter_map(|workload| workload.node.as_ref().map(NodeName::as_str))
+            .collect();
+        let nodes: Vec<&str> = nodes.into_iter().take(MAX_NAMED).collect();
+        tracing::warn!(
+            "no LocalWorkload has the node {node} (spec.nodeName); the folder names: {}",
+            nodes.join(", ")
+        );
+    }
     if without > 0 {
         tracing::warn!(
             "{} without the annotation heddle.dev/cgroup: left alone",

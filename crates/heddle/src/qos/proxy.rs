@@ -111,6 +111,12 @@ pub(crate) fn put_threads_back(state: &Path) -> Result<(), Failure> {
     Ok(left.context("the group for the proxy's threads")?)
 }
 
+/// Why the proxy's socket does not answer. The flag that names the socket is another one here.
+pub(super) fn unanswered(error: &ClientError) -> String {
+    let said = error.to_string();
+    said.replace("--socket", "--proxy-socket (qos.proxy_socket)")
+}
+
 /// The part of the answer to `GET /workers` that is used here.
 #[derive(Deserialize)]
 struct Workers {
@@ -159,7 +165,7 @@ fn offline_threads(at: Location) -> watch::Receiver<Vec<i32>> {
 fn ask(at: &Location) -> Result<Vec<i32>, String> {
     let answer = match admin::get_within(at, "/workers", ANSWER) {
         Err(ClientError::NotRunning(at, _)) if !at.is_given => return Ok(Vec::new()),
-        answer => answer.map_err(|error| error.to_string())?,
+        answer => answer.map_err(|error| unanswered(&error))?,
     };
     let workers: Workers = serde_json::from_str(&answer)
         .map_err(|error| format!("heddle at {}: {error}", at.path.display()))?;

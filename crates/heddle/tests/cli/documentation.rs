@@ -1,6 +1,5 @@
 //! Checks `docs/operations.md` and `docs/policy.md`: their examples run, and their tables are complete.
 
-use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +8,9 @@ use heddle_proxy::{Failure, Reason};
 use heddle_skips::skipped;
 use heddle_wire::http1::REJECTS;
 
-use crate::harness::{Folder, Heddle, as_str, backend, eventually, families, get, service, text};
+use crate::harness::{
+    Folder, Heddle, as_str, backend, eventually, families, free_address, get, service, text,
+};
 
 const PAGE: &str = include_str!("../../../../docs/operations.md");
 const METRICS: &str = include_str!("../../../../docs/metrics.md");
@@ -31,8 +32,7 @@ fn every_example_runs() {
         .split("```sh\n")
         .skip(1)
         .filter_map(|rest| rest.split("```").next());
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    let port = port.expect("a port").port().to_string();
+    let metrics = free_address().to_string();
     // No process stays behind, whatever fails.
     let script = format!(
         "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
@@ -44,9 +44,9 @@ fn every_example_runs() {
     let script = script.replace("/run/heddle/heddle.sock", as_str(&socket));
     // The shell may have noticed the end of a job already.
     let script = script.replace("wait %1\n", "wait %1 || [ $? = 127 ]\n");
-    let script = script.replace("15020", &port).replace(
+    let script = script.replace("127.0.0.1:15020", &metrics).replace(
         "heddle up mesh",
-        &format!("heddle up mesh --metrics 127.0.0.1:{port}"),
+        &format!("heddle up mesh --metrics {metrics}"),
     );
 
     std::fs::remove_dir(folder.manifests()).expect("the page makes its own");
@@ -93,11 +93,7 @@ fn the_quick_start_works_as_written() {
         let blocks = blocks.filter_map(|rest| rest.split("```").next());
         blocks.collect::<String>()
     };
-    let free = [0; 3].map(|_| {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        free.local_addr().expect("an address")
-    });
-    let [control, a, b] = free.map(|address| address.to_string());
+    let [control, a, b] = [0; 3].map(|_| free_address().to_string());
     // Each command has to succeed, in its own line, with this test's addresses.
     let script = block("console").replace("\n$ ", "\n");
     let script = script.strip_prefix("$ ").expect("a prompt").to_owned();

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,17 @@ pub(crate) fn heddle(args: &[&str]) -> Output {
         .args(args)
         .output()
         .expect("the binary runs")
+}
+
+/// A loopback address of this call alone. A port of 127.0.0.1 that the kernel chose and that was let go of could be that
+/// of another connection by the time a process listens there.
+pub(crate) fn free_address() -> SocketAddr {
+    static CALLS: AtomicU8 = AtomicU8::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    assert!(call < 250, "more addresses than a block has");
+    // Blocks of processes that run at the same time differ.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    SocketAddr::from(([127, 224 | high & 0x1f, low, call + 1], 15_008))
 }
 
 /// A folder of manifests with a private folder beside it for the socket.

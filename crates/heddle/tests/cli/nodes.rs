@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::harness::{Folder, Heddle, as_str, eventually, get, heddle, text};
+use crate::harness::{Folder, Heddle, as_str, eventually, free_address, get, heddle, text};
 
 mod authority;
 mod fixture;

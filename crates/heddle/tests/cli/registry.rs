@@ -10,7 +10,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::etcd::{Etcd, Registrar};
-use crate::harness::{Folder, Heddle, as_str, backend, eventually, families, get, heddle, text};
+use crate::harness::{
+    Folder, Heddle, as_str, backend, eventually, families, free_address, get, heddle, text,
+};
 
 mod outages;
 mod refused;

@@ -13,6 +13,8 @@ mod tests;
 pub const CLASS_LABEL: &str = "heddle.dev/class";
 /// `true` for offline.
 const PREEMPTABLE: &str = "volcano.sh/preemptable";
+/// What [`PREEMPTABLE`] is often written as: no program reads it.
+const PREEMPTIBLE: &str = "volcano.sh/preemptible";
 /// `true` for quota turbo.
 const QUOTA_TURBO: &str = "volcano.sh/quota-turbo";
 /// Microseconds.
@@ -65,6 +67,15 @@ impl<'o> QosLabels<'o> {
         let mut faults = Vec::new();
         let preemptable = self.truth(PREEMPTABLE, &mut faults);
         let class = self.class(&mut faults);
+        if let Some((field, _)) = self.value(PREEMPTIBLE) {
+            faults.push(QosFault {
+                field,
+                key: PREEMPTIBLE,
+                reason: "no program reads it".to_owned(),
+                remedy: format!("write {PREEMPTABLE}"),
+                is_harmless: true,
+            });
+        }
         if let (Some((field, Class::Online)), Some(true)) = (class, preemptable) {
             faults.push(QosFault {
                 field,

@@ -33,6 +33,8 @@ pub(super) struct Evictions {
     /// Why the kernel does not tell pressure.
     untold: Option<String>,
     evicted: Option<Evicted>,
+    /// How many pods were evicted.
+    count: u64,
     /// The group of the pod that is being evicted, and whether it was killed already.
     target: Option<Target>,
     /// Takes the place of what the machine says.
@@ -59,10 +61,16 @@ impl Evictions {
             sampled: None,
             untold: None,
             evicted: None,
+            count: 0,
             target: None,
             #[cfg(test)]
             sample: None,
         })
+    }
+
+    /// How many pods were evicted.
+    pub(super) fn count(&self) -> u64 {
+        self.count
     }
 
     /// Adds what there is to say.
@@ -286,6 +294,7 @@ impl<S: Store> Agent<S> {
                     is_killed: false,
                     is_warned: false,
                 });
+                self.evictions.count += 1;
                 self.evictions.evicted = Some(Evicted {
                     pod,
                     why,

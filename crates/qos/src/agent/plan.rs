@@ -13,12 +13,19 @@ impl<S: Store> Agent<S> {
     pub(super) fn changes(&mut self, pod: &Pod, class: Class) -> Vec<Change> {
         let mut changes = Vec::new();
         if self.settings.preemption && class == Class::Offline {
+            let idle = step(&pod.group, Knob::CpuShare, Value::Idle);
+            let is_ours = self.arbiter.held().contains_key(&idle.key);
+            if !is_ours && matches!(self.arbiter.value(&idle.key), Ok(Value::Idle)) {
+                let why = "cpu.idle was 1 before: it stays so when the agent stops. If an agent has left it, and its state \
+                           folder is lost, write 0 to it";
+                self.notes.pod("qos.preemption", &pod.name, why);
+            }
             // Its containers are below this group, those that come later, too.
             changes.push(Change {
                 pod: pod.name.clone(),
                 class,
                 why: "offline: it yields the processors to every online pod".to_owned(),
-                steps: vec![step(&pod.group, Knob::CpuShare, Value::Idle)],
+                steps: vec![idle],
             });
         }
         match pod.qos.quota_burst_us {

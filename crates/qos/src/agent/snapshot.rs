@@ -23,6 +23,10 @@ pub struct Snapshot {
     pub turbo_cores: Option<f64>,
     /// Memory limit of each offline pod, in bytes; `None` where memory is left alone.
     pub memory_limit: Option<u64>,
+    /// The level of the latency loop; `None` without an objective while nothing is limited.
+    pub latency_level: Option<usize>,
+    /// Evictions that were made.
+    pub evictions: u64,
 }
 
 impl<S: Store> Agent<S> {
@@ -43,6 +47,8 @@ impl<S: Store> Agent<S> {
             offline: count(offline),
             turbo_cores: self.turbo.granted(),
             memory_limit: self.fssr.as_ref().map(super::Fssr::limit),
+            latency_level: self.latency().map(|latency| latency.level),
+            evictions: self.evictions.count(),
         }
     }
 }

@@ -12,7 +12,7 @@ use heddle_skips::skipped;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 use super::{Agent, Now, Pod, Settings};
-use crate::arbiter::journal::Journal;
+use crate::arbiter::journal::{Journal, StateFolder};
 use crate::cgroup::{ControlGroup, Groups, Knob, Mounts, System, Value};
 use crate::controllers::{eviction, turbo};
 
@@ -119,7 +119,8 @@ pub(super) fn everything() -> Settings {
 }
 
 pub(super) fn agent(settings: Settings, journal: &Path) -> Agent<Journal> {
-    let (journal, held) = Journal::open(journal).expect("a journal");
+    let folder = StateFolder::open(journal).expect("a folder");
+    let (journal, held) = folder.journal().expect("a journal");
     let system = System::new(Mounts::find().expect("mounts"));
     Agent::new(settings, system, journal, held).expect("an agent")
 }

@@ -31,7 +31,7 @@ pub struct Held {
     pub class: Class,
     /// The reason.
     pub why: String,
-    /// When it was last changed, in seconds since 1970.
+    /// When it was first changed, in seconds since 1970.
     pub since_s: u64,
     /// Inode of the group's folder.
     pub inode: u64,

@@ -6,16 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use self::folder::StateFolder;
 use super::{Held, Key};
 
+mod folder;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +48,19 @@ pub trait Store<K = Key, H = Held> {
     fn is_long(&self, held: usize) -> bool;
 }
 
+/// Tells the journal that `key` is not among what is `held` any more. A full disk leaves a record that is out of date: the
+/// next start finds that the value is not ours, or is as it was found.
+pub(crate) fn dropped<K: Clone, H>(store: &mut impl Store<K, H>, key: &K, held: &BTreeMap<K, H>) {
+    let noted = match held.is_empty() {
+        // That takes no space.
+        true => store.replace(held),
+        false => store.append(&Record::Drop(key.clone())),
+    };
+    if let Err(error) = noted {
+        tracing::warn!("the journal still has what was put back: {error}");
+    }
+}
+
 /// The first line.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
@@ -57,7 +71,6 @@ struct Header {
 }
 
 const VERSION: u32 = 1;
-const LOCK: &str = "lock";
 /// Longest line that is read, in bytes. Ours have a few hundred.
 const MAX_LINE: usize = 16 * 1024;
 /// Records beyond those that are needed, after which the file is written anew.
@@ -94,15 +107,18 @@ impl Entry for Key {
     const FILE: &'static str = "journal";
 }
 
-/// A journal of this machine, in a folder of its own, locked by this process.
+/// A journal of this machine, in a folder that is locked by this process. A file of no bytes says that nothing is held;
+/// its first line comes with the first record.
 #[derive(Debug)]
 pub struct Log<K, H> {
     folder: PathBuf,
     file: File,
+    /// Length of the file, in bytes.
+    len: u64,
     records: usize,
     boot: String,
     /// Held until the process ends.
-    lock: File,
+    _lock: File,
     /// Which lines could not be read, and where they are kept.
     damage: Option<String>,
     _of: PhantomData<(K, H)>,
@@ -114,67 +130,55 @@ struct Contents<K, H> {
     records: usize,
     /// Numbers of the lines that cannot be read. What they say is not known, so that it cannot be put back.
     damaged: Vec<usize>,
-    /// Whether further records may be appended: the file is of this boot, and ends with a whole line.
-    is_whole: bool,
+    /// Bytes of the lines that are of this boot and whole.
+    whole: u64,
 }
 
 impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
-    /// Opens the journal in `folder`, which is made if it is missing (mode 0700), and returns what an earlier process
-    /// held.
-    ///
-    /// # Errors
-    /// `WouldBlock` when another process has it; `InvalidData` when it is of another version; or the disk's.
-    pub fn open(folder: &Path) -> io::Result<(Self, BTreeMap<K, H>)> {
-        make(folder)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(folder.join(LOCK))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        Log::locked(folder, lock)
-    }
-
-    /// Opens the journal of another kind of things, under the lock of this one.
-    ///
-    /// # Errors
-    /// As for [`Log::open`].
-    pub fn beside<L: Entry, I: Serialize + DeserializeOwned + Clone>(
-        &self,
-    ) -> io::Result<(Log<L, I>, BTreeMap<L, I>)> {
-        // A lock of flock(2) is held until the last copy of its descriptor is closed.
-        Log::locked(&self.folder, self.lock.try_clone()?)
-    }
-
-    fn locked(folder: &Path, lock: File) -> io::Result<(Self, BTreeMap<K, H>)> {
-        let boot = boot()?;
+    /// Writes nothing, unless lines are damaged: the disk may be full.
+    fn open(folder: &Path, lock: File) -> io::Result<(Self, BTreeMap<K, H>)> {
+        let boot = folder::boot()?;
         let Contents {
             held,
             records,
             damaged,
-            is_whole,
+            whole,
         } = read(folder, &boot)?;
-        let damage = match damaged.is_empty() {
-            true => None,
-            false => Some(keep_damaged::<K>(folder, &damaged)?),
-        };
         let mut journal = Log {
             folder: folder.to_owned(),
             file: OpenOptions::new()
                 .create(true)
                 .append(true)
                 .open(folder.join(K::FILE))?,
+            len: whole,
             records,
             boot,
-            lock,
-            damage,
+            _lock: lock,
+            damage: None,
             _of: PhantomData,
         };
-        // A line that was cut off must not be continued. A whole file is left alone: the disk may be full.
-        if !is_whole || journal.damage.is_some() {
-            journal.replace(&held)?;
+        if !damaged.is_empty() {
+            let (said, is_kept) = keep_damaged::<K>(folder, &damaged);
+            tracing::error!("{said}");
+            journal.damage = Some(said);
+            match is_kept {
+                true => journal.replace(&held)?,
+                false => journal.len = journal.file.metadata()?.len(),
+            }
+        } else if journal.file.metadata()?.len() > whole {
+            // A line that was cut off must not be continued.
+            journal.file.set_len(whole)?;
         }
         Ok((journal, held))
+    }
+
+    /// The first line.
+    fn header(&self) -> io::Result<String> {
+        let header = Header {
+            version: VERSION,
+            boot: self.boot.clone(),
+        };
+        Ok(serde_json::to_string(&header)? + "\n")
     }
 
     /// Which lines could not be read when it was opened, and where they are kept; `None` if there were none. What they
@@ -186,55 +190,49 @@ impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
     /// What a process holds, or held when it was killed, without taking the lock.
     ///
     /// # Errors
-    /// As for [`Log::open`], except for the lock.
+    /// As for [`StateFolder::journal`].
     pub fn look(folder: &Path) -> io::Result<BTreeMap<K, H>> {
-        Ok(read(folder, &boot()?)?.held)
-    }
-
-    /// Whether a process has the journal.
-    ///
-    /// # Errors
-    /// When the lock cannot be opened.
-    pub fn is_in_use(folder: &Path) -> io::Result<bool> {
-        let lock = match File::open(folder.join(LOCK)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            lock => lock?,
-        };
-        match flock(&lock, FlockOperation::NonBlockingLockShared) {
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
-            done => Ok(done.map(|()| false)?),
-        }
+        Ok(read(folder, &folder::boot()?)?.held)
     }
 }
 
-impl<K: Entry, H: Serialize + Clone> Store<K, H> for Log<K, H> {
+impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Store<K, H> for Log<K, H> {
     fn append(&mut self, record: &Record<K, H>) -> io::Result<()> {
-        let mut line = serde_json::to_string(record)?;
-        line.push('\n');
+        let mut text = match self.len {
+            0 => self.header()?,
+            _ => String::new(),
+        };
+        text += &serde_json::to_string(record)?;
+        text.push('\n');
         // In one write, so that a kill does not cut it.
-        self.file.write_all(line.as_bytes())?;
+        if let Err(error) = self.file.write_all(text.as_bytes()) {
+            // A full disk may have taken a part of it.
+            self.file.set_len(self.len)?;
+            return Err(error);
+        }
+        self.len += text.len() as u64;
         self.records += 1;
         Ok(())
     }
 
     fn replace(&mut self, held: &BTreeMap<K, H>) -> io::Result<()> {
-        let mut text = serde_json::to_string(&Header {
-            version: VERSION,
-            boot: self.boot.clone(),
-        })?;
-        text.push('\n');
+        if held.is_empty() {
+            // A full disk can do that, too.
+            self.file.set_len(0)?;
+            (self.len, self.records) = (0, 0);
+            return Ok(());
+        }
+        let mut text = self.header()?;
         for (key, held) in held {
             text += &serde_json::to_string(&Record::Set(key.clone(), held.clone()))?;
             text.push('\n');
         }
+        let path = self.folder.join(K::FILE);
         let next = self.folder.join(format!("{}.next", K::FILE));
-        let mut file = File::create(&next)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&next, self.folder.join(K::FILE))?;
-        self.file = OpenOptions::new()
-            .append(true)
-            .open(self.folder.join(K::FILE))?;
-        self.records = held.len();
+        fs::write(&next, &text)?;
+        fs::rename(&next, &path)?;
+        self.file = OpenOptions::new().append(true).open(path)?;
+        (self.len, self.records) = (text.len() as u64, held.len());
         Ok(())
     }
 
@@ -243,52 +241,21 @@ impl<K: Entry, H: Serialize + Clone> Store<K, H> for Log<K, H> {
     }
 }
 
-/// Keeps a copy of a journal of which lines cannot be read. Returns what to tell the operator.
-fn keep_damaged<K: Entry>(folder: &Path, lines: &[usize]) -> io::Result<String> {
+/// Keeps a copy of a journal of which lines cannot be read. Returns what to tell the operator, and whether there is a copy.
+fn keep_damaged<K: Entry>(folder: &Path, lines: &[usize]) -> (String, bool) {
     let path = folder.join(K::FILE);
     let kept = folder.join(format!("{}.damaged", K::FILE));
-    fs::copy(&path, &kept)?;
+    let (end, is_kept) = match fs::copy(&path, &kept) {
+        Ok(_) => (format!("the file is kept as {}", kept.display()), true),
+        Err(error) => (format!("no copy of it could be made: {error}"), false),
+    };
     let numbers: Vec<String> = lines.iter().map(usize::to_string).collect();
     let said = format!(
-        "{} cannot be read at line {}: what these lines say stays changed; the file is kept as {}",
+        "{} cannot be read at line {}: what these lines say stays changed; {end}",
         path.display(),
         numbers.join(", "),
-        kept.display()
     );
-    tracing::error!("{said}");
-    Ok(said)
-}
-
-/// Makes the folder, and checks that no other user can write to it.
-fn make(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-
-    // Folders above it, too: root's sockets are in the one that holds it by default.
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
-    let about = fs::symlink_metadata(folder)?;
-    let is_ours = about.is_dir()
-        && about.uid() == rustix::process::geteuid().as_raw()
-        && about.mode() & 0o022 == 0;
-    match is_ours {
-        true => Ok(()),
-        false => Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!(
-                "{} is not a folder of this user that only this user can write to: run this as its owner, or chmod 0700",
-                folder.display()
-            ),
-        )),
-    }
-}
-
-/// The random id of this boot of the machine (`random(4)`).
-fn boot() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
-        .trim()
-        .to_owned())
+    (said, is_kept)
 }
 
 /// What the records say. Records of an earlier boot say nothing.
@@ -297,7 +264,7 @@ fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<
         held: BTreeMap::new(),
         records: 0,
         damaged: Vec::new(),
-        is_whole: false,
+        whole: 0,
     };
     let file = match File::open(folder.join(K::FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(contents),
@@ -312,7 +279,7 @@ fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<
         )
     };
     let Some(first) = line(&mut lines)? else {
-        // Empty: the process was killed before it wrote the first line, which is written with the file, never in parts.
+        // The first line is written with the first record, in one write.
         return match lines.get_ref().metadata()?.len() {
             0 => Ok(contents),
             _ => Err(wrong("the first line is not whole".to_owned())),
@@ -329,7 +296,10 @@ fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<
     if header.boot != boot {
         return Ok(contents);
     }
+    let bytes = |line: &[u8]| line.len() as u64 + 1;
+    contents.whole = bytes(&first);
     while let Some(line) = line(&mut lines)? {
+        contents.whole += bytes(&line);
         contents.records += 1;
         match serde_json::from_slice(&line) {
             Ok(Record::Set(key, of)) => drop(contents.held.insert(key, of)),
@@ -342,20 +312,10 @@ fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<
         // It is longer than any of ours, and nothing behind it is read.
         contents.damaged.push(contents.records + 2);
     }
-    // The last line may have been cut off: what it says was not done.
-    contents.is_whole = ends_a_line(lines.get_mut())?;
     Ok(contents)
 }
 
-/// Whether the last byte of a file ends a line.
-fn ends_a_line(file: &mut File) -> io::Result<bool> {
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last == *b"\n")
-}
-
-/// A line without its end; none at the end of the file, or when it is cut off there.
+/// A line without its end; none at the end of the file, or when it is cut off there: what such a line says was not done.
 fn line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);

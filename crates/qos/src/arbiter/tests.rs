@@ -16,6 +16,8 @@ use crate::cgroup::{ControlGroup, Knob, Value};
 struct Records {
     all: Vec<Record>,
     steps_left: Option<Rc<Cell<u32>>>,
+    /// Whether the disk is full: nothing more fits, and a file can only become shorter.
+    is_full: bool,
 }
 
 impl Records {
@@ -34,6 +36,9 @@ impl Records {
 impl Store for Records {
     fn append(&mut self, record: &Record) -> io::Result<()> {
         Fake::step(self.steps_left.as_ref())?;
+        if self.is_full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.all.push(record.clone());
         Ok(())
     }
@@ -288,6 +293,36 @@ proptest! {
         }
         prop_assert_eq!(&arbiter.groups().values, &right);
     }
+}
+
+#[test]
+fn a_full_disk_holds_up_no_way_back() {
+    let found = groups();
+    let mut arbiter = arbiter(found.clone());
+    for change in life() {
+        arbiter.apply(&change, 7).expect("the kernel takes it");
+    }
+    arbiter.store.is_full = true;
+    // Nothing new is changed that the journal could not say.
+    let more = change(&[step("p/b/c", Knob::CpuBurst, Value::Amount(60))]);
+    let refused = arbiter.apply(&more, 8);
+    assert!(matches!(refused, Err(Refusal::Failed(..))), "{refused:?}");
+    for (key, _, done) in arbiter.restore_all() {
+        assert!(matches!(done, Restored::Done), "{key}: {done:?}");
+    }
+    assert_eq!(arbiter.groups().values, found.values);
+    assert!(arbiter.held().is_empty() && arbiter.store.all.is_empty());
+}
+
+#[test]
+fn the_first_change_says_since_when() {
+    let mut arbiter = arbiter(groups());
+    let of_b = key("p/b", Knob::CpuQuota);
+    for (us, at_s) in [(250, 7), (260, 8)] {
+        let change = change(&[step("p/b", Knob::CpuQuota, Value::Amount(us))]);
+        arbiter.apply(&change, at_s).expect("taken");
+    }
+    assert_eq!(arbiter.held()[&of_b].since_s, 7);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
-use super::{ControlGroup, System, Version};
+use super::{ControlGroup, Groups, System, Version};
 
 #[cfg(test)]
 mod tests;

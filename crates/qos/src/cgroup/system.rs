@@ -42,11 +42,6 @@ impl System {
         }
     }
 
-    /// Whether nothing is written.
-    pub(super) fn is_rehearsal(&self) -> bool {
-        self.rehearsed.is_some()
-    }
-
     /// Version of the hierarchy with the `cpu` controller.
     pub fn cpu_version(&self) -> Option<Version> {
         self.mounts.cpu_version()
@@ -318,6 +313,10 @@ impl Groups for System {
             Some(Version::V2) => Value::Amount(100),
             Some(Version::V1) | None => Value::Amount(1_024),
         }
+    }
+
+    fn is_rehearsal(&self) -> bool {
+        self.rehearsed.is_some()
     }
 }
 

@@ -22,7 +22,7 @@ use heddle_model::{Class, PacketMark};
 
 use super::held::{Held, Key, Part};
 use super::kernel::{Hook, Kernel, Limited, Link, Qdisc, Qdiscs, ROOT};
-use crate::arbiter::journal::{Record, Store};
+use crate::arbiter::journal::{self, Record, Store};
 
 #[cfg(test)]
 mod tests;
@@ -69,7 +69,7 @@ pub enum Restored {
     Foreign(String),
     /// The interface is gone.
     Gone,
-    /// Still to be done: the kernel or the journal refused.
+    /// Still to be done: the kernel refused.
     Failed(io::Error),
 }
 
@@ -180,7 +180,7 @@ impl<K: Kernel, S: Store<Key, Held>> Keeper<K, S> {
             }
             (false, true) => {
                 let what = shown(found.as_ref());
-                self.forget(&key).map_err(|error| refused(&key, error))?;
+                self.forget(&key);
                 return Err(Refusal::Foreign(key, what));
             }
             (false, false) => {}
@@ -226,7 +226,7 @@ impl<K: Kernel, S: Store<Key, Held>> Keeper<K, S> {
                 deleted.map_err(|error| refused(&key, error))?;
             }
             (false, true) => {
-                self.forget(&key).map_err(|error| refused(&key, error))?;
+                self.forget(&key);
                 return Err(Refusal::Foreign(key, "no filter of ours".to_owned()));
             }
             (false, false) => {}
@@ -245,7 +245,7 @@ impl<K: Kernel, S: Store<Key, Held>> Keeper<K, S> {
         match (found, self.held.contains_key(&key)) {
             // One of another program does as well.
             (Some(_), _) => return Ok(()),
-            (None, true) => self.forget(&key).map_err(|error| refused(&key, error))?,
+            (None, true) => self.forget(&key),
             (None, false) => {}
         }
         self.keep(&key, held(None, "clsact", about))
@@ -253,7 +253,8 @@ impl<K: Kernel, S: Store<Key, Held>> Keeper<K, S> {
         match self.kernel.add_clsact(link.index) {
             // Another program was faster.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.forget(&key).map_err(|error| refused(&key, error))
+                self.forget(&key);
+                Ok(())
             }
             done => self.or_back(&key, done).map(drop),
         }
@@ -283,10 +284,10 @@ impl<K: Kernel, S: Store<Key, Held>> Keeper<K, S> {
             io::ErrorKind::NotFound => Restored::Gone,
             _ => Restored::Failed(error),
         });
-        match (&done, self.forget_unless_failed(key, &done)) {
-            (_, Err(error)) => Restored::Failed(error),
-            _ => done,
+        if !matches!(done, Restored::Failed(_)) {
+            self.forget(key);
         }
+        done
     }
 
     /// Puts everything back, and tells what became of each part.
@@ -381,7 +382,7 @@ impl<K: Kernel, S: Store<Key, Held>> Keeper<K, S> {
         let held = held(found, to, about);
         tracing::info!(
             pod = about.pod,
-            "the {key}: {} to {to}: {}",
+            "the {key} would go from {} to {to}: {}",
             held.original(),
             about.why
         );
@@ -398,18 +399,9 @@ impl<K: Kernel, S: Store<Key, Held>> Keeper<K, S> {
         }
     }
 
-    fn forget(&mut self, key: &Key) -> io::Result<()> {
-        if self.held.contains_key(key) {
-            self.store.append(&Record::Drop(key.clone()))?;
-            self.held.remove(key);
-        }
-        Ok(())
-    }
-
-    fn forget_unless_failed(&mut self, key: &Key, done: &Restored) -> io::Result<()> {
-        match done {
-            Restored::Failed(_) => Ok(()),
-            Restored::Done | Restored::Foreign(_) | Restored::Gone => self.forget(key),
+    fn forget(&mut self, key: &Key) {
+        if self.held.remove(key).is_some() {
+            journal::dropped(&mut self.store, key, &self.held);
         }
     }
 }

@@ -123,9 +123,19 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
         let mut uplinks = Vec::new();
         for name in self.settings.interfaces.clone() {
             let link = match self.keeper.kernel().link(&name) {
-                Ok(link) => link,
+                Ok(link) => {
+                    if self.missing.remove(&name) {
+                        tracing::info!("the interface {name} is there");
+                    }
+                    link
+                }
                 Err(error) => {
-                    tracing::debug!("the interface {name} of qos.network.interfaces: {error}");
+                    if !self.missing.contains(&name) {
+                        tracing::warn!(
+                            "the interface {name} of qos.network.interfaces: {error}: pods are not limited there until it is"
+                        );
+                        self.missing.insert(name);
+                    }
                     continue;
                 }
             };

@@ -17,6 +17,12 @@ super::families! {
     OFFLINE_MEMORY_LIMIT = Gauge "heddle_qos_offline_memory_limit_bytes" []
         "The limit of the memory of each offline pod, in bytes; a pod whose own limit is lower keeps that. Absent where memory is left alone."
         more "qos.md#what-it-does";
+    LATENCY_LEVEL = Gauge "heddle_qos_latency_level" []
+        "How tightly offline pods are limited because an online pod misses its objective: 0 is not at all. Absent while no online pod has an objective."
+        more "qos.md#latency";
+    EVICTIONS = Counter "heddle_qos_evictions_total" []
+        "Offline pods that were evicted."
+        more "qos.md#eviction";
     OFFLINE_RATE_LIMIT = Gauge "heddle_qos_offline_rate_limit_bytes_per_second" [interface]
         "What all offline pods together may send by an interface of the node, in bytes per second. Only while there are offline pods."
         more "qos.md#bandwidth";

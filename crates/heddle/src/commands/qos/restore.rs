@@ -1,96 +1,156 @@
 //! `heddle qos restore`: everything that a killed agent has left is put back.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::table::count;
+use heddle_qos::arbiter::journal::StateFolder;
 use heddle_qos::arbiter::{Arbiter, Restored};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::network::keeper::Keeper;
 use heddle_qos::network::{self, keeper};
 
-use super::State;
+use super::AgentFlags;
 use crate::commands::print;
 use crate::qos;
 
-/// What became of settings, as in the output of `restore`.
-const PUT_BACK: &str = "put back";
-const FOREIGN: &str = "left as another program wrote them";
-
 /// Put back what a killed agent has left
 ///
-/// The next `heddle qos run` does so, too. Values that other programs wrote since then stay.
+/// The next `heddle qos run` does so, too. Values that other programs wrote since then stay, and are named.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes:
-  0  everything is as it was
+  0  everything is as it was, apart from what other programs wrote since
   1  failed, or not everything could be put back
   2  wrong command line
+  3  settings refused
   5  an agent runs: stop it, and it puts everything back itself")]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
-    state: State,
+    agent: AgentFlags,
+}
+
+/// What has become of settings.
+#[derive(Default)]
+struct Outcome {
+    /// How many of each kind.
+    counts: BTreeMap<&'static str, usize>,
+    /// Those that another program has written since.
+    foreign: Vec<String>,
+    /// What could not be put back, and why.
+    problems: Vec<String>,
+}
+
+impl Outcome {
+    fn is(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    fn foreign(&mut self, key: &impl Display, value: &impl Display) {
+        self.is("left as another program wrote them");
+        self.foreign.push(format!("  the {key} is {value}\n"));
+    }
+
+    fn failed(&mut self, key: &impl Display, original: &impl Display, error: &impl Display) {
+        let what = format!("the {key} cannot be set back to {original}: {error}");
+        self.problems.push(what);
+    }
+
+    fn text(&self) -> String {
+        let parts = self.counts.iter();
+        let parts: Vec<String> = parts
+            .map(|(what, number)| format!("{} {what}", count(*number, "setting")))
+            .collect();
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!("{}\n{}", parts.join(", "), self.foreign.concat()),
+        }
+    }
 }
 
 pub(super) fn run(args: RestoreArgs) -> Result<Exit, Failure> {
-    let folder = args.state.folder();
-    let (journal, held) = qos::open(&folder)?;
-    qos::put_threads_back(&folder)?;
+    let path = args.agent.folder()?;
+    if !path.exists() {
+        let shown = path.display();
+        print(&format!(
+            "nothing is changed: no agent has made {shown} since this machine was started\n"
+        ))?;
+        return Ok(Exit::Ok);
+    }
+    let folder = qos::open(&path)?;
     let mounts = Mounts::find().context("cannot find the control groups")?;
-    let mut failed = Vec::new();
-    // What is told if not everything could be put back.
-    let mut problems: Vec<String> = journal.damage().map(str::to_owned).into_iter().collect();
-    let mut put_back: BTreeMap<&str, usize> = BTreeMap::new();
-    let (log, of_network) = journal
-        .beside()
-        .map_err(|error| qos::unreadable(&folder, &error))?;
-    problems.extend(log.damage().map(str::to_owned));
-    if !of_network.is_empty() {
-        let kernel = network::system::TrafficControl::open(System::new(mounts.clone()));
-        let kernel = kernel.context("cannot speak to the kernel about the network")?;
-        let mut keeper = Keeper::new(kernel, log, of_network, Default::default());
-        for (key, held, done) in keeper.restore_all() {
-            let what = match done {
-                keeper::Restored::Done => PUT_BACK,
-                keeper::Restored::Gone => "gone with their interfaces",
-                keeper::Restored::Foreign(_) => FOREIGN,
-                keeper::Restored::Failed(error) => {
-                    failed.push(format!("the {key} to {}: {error}", held.original()));
-                    continue;
-                }
-            };
-            *put_back.entry(what).or_default() += 1;
-        }
+    let mut outcome = Outcome::default();
+    // One that fails holds up no other.
+    let parts = [
+        qos::put_threads_back(&path),
+        restore_network(&path, &folder, &mounts, &mut outcome),
+        restore_groups(&path, &folder, mounts, &mut outcome),
+    ];
+    let failed = parts.into_iter().filter_map(Result::err);
+    outcome
+        .problems
+        .extend(failed.map(|failure| failure.to_string()));
+    let said = outcome.text();
+    if !outcome.problems.is_empty() {
+        print(&said)?;
+        return Err(anyhow!("{}", outcome.problems.join("; ")).into());
     }
-    let mut arbiter = Arbiter::new(System::new(mounts), journal, held);
-    for (key, held, done) in arbiter.restore_all() {
-        let what = match done {
-            Restored::Done => PUT_BACK,
-            Restored::Gone => "gone with their control groups",
-            Restored::Foreign(_) => FOREIGN,
-            Restored::Failed(error) => {
-                failed.push(format!("the {key} to {}: {error}", held.original));
-                continue;
-            }
-        };
-        *put_back.entry(what).or_default() += 1;
-    }
-    let parts: Vec<String> = put_back
-        .iter()
-        .map(|(what, number)| format!("{} {what}", count(*number, "setting")))
-        .collect();
-    if !failed.is_empty() {
-        problems.push(format!("cannot set back {}", failed.join("; ")));
-    }
-    if !problems.is_empty() {
-        if !parts.is_empty() {
-            print(&format!("{}\n", parts.join(", ")))?;
-        }
-        return Err(anyhow!("{}", problems.join("; ")).into());
-    }
-    match parts.is_empty() {
-        true => print("nothing is changed\n")?,
-        false => print(&format!("{}\n", parts.join(", ")))?,
+    match said.is_empty() {
+        true => print(&format!("nothing is changed ({})\n", path.display()))?,
+        false => print(&said)?,
     }
     Ok(Exit::Ok)
 }
+
+fn restore_network(
+    path: &Path,
+    folder: &StateFolder,
+    mounts: &Mounts,
+    outcome: &mut Outcome,
+) -> Result<(), Failure> {
+    let opened = folder.journal();
+    let (journal, held): (network::Journal, _) =
+        opened.map_err(|error| qos::unreadable(path, &error))?;
+    outcome.problems.extend(journal.damage().map(str::to_owned));
+    if held.is_empty() {
+        return Ok(());
+    }
+    let kernel = network::system::TrafficControl::open(System::new(mounts.clone()));
+    let kernel = kernel.context("cannot speak to the kernel about the network")?;
+    let mut keeper = Keeper::new(kernel, journal, held, Default::default());
+    for (key, held, done) in keeper.restore_all() {
+        match done {
+            keeper::Restored::Done => outcome.is(PUT_BACK),
+            keeper::Restored::Gone => outcome.is("gone with their interfaces"),
+            keeper::Restored::Foreign(what) => outcome.foreign(&key, &what),
+            keeper::Restored::Failed(error) => outcome.failed(&key, &held.original(), &error),
+        }
+    }
+    Ok(())
+}
+
+fn restore_groups(
+    path: &Path,
+    folder: &StateFolder,
+    mounts: Mounts,
+    outcome: &mut Outcome,
+) -> Result<(), Failure> {
+    let opened = folder.journal();
+    let (journal, held) = opened.map_err(|error| qos::unreadable(path, &error))?;
+    outcome.problems.extend(journal.damage().map(str::to_owned));
+    let mut arbiter = Arbiter::new(System::new(mounts), journal, held);
+    for (key, held, done) in arbiter.restore_all() {
+        let shown = |value| key.knob.shown(value);
+        match done {
+            Restored::Done => outcome.is(PUT_BACK),
+            Restored::Gone => outcome.is("gone with their control groups"),
+            Restored::Foreign(value) => outcome.foreign(&key, &shown(value)),
+            Restored::Failed(error) => outcome.failed(&key, &shown(held.original), &error),
+        }
+    }
+    Ok(())
+}
+
+const PUT_BACK: &str = "put back";

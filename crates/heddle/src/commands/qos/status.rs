@@ -1,7 +1,7 @@
 //! `heddle qos status`: what the agent holds, and what it says beside.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use heddle_node::exit::{Exit, Failure};
@@ -9,13 +9,13 @@ use heddle_node::settings::QosSettings;
 use heddle_node::table::{self, count};
 use heddle_node::time::duration;
 use heddle_qos::agent::LatencyStatus;
-use heddle_qos::arbiter::journal::Journal;
+use heddle_qos::arbiter::journal::{Journal, StateFolder};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::network;
-use heddle_qos::remarks::Remarks;
+use heddle_qos::remarks::{NotDone, Remarks};
 use serde::Serialize;
 
-use super::{State, remarks};
+use super::{AgentFlags, remarks};
 use crate::commands::print;
 use crate::output::OutputFormat;
 use crate::{colour, qos};
@@ -31,10 +31,12 @@ Exit codes:
   0  an agent runs
   1  failed
   2  wrong command line
-  4  no agent runs")]
+  3  settings refused
+  4  no agent runs, and nothing is changed
+  6  no agent runs, and what one has changed that was killed is still so (heddle qos restore)")]
 pub(super) struct StatusArgs {
     #[command(flatten)]
-    state: State,
+    agent: AgentFlags,
     /// How to print it
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     output: OutputFormat,
@@ -45,6 +47,8 @@ pub(super) struct StatusArgs {
 struct QosStatus {
     /// Whether an agent runs.
     running: bool,
+    /// The folder of its journal.
+    state: PathBuf,
     /// What the latency loop does, while an online pod has an objective.
     #[serde(skip_serializing_if = "Option::is_none")]
     latency: Option<LatencyStatus>,
@@ -64,6 +68,7 @@ struct ChangeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     interface: Option<String>,
     knob: &'static str,
+    /// With its unit, as `to`.
     from: String,
     to: String,
     why: String,
@@ -73,7 +78,7 @@ struct ChangeStatus {
 
 /// A line for `heddle status` of a node that runs the agent with this journal.
 pub(in crate::commands) fn summary(state: &Path) -> String {
-    let looked = Journal::is_in_use(state).and_then(|running| {
+    let looked = StateFolder::is_in_use(state).and_then(|running| {
         let changes = Journal::look(state)?.len() + network::Journal::look(state)?.len();
         Ok((running, changes))
     });
@@ -90,9 +95,10 @@ pub(in crate::commands) fn summary(state: &Path) -> String {
 }
 
 pub(super) fn run(args: StatusArgs) -> Result<Exit, Failure> {
-    let folder = args.state.folder();
+    let folder = args.agent.folder()?;
     let held = Journal::look(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
-    let running = Journal::is_in_use(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
+    let running =
+        StateFolder::is_in_use(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
     let network = network::Journal::look(&folder);
     let network = network.map_err(|error| qos::unreadable(&folder, &error))?;
     let mut changes: Vec<ChangeStatus> = held.into_iter().map(change_status).collect();
@@ -101,25 +107,42 @@ pub(super) fn run(args: StatusArgs) -> Result<Exit, Failure> {
     changes.sort_by_key(order);
     let (latency, remarks) = match running {
         true => {
-            let unreadable = |error: io::Error| qos::unreadable(&folder, &error);
-            let latency = qos::latency_status(&folder).map_err(unreadable)?;
-            (latency, Remarks::look(&folder).map_err(unreadable)?)
+            let mut remarks = Remarks::look(&folder).unwrap_or_else(|error| unknown(&error));
+            let latency = qos::latency_status(&folder).unwrap_or_else(|error| {
+                remarks.not_done.extend(unknown(&error).not_done);
+                None
+            });
+            (latency, remarks)
         }
         // What an agent has left that was killed says nothing of now.
         false => (None, Remarks::default()),
     };
     let status = QosStatus {
         running,
+        state: folder,
         latency,
         changes,
         remarks,
     };
     let is_wide = args.output == OutputFormat::Wide;
     print(&args.output.written(&status, || text(&status, is_wide))?)?;
-    Ok(match running {
-        true => Exit::Ok,
-        false => Exit::Unreachable,
+    Ok(match (running, status.changes.is_empty()) {
+        (true, _) => Exit::Ok,
+        (false, true) => Exit::Unreachable,
+        (false, false) => Exit::Degraded,
     })
+}
+
+/// A file of the agent that cannot be read hides no other.
+fn unknown(error: &io::Error) -> Remarks {
+    let one = NotDone {
+        setting: "heddle qos status".to_owned(),
+        why: format!("a part of what the agent says is not known: {error}"),
+    };
+    Remarks {
+        not_done: vec![one],
+        ..Remarks::default()
+    }
 }
 
 fn change_status((key, held): (Key, Held)) -> ChangeStatus {
@@ -130,8 +153,8 @@ fn change_status((key, held): (Key, Held)) -> ChangeStatus {
         cgroup: Some(key.group.to_string()),
         interface: None,
         knob: key.knob.as_str(),
-        from: held.original.to_string(),
-        to: to.to_string(),
+        from: key.knob.shown(held.original),
+        to: key.knob.shown(to),
         why: held.why,
         since: held.since_s,
     }
@@ -186,11 +209,12 @@ fn text(status: &QosStatus, is_wide: bool) -> String {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_s = now_s.unwrap_or_default().as_secs();
     let what = count(status.changes.len(), "setting");
+    let at = format!("(state folder {})", status.state.display());
     let head = match (status.running, status.changes.is_empty()) {
-        (true, _) => format!("{}, {what} changed\n", colour::good("an agent runs")),
-        (false, true) => "no agent runs, and nothing is changed\n".to_owned(),
+        (true, _) => format!("{}, {what} changed {at}\n", colour::good("an agent runs")),
+        (false, true) => format!("no agent runs, and nothing is changed {at}\n"),
         (false, false) => format!(
-            "{}: {what} changed by one that was killed; heddle qos restore puts them back\n",
+            "{}: {what} changed by one that was killed; heddle qos restore puts them back {at}\n",
             colour::bad("no agent runs")
         ),
     };

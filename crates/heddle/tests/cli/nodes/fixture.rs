@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -44,12 +44,6 @@ spec: {nodeName: n1, address: 127.9.NUMBER.2, serviceAccountName: web}
         .replace("NUMBER", &number.to_string());
     folder.write("a.yaml", &mesh);
     (folder, namespace)
-}
-
-/// A port that was free a moment ago.
-pub(super) fn free_address() -> SocketAddr {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    free.expect("a port")
 }
 
 /// Creates a token and writes it to a file.

@@ -41,8 +41,7 @@ fn an_etcd_that_is_killed_takes_no_provider_with_it() {
 
 #[test]
 fn an_etcd_that_is_not_there_holds_up_a_start_for_three_seconds() {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    let nowhere = free.expect("a port").to_string();
+    let nowhere = free_address().to_string();
     let folder = Folder::new();
     folder.write(
         "a.yaml",

@@ -36,6 +36,7 @@ fn what_is_not_understood_is_said_and_left_out() {
         ("heddle.dev/class", "Offline"),
         ("heddle.dev/class", &long),
         ("volcano.sh/preemptable", "True"),
+        ("volcano.sh/preemptible", "true"),
         ("volcano.sh/quota-turbo", ""),
         ("volcano.sh/quota-burst-time", "-1"),
         ("volcano.sh/quota-burst-time", "60000001"),

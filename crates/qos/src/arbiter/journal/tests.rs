@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use heddle_model::Class;
 
-use super::{Journal, Record, Store};
+use super::{Journal, Record, StateFolder, Store};
 use crate::arbiter::{Held, Key};
 use crate::cgroup::{ControlGroup, Knob, Value};
 
@@ -28,11 +29,15 @@ fn held(us: u64) -> Held {
     }
 }
 
+fn open(folder: &Path) -> io::Result<(Journal, BTreeMap<Key, Held>)> {
+    StateFolder::open(folder)?.journal()
+}
+
 #[test]
 fn records_are_there_after_a_kill_and_a_line_that_was_cut_off_says_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
     let folder = dir.path().join("qos");
-    let (mut journal, none) = Journal::open(&folder).expect("opened");
+    let (mut journal, none) = open(&folder).expect("opened");
     assert!(none.is_empty());
     for record in [
         Record::Set(key("a"), held(1)),
@@ -42,11 +47,11 @@ fn records_are_there_after_a_kill_and_a_line_that_was_cut_off_says_nothing() {
     ] {
         journal.append(&record).expect("written");
     }
-    assert!(Journal::is_in_use(&folder).expect("looked"));
-    let busy = Journal::open(&folder).expect_err("one process alone");
+    assert!(StateFolder::is_in_use(&folder).expect("looked"));
+    let busy = open(&folder).expect_err("one process alone");
     assert_eq!(busy.kind(), io::ErrorKind::WouldBlock);
     drop(journal);
-    assert!(!Journal::is_in_use(&folder).expect("looked"));
+    assert!(!StateFolder::is_in_use(&folder).expect("looked"));
 
     let file = folder.join("journal");
     let mut cut = fs::read(&file).expect("read");
@@ -54,7 +59,7 @@ fn records_are_there_after_a_kill_and_a_line_that_was_cut_off_says_nothing() {
     fs::write(&file, cut).expect("written");
     let wanted = BTreeMap::from([(key("a"), held(3))]);
     assert_eq!(Journal::look(&folder).expect("read"), wanted);
-    let (mut journal, found) = Journal::open(&folder).expect("opened");
+    let (mut journal, found) = open(&folder).expect("opened");
     assert_eq!(found, wanted);
     // What follows is not appended to the line that was cut off.
     journal
@@ -66,7 +71,7 @@ fn records_are_there_after_a_kill_and_a_line_that_was_cut_off_says_nothing() {
 #[test]
 fn a_line_that_cannot_be_read_is_said_and_kept_and_hides_no_other() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (mut journal, _) = Journal::open(dir.path()).expect("opened");
+    let (mut journal, _) = open(dir.path()).expect("opened");
     for name in ["a", "b", "c"] {
         let record = Record::Set(key(name), held(1));
         journal.append(&record).expect("written");
@@ -80,7 +85,7 @@ fn a_line_that_cannot_be_read_is_said_and_kept_and_hides_no_other() {
     let text = format!("{}\n", lines.join("\n"));
     fs::write(&file, &text).expect("written");
 
-    let (journal, found) = Journal::open(dir.path()).expect("opened");
+    let (journal, found) = open(dir.path()).expect("opened");
     assert_eq!(found.keys().count(), 2);
     let said = journal.damage().expect("damaged");
     assert!(
@@ -90,34 +95,34 @@ fn a_line_that_cannot_be_read_is_said_and_kept_and_hides_no_other() {
     let kept = fs::read_to_string(dir.path().join("journal.damaged"));
     assert_eq!(kept.expect("kept"), text);
     drop(journal);
-    let (journal, found) = Journal::open(dir.path()).expect("opened");
+    let (journal, found) = open(dir.path()).expect("opened");
     assert_eq!((found.len(), journal.damage()), (2, None));
     drop(journal);
 
     // A line longer than any of ours hides what follows, which is said.
     let long = format!("{}\n{}\n{}\n", lines[0], "x".repeat(20_000), lines[3]);
     fs::write(&file, long).expect("written");
-    let (journal, found) = Journal::open(dir.path()).expect("opened");
+    let (journal, found) = open(dir.path()).expect("opened");
     assert!(found.is_empty() && journal.damage().is_some());
 }
 
 #[test]
 fn a_whole_journal_is_opened_without_a_write() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (mut journal, _) = Journal::open(dir.path()).expect("opened");
+    let (mut journal, _) = open(dir.path()).expect("opened");
     let record = Record::Set(key("a"), held(1));
     journal.append(&record).expect("written");
     drop(journal);
     // Writing it anew would fail, as on a full disk.
     fs::create_dir(dir.path().join("journal.next")).expect("made");
-    let (_, found) = Journal::open(dir.path()).expect("opened");
+    let (_, found) = open(dir.path()).expect("opened");
     assert_eq!(found.len(), 1);
 }
 
 #[test]
 fn the_file_does_not_grow_without_bound() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (mut journal, _) = Journal::open(dir.path()).expect("opened");
+    let (mut journal, _) = open(dir.path()).expect("opened");
     let mut all = BTreeMap::new();
     for us in 0..3_000 {
         journal
@@ -139,7 +144,7 @@ fn the_file_does_not_grow_without_bound() {
 fn records_of_an_earlier_boot_and_other_versions_are_not_used() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("journal");
-    let (mut journal, _) = Journal::open(dir.path()).expect("opened");
+    let (mut journal, _) = open(dir.path()).expect("opened");
     journal
         .append(&Record::Set(key("a"), held(1)))
         .expect("written");
@@ -151,12 +156,12 @@ fn records_of_an_earlier_boot_and_other_versions_are_not_used() {
     write(r#"{"version":1,"boot":"another"}"#);
     assert!(Journal::look(dir.path()).expect("read").is_empty());
     write(r#"{"version":2,"boot":"another"}"#);
-    let error = Journal::open(dir.path()).map(drop).expect_err("refused");
+    let error = open(dir.path()).map(drop).expect_err("refused");
     assert!(error.to_string().contains("version 2"), "{error}");
     write("nonsense");
     assert!(Journal::look(dir.path()).is_err());
     fs::write(&file, "abc").expect("written");
-    let cut = Journal::open(dir.path()).map(drop);
+    let cut = open(dir.path()).map(drop);
     assert_eq!(cut.expect_err("refused").kind(), io::ErrorKind::InvalidData);
     assert_eq!(fs::read(&file).expect("kept"), b"abc");
     fs::write(&file, "").expect("written");
@@ -166,8 +171,8 @@ fn records_of_an_earlier_boot_and_other_versions_are_not_used() {
 #[test]
 fn a_folder_of_others_is_refused() {
     let dir = tempfile::tempdir().expect("a folder");
-    let open = fs::Permissions::from_mode(0o777);
-    fs::set_permissions(dir.path(), open).expect("set");
-    let error = Journal::open(dir.path()).map(drop).expect_err("refused");
+    let of_all = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(dir.path(), of_all).expect("set");
+    let error = open(dir.path()).map(drop).expect_err("refused");
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
 }
