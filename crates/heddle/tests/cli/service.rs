@@ -71,7 +71,7 @@ fn each_unit_starts_a_command() {
         assert!(said.contains("etc/heddle.yaml: "), "{line}: {said}");
         seen += 1;
     }
-    assert_eq!(seen, 2);
+    assert_eq!(seen, 3);
 }
 
 /// The settings that the page shows are valid, each for itself.

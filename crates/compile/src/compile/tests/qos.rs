@@ -45,11 +45,11 @@ fn the_example_of_an_objective_is_read() {
     let examples = PAGE.split("```yaml\n").skip(1);
     let mut examples = examples.filter_map(|text| text.split("```").next());
     let example = examples.find(|text| text.contains("latency-p99")).unwrap();
-    let example = example.replace("spec:\n", "spec:\n  address: 127.1.0.1\n");
     let (mesh, report) = load_text(Path::new("a.yaml"), example.as_bytes());
     assert!(report.problems.is_empty(), "{:?}", report.problems);
-    let workloads = mesh.unwrap().workloads;
-    let ms = workloads.iter().map(|one| one.qos.latency_p99_ms);
+    let mesh = mesh.unwrap();
+    assert_eq!(mesh.services.len(), 1);
+    let ms = mesh.workloads.iter().map(|one| one.qos.latency_p99_ms);
     assert_eq!(ms.collect::<Vec<_>>(), [Some(5)]);
 }
 
