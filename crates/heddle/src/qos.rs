@@ -95,6 +95,9 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             };
             return follow(agent, beside, plan, settings).await;
         }
+        if !rustix::process::geteuid().is_root() {
+            tracing::warn!("not run as root: only control groups of this user can be changed");
+        }
         let folder = open(&plan.state)?;
         let journal = folder.journal();
         let (journal, held): (Journal, BTreeMap<Key, Held>) =
