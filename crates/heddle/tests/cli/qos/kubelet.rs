@@ -91,8 +91,10 @@ fn pods_of_a_kubelet_are_preempted_let_go_of_for_a_resize_and_put_back() {
     assert!(!is_idle(web));
 
     kubelet.list(&[pod("batch", OFFLINE, true), others.clone()]);
-    eventually("it is let go of", || !is_idle(batch));
-    assert_eq!(groups.read(batch, weight), "200");
+    // The weight is written after the group is not idle any more.
+    eventually("it is let go of", || {
+        !is_idle(batch) && groups.read(batch, weight) == "200"
+    });
     fs::write(groups.file(batch, weight), "300").expect("the kernel takes a weight now");
     kubelet.list(&[pod("batch", OFFLINE, false), others.clone()]);
     eventually("it yields again", || is_idle(batch));

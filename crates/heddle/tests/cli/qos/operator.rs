@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// An agent that has made the batch pod yield, and was killed.
+/// An agent that has changed processors and memory of the batch pod, and was killed.
 fn killed(name: &str) -> Option<Groups> {
     let groups = Groups::new(name, &["batch"])?;
     groups.manifest("batch", OFFLINE);
     let mut agent = groups.start(&[]);
-    eventually("the batch pod yields", || {
-        groups.read("batch", "cpu.idle") == "1"
+    eventually("processors and memory are changed", || {
+        groups.ask("status").1.contains("2 settings changed")
     });
     signal(&agent, Signal::KILL);
     agent.wait().expect("ended");
