@@ -169,7 +169,7 @@ kubectl annotate pod till "volcano.sh/preemptable=true" >/dev/null
 eventually 15 "till is idle" is "$(group till)" idle 1
 say "   online to offline after $(($(now_ms) - began)) ms"
 kubectl annotate pod till "volcano.sh/preemptable-" >/dev/null
-eventually 15 "it is said" said "default/till is offline and cannot become online while it runs"
+eventually 15 "it is said" said "default/till: it is offline and cannot become online while it runs"
 expect "$(group till)" idle 1
 
 say "-- pods stay as they were while the kubelet is away"
