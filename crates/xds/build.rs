@@ -3,7 +3,11 @@
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let files = ["heddle/v1/authority.proto", "heddle/v1/mesh.proto"];
+    let files = [
+        "heddle/v1/authority.proto",
+        "heddle/v1/mesh.proto",
+        "heddle/v1/resources.proto",
+    ];
     for file in files {
         println!("cargo::rerun-if-changed=proto/{file}");
     }
@@ -11,6 +15,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // The mesh goes to many nodes: `Bytes` is shared instead of copied.
         .bytes(".heddle.v1.MeshUpdate.mesh_json")
+        // In the order of the keys: equal content has equal bytes.
+        .btree_map(".")
         // It holds a secret; `Debug` is written by hand.
         .skip_debug([".heddle.v1.JoinRequest"])
         .compile_fds(descriptors)?;

@@ -4,22 +4,31 @@
 //! compiled meshes against these invariants; a proxy relies on them without a check. A mesh from another process is
 //! checked before any other use: the check takes time proportional to the mesh (times the logarithm of its longest
 //! list), and ends without a panic for any content.
+//!
+//! Each object has a check of its own, of all that can be seen in the object alone. The check of a mesh adds what
+//! concerns several objects: references, lists of objects, and identities, which depend on the trust domain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::{
-    Endpoint, Mesh, Node, PathMatch, Service, ServiceAccountName, ServiceName, ServicePort,
-    SpiffeId, Workload, is_dns_label,
+    Endpoint, Mesh, Node, PathMatch, Service, ServiceAccountName, ServiceName, SpiffeId,
+    is_dns_label,
 };
 
 mod balancing;
 mod policy;
 mod route;
+mod service;
 mod text;
+mod workload;
 
 #[cfg(test)]
 mod tests;
+
+/// TLS clients cannot ask for an identity of this length.
+const TOO_LONG: &str = "its identity is too long";
 
 impl Mesh {
     /// Checks the invariants that the documentation of this crate promises.
@@ -31,16 +40,22 @@ impl Mesh {
         increasing(&self.services, |service| &service.name, "services")?;
         increasing(&self.workloads, |workload| &workload.name, "workloads")?;
         for node in &self.nodes {
-            self.check_node(node)
+            node.check_invariants()
+                .and_then(|()| ensure(self.has_valid_identity(node), TOO_LONG))
                 .map_err(|broken| format!("node {}: {broken}", node.name))?;
         }
         self.check_policies()?;
         for workload in &self.workloads {
-            self.check_workload(workload)
+            workload
+                .check_invariants()
+                .and_then(|()| self.check_account(&workload.service_account))
+                .and_then(|()| self.check_guard(workload))
                 .map_err(|broken| format!("{}: {broken}", workload.name))?;
         }
         for service in &self.services {
-            self.check_service(service)
+            service
+                .check_invariants()
+                .and_then(|()| self.check_references(service))
                 .map_err(|broken| format!("{}: {broken}", service.name))?;
         }
         self.check_addresses()?;
@@ -78,90 +93,40 @@ impl Mesh {
         Ok(())
     }
 
-    fn check_node(&self, node: &Node) -> Result<(), String> {
-        ensure(node.address.port() > 0, "its port is 0")?;
-        ensure(is_one_place(node.address.ip()), "invalid address")?;
+    fn has_valid_identity(&self, node: &Node) -> bool {
         let id = SpiffeId::node(self.trust_domain.clone(), node.name.clone());
-        ensure(id.server_name().is_some(), "its identity is too long")
+        id.server_name().is_some()
     }
 
     /// Checks that TLS clients can ask for workloads of this account.
     fn check_account(&self, account: &ServiceAccountName) -> Result<(), String> {
         let id = SpiffeId::workload(self.trust_domain.clone(), account.clone());
-        ensure(id.server_name().is_some(), "its identity is too long")
+        ensure(id.server_name().is_some(), TOO_LONG)
     }
 
-    fn check_workload(&self, workload: &Workload) -> Result<(), String> {
-        ensure(workload.weight > 0, "it has no weight")?;
-        ensure(is_one_place(workload.address), "invalid address")?;
-        let more = &workload.more_addresses;
-        increasing(more, |address| address, "further addresses")?;
-        ensure(
-            more.iter()
-                .all(|&one| is_one_place(one) && one != workload.address),
-            "a further address is invalid, or equal to the first one",
-        )?;
-        ensure(
-            workload.service_account.namespace == workload.name.namespace,
-            "its service account is another namespace's",
-        )?;
-        self.check_account(&workload.service_account)?;
-        for port in &workload.ports {
-            ensure(port.port > 0, "it has a port 0")?;
-            check_port_name(port.name.as_deref())?;
-        }
-        self.check_guard(workload)?;
-        check_command(workload)
-    }
-
-    fn check_service(&self, service: &Service) -> Result<(), String> {
-        increasing(&service.ports, |port| &port.port, "ports")?;
-        increasing(&service.addresses, |address| address, "cluster addresses")?;
-        let mut addresses = service.addresses.iter();
-        ensure(
-            addresses.all(|&one| is_one_place(one) && !one.is_loopback()),
-            "a cluster address is invalid",
-        )?;
-        ensure(
-            service.addresses.is_empty() || !service.headless,
-            "it is headless and has an address",
-        )?;
-        balancing::check(&service.balancing)?;
+    /// Checks what a Service refers to.
+    fn check_references(&self, service: &Service) -> Result<(), String> {
+        let mut actions = BTreeSet::new();
         for port in &service.ports {
-            self.check_port(port)
-                .map_err(|broken| format!("port {}: {broken}", port.port))?;
+            let place = |broken| format!("port {}: {broken}", port.port);
+            for endpoint in &port.endpoints {
+                self.check_reference(endpoint)
+                    .map_err(|broken| place(format!("endpoint {}: {broken}", endpoint.address)))?;
+            }
+            for rule in port.all_rules() {
+                if actions.insert(Arc::as_ptr(&rule.action)) {
+                    self.check_backends(&rule.action).map_err(|broken| {
+                        place(format!("{} {}: {broken}", rule.name, rule.rule))
+                    })?;
+                }
+            }
         }
         Ok(())
     }
 
-    fn check_port(&self, port: &ServicePort) -> Result<(), String> {
-        ensure(port.port > 0, "its number is 0")?;
-        check_port_name(port.name.as_deref())?;
-        increasing(&port.endpoints, |endpoint| &endpoint.address, "endpoints")?;
-        for endpoint in &port.endpoints {
-            self.check_endpoint(endpoint)
-                .map_err(|broken| format!("endpoint {}: {broken}", endpoint.address))?;
-        }
-        for rule in port
-            .routes
-            .iter()
-            .chain(port.consumer_routes.values())
-            .flatten()
-        {
-            self.check_rule(rule)
-                .map_err(|broken| format!("{} {}: {broken}", rule.name, rule.rule))?;
-        }
-        Ok(())
-    }
-
-    fn check_endpoint(&self, endpoint: &Endpoint) -> Result<(), String> {
-        ensure(endpoint.weight > 0, "it has no weight")?;
-        balancing::check_room(endpoint.max_requests)?;
-        ensure(endpoint.address.port() > 0, "its port is 0")?;
-        ensure(is_one_place(endpoint.address.ip()), "invalid address")?;
+    fn check_reference(&self, endpoint: &Endpoint) -> Result<(), String> {
         let Some(account) = &endpoint.account else {
-            let is_outside = endpoint.workload.is_none() && endpoint.node.is_none();
-            return ensure(is_outside, "it is in the mesh and has no account");
+            return Ok(());
         };
         self.check_account(account)?;
         let Some(name) = &endpoint.workload else {
@@ -171,11 +136,20 @@ impl Mesh {
             return Err("its workload is unknown".to_owned());
         };
         ensure(
-            *account == workload.service_account
-                && endpoint.node == workload.node
-                && endpoint.address.ip() == workload.address,
+            endpoint.is_of(workload),
             "its address, node or account differs from its workload's",
         )
+    }
+}
+
+impl Node {
+    /// Checks the invariants of a node alone.
+    ///
+    /// # Errors
+    /// The first broken invariant.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        ensure(self.address.port() > 0, "its port is 0")?;
+        ensure(is_one_place(self.address.ip()), "invalid address")
     }
 }
 
@@ -197,43 +171,14 @@ fn increasing<T, K: Ord>(items: &[T], key: impl Fn(&T) -> &K, what: &str) -> Res
     ))
 }
 
-/// Whether a single process can have this address.
-fn is_one_place(address: IpAddr) -> bool {
+/// Whether a single process can have this address: it is neither unspecified nor multicast nor broadcast.
+pub fn is_one_place(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !address.is_unspecified() && !address.is_multicast() && !broadcast
 }
 
 fn check_port_name(name: Option<&str>) -> Result<(), String> {
     ensure(name.is_none_or(is_dns_label), "a port's name")
-}
-
-fn check_command(workload: &Workload) -> Result<(), String> {
-    let Some(command) = &workload.command else {
-        return Ok(());
-    };
-    let program = command.argv.first();
-    ensure(
-        program.is_some_and(|program| !program.is_empty()),
-        "no program",
-    )?;
-    let is_nul_free = |text: &String| !text.contains('\0');
-    let env_names = command.env.keys();
-    ensure(
-        command
-            .argv
-            .iter()
-            .chain(command.env.values())
-            .all(is_nul_free)
-            && env_names
-                .into_iter()
-                .all(|name| !name.is_empty() && !name.contains(['=', '\0'])),
-        "a command that cannot be started",
-    )?;
-    let absolute = command
-        .working_dir
-        .as_ref()
-        .is_none_or(|dir| dir.is_absolute());
-    ensure(absolute, "its working directory is relative")
 }
 
 fn check_path_match(path: &PathMatch) -> Result<(), String> {

@@ -41,6 +41,7 @@ pub use duration::duration_ms;
 pub use identity::{
     MAX_SPIFFE_ID_BYTES, NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject, TrustDomain,
 };
+pub use invariants::is_one_place;
 pub use mesh::{Mesh, Node};
 pub use name::{
     InvalidName, Name, Namespace, ServiceAccountName, ServiceName, WorkloadName, is_dns_label,

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Balancing, Namespace, NodeName, RouteRule, ServiceAccountName, ServiceName, WorkloadName,
+    Balancing, Namespace, NodeName, RouteRule, ServiceAccountName, ServiceName, Workload,
+    WorkloadName,
 };
 
 /// A resolved Service: its endpoints and its routes.
@@ -73,6 +74,14 @@ pub struct ServicePort {
     pub consumer_routes: BTreeMap<Namespace, Vec<RouteRule>>,
 }
 
+impl ServicePort {
+    /// The rules of all routes: those of `routes` first, then those of each namespace.
+    pub fn all_rules(&self) -> impl Iterator<Item = &RouteRule> {
+        let lists = self.routes.iter().chain(self.consumer_routes.values());
+        lists.flatten()
+    }
+}
+
 /// The protocol of a port, as its owner declared it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -131,5 +140,13 @@ impl Endpoint {
     #[must_use]
     pub fn workload_name(&self) -> Option<&WorkloadName> {
         self.workload.as_ref().or(self.remote_workload.as_ref())
+    }
+
+    /// Whether account, node and address are those of that workload.
+    #[must_use]
+    pub fn is_of(&self, workload: &Workload) -> bool {
+        self.account.as_ref() == Some(&workload.service_account)
+            && self.node == workload.node
+            && self.address.ip() == workload.address
     }
 }

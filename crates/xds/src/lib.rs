@@ -3,11 +3,12 @@
 //! `proto/heddle/v1` defines the protocol: the meaning and the size limit of each field. [`proto`] is generated from
 //! it; a control plane implements the traits in [`server`]. A node uses a [`Client`] over a connection that its caller
 //! has opened and authenticated. The client turns messages into checked values: a value out of bounds is an error and
-//! never repaired.
+//! never repaired. [`delta`] has the machines that exchange resources, and [`resources`] says what these are.
 
 mod client;
 pub mod delta;
 mod limits;
+pub mod resources;
 mod trust;
 
 pub use client::{Client, ClientError, MeshWatch, Registration, TrustWatch};

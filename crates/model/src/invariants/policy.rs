@@ -20,7 +20,8 @@ impl Mesh {
             .flat_map(|workload| &workload.policies)
             .collect();
         for policy in &self.policies {
-            check_policy(policy)
+            policy
+                .check_invariants()
                 .and_then(|()| {
                     let needed = concerned.contains(&policy.name);
                     ensure(needed, "it concerns no workload")
@@ -30,26 +31,34 @@ impl Mesh {
         Ok(())
     }
 
-    /// Checks the policies and health checks of a workload.
+    /// Checks that the policies of a workload are in the mesh.
     pub(super) fn check_guard(&self, workload: &Workload) -> Result<(), String> {
-        let policies = &workload.policies;
+        let mut policies = workload.policies.iter();
         ensure(
-            policies.len() <= MAX_WORKLOAD_POLICIES,
-            "too many policies concern it",
-        )?;
-        increasing(policies, |name| name, "policies")?;
-        for name in policies {
-            ensure(
-                name.namespace == workload.name.namespace,
-                "a policy of another namespace concerns it",
-            )?;
-            ensure(self.policy(name).is_some(), "a policy of it is missing")?;
-        }
-        let probes = &workload.probes;
-        ensure(probes.len() <= MAX_WORKLOAD_PROBES, "too many probes")?;
-        increasing(probes, |probe| probe, "probes")?;
-        probes.iter().try_for_each(check_probe)
+            policies.all(|name| self.policy(name).is_some()),
+            "a policy of it is missing",
+        )
     }
+}
+
+/// Checks the policies' names and the health checks of a workload.
+pub(super) fn check_guard(workload: &Workload) -> Result<(), String> {
+    let policies = &workload.policies;
+    ensure(
+        policies.len() <= MAX_WORKLOAD_POLICIES,
+        "too many policies concern it",
+    )?;
+    increasing(policies, |name| name, "policies")?;
+    ensure(
+        policies
+            .iter()
+            .all(|name| name.namespace == workload.name.namespace),
+        "a policy of another namespace concerns it",
+    )?;
+    let probes = &workload.probes;
+    ensure(probes.len() <= MAX_WORKLOAD_PROBES, "too many probes")?;
+    increasing(probes, |probe| probe, "probes")?;
+    probes.iter().try_for_each(check_probe)
 }
 
 fn check_probe(probe: &Probe) -> Result<(), String> {
@@ -64,21 +73,27 @@ fn check_probe(probe: &Probe) -> Result<(), String> {
     }
 }
 
-fn check_policy(policy: &Policy) -> Result<(), String> {
-    ensure(policy.rules.len() <= MAX_POLICY_RULES, "too many rules")?;
-    let denies = policy.action == PolicyAction::Deny;
-    ensure(
-        !denies || !policy.rules.is_empty(),
-        "it denies and has no rule",
-    )?;
-    ensure(
-        !denies || policy.name.kind == PolicyKind::AuthorizationPolicy,
-        "a TrafficTarget that denies",
-    )?;
-    for (position, rule) in policy.rules.iter().enumerate() {
-        check_rule(rule).map_err(|broken| format!("rule {position}: {broken}"))?;
+impl Policy {
+    /// Checks the invariants of a policy alone.
+    ///
+    /// # Errors
+    /// The first broken invariant, with its place.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        ensure(self.rules.len() <= MAX_POLICY_RULES, "too many rules")?;
+        let denies = self.action == PolicyAction::Deny;
+        ensure(
+            !denies || !self.rules.is_empty(),
+            "it denies and has no rule",
+        )?;
+        ensure(
+            !denies || self.name.kind == PolicyKind::AuthorizationPolicy,
+            "a TrafficTarget that denies",
+        )?;
+        for (position, rule) in self.rules.iter().enumerate() {
+            check_rule(rule).map_err(|broken| format!("rule {position}: {broken}"))?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn check_rule(rule: &PolicyRule) -> Result<(), String> {

@@ -1,52 +1,81 @@
 //! Invariants of routes.
 
 use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
 use super::text::{is_canonical_path, is_field_value, is_token};
 use super::{check_path_match, check_prefix, ensure};
 use crate::{
     BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PathMatch, PathRewrite, Redirect,
-    RouteMatch, RouteRule, ServiceName, is_dns_subdomain,
+    RouteAction, RouteMatch, RouteRule, ServiceName, is_dns_subdomain,
 };
 
 impl Mesh {
-    pub(super) fn check_rule(&self, rule: &RouteRule) -> Result<(), String> {
+    /// Checks that the backends of an action exist.
+    pub(super) fn check_backends(&self, action: &RouteAction) -> Result<(), String> {
+        let Outcome::Forward(backends) = &action.outcome else {
+            return Ok(());
+        };
+        for backend in backends {
+            if let BackendTarget::Service { service, port } = &backend.target {
+                let found = self
+                    .service(service)
+                    .and_then(|service| service.port(*port));
+                ensure(found.is_some(), "a backend does not exist")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks rules. An action that several rules share is checked once for each kind of path, so that the time is
+/// proportional to what is stored.
+#[derive(Default)]
+pub(super) struct Checked<'s> {
+    /// Actions that hold their invariants, and whether with a prefix.
+    actions: BTreeSet<(*const RouteAction, bool)>,
+    rules: PhantomData<&'s RouteRule>,
+}
+
+impl<'s> Checked<'s> {
+    pub(super) fn check(&mut self, rule: &'s RouteRule) -> Result<(), String> {
         ensure(ServiceName::parse(&rule.name).is_ok(), "a route's name")?;
         check_match(&rule.matcher)?;
-        let action = &*rule.action;
-        check_filters(&action.filters, &rule.matcher.path)?;
-        if let (Some(request), Some(backend)) =
-            (action.request_timeout_ms, action.backend_timeout_ms)
-        {
-            ensure(
-                request == 0 || backend <= request,
-                "an attempt may outlast its request",
-            )?;
+        let path = &rule.matcher.path;
+        let is_prefix = matches!(path, PathMatch::Prefix(_));
+        if self.actions.insert((Arc::as_ptr(&rule.action), is_prefix)) {
+            check_action(&rule.action, path)?;
         }
-        match &action.outcome {
-            Outcome::Redirect(redirect) => {
-                check_redirect(redirect, &rule.matcher.path)?;
+        Ok(())
+    }
+}
+
+fn check_action(action: &RouteAction, matched: &PathMatch) -> Result<(), String> {
+    check_filters(&action.filters, matched)?;
+    if let (Some(request), Some(backend)) = (action.request_timeout_ms, action.backend_timeout_ms) {
+        ensure(
+            request == 0 || backend <= request,
+            "an attempt may outlast its request",
+        )?;
+    }
+    match &action.outcome {
+        Outcome::Redirect(redirect) => {
+            check_redirect(redirect, matched)?;
+            ensure(
+                action.filters.rewrite.is_none(),
+                "a redirect that is rewritten",
+            )
+        }
+        Outcome::Forward(backends) => {
+            for backend in backends {
                 ensure(
-                    action.filters.rewrite.is_none(),
-                    "a redirect that is rewritten",
-                )
+                    backend.weight <= 1_000_000,
+                    "a backend's weight is too high",
+                )?;
+                check_filters(&backend.filters, matched)?;
             }
-            Outcome::Forward(backends) => {
-                for backend in backends {
-                    ensure(
-                        backend.weight <= 1_000_000,
-                        "a backend's weight is too high",
-                    )?;
-                    check_filters(&backend.filters, &rule.matcher.path)?;
-                    if let BackendTarget::Service { service, port } = &backend.target {
-                        let found = self
-                            .service(service)
-                            .and_then(|service| service.port(*port));
-                        ensure(found.is_some(), "a backend does not exist")?;
-                    }
-                }
-                Ok(())
-            }
+            Ok(())
         }
     }
 }

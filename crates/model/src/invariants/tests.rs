@@ -6,7 +6,8 @@ use crate::{
     AppProtocol, Backend, BackendTarget, Balancer, Balancing, Command, Ejection, Endpoint, Failing,
     Filters, HashOn, HttpMatch, Line, MAX_ROOM, MAX_SLOW_START_MS, Mode, NodeName, Outcome, Policy,
     PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, Redirect, RouteAction, RouteMatch,
-    RouteRule, ServiceAccountName, ServiceName, SourceNamespace, Sources, WorkloadName,
+    RouteRule, ServiceAccountName, ServiceName, ServicePort, SourceNamespace, Sources, Workload,
+    WorkloadName,
 };
 
 fn rule() -> RouteRule {
