@@ -13,8 +13,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let descriptors = protox::compile(files, ["proto"])?;
     tonic_prost_build::configure()
-        // The mesh goes to many nodes: `Bytes` is shared instead of copied.
-        .bytes(".heddle.v1.MeshUpdate.mesh_json")
+        // A resource goes to many nodes: `Bytes` is shared instead of copied.
+        .bytes(".heddle.v1.Resource.content")
         // In the order of the keys: equal content has equal bytes.
         .btree_map(".")
         // It holds a secret; `Debug` is written by hand.

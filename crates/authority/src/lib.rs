@@ -50,6 +50,7 @@ pub use control::ControlLeaf;
 pub use deny::{
     Denied, DenyEntry, DenyError, DenyList, MAX_DENIED, MAX_DENY_LIFE, MAX_REASON_BYTES,
 };
+pub use digest::sha256;
 pub use error::{AuthorityError, Lost};
 pub use issue::{IssueError, Issued, JoinError};
 pub use members::{MAX_MEMBERS, Member, is_reachable};

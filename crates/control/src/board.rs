@@ -1,17 +1,20 @@
-//! The newest mesh, and the part of it that each node gets.
+//! The newest mesh, and the resources of it that each node gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use heddle_model::{Mesh, Node, NodeName, ServiceAccountName};
 use heddle_transport::secrets::FolderError;
+use heddle_xds::delta::{Answer, Request, TooMany};
+use heddle_xds::proto::{DiscoveryResponse, Mark, Resource};
+use heddle_xds::resources::Type;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::mesh::{MeshSlice, MeshSource};
+use super::catalog::{Catalog, encoded};
 use super::nodes::{Nodes, Present};
+use super::subscriptions::{Subscriptions, Told};
 
 /// Changes of nodes are collected for this time before all nodes get an update: when a hundred nodes
 /// start, each gets a few updates, not a hundred.
@@ -34,6 +37,9 @@ struct BoardState {
     epoch: String,
     nodes: Nodes,
     newest: Mutex<Newest>,
+    catalog: Mutex<Catalog>,
+    /// Held while a mesh is encoded and put into the catalog.
+    turn: Mutex<()>,
     /// Generation of the published mesh, from 1; 0 before the first.
     generation: watch::Sender<u64>,
 }
@@ -57,6 +63,8 @@ impl Board {
                 epoch: heddle_transport::secrets::random_text()?,
                 nodes,
                 newest: Mutex::default(),
+                catalog: Mutex::default(),
+                turn: Mutex::default(),
                 generation: watch::Sender::new(0),
             }),
         })
@@ -75,9 +83,7 @@ impl Board {
             mesh: Some(Arc::new(mesh)),
             placed: Arc::new(placed),
         };
-        self.shared
-            .generation
-            .send_modify(|generation| *generation += 1);
+        self.shared.publish();
     }
 
     /// The published mesh, with the known nodes and their addresses.
@@ -95,18 +101,66 @@ impl Board {
         *self.shared.generation.borrow()
     }
 
-    /// The source from which a [`ControlServer`](super::ControlServer) serves this board.
-    pub fn source(&self) -> MeshSource {
-        let (parts, accounts) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
-        MeshSource {
+    /// The generation, which each published mesh and each change of nodes makes a new one.
+    pub(super) fn generations(&self) -> watch::Receiver<u64> {
+        self.shared.generation.subscribe()
+    }
+
+    /// Whether the published mesh places a workload with that service account on the node.
+    pub(super) fn is_placed(&self, node: &NodeName, account: &ServiceAccountName) -> bool {
+        let placed = Arc::clone(&self.shared.newest().placed);
+        let accounts = placed.get(node);
+        accounts.is_some_and(|accounts| accounts.contains(account))
+    }
+
+    /// Takes a node's message about a type of resource.
+    ///
+    /// # Errors
+    /// When the node wants too much.
+    pub(super) fn receive(
+        &self,
+        of: &mut Subscriptions,
+        kind: Type,
+        request: Request,
+    ) -> Result<Answer, TooMany> {
+        let catalog = self.shared.catalog.lock();
+        let catalog = catalog.unwrap_or_else(PoisonError::into_inner);
+        of.receive(kind, request, &catalog)
+    }
+
+    /// The next message for a node, if there is something to say; nothing before the first mesh.
+    pub(super) fn respond(&self, to: &mut Subscriptions) -> Option<DiscoveryResponse> {
+        let catalog = self.shared.catalog.lock();
+        let catalog = catalog.unwrap_or_else(PoisonError::into_inner);
+        let told = match catalog.generation() {
+            0 => None,
+            _ => to.respond(&catalog),
+        };
+        Some(self.message(told?))
+    }
+
+    fn message(&self, told: Told) -> DiscoveryResponse {
+        let mark = told.mark.map(|generation| Mark {
             epoch: self.shared.epoch.clone(),
-            generation: self.shared.generation.subscribe(),
-            for_node: Box::new(move |node| parts.part(node)),
-            is_placed: Box::new(move |node, account| {
-                let placed = Arc::clone(&accounts.newest().placed);
-                let accounts = placed.get(node);
-                accounts.is_some_and(|accounts| accounts.contains(account))
-            }),
+            generation,
+        });
+        let Some((kind, response)) = told.response else {
+            return DiscoveryResponse {
+                mark,
+                ..DiscoveryResponse::default()
+            };
+        };
+        let resources = response.resources.into_iter().map(|resource| Resource {
+            name: resource.name.to_string(),
+            version: resource.version.into(),
+            content: resource.content,
+        });
+        DiscoveryResponse {
+            type_url: kind.type_url().to_owned(),
+            resources: resources.collect(),
+            removed: response.removed.iter().map(ToString::to_string).collect(),
+            nonce: response.nonce.into(),
+            mark,
         }
     }
 
@@ -120,28 +174,25 @@ impl Board {
             let nodes = u32::try_from(reached.borrow_and_update().len());
             let rest = REST_PER_NODE.saturating_mul(nodes.unwrap_or(u32::MAX));
             rested = Instant::now() + rest.min(LONGEST_REST);
-            let generation = &self.shared.generation;
-            generation.send_if_modified(|generation| {
-                let is_up = *generation > 0;
-                *generation += u64::from(is_up);
-                is_up
-            });
+            let shared = Arc::clone(&self.shared);
+            let publishing = tokio::task::spawn_blocking(move || shared.publish());
+            // It fails only when the runtime ends.
+            let _ended = publishing.await;
         }
     }
 }
 
 impl BoardState {
-    fn part(&self, node: &NodeName) -> MeshSlice {
-        // Read before the mesh: if the mesh turns out newer than this number, the node gets it once more.
-        let generation = *self.generation.borrow();
-        let mut part = self.whole().unwrap_or_default().for_node(node);
-        part.generation = generation;
-        // Serializing names, numbers and strings cannot fail; a node would refuse an empty text and log it.
-        let json = serde_json::to_vec(&part).unwrap_or_default();
-        MeshSlice {
-            generation,
-            json: Bytes::from(json),
-        }
+    /// Makes the newest mesh and the nodes that are known now a new generation. Nothing before the first mesh.
+    fn publish(&self) {
+        // Of two calls the one that reads the mesh later publishes later.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mesh) = self.whole() else { return };
+        let resources = encoded(&mesh);
+        let catalog = self.catalog.lock();
+        let mut catalog = catalog.unwrap_or_else(PoisonError::into_inner);
+        catalog.put(&mesh, resources);
+        self.generation.send_replace(catalog.generation());
     }
 
     fn whole(&self) -> Option<Mesh> {

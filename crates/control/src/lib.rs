@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   listener ──► accept ──► peer ──► trust (Join, Issue, WatchTrust) ──► authority
-//!                handshake  who      mesh  (Watch)                   ──► MeshSource
+//!                handshake  who      discovery (Stream) ──► subscriptions ──► catalog ◄── board
 //!                                      └──► nodes: who is there, and what it has confirmed
 //! ```
 //!
@@ -20,7 +20,10 @@ use std::time::{Duration, Instant};
 
 use heddle_model::NodeName;
 use heddle_telemetry::Seldom;
-use heddle_xds::{MAX_MESH_BYTES, MAX_REQUEST_BYTES, MAX_TRUST_BYTES, server};
+use heddle_xds::{
+    MAX_DISCOVERY_REQUEST_BYTES, MAX_DISCOVERY_RESPONSE_BYTES, MAX_REQUEST_BYTES, MAX_TRUST_BYTES,
+    server,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -30,18 +33,19 @@ use tonic::{Request, Status};
 
 mod accept;
 mod board;
+mod catalog;
 mod convert;
+mod discovery;
 mod limiter;
-mod mesh;
 mod nodes;
 mod peer;
 mod places;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod trust;
 
 pub use board::Board;
-pub use mesh::{ForNode, IsPlaced, MeshSlice, MeshSource};
 pub use nodes::{Confirmed, Nodes, Present};
 pub use peer::{Peer, PeerCertificate};
 
@@ -123,7 +127,7 @@ pub struct ControlServer {
 /// State shared by the gRPC services.
 struct Shared {
     authority: Arc<Authority>,
-    mesh: MeshSource,
+    board: Board,
     nodes: Nodes,
     clock: Clock,
     bounds: ServeBounds,
@@ -161,11 +165,11 @@ impl Shared {
 }
 
 impl ControlServer {
-    /// A server for an authority and a mesh. It records in `nodes` which nodes are present, and takes the time from
+    /// A server for an authority and a board. It records in `nodes` which nodes are present, and takes the time from
     /// `clock`.
     pub fn new(
         authority: Arc<Authority>,
-        mesh: MeshSource,
+        board: Board,
         nodes: Nodes,
         clock: Clock,
         bounds: ServeBounds,
@@ -181,7 +185,7 @@ impl ControlServer {
             door: Arc::new(door),
             shared: Arc::new(Shared {
                 authority,
-                mesh,
+                board,
                 nodes,
                 clock,
                 counters,
@@ -236,9 +240,9 @@ impl ControlServer {
             server::AuthorityServer::new(trust::AuthorityService(Arc::clone(&self.shared)))
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_TRUST_BYTES);
-        let mesh = server::MeshServer::new(mesh::MeshService(self.shared))
-            .max_decoding_message_size(MAX_REQUEST_BYTES)
-            .max_encoding_message_size(MAX_MESH_BYTES);
+        let discovery = server::DiscoveryServer::new(discovery::DiscoveryService(self.shared))
+            .max_decoding_message_size(MAX_DISCOVERY_REQUEST_BYTES)
+            .max_encoding_message_size(MAX_DISCOVERY_RESPONSE_BYTES);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = Server::builder()
             .timeout(bounds.answer_wait)
@@ -247,7 +251,7 @@ impl ControlServer {
             .http2_keepalive_interval(Some(KEEP_ALIVE_EVERY))
             .http2_keepalive_timeout(Some(KEEP_ALIVE_WAIT))
             .add_service(authority)
-            .add_service(mesh)
+            .add_service(discovery)
             .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async {
                 // The sender is only ever dropped, which ends this wait as well.
                 let _ = stopped.await;

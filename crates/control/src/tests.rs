@@ -1,17 +1,21 @@
 //! The server over in-memory connections, with a clock that only the test moves.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use heddle_authority::{
     AuthoritySettings, DEFAULT_TOKEN_LIFE, Denied, DenyEntry, NextRoot, Serial, Stage,
 };
-use heddle_model::{Mesh, NodeName, ServiceAccountName, SpiffeId, TrustDomain};
+use heddle_model::{
+    Balancer, Balancing, Mesh, Mode, NodeName, Qos, Service, ServiceAccountName, ServiceName,
+    SpiffeId, TrustDomain, Workload, WorkloadName,
+};
 use heddle_transport::secrets::JoinToken;
-use heddle_xds::{Client, ClientError, Registration};
+use heddle_xds::{Client, ClientError, Discovery, NodeMesh, Registration};
 use rcgen::{CertificateParams, KeyPair};
 use tokio::io::DuplexStream;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::peer::PeerStream;
@@ -46,11 +50,57 @@ fn workload(name: &str) -> SpiffeId {
     SpiffeId::workload(domain(), account)
 }
 
-/// An empty mesh, padded with blanks.
-fn padded(blanks: usize) -> Vec<u8> {
-    let mut json = serde_json::to_vec(&Mesh::default()).unwrap();
-    json.resize(json.len() + blanks, b' ');
-    json
+/// A mesh with a workload `cart` on `n1`, and with as many Services.
+fn services(number: usize) -> Mesh {
+    let service = |number| Service {
+        name: ServiceName::new("shop", &format!("s{number:06}")).unwrap(),
+        headless: false,
+        addresses: Vec::new(),
+        balancer: Balancer::default(),
+        balancing: Balancing::default(),
+        ports: Vec::new(),
+    };
+    let cart = Workload {
+        name: WorkloadName::new("shop", "cart").unwrap(),
+        labels: BTreeMap::new(),
+        service_account: ServiceAccountName::new("shop", "cart").unwrap(),
+        address: "127.1.0.1".parse().unwrap(),
+        more_addresses: Vec::new(),
+        ports: Vec::new(),
+        weight: 1,
+        node: Some(node("n1")),
+        mode: Mode::default(),
+        policies: Vec::new(),
+        probes: Vec::new(),
+        qos: Qos::default(),
+        command: None,
+    };
+    Mesh {
+        services: (0..number).map(service).collect(),
+        workloads: vec![cart],
+        ..Mesh::default()
+    }
+}
+
+/// A discovery call, and what it has brought.
+#[derive(Debug)]
+struct Watch {
+    discovery: Discovery,
+    mesh: NodeMesh,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Result<(String, Mesh), ClientError> {
+        let update = self.discovery.next(&mut self.mesh).await?;
+        Ok((update.epoch, update.mesh))
+    }
+}
+
+/// Begins a call of a node that knows nothing yet.
+async fn discover(client: &Client, own: &Registration) -> Result<Watch, ClientError> {
+    let mut mesh = NodeMesh::new(own.node.clone());
+    let discovery = client.discover(own, &mut mesh).await?;
+    Ok(Watch { discovery, mesh })
 }
 
 fn request() -> Vec<u8> {
@@ -64,9 +114,6 @@ struct Control {
     authority: Arc<Authority>,
     nodes: Nodes,
     counters: Arc<Counters>,
-    /// The generation of the mesh. Every node's part is empty and has this generation.
-    generation: watch::Sender<u64>,
-    /// Served in place of the empty mesh, if the test asks for it.
     board: Board,
     time: Arc<AtomicU64>,
     door: Arc<Door>,
@@ -82,25 +129,10 @@ impl Control {
     }
 
     fn with(bounds: ServeBounds) -> Self {
-        let (generation, newest) = watch::channel(1);
-        let current = newest.clone();
-        let mesh = MeshSource {
-            epoch: "first".to_owned(),
-            generation: newest,
-            for_node: Box::new(move |node| MeshSlice {
-                generation: *current.borrow(),
-                json: match node.as_str() {
-                    "huge" => vec![b' '; MAX_MESH_BYTES].into(),
-                    "large" => padded(100 * 1024).into(),
-                    _ => padded(0).into(),
-                },
-            }),
-            is_placed: Box::new(|node, account| {
-                node.as_str() == "n1" && account.to_string() == "shop/cart"
-            }),
-        };
-        let board = Board::new(Nodes::default()).unwrap();
-        Self::serving(bounds, Nodes::default(), (mesh, board), generation)
+        let nodes = Nodes::default();
+        let board = Board::new(nodes.clone()).unwrap();
+        board.put(services(0));
+        Self::serving(bounds, nodes, board)
     }
 
     /// A control plane that serves its board, which is still empty.
@@ -111,17 +143,10 @@ impl Control {
         tokio::spawn(async move { following.follow_nodes().await });
         // `follow_nodes` must subscribe before the first change.
         tokio::task::yield_now().await;
-        let mesh = board.source();
-        let bounds = ServeBounds::default();
-        Self::serving(bounds, nodes, (mesh, board), watch::Sender::new(0))
+        Self::serving(ServeBounds::default(), nodes, board)
     }
 
-    fn serving(
-        bounds: ServeBounds,
-        nodes: Nodes,
-        (mesh, board): (MeshSource, Board),
-        generation: watch::Sender<u64>,
-    ) -> Self {
+    fn serving(bounds: ServeBounds, nodes: Nodes, board: Board) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("authority");
         let settings = AuthoritySettings::default();
@@ -130,7 +155,13 @@ impl Control {
         let time = Arc::new(AtomicU64::new(NOW));
         let clock = Arc::clone(&time);
         let clock: Clock = Arc::new(move || at(clock.load(Relaxed)));
-        let server = ControlServer::new(Arc::clone(&authority), mesh, nodes.clone(), clock, bounds);
+        let server = ControlServer::new(
+            Arc::clone(&authority),
+            board.clone(),
+            nodes.clone(),
+            clock,
+            bounds,
+        );
         let (counters, door) = (server.counters(), Arc::clone(&server.door));
         let (ready, incoming) = mpsc::channel(1);
         let (stop, stopped) = oneshot::channel();
@@ -141,7 +172,6 @@ impl Control {
             authority,
             nodes,
             counters,
-            generation,
             board,
             time,
             door,
@@ -216,7 +246,6 @@ fn own(name: &str) -> Registration {
     Registration {
         node: node(name),
         mesh_address: "192.0.2.7:15008".parse().unwrap(),
-        last: None,
     }
 }
 

@@ -181,7 +181,7 @@ impl Shared {
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let trust_domain = self.authority.trust_domain();
         let asker = peer.asker();
-        let is_placed = |node: &_, account: &_| (self.mesh.is_placed)(node, account);
+        let is_placed = |node: &_, account: &_| self.board.is_placed(node, account);
         let verdict = may_issue(
             asker.as_ref(),
             &wanted,

@@ -122,7 +122,7 @@ async fn serve(
     );
     let server = ControlServer::new(
         Arc::clone(&authority),
-        board.source(),
+        board.clone(),
         nodes.clone(),
         at(&clock),
         bounds,

@@ -78,8 +78,6 @@ struct Agent {
     orders: Option<mpsc::Sender<CourierOrder>>,
     /// The control plane's identity on the last connection; checked again after each trust update.
     peer: Option<Peer>,
-    /// Epoch and generation of the last mesh that was accepted.
-    mesh: Option<(String, u64)>,
     /// The trust update to confirm once it is on disk and in force.
     unconfirmed: Option<TrustUpdate>,
     /// Generations of the bundle and the deny-list on disk. Only these are reported to the control plane: a restart
@@ -196,7 +194,6 @@ impl Agent {
             trust: Arc::clone(core.in_force()),
             bundle_generation,
             deny_generation,
-            mesh: self.mesh.clone(),
         }));
     }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use heddle_model::{Mesh, NodeName, SpiffeId};
+use heddle_model::{NodeName, SpiffeId};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -17,15 +17,20 @@ use tonic::{Code, Request, Status, Streaming};
 use tower::service_fn;
 
 use crate::limits::{
-    MAX_CERTIFICATE_RESPONSE_BYTES, MAX_EPOCH_BYTES, MAX_MESH_BYTES, MAX_TRUST_BYTES,
+    MAX_CERTIFICATE_RESPONSE_BYTES, MAX_DISCOVERY_RESPONSE_BYTES, MAX_TRUST_BYTES,
 };
+use crate::node_mesh::{self, NodeMesh, Update};
 use crate::proto::authority_client::AuthorityClient;
-use crate::proto::mesh_client::MeshClient;
-use crate::proto::{IssueRequest, JoinRequest, WatchRequest, WatchTrustRequest};
+use crate::proto::discovery_client::DiscoveryClient;
+use crate::proto::{
+    DiscoveryRequest, DiscoveryResponse, IssueRequest, JoinRequest, WatchTrustRequest,
+};
 use crate::trust::{Certificate, Invalid, Joined, TrustUpdate};
 
 /// Timeout for one answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
+/// Requests of a discovery call that may wait to be sent.
+const DISCOVERY_REQUESTS: usize = 16;
 /// Keepalive: how often an idle connection is probed, and how long the reply may take.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_WAIT: Duration = Duration::from_secs(10);
@@ -37,7 +42,7 @@ const KEEP_ALIVE_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct Client {
     authority: AuthorityClient<Channel>,
-    mesh: MeshClient<Channel>,
+    discovery: DiscoveryClient<Channel>,
 }
 
 /// Why a call failed.
@@ -68,8 +73,6 @@ pub struct Registration {
     pub node: NodeName,
     /// The address at which other nodes reach it.
     pub mesh_address: SocketAddr,
-    /// The epoch and generation of the mesh in force, if any.
-    pub last: Option<(String, u64)>,
 }
 
 impl Client {
@@ -104,7 +107,8 @@ impl Client {
         Ok(Self {
             authority: AuthorityClient::new(channel.clone())
                 .max_decoding_message_size(MAX_CERTIFICATE_RESPONSE_BYTES),
-            mesh: MeshClient::new(channel).max_decoding_message_size(MAX_MESH_BYTES),
+            discovery: DiscoveryClient::new(channel)
+                .max_decoding_message_size(MAX_DISCOVERY_RESPONSE_BYTES),
         })
     }
 
@@ -169,21 +173,28 @@ impl Client {
         Ok(watch)
     }
 
-    /// Watches this node's part of the mesh.
+    /// Begins to follow this node's part of the mesh, from what `mesh` knows on.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn watch_mesh(&self, own: &Registration) -> Result<MeshWatch, ClientError> {
-        let (last_epoch, last_generation) = own.last.clone().unwrap_or_default();
-        let request = WatchRequest {
-            node_name: own.node.to_string(),
-            mesh_address: own.mesh_address.to_string(),
-            last_epoch,
-            last_generation,
+    pub async fn discover(
+        &self,
+        own: &Registration,
+        mesh: &mut NodeMesh,
+    ) -> Result<Discovery, ClientError> {
+        let (requests, said) = mpsc::channel(DISCOVERY_REQUESTS);
+        mesh.connected();
+        let first = DiscoveryRequest {
+            node: Some(node_mesh::registration(&own.node, own.mesh_address)),
+            ..mesh.request().unwrap_or_default()
         };
-        let answer = self.mesh.clone().watch(request).await?;
-        Ok(MeshWatch {
-            updates: answer.into_inner(),
+        let ended = |_| ClientError::Unavailable("the control plane ended the call".to_owned());
+        requests.send(first).await.map_err(ended)?;
+        let mut discovery = self.discovery.clone();
+        let answer = discovery.stream(ReceiverStream::new(said)).await?;
+        Ok(Discovery {
+            requests,
+            responses: answer.into_inner(),
         })
     }
 }
@@ -234,28 +245,31 @@ impl TrustWatch {
     }
 }
 
-/// The stream of updates to a node's part of the mesh.
+/// A call that tells a node what changes of its part of the mesh.
 #[derive(Debug)]
-pub struct MeshWatch {
-    updates: Streaming<crate::proto::MeshUpdate>,
+pub struct Discovery {
+    requests: mpsc::Sender<DiscoveryRequest>,
+    responses: Streaming<DiscoveryResponse>,
 }
 
-impl MeshWatch {
-    /// Waits for the next mesh: its epoch, and the mesh with its generation. It is cancel-safe: dropping the future
-    /// loses nothing.
+impl Discovery {
+    /// Waits until there is another mesh to use. It is cancel-safe: what came so far is in `mesh`.
     ///
     /// # Errors
-    /// [`ClientError`] when the call has ended, or the mesh cannot be read.
-    pub async fn next(&mut self) -> Result<(String, Mesh), ClientError> {
+    /// [`ClientError`] when the call has ended, or the control plane breaks the protocol.
+    pub async fn next(&mut self, mesh: &mut NodeMesh) -> Result<Update, ClientError> {
         let ended = || ClientError::Unavailable("the control plane ended the call".to_owned());
-        let update = self.updates.message().await?.ok_or_else(ended)?;
-        if update.epoch.len() > MAX_EPOCH_BYTES {
-            return Err(Invalid("epoch").into());
+        loop {
+            // Room first: a request that was taken out must be sent. After the end the other direction says why.
+            while let Ok(room) = self.requests.reserve().await {
+                let Some(request) = mesh.request() else { break };
+                room.send(request);
+            }
+            let response = self.responses.message().await?.ok_or_else(ended)?;
+            if let Some(update) = mesh.accept(response)? {
+                return Ok(update);
+            }
         }
-        let mut mesh: Mesh =
-            serde_json::from_slice(&update.mesh_json).map_err(|_| Invalid("mesh_json"))?;
-        mesh.generation = update.generation;
-        Ok((update.epoch, mesh))
     }
 }
 

@@ -3,19 +3,23 @@
 //! `proto/heddle/v1` defines the protocol: the meaning and the size limit of each field. [`proto`] is generated from
 //! it; a control plane implements the traits in [`server`]. A node uses a [`Client`] over a connection that its caller
 //! has opened and authenticated. The client turns messages into checked values: a value out of bounds is an error and
-//! never repaired. [`delta`] has the machines that exchange resources, and [`resources`] says what these are.
+//! never repaired. [`delta`] has the machines that exchange resources, [`resources`] says what these are, and [`NodeMesh`] is
+//! what a node has of them.
 
 mod client;
 pub mod delta;
 mod limits;
+mod node_mesh;
 pub mod resources;
 mod trust;
 
-pub use client::{Client, ClientError, MeshWatch, Registration, TrustWatch};
+pub use client::{Client, ClientError, Discovery, Registration, TrustWatch};
 pub use limits::{
-    MAX_CERTIFICATE_BYTES, MAX_CERTIFICATE_RESPONSE_BYTES, MAX_CHAIN, MAX_DENIED, MAX_EPOCH_BYTES,
-    MAX_MESH_BYTES, MAX_REQUEST_BYTES, MAX_ROOTS, MAX_TRUST_BYTES,
+    MAX_CERTIFICATE_BYTES, MAX_CERTIFICATE_RESPONSE_BYTES, MAX_CHAIN, MAX_DENIED,
+    MAX_DISCOVERY_REQUEST_BYTES, MAX_DISCOVERY_RESPONSE_BYTES, MAX_EPOCH_BYTES, MAX_MESH_BYTES,
+    MAX_REQUEST_BYTES, MAX_ROOTS, MAX_TRUST_BYTES,
 };
+pub use node_mesh::{NodeMesh, Update};
 pub use trust::{Bundle, Certificate, Denied, DenyEntry, DenyList, Invalid, Joined, TrustUpdate};
 
 /// Code generated from `proto/heddle/v1`.
@@ -42,5 +46,5 @@ pub mod proto {
 /// The traits that a control plane implements, and the services that serve them.
 pub mod server {
     pub use super::proto::authority_server::{Authority, AuthorityServer};
-    pub use super::proto::mesh_server::{Mesh, MeshServer};
+    pub use super::proto::discovery_server::{Discovery, DiscoveryServer};
 }

@@ -6,7 +6,11 @@ pub const MAX_REQUEST_BYTES: usize = 16 * 1024;
 pub const MAX_CERTIFICATE_RESPONSE_BYTES: usize = 128 * 1024;
 /// Limit on a message with a trust bundle and a deny-list, in bytes.
 pub const MAX_TRUST_BYTES: usize = 8 * 1024 * 1024;
-/// Limit on a node's part of the mesh, in bytes.
+/// Limit on a node's message about resources, in bytes.
+pub const MAX_DISCOVERY_REQUEST_BYTES: usize = 1024 * 1024;
+/// Limit on an answer with resources, in bytes.
+pub const MAX_DISCOVERY_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
+/// Limit on a node's part of the mesh, in bytes of its resources and their names.
 pub const MAX_MESH_BYTES: usize = 64 * 1024 * 1024;
 /// Limit on one certificate, in bytes.
 pub const MAX_CERTIFICATE_BYTES: usize = 16 * 1024;

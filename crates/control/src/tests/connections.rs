@@ -14,20 +14,12 @@ async fn no_connection_outlives_its_certificate() {
     assert!((DAY - 1..DAY + 60).contains(&lived), "{lived}");
 }
 
-/// A server for connections over TCP, in a mesh where no node has a workload.
+/// A server for connections over TCP.
 fn over_tcp(control: &Control, bounds: ServeBounds) -> ControlServer {
-    let mesh = MeshSource {
-        epoch: "tcp".to_owned(),
-        generation: control.generation.subscribe(),
-        for_node: Box::new(|_| MeshSlice {
-            generation: 1,
-            json: padded(0).into(),
-        }),
-        is_placed: Box::new(|_, _| false),
-    };
     let clock: Clock = Arc::new(|| at(NOW));
     let authority = Arc::clone(&control.authority);
-    ControlServer::new(authority, mesh, control.nodes.clone(), clock, bounds)
+    let (board, nodes) = (control.board.clone(), control.nodes.clone());
+    ControlServer::new(authority, board, nodes, clock, bounds)
 }
 
 #[tokio::test]
@@ -38,7 +30,7 @@ async fn an_expired_certificate_gets_nothing() {
     let why = refused(client.issue(&node_id("n1"), &request()).await);
     assert!(why.contains("expired"), "{why}");
     assert!(refused(client.watch_trust(0, 0).await).contains("expired"));
-    assert!(refused(client.watch_mesh(&own("n1")).await).contains("expired"));
+    assert!(refused(discover(&client, &own("n1")).await).contains("expired"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +77,7 @@ async fn what_is_no_http2_is_closed() {
 async fn when_the_server_ends_its_calls_do() {
     let control = Control::start();
     let client = control.node("n1").await;
-    let mut watch = client.watch_mesh(&own("n1")).await.unwrap();
+    let mut watch = discover(&client, &own("n1")).await.unwrap();
     watch.next().await.unwrap();
     control.stop.send(()).unwrap();
     let ended = watch.next().await.unwrap_err();
@@ -151,8 +143,8 @@ async fn connections_are_accepted_authenticated_and_served() {
     }
     assert_eq!(counters.handshakes_failed.load(Relaxed), 4);
     let node = Client::over(connect("n1\n").await).await.unwrap();
-    let mut watch = node.watch_mesh(&own("n1")).await.unwrap();
-    assert_eq!(watch.next().await.unwrap().0, "tcp");
+    let mut watch = discover(&node, &own("n1")).await.unwrap();
+    assert_eq!(watch.next().await.unwrap().0, control.board.epoch());
     let stranger = Client::over(connect("\n").await).await.unwrap();
     let token = control.token("n2");
     assert!(join(&stranger, &token, "n2").await.is_ok());
@@ -193,7 +185,7 @@ async fn a_connection_that_waits_for_a_place_is_counted_and_served_when_there_is
         move || async move { Client::over(TcpStream::connect(address).await.unwrap()).await };
 
     let first = connect().await.unwrap();
-    let mut watch = first.watch_mesh(&own("n1")).await.unwrap();
+    let mut watch = discover(&first, &own("n1")).await.unwrap();
     watch.next().await.unwrap();
     assert_eq!(counters.connections_waited.load(Relaxed), 0);
     let second = tokio::spawn(connect());
@@ -203,7 +195,7 @@ async fn a_connection_that_waits_for_a_place_is_counted_and_served_when_there_is
     assert_eq!(counters.connections.load(Relaxed), 1);
     drop((watch, first));
     let second = second.await.unwrap().unwrap();
-    let mut watch = second.watch_mesh(&own("n1")).await.unwrap();
+    let mut watch = discover(&second, &own("n1")).await.unwrap();
     watch.next().await.unwrap();
     assert_eq!(counters.connections.load(Relaxed), 2);
     assert_eq!(counters.connections_waited.load(Relaxed), 1);

@@ -50,7 +50,7 @@ async fn who_shows_no_certificate_of_a_node_is_told_nothing() {
         let said = [
             refused(client.issue(&node_id("n1"), &request()).await),
             refused(client.watch_trust(0, 0).await),
-            refused(client.watch_mesh(&own("n1")).await),
+            refused(discover(&client, &own("n1")).await),
         ];
         assert!(said.iter().all(|said| said.contains(wanted)), "{said:?}");
     }

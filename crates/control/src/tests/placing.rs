@@ -42,7 +42,7 @@ fn mesh(text: &str) -> Mesh {
 async fn a_node_gets_its_part_with_the_nodes_that_are_there() {
     let control = Control::empty().await;
     let n1 = control.node("n1").await;
-    let mut watch = n1.watch_mesh(&own("n1")).await.unwrap();
+    let mut watch = discover(&n1, &own("n1")).await.unwrap();
     // Before the first mesh no node gets an update.
     control.board.put(mesh(TWO_NODES));
     let (epoch, part) = watch.next().await.unwrap();
@@ -62,7 +62,7 @@ async fn a_node_gets_its_part_with_the_nodes_that_are_there() {
     // Another node appears, moves and disconnects. It may still be reachable at its last address, until it is
     // forgotten.
     let n2 = control.node("n2").await;
-    let second = n2.watch_mesh(&own("n2")).await.unwrap();
+    let second = discover(&n2, &own("n2")).await.unwrap();
     let (_, part) = watch.next().await.unwrap();
     assert_eq!(names(&part), ["n1", "n2"]);
     assert_eq!(part.nodes[1].address, own("n2").mesh_address);
@@ -70,7 +70,7 @@ async fn a_node_gets_its_part_with_the_nodes_that_are_there() {
         mesh_address: "192.0.2.8:15008".parse().unwrap(),
         ..own("n2")
     };
-    let third = n2.watch_mesh(&moved).await.unwrap();
+    let third = discover(&n2, &moved).await.unwrap();
     drop(second);
     let (_, part) = watch.next().await.unwrap();
     assert_eq!(part.nodes[1].address, moved.mesh_address);
@@ -96,7 +96,7 @@ async fn a_control_plane_that_comes_back_knows_where_nodes_were() {
     let stranger = control.stranger("192.0.2.9").await;
     join(&stranger, &control.token("n2"), "n2").await.unwrap();
     let n2 = control.node("n2").await;
-    let mut watch = n2.watch_mesh(&own("n2")).await.unwrap();
+    let mut watch = discover(&n2, &own("n2")).await.unwrap();
     watch.next().await.unwrap();
     let address = own("n2").mesh_address;
     let members = control.authority.members(at(NOW));

@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use heddle_model::Mesh;
 use heddle_model::{NodeName, SpiffeId};
 use heddle_transport::control::Connector;
 use heddle_transport::secrets::JoinToken;
 use heddle_transport::{Clock, Denied, Leaf, Trust};
-use heddle_xds::{Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate};
+use heddle_xds::{
+    Certificate, Client, ClientError, Discovery, NodeMesh, Registration, TrustUpdate,
+};
 use rcgen::{CertificateParams, KeyPair};
 use tokio::net::TcpStream;
 
@@ -114,12 +117,29 @@ impl TestNode {
         self.leaf = self.issue(client, &id).await.expect("renewed");
     }
 
-    pub(crate) async fn watch_mesh(&self, client: &Client, at: &str) -> MeshWatch {
+    /// Begins to follow the node's part of the mesh.
+    pub(crate) async fn watch_mesh(&self, client: &Client, at: &str) -> Watch {
         let registration = Registration {
             node: self.name.clone(),
             mesh_address: at.parse().expect("an address"),
-            last: None,
         };
-        client.watch_mesh(&registration).await.expect("a watch")
+        let mut mesh = NodeMesh::new(self.name.clone());
+        let discovery = client.discover(&registration, &mut mesh).await;
+        let discovery = discovery.expect("a call");
+        Watch { discovery, mesh }
+    }
+}
+
+/// A discovery call, and what it has brought.
+pub(crate) struct Watch {
+    discovery: Discovery,
+    mesh: NodeMesh,
+}
+
+impl Watch {
+    /// Epoch and content of the next mesh.
+    pub(crate) async fn next(&mut self) -> Result<(String, Mesh), ClientError> {
+        let update = self.discovery.next(&mut self.mesh).await?;
+        Ok((update.epoch, update.mesh))
     }
 }

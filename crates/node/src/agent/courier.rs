@@ -20,7 +20,8 @@ use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_transport::control::{ConnectError, Connector, WatchedStream};
 use heddle_transport::{Clock, Leaf, Peer, Refusal, Trust};
 use heddle_xds::{
-    Certificate, Client, ClientError, MeshWatch, Registration, TrustUpdate, TrustWatch,
+    Certificate, Client, ClientError, Discovery, NodeMesh, Registration, TrustUpdate, TrustWatch,
+    Update,
 };
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -50,8 +51,6 @@ pub(super) struct Credentials {
     pub(super) trust: Arc<Trust>,
     pub(super) bundle_generation: u64,
     pub(super) deny_generation: u64,
-    /// Epoch and generation of the last mesh that was accepted.
-    pub(super) mesh: Option<(String, u64)>,
 }
 
 /// What the courier reports to the agent.
@@ -163,10 +162,11 @@ impl Courier {
     /// Reconnects until the receiver of the events is gone.
     pub(super) async fn run(self) {
         let mut random = Random::from_system();
+        let mut known = NodeMesh::new(self.name.clone());
         let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
         loop {
             let began = Instant::now();
-            match self.connection().await {
+            match self.connection(&mut known).await {
                 End::Over => return,
                 End::Reconnect => continue,
                 End::Failed(why) => {
@@ -182,17 +182,18 @@ impl Courier {
         }
     }
 
-    async fn connection(&self) -> End {
+    async fn connection(&self, known: &mut NodeMesh) -> End {
         let Some(credentials) = self.credentials.borrow().clone() else {
             return End::Failed(Broken::by("there is no certificate yet"));
         };
-        match self.converse(&credentials).await {
+        match self.converse(&credentials, known).await {
             Ok(end) => end,
             Err(why) => End::Failed(why),
         }
     }
 
-    async fn converse(&self, own: &Credentials) -> Result<End, Broken> {
+    /// `known` is what this node has of the mesh.
+    async fn converse(&self, own: &Credentials, known: &mut NodeMesh) -> Result<End, Broken> {
         let connector = Connector::joined(&own.leaf, &own.trust, &self.clock);
         let connector = connector.map_err(Broken::by)?;
         let stream = dial(&self.control).await.map_err(Broken::by)?;
@@ -220,19 +221,18 @@ impl Courier {
         if self.events.send(Event::Up(link)).await.is_err() {
             return Ok(End::Over);
         }
-        let registration = |last| Registration {
+        let registration = Registration {
             node: self.name.clone(),
             mesh_address,
-            last,
         };
-        // The trust watch runs with or without a mesh watch.
-        let mut mesh: Option<MeshWatch> = None;
+        // The trust watch runs with or without it.
+        let mut mesh: Option<Discovery> = None;
         let mut ask_mesh = std::pin::pin!(sleep(Duration::ZERO));
         loop {
             let event = tokio::select! {
                 update = trust.next() => Event::Trust(update?),
-                next = next_mesh(&mut mesh), if mesh.is_some() => match next {
-                    Ok((epoch, next)) => Event::Mesh(epoch, Box::new(next)),
+                next = next_mesh(&mut mesh, known), if mesh.is_some() => match next {
+                    Ok(Update { epoch, mesh }) => Event::Mesh(epoch, Box::new(mesh)),
                     Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                     Err(error) => {
                         mesh = None;
@@ -241,12 +241,10 @@ impl Courier {
                     }
                 },
                 () = &mut ask_mesh, if mesh.is_none() => {
-                    let last = self.credentials.borrow().as_ref().and_then(|own| own.mesh.clone());
-                    let registration = registration(last);
-                    let watch = timeout(CALL_WAIT, client.watch_mesh(&registration)).await;
-                    match watch.map_err(|_| Broken::by("it does not answer"))? {
-                        Ok(watch) => {
-                            mesh = Some(watch);
+                    let begun = timeout(CALL_WAIT, client.discover(&registration, known)).await;
+                    match begun.map_err(|_| Broken::by("it does not answer"))? {
+                        Ok(discovery) => {
+                            mesh = Some(discovery);
                             continue;
                         }
                         Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
@@ -302,9 +300,12 @@ async fn begin(
     Ok((client, watch))
 }
 
-async fn next_mesh(mesh: &mut Option<MeshWatch>) -> Result<(String, Mesh), ClientError> {
+async fn next_mesh(
+    mesh: &mut Option<Discovery>,
+    known: &mut NodeMesh,
+) -> Result<Update, ClientError> {
     match mesh {
-        Some(mesh) => mesh.next().await,
+        Some(mesh) => mesh.next(known).await,
         None => std::future::pending().await,
     }
 }

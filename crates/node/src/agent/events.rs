@@ -114,7 +114,6 @@ impl Agent {
         if is_refused {
             return;
         }
-        self.mesh = Some((epoch.clone(), mesh.generation));
         self.want(&mesh).await;
         self.show();
         self.save(Write::Mesh(Arc::new((epoch, mesh.clone()))))

@@ -107,7 +107,6 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         credentials,
         orders: None,
         peer: None,
-        mesh: None,
         unconfirmed: None,
         durable,
         built: None,
@@ -177,12 +176,11 @@ impl Agent {
 
     /// Starts with the mesh that was found on disk.
     async fn begin(&mut self, mesh: Option<(String, Mesh)>) {
-        let Some((epoch, mesh)) = mesh else { return };
+        let Some((_, mesh)) = mesh else { return };
         tracing::info!(
             generation = mesh.generation,
             "going on with the mesh of the last run"
         );
-        self.mesh = Some((epoch, mesh.generation));
         self.want(&mesh).await;
         // The control plane is not connected yet, so there is nothing to wait for.
         self.held_back = Some((Box::new(mesh), Instant::now()));

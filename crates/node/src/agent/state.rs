@@ -362,7 +362,7 @@ pub(crate) fn check_mesh(mesh: &Mesh, trusted: &Trusted) -> Result<(), String> {
             mesh.trust_domain, trusted.domain
         ));
     }
-    mesh.check_invariants()
+    mesh.check_part()
 }
 
 #[derive(Deserialize)]

@@ -124,6 +124,25 @@ impl Subscriber {
         }
     }
 
+    /// Records that any resource may have been added, changed or removed. Versions tell which.
+    pub fn all_may_have_changed(&mut self, resources: &impl Resources) {
+        self.changed.extend(self.names.iter().cloned());
+        if self.is_wildcard {
+            self.changed.extend(self.held.keys().cloned());
+            self.changed.extend(resources.names().cloned());
+        }
+    }
+
+    /// Whether the client has not answered the last response.
+    pub fn is_answer_due(&self) -> bool {
+        self.is_answer_due
+    }
+
+    /// Whether there is something that the client wants and was not sent.
+    pub fn is_owed(&self) -> bool {
+        self.owes_response || !self.owed.is_empty() || !self.changed.is_empty()
+    }
+
     /// Whether the client wants the resource.
     pub fn wants(&self, name: &str) -> bool {
         self.is_wildcard || self.names.contains(name)

@@ -362,7 +362,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// Whatever happened, and however late messages were: once all are delivered, the client has what the source has.
     #[test]

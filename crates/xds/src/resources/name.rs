@@ -17,7 +17,8 @@ pub(super) struct Place {
     pub(super) address: SocketAddr,
 }
 
-pub(super) fn of_policy(name: &PolicyName) -> String {
+/// The name of a policy's resource.
+pub fn of_policy(name: &PolicyName) -> String {
     format!("{}/{}/{}", name.kind.as_str(), name.namespace, name.name)
 }
 

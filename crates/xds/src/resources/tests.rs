@@ -51,7 +51,7 @@ fn check(resource: &Resource) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn what_is_encoded_is_what_arrives(resource in generate::resource()) {

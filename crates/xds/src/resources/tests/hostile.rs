@@ -61,7 +61,7 @@ fn damaged(mut content: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn any_bytes_do_no_harm(

@@ -32,7 +32,7 @@ fn node_named(name: &str) -> NodeName {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn joined_resources_are_the_part_of_the_node(

@@ -1,0 +1,278 @@
+//! The service `heddle.v1.Discovery`.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use heddle_authority::is_reachable;
+use heddle_model::{NodeName, printable};
+use heddle_xds::delta::{self, Answer, Name};
+use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
+use heddle_xds::resources::Type;
+use heddle_xds::server;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{error, info, warn};
+
+use super::nodes::Presence;
+use super::peer::Peer;
+use super::subscriptions::Subscriptions;
+use super::{Shared, peer_of};
+
+/// Characters of a node's text that are logged.
+const MAX_LOGGED: usize = 1_000;
+
+/// How long a node may be away before its absence is logged.
+const BACK_WITHIN: Duration = Duration::from_secs(3);
+
+/// Messages of a call that are computed before the node has read them.
+const RESPONSES: usize = 2;
+/// How long a node may take to answer a response.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// The gRPC service `heddle.v1.Discovery`.
+pub(super) struct DiscoveryService(pub(super) Arc<Shared>);
+
+type Answers = mpsc::Sender<Result<DiscoveryResponse, Status>>;
+
+#[tonic::async_trait]
+impl server::Discovery for DiscoveryService {
+    type StreamStream = Pin<Box<dyn Stream<Item = Result<DiscoveryResponse, Status>> + Send>>;
+
+    async fn stream(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamStream>, Status> {
+        let peer = peer_of(&request)?;
+        let shared = Arc::clone(&self.0);
+        let mut requests = request.into_inner();
+        let denied = shared.authority.trust().denied;
+        let node = shared.admitted(&peer, &denied)?.clone();
+        let first = timeout(shared.bounds.answer_wait, requests.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("the call has no message"))??;
+        let mut first = first.ok_or_else(|| Status::invalid_argument("the call has no message"))?;
+        let registration = first.node.take().unwrap_or_default();
+        if registration.node_name != node.as_str() {
+            let said = "a node may have only its own part of the mesh";
+            return Err(Status::permission_denied(said));
+        }
+        let address = mesh_address(&registration.mesh_address)?;
+        let types = registration.type_urls.iter();
+        let types = types.filter_map(|url| Type::from_url(url)).collect();
+        let presence = shared.nodes.arrive(&node, address);
+        let presence =
+            presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
+        // When the connection ends during this wait, the call is dropped, and the presence with it.
+        shared.note_address(&node).await?;
+        info!(%node, %address, "a node is present");
+        shared.warn_of_doubles(&node, address);
+        let (answers, stream) = mpsc::channel(RESPONSES);
+        tokio::spawn(async move {
+            let told = shared
+                .clone()
+                .tell(&peer, presence, (types, first, requests), &answers)
+                .await;
+            if let Err(status) = &told {
+                // Fails when the client has gone.
+                let _ = answers.send(Err(status.clone())).await;
+            }
+            drop(answers);
+            // The address may now be that of another connection of the node. Fails when the server shuts down.
+            let _ = shared.note_address(&node).await;
+            shared.say_gone(&peer, &node, told.err()).await;
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+impl Shared {
+    /// Sends one node the resources that it subscribes to, until it disconnects, is denied, or its certificate expires.
+    async fn tell(
+        self: Arc<Self>,
+        peer: &Peer,
+        _presence: Presence,
+        (types, first, mut requests): (
+            BTreeSet<Type>,
+            DiscoveryRequest,
+            Streaming<DiscoveryRequest>,
+        ),
+        answers: &Answers,
+    ) -> Result<(), Status> {
+        let mut generations = self.board.generations();
+        let mut trust = self.authority.watch_trust();
+        let denied = Arc::clone(&trust.borrow_and_update().denied);
+        let node = self.admitted(peer, &denied)?;
+        let mut subscriptions = Subscriptions::new(node.clone(), types);
+        self.take(node, &mut subscriptions, first)?;
+        // Since when the node owes an answer and has said nothing.
+        let mut silent: Option<Instant> = None;
+        loop {
+            let denied = Arc::clone(&trust.borrow_and_update().denied);
+            self.admitted(peer, &denied)?;
+            // Room first, so that what is sent is the newest, not what was newest before the wait.
+            tokio::select! {
+                room = answers.reserve() => {
+                    let Ok(room) = room else { return Ok(()) };
+                    generations.borrow_and_update();
+                    if let Some(response) = self.board.respond(&mut subscriptions) {
+                        self.counters.meshes_sent.fetch_add(u64::from(response.mark.is_some()), Relaxed);
+                        room.send(Ok(response));
+                        continue;
+                    }
+                }
+                changed = trust.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                () = self.closing() => return Err(Status::unavailable(super::ENDS)),
+            }
+            silent = match subscriptions.is_answer_due() {
+                true => silent.or_else(|| Some(Instant::now())),
+                false => None,
+            };
+            let by = silent.unwrap_or_else(Instant::now) + ANSWER_WAIT;
+            tokio::select! {
+                request = requests.message() => match request? {
+                    Some(request) => {
+                        silent = None;
+                        self.take(node, &mut subscriptions, request)?;
+                    }
+                    None => return Ok(()),
+                },
+                changed = generations.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                changed = trust.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                () = sleep_until(by), if silent.is_some() => {
+                    return Err(Status::deadline_exceeded("the node does not answer"));
+                }
+                () = answers.closed() => return Ok(()),
+                () = self.closing() => return Err(Status::unavailable(super::ENDS)),
+            }
+        }
+    }
+
+    /// Takes a node's message.
+    fn take(
+        &self,
+        node: &NodeName,
+        subscriptions: &mut Subscriptions,
+        message: DiscoveryRequest,
+    ) -> Result<(), Status> {
+        // A newer node may want more than this control plane has.
+        let Some(kind) = Type::from_url(&message.type_url) else {
+            return Ok(());
+        };
+        let answer = self.board.receive(subscriptions, kind, request(message));
+        match answer.map_err(|error| Status::resource_exhausted(error.to_string()))? {
+            Answer::None | Answer::Accepted => {}
+            Answer::Refused(why) => {
+                if let Some(unnamed) = self.may_say(node, "resource_refused") {
+                    let why: String = why.chars().take(MAX_LOGGED).collect();
+                    let why = printable(&why).into_owned();
+                    warn!(%node, kind = kind.type_url(), why, unnamed, "a node refuses resources: what it had stays in force");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Warns of nodes that share a name or an address.
+    fn warn_of_doubles(&self, node: &NodeName, address: SocketAddr) {
+        if let [other, ..] = self.nodes.also_at(node)[..]
+            && let Some(unnamed) = self.may_say(node, "two_addresses")
+        {
+            warn!(
+                %node, %address, %other, unnamed,
+                "a node is at two addresses at once: it has just moved, or two machines have its identity \
+                 (if its state folder was copied, deny the node, and let each join under a name of its own)"
+            );
+        }
+        if let Some(other) = self.nodes.other_at(node, address)
+            && self.may_say(node, "shared_address").is_some()
+        {
+            warn!(
+                %node, %other, %address,
+                "two nodes announce the same address: one of them cannot be reached"
+            );
+        }
+    }
+
+    /// Logs that a node is gone, and why if that is known: `told` is the status with which the server ended its call,
+    /// `None` if the node ended it. A node that is back within [`BACK_WITHIN`] has only reconnected with a new
+    /// certificate, and is not logged.
+    async fn say_gone(&self, peer: &Peer, node: &NodeName, told: Option<Status>) {
+        let denied = self.authority.trust().denied;
+        let why = told.or_else(|| self.admitted(peer, &denied).err());
+        if why.is_none() {
+            tokio::select! {
+                () = sleep(BACK_WITHIN) => {}
+                () = self.closing() => return,
+            }
+        }
+        let is_back = self.nodes.present().contains_key(node);
+        if is_back || *self.closing.borrow() {
+            return;
+        }
+        let certificate = peer.certificate.as_ref();
+        let entry = certificate.and_then(|own| denied.denies(&own.id, own.serial, (self.clock)()));
+        match (entry, why) {
+            (Some(entry), _) => {
+                let reason = entry.reason.as_str();
+                warn!(%node, reason, "a node is gone: it is on the deny-list");
+            }
+            (None, Some(status)) => warn!(%node, "a node is gone: {}", status.message()),
+            (None, None) => warn!(%node, "a node is gone: its connection has ended"),
+        }
+    }
+
+    /// Stores a node's address, so that other nodes still learn it after a restart of the control plane. When that
+    /// fails, an error is logged and the node stays present.
+    async fn note_address(self: &Arc<Self>, node: &NodeName) -> Result<(), Status> {
+        let (shared, name) = (Arc::clone(self), node.clone());
+        let noted = self.blocking(move || {
+            let newest = || shared.nodes.reached().get(&name).copied();
+            shared.authority.note_address(&name, newest)
+        });
+        if let Err(why) = noted.await? {
+            error!(%node, "the address of a node could not be stored: {why}");
+        }
+        Ok(())
+    }
+}
+
+/// A message of the protocol, as the machines take it.
+pub(super) fn request(message: DiscoveryRequest) -> delta::Request {
+    let names = |names: Vec<String>| names.into_iter().map(Name::from).collect();
+    let versions = message.initial_versions.into_iter();
+    let versions = versions.map(|one| (Name::from(one.name), one.version.into()));
+    delta::Request {
+        subscribe: names(message.subscribe),
+        unsubscribe: names(message.unsubscribe),
+        initial_versions: versions.collect(),
+        nonce: message.nonce.into(),
+        refused: (!message.refused.is_empty()).then_some(message.refused),
+    }
+}
+
+/// Parses an address that other nodes can connect to.
+fn mesh_address(text: &str) -> Result<SocketAddr, Status> {
+    let address: Option<SocketAddr> = text.parse().ok();
+    address.filter(is_reachable).ok_or_else(|| {
+        Status::invalid_argument("mesh_address is no address and port that other nodes can reach")
+    })
+}

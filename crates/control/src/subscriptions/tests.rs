@@ -1,0 +1,231 @@
+//! A control plane and nodes whose calls break, stall and begin again: when they are quiet, each node has its part of
+//! the newest mesh.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use heddle_model::{
+    AppProtocol, Balancer, Balancing, Endpoint, Mesh, Mode, NodeName, Policy, PolicyAction,
+    PolicyName, Qos, Service, ServiceAccountName, ServiceName, ServicePort, Workload, WorkloadName,
+};
+use heddle_xds::NodeMesh;
+use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
+use heddle_xds::resources::Type;
+use proptest::prelude::*;
+
+use super::Subscriptions;
+use crate::Board;
+use crate::discovery::request;
+use crate::nodes::Nodes;
+
+const NODES: [&str; 3] = ["a", "b", "c"];
+
+fn node(name: &str) -> NodeName {
+    NodeName::parse(name).unwrap()
+}
+
+/// A workload of the mesh: its number, its node, whether a policy selects it, and a value that changes.
+type Choice = (u8, Option<usize>, bool, u32);
+
+/// A mesh of these workloads, each of which serves one of three Services.
+fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
+    let mut services: BTreeMap<ServiceName, Vec<Endpoint>> = BTreeMap::new();
+    let mut mesh = Mesh::default();
+    for (number, node_number, is_selected, weight) in choices.values() {
+        let name = format!("w{number:03}");
+        let name = WorkloadName::new("shop", &name).unwrap();
+        let account = ServiceAccountName::new("shop", "default").unwrap();
+        let address = SocketAddr::from(([127, 1, 0, number + 1], 80));
+        let on = node_number.map(|at| node(NODES[at % NODES.len()]));
+        let policy = PolicyName::parse(&format!("AuthorizationPolicy shop/p{:03}", number % 4));
+        let policy = policy.unwrap();
+        if *is_selected && mesh.policy(&policy).is_none() {
+            let at = mesh.policies.partition_point(|known| known.name < policy);
+            let one = Policy {
+                name: policy.clone(),
+                action: PolicyAction::Allow,
+                dry_run: *weight % 2 == 0,
+                rules: Vec::new(),
+            };
+            mesh.policies.insert(at, Arc::new(one));
+        }
+        let service = ServiceName::new("shop", &format!("s{}", number % 3)).unwrap();
+        services.entry(service).or_default().push(Endpoint {
+            address,
+            weight: weight + 1,
+            max_requests: None,
+            workload: Some(name.clone()),
+            remote_workload: None,
+            account: Some(account.clone()),
+            node: on.clone(),
+        });
+        mesh.workloads.push(Workload {
+            name,
+            labels: BTreeMap::new(),
+            service_account: account,
+            address: address.ip(),
+            more_addresses: Vec::new(),
+            ports: Vec::new(),
+            weight: weight + 1,
+            node: on,
+            mode: Mode::default(),
+            policies: is_selected.then_some(policy).into_iter().collect(),
+            probes: Vec::new(),
+            qos: Qos::default(),
+            command: None,
+        });
+    }
+    let services = services.into_iter().map(|(name, endpoints)| Service {
+        name,
+        headless: false,
+        addresses: Vec::new(),
+        balancer: Balancer::default(),
+        balancing: Balancing::default(),
+        ports: vec![ServicePort {
+            name: None,
+            port: 80,
+            protocol: AppProtocol::Http,
+            endpoints,
+            routes: None,
+            consumer_routes: BTreeMap::new(),
+        }],
+    });
+    mesh.services = services.collect();
+    mesh
+}
+
+/// A node and its call, with the messages that are under way.
+struct Side {
+    name: NodeName,
+    known: NodeMesh,
+    used: Option<Mesh>,
+    call: Option<Subscriptions>,
+    requests: VecDeque<DiscoveryRequest>,
+    responses: VecDeque<DiscoveryResponse>,
+}
+
+impl Side {
+    fn new(name: &str) -> Self {
+        Side {
+            name: node(name),
+            known: NodeMesh::new(node(name)),
+            used: None,
+            call: None,
+            requests: VecDeque::new(),
+            responses: VecDeque::new(),
+        }
+    }
+
+    /// The call breaks: what is under way is lost.
+    fn disconnect(&mut self) {
+        (self.requests, self.responses, self.call) = Default::default();
+    }
+
+    /// Does one thing. False if there is nothing to do.
+    fn step(&mut self, board: &Board) -> bool {
+        let Some(call) = &mut self.call else {
+            self.known.connected();
+            self.call = Some(Subscriptions::new(self.name.clone(), Type::ALL.into()));
+            return true;
+        };
+        if let Some(said) = self.known.request() {
+            self.requests.push_back(said);
+        } else if let Some(said) = self.requests.pop_front() {
+            let kind = Type::from_url(&said.type_url).unwrap();
+            board.receive(call, kind, request(said)).unwrap();
+        } else if let Some(told) = self.responses.pop_front() {
+            if let Some(update) = self.known.accept(told).unwrap() {
+                update.mesh.check_invariants().unwrap();
+                self.used = Some(update.mesh);
+            }
+        } else if let Some(told) = board.respond(call) {
+            self.responses.push_back(told);
+        } else {
+            return false;
+        }
+        true
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    Add(Choice),
+    Remove(u8),
+    Break(usize),
+    Steps(usize, u8),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let choice = (
+        0..12_u8,
+        prop::option::weighted(0.9, 0..3_usize),
+        any::<bool>(),
+        0..3_u32,
+    );
+    prop_oneof![
+        3 => choice.prop_map(Event::Add),
+        1 => (0..12_u8).prop_map(Event::Remove),
+        1 => (0..NODES.len()).prop_map(Event::Break),
+        4 => (0..NODES.len(), 0..40_u8).prop_map(|(at, steps)| Event::Steps(at, steps)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn quiet_nodes_have_their_part_of_the_newest_mesh(events in prop::collection::vec(event(), 1..40)) {
+        let board = Board::new(Nodes::default()).unwrap();
+        let mut sides = NODES.map(Side::new);
+        let mut choices = BTreeMap::new();
+        board.put(mesh(&choices));
+        for event in events {
+            match event {
+                Event::Add(choice) => drop(choices.insert(choice.0, choice)),
+                Event::Remove(number) => drop(choices.remove(&number)),
+                Event::Break(at) => sides[at].disconnect(),
+                Event::Steps(at, steps) => {
+                    for _ in 0..steps {
+                        sides[at].step(&board);
+                    }
+                    continue;
+                }
+            }
+            board.put(mesh(&choices));
+        }
+        let newest = board.mesh().unwrap();
+        for side in &mut sides {
+            let mut steps = 0;
+            while side.step(&board) {
+                steps += 1;
+                prop_assert!(steps < 10_000, "it never becomes quiet");
+            }
+            let mut wanted = newest.for_node(&side.name);
+            wanted.generation = board.generation();
+            prop_assert_eq!(side.used.as_ref(), Some(&wanted));
+        }
+    }
+}
+
+/// What another node runs may hold secrets.
+#[test]
+fn a_node_gets_no_workload_of_another_node_whatever_it_asks_for() {
+    let board = Board::new(Nodes::default()).unwrap();
+    let choices = [(0, Some(0), true, 0), (1, Some(1), true, 0)];
+    board.put(mesh(
+        &choices.map(|choice: Choice| (choice.0, choice)).into(),
+    ));
+    let mut call = Subscriptions::new(node("b"), BTreeSet::new());
+    for (kind, name) in [
+        (Type::Workload, "shop/w000"),
+        (Type::Policy, "AuthorizationPolicy/shop/p000"),
+    ] {
+        let wanted = heddle_xds::delta::Request {
+            subscribe: vec![name.into()],
+            ..Default::default()
+        };
+        board.receive(&mut call, kind, wanted).unwrap();
+        let told = board.respond(&mut call).unwrap();
+        assert!(told.resources.is_empty(), "{told:?}");
+        assert_eq!(told.removed, [name]);
+    }
+}

@@ -1,0 +1,217 @@
+//! What a node has of the mesh: resources of all types, kept from one call to the next.
+
+use std::collections::BTreeMap;
+use std::mem;
+
+use heddle_model::{Mesh, NodeName};
+
+use crate::delta::{Name, News, Request, Response, Subscription, Versioned};
+use crate::limits::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
+use crate::proto::{DiscoveryRequest, DiscoveryResponse, Registration, ResourceVersion};
+use crate::resources::{InvalidResource, Resource, Type, join};
+use crate::trust::Invalid;
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of names and versions with which a node begins a call. One that has more begins anew.
+const MAX_VERSIONS_BYTES: usize = 512 * 1024;
+
+/// A node's part of the mesh, as far as it is known. No I/O: its owner carries messages.
+///
+/// What responses bring is used at a mark only: what was changed together is used together.
+#[derive(Debug)]
+pub struct NodeMesh {
+    node: NodeName,
+    types: [Subscription; Type::ALL.len()],
+    known: BTreeMap<(Type, Name), Known>,
+    /// Bytes of all contents.
+    bytes: usize,
+    /// Whether something has come since the last mark.
+    is_new: bool,
+    /// Epoch and generation of the last mark.
+    mark: Option<(String, u64)>,
+    /// The call that begins: a resource that was found in none since is gone at the mark. Counts calls for which versions
+    /// could not be sent.
+    anew: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    resource: Resource,
+    bytes: usize,
+    anew: u64,
+}
+
+/// What a node uses from now on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Update {
+    /// The run of the control plane that counts generations.
+    pub epoch: String,
+    /// The node's part of the mesh, with its generation.
+    pub mesh: Mesh,
+}
+
+impl NodeMesh {
+    /// Nothing yet, of a node that wants all that there is for it.
+    pub fn new(node: NodeName) -> Self {
+        NodeMesh {
+            node,
+            types: Type::ALL.map(|_| Subscription::new(true)),
+            known: BTreeMap::new(),
+            bytes: 0,
+            is_new: false,
+            mark: None,
+            anew: 0,
+        }
+    }
+
+    /// Begins a call. Versions of what is known go with it, unless they are too many: then everything comes again.
+    pub fn connected(&mut self) {
+        let version_bytes = |name: &Name| name.len() + 24;
+        let bytes: usize = self.known.keys().map(|(_, name)| version_bytes(name)).sum();
+        if bytes > MAX_VERSIONS_BYTES {
+            self.types = Type::ALL.map(|_| Subscription::new(true));
+            self.anew += 1;
+        }
+        for subscription in &mut self.types {
+            subscription.connected();
+        }
+    }
+
+    /// The next message to send, if there is something to say.
+    pub fn request(&mut self) -> Option<DiscoveryRequest> {
+        Type::ALL.into_iter().find_map(|kind| {
+            let request = self.types[kind as usize].request()?;
+            Some(message(kind, request))
+        })
+    }
+
+    /// Takes a response. Returns the mesh when it is complete and not the one that is used.
+    ///
+    /// # Errors
+    /// When the response breaks the protocol, or the mesh is larger than [`MAX_MESH_BYTES`]; the call cannot go on then.
+    /// A resource that is not understood is refused by itself.
+    pub fn accept(&mut self, response: DiscoveryResponse) -> Result<Option<Update>, Invalid> {
+        let mark = response.mark.clone();
+        if !response.type_url.is_empty() {
+            let kind = Type::from_url(&response.type_url).ok_or(Invalid("type_url"))?;
+            self.take(kind, response);
+            if self.bytes > MAX_MESH_BYTES {
+                return Err(Invalid("resources, which are too large together"));
+            }
+        }
+        let Some(mark) = mark else { return Ok(None) };
+        if mark.epoch.len() > MAX_EPOCH_BYTES {
+            return Err(Invalid("mark.epoch"));
+        }
+        self.forget_what_was_not_found();
+        let mark = (mark.epoch, mark.generation);
+        let is_known = self.mark.as_ref() == Some(&mark);
+        if is_known && !mem::take(&mut self.is_new) {
+            return Ok(None);
+        }
+        self.is_new = false;
+        self.mark = Some(mark.clone());
+        let resources = self.known.values().map(|known| &known.resource);
+        let mesh = join(resources, &self.node).ok_or(Invalid("mark, before MeshSettings"))?;
+        Ok(Some(Update {
+            epoch: mark.0,
+            mesh: Mesh {
+                generation: mark.1,
+                ..mesh
+            },
+        }))
+    }
+
+    fn take(&mut self, kind: Type, response: DiscoveryResponse) {
+        let resources = response.resources.into_iter().map(|resource| Versioned {
+            name: resource.name.into(),
+            version: resource.version.into(),
+            content: resource.content,
+        });
+        let response = Response {
+            resources: resources.collect(),
+            removed: response.removed.into_iter().map(Name::from).collect(),
+            nonce: response.nonce.into(),
+        };
+        let news = self.types[kind as usize].accept(response, |name, content| {
+            let resource = Resource::decode(kind, name, &content)?;
+            Ok::<_, InvalidResource>((resource, name.len() + content.len()))
+        });
+        for one in news {
+            match one {
+                News::Is(name, (resource, bytes)) => {
+                    let known = Known {
+                        resource,
+                        bytes,
+                        anew: self.anew,
+                    };
+                    let before = self.known.insert((kind, name), known);
+                    self.bytes += bytes;
+                    self.bytes -= before.map_or(0, |before| before.bytes);
+                    self.is_new = true;
+                }
+                News::Absent(name) => {
+                    if let Some(before) = self.known.remove(&(kind, name)) {
+                        self.bytes -= before.bytes;
+                        self.is_new = true;
+                    }
+                }
+                // The control plane logs it. What was known before stays.
+                News::Refused(name, _) => {
+                    if let Some(known) = self.known.get_mut(&(kind, name)) {
+                        known.anew = self.anew;
+                    }
+                }
+            }
+        }
+    }
+
+    /// After a call that began anew: what has not come again does not exist.
+    fn forget_what_was_not_found(&mut self) {
+        if self.anew == 0 {
+            return;
+        }
+        let (anew, before) = (self.anew, self.known.len());
+        let bytes = &mut self.bytes;
+        self.known.retain(|_, known| {
+            let is_there = known.anew == anew;
+            *bytes -= if is_there { 0 } else { known.bytes };
+            is_there
+        });
+        self.is_new |= self.known.len() < before;
+        // Later calls compare versions again.
+        for known in self.known.values_mut() {
+            known.anew = 0;
+        }
+        self.anew = 0;
+    }
+}
+
+fn message(kind: Type, request: Request) -> DiscoveryRequest {
+    let names = |names: Vec<Name>| names.iter().map(ToString::to_string).collect();
+    let versions = request.initial_versions.into_iter();
+    let versions = versions.map(|(name, version)| ResourceVersion {
+        name: name.to_string(),
+        version: version.into(),
+    });
+    DiscoveryRequest {
+        node: None,
+        type_url: kind.type_url().to_owned(),
+        subscribe: names(request.subscribe),
+        unsubscribe: names(request.unsubscribe),
+        initial_versions: versions.collect(),
+        nonce: request.nonce.into(),
+        refused: request.refused.unwrap_or_default(),
+    }
+}
+
+/// What a node says about itself at the beginning of a call.
+pub(crate) fn registration(node: &NodeName, mesh_address: std::net::SocketAddr) -> Registration {
+    Registration {
+        node_name: node.to_string(),
+        mesh_address: mesh_address.to_string(),
+        type_urls: Type::ALL.map(|kind| kind.type_url().to_owned()).into(),
+    }
+}

@@ -1,0 +1,196 @@
+use std::net::SocketAddr;
+
+use heddle_model::{Node, NodeName, TrustDomain};
+
+use super::{MAX_VERSIONS_BYTES, NodeMesh};
+use crate::delta::WILDCARD;
+use crate::proto::{DiscoveryRequest, DiscoveryResponse, Mark, Resource as Sent};
+use crate::resources::{Resource, Settings, Type};
+
+fn own() -> NodeName {
+    NodeName::parse("own").unwrap()
+}
+
+/// A node of the mesh, as a resource.
+fn node(name: &str, port: u16) -> Resource {
+    Resource::Node(Node {
+        name: NodeName::parse(name).unwrap(),
+        address: SocketAddr::from(([192, 0, 2, 1], port)),
+    })
+}
+
+fn settings() -> Resource {
+    Resource::MeshSettings(Settings {
+        trust_domain: TrustDomain::parse("cluster.local").unwrap(),
+        single_node: false,
+    })
+}
+
+fn sent(resource: &Resource, version: &str) -> Sent {
+    Sent {
+        name: resource.name(),
+        version: version.to_owned(),
+        content: resource.encode(),
+    }
+}
+
+fn response(kind: Type, resources: Vec<Sent>, nonce: &str) -> DiscoveryResponse {
+    DiscoveryResponse {
+        type_url: kind.type_url().to_owned(),
+        resources,
+        removed: Vec::new(),
+        nonce: nonce.to_owned(),
+        mark: None,
+    }
+}
+
+fn mark(generation: u64) -> DiscoveryResponse {
+    DiscoveryResponse {
+        mark: Some(Mark {
+            epoch: "first".to_owned(),
+            generation,
+        }),
+        ..DiscoveryResponse::default()
+    }
+}
+
+/// Everything that the node has to say.
+fn said(mesh: &mut NodeMesh) -> Vec<DiscoveryRequest> {
+    std::iter::from_fn(|| mesh.request()).collect()
+}
+
+/// A node that has settings and the nodes `a` and `b`.
+fn begun() -> NodeMesh {
+    let mut mesh = NodeMesh::new(own());
+    mesh.connected();
+    assert_eq!(said(&mut mesh).len(), Type::ALL.len());
+    let all = response(Type::MeshSettings, vec![sent(&settings(), "1")], "1");
+    assert_eq!(mesh.accept(all), Ok(None));
+    let nodes = vec![sent(&node("a", 1), "1"), sent(&node("b", 1), "1")];
+    assert_eq!(mesh.accept(response(Type::Node, nodes, "1")), Ok(None));
+    let update = mesh.accept(mark(1)).unwrap().unwrap();
+    assert_eq!(
+        (update.epoch.as_str(), update.mesh.generation),
+        ("first", 1)
+    );
+    assert_eq!(update.mesh.nodes.len(), 2);
+    said(&mut mesh);
+    mesh
+}
+
+#[test]
+fn what_comes_is_used_at_the_mark() {
+    let mut mesh = begun();
+    let changed = vec![sent(&node("a", 2), "2")];
+    assert_eq!(mesh.accept(response(Type::Node, changed, "2")), Ok(None));
+    let mut gone = response(Type::Node, Vec::new(), "3");
+    gone.removed = vec!["b".to_owned()];
+    gone.mark = mark(2).mark;
+    let update = mesh.accept(gone).unwrap().unwrap();
+    let ports: Vec<u16> = update
+        .mesh
+        .nodes
+        .iter()
+        .map(|node| node.address.port())
+        .collect();
+    assert_eq!((update.mesh.generation, ports), (2, vec![2]));
+    let nonces: Vec<String> = said(&mut mesh).into_iter().map(|said| said.nonce).collect();
+    assert_eq!(nonces, ["2", "3"]);
+    // The same once more is no news; another generation of the same is told.
+    assert_eq!(mesh.accept(mark(2)), Ok(None));
+    assert!(mesh.accept(mark(3)).unwrap().is_some());
+}
+
+#[test]
+fn a_resource_that_is_not_understood_is_refused_by_itself() {
+    let mut mesh = begun();
+    let broken = Sent {
+        name: "a".to_owned(),
+        version: "2".to_owned(),
+        content: vec![0xff].into(),
+    };
+    let both = vec![broken, sent(&node("b", 2), "2")];
+    mesh.accept(response(Type::Node, both, "2")).unwrap();
+    let update = mesh.accept(mark(2)).unwrap().unwrap();
+    let ports: Vec<u16> = update
+        .mesh
+        .nodes
+        .iter()
+        .map(|node| node.address.port())
+        .collect();
+    assert_eq!(ports, [1, 2], "the last good one stays");
+    let [answer] = &said(&mut mesh)[..] else {
+        panic!("one answer");
+    };
+    assert!(
+        answer.nonce == "2" && answer.refused.starts_with("a: "),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn what_breaks_the_protocol_ends_the_call() {
+    let mut unknown = response(Type::Node, Vec::new(), "2");
+    unknown.type_url = "heddle.v1.Unknown".to_owned();
+    let mut long = mark(2);
+    long.mark.as_mut().unwrap().epoch = "x".repeat(65);
+    for broken in [unknown, long] {
+        assert!(begun().accept(broken).is_err());
+    }
+    let mut empty = NodeMesh::new(own());
+    empty.connected();
+    assert!(empty.accept(mark(1)).is_err(), "no settings");
+}
+
+#[test]
+fn the_next_call_begins_with_versions() {
+    let mut mesh = begun();
+    mesh.connected();
+    let requests = said(&mut mesh);
+    let of_nodes = &requests[Type::Node as usize];
+    assert_eq!(of_nodes.subscribe, [WILDCARD]);
+    let names: Vec<&str> = of_nodes
+        .initial_versions
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
+    assert_eq!(names, ["a", "b"]);
+    // The control plane has nothing new: nothing is used anew.
+    assert_eq!(mesh.accept(mark(1)), Ok(None));
+}
+
+#[test]
+fn a_node_that_knows_too_much_begins_anew_and_keeps_what_it_uses_until_the_mark() {
+    let mut mesh = begun();
+    let many = MAX_VERSIONS_BYTES / 24;
+    let nodes = (0..many).map(|number| sent(&node(&format!("n{number}"), 1), "1"));
+    mesh.accept(response(Type::Node, nodes.collect(), "2"))
+        .unwrap();
+    let update = mesh.accept(mark(2)).unwrap().unwrap();
+    assert_eq!(update.mesh.nodes.len(), many + 2);
+
+    for _ in 0..2 {
+        mesh.connected();
+        let requests = said(&mut mesh);
+        assert!(requests.iter().all(|one| one.initial_versions.is_empty()));
+        let all = response(Type::MeshSettings, vec![sent(&settings(), "1")], "1");
+        mesh.accept(all).unwrap();
+        // The second call is the one that brings all.
+    }
+    let nodes = vec![sent(&node("a", 3), "3")];
+    mesh.accept(response(Type::Node, nodes, "1")).unwrap();
+    let update = mesh.accept(mark(3)).unwrap().unwrap();
+    let ports: Vec<u16> = update
+        .mesh
+        .nodes
+        .iter()
+        .map(|node| node.address.port())
+        .collect();
+    assert_eq!(ports, [3], "what has not come again does not exist");
+    said(&mut mesh);
+    mesh.connected();
+    assert_eq!(
+        said(&mut mesh)[Type::Node as usize].initial_versions.len(),
+        1
+    );
+}
