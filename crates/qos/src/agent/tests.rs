@@ -1,6 +1,5 @@
 //! The agent on control groups of this machine.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -224,9 +223,21 @@ fn what_another_program_writes_is_left_alone_for_a_minute() {
     for second in [1, 2, 59] {
         agent.tick(at(second));
         assert_eq!(tree.value("batch", Knob::CpuShare), Value::Amount(700));
+        let told = agent.remarks().not_done;
+        let told = told
+            .iter()
+            .find(|one| one.setting.starts_with("cpu-share of "));
+        let why = "another program set it to 700, which stays; tried again in a minute";
+        assert_eq!(told.map(|one| one.why.as_str()), Some(why));
     }
     agent.tick(at(62));
     assert_eq!(tree.value("batch", Knob::CpuShare), Value::Idle);
+    let told = agent.remarks().not_done;
+    assert!(
+        !told
+            .iter()
+            .any(|one| one.setting.starts_with("cpu-share of "))
+    );
     assert!(agent.restore());
     assert_eq!(tree.value("batch", Knob::CpuShare), Value::Amount(700));
 }
@@ -254,7 +265,7 @@ fn the_next_agent_puts_back_what_a_killed_one_left() {
     assert!(next.restore());
     assert_ne!(tree.value("batch", Knob::CpuShare), Value::Idle);
     assert_eq!(tree.value("batch", Knob::Memory), Value::Max);
-    assert_eq!(Journal::look(folder.path()).expect("read"), BTreeMap::new());
+    assert!(Journal::look(folder.path()).expect("read").held.is_empty());
 }
 
 #[test]
