@@ -198,8 +198,11 @@ impl Followed {
         if let Place::Taken { state, group } = &self.place {
             put_threads_back(state).map_err(|error| error.to_string())?;
             let mounts = Mounts::find().map_err(|error| error.to_string())?;
-            let group = OfflineThreads::new(&mounts, group.clone(), state);
-            self.place = Place::Group(group.map_err(|error| error.to_string())?);
+            match OfflineThreads::new(&mounts, group.clone(), state) {
+                // With version 2 there is nothing more to do.
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(0),
+                group => self.place = Place::Group(group.map_err(|error| error.to_string())?),
+            }
         }
         let Place::Group(group) = &mut self.place else {
             return Ok(0);
@@ -311,4 +314,57 @@ fn ask(at: &Location) -> Result<Threads, String> {
         ids: offline.map(|worker| worker.thread).collect(),
         process: reply.process,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use heddle_model::ControlGroup;
+    use heddle_qos::cgroup::Mounts;
+    use tokio::sync::watch;
+    use tokio::time::{Instant, timeout};
+
+    use super::{AGAIN, Followed, Place, Threads};
+
+    /// Given something in the way, when it is gone, then the threads are placed after a minute at most.
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_done_is_tried_again() {
+        if Mounts::find().is_err() {
+            heddle_skips::skipped("no control groups");
+            return;
+        }
+        let state = tempfile::tempdir().expect("a folder");
+        let file = state.path().join("threads");
+        fs::write(&file, "../x").expect("written");
+        let (sender, threads) = watch::channel(Threads::default());
+        let mut followed = Followed {
+            threads,
+            place: Place::Taken {
+                state: state.path().to_owned(),
+                group: ControlGroup::new("heddle-test-again").expect("a path"),
+            },
+            why_not: None,
+            again: None,
+        };
+        followed.place();
+        let why = followed.why_not.clone().expect("in the way");
+        assert!(why.contains("/threads: "), "{why}");
+        fs::remove_file(&file).expect("removed");
+        let began = Instant::now();
+        followed.changed().await;
+        assert_eq!(began.elapsed(), AGAIN);
+        followed.place();
+        assert_eq!(followed.why_not, None);
+        // Nothing is wanted, so nothing is looked at until that changes.
+        let hour = Duration::from_secs(3_600);
+        assert!(timeout(hour, followed.changed()).await.is_err());
+        let threads = Threads {
+            ids: vec![1],
+            process: 0,
+        };
+        sender.send(threads).expect("followed");
+        followed.changed().await;
+    }
 }

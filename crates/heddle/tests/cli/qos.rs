@@ -21,6 +21,8 @@ mod metrics;
 mod network;
 mod node;
 mod operator;
+mod proxy;
+mod state;
 
 /// Where the hierarchies of the processors and of memory are mounted, with version 1 or 2.
 const ROOTS: [&str; 4] = [
