@@ -136,7 +136,7 @@ impl OfflineThreads {
         let mut back = 0;
         for id in self.there()?.unwrap_or_default() {
             // A thread without a process has ended.
-            let Some(home) = proc::process_of(id).and_then(|id| proc::cpu_group_of(id)) else {
+            let Some(home) = proc::process_of(id).and_then(proc::cpu_group_of) else {
                 continue;
             };
             let home = self.cpu.join(home.trim_start_matches('/'));

@@ -85,28 +85,30 @@ pub(super) fn run(args: RestoreArgs) -> Result<Exit, Failure> {
     let mounts = Mounts::find().context("cannot find the control groups")?;
     let mut outcome = Outcome::default();
     // Those that are there before: a copy that is made now is named by what opens the journal.
-    let damaged = state::damaged(&path).map_err(|error| anyhow!("{error}").into());
+    let damaged = state::damaged(&path);
     // One that fails holds up no other.
     let parts = [
-        damaged.map(|kept| {
-            outcome
-                .problems
-                .extend(kept.iter().map(|kept| damage(kept)))
-        }),
         restore_threads(&path, &mut outcome),
         restore_network(&folder, &mounts, &mut outcome),
         restore_groups(&folder, mounts, &mut outcome),
     ];
     let failed = parts.into_iter().filter_map(Result::err);
-    outcome
-        .problems
-        .extend(failed.map(|failure| failure.to_string()));
-    if let Some(why) = folder.read_only() {
+    let failed = failed.map(|failure| failure.to_string());
+    outcome.problems.extend(failed);
+    match damaged {
+        Ok(kept) => outcome
+            .problems
+            .extend(kept.iter().map(|kept| damage(kept))),
+        Err(error) => outcome.problems.push(error.to_string()),
+    }
+    let said = outcome.text();
+    if let Some(why) = folder.read_only()
+        && !said.is_empty()
+    {
         outcome.problems.push(format!(
             "the journals still say what is put back, since nothing can be written there ({why}): restore again when that is over"
         ));
     }
-    let said = outcome.text();
     if !outcome.problems.is_empty() {
         print(&said)?;
         return Err(anyhow!("{}", outcome.problems.join("; ")).into());

@@ -112,6 +112,12 @@ fn a_folder_that_can_only_be_read_still_says_what_to_put_back() {
     }
     assert_eq!(groups.ask("restore").0, Some(0));
     assert_eq!(groups.ask("status").0, Some(4));
+    let Some(_disk) = Mounted::read_only(&groups.state()) else {
+        return;
+    };
+    let (code, said) = groups.ask("restore");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("nothing is changed"), "{said}");
 }
 
 #[test]
