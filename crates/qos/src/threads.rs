@@ -179,7 +179,7 @@ impl OfflineThreads {
         }
         let what = match all.is_empty() {
             true => error.to_string(),
-            false => format!("{error}; in it is {}", all.join("; ")),
+            false => format!("in it is {}", all.join("; ")),
         };
         let what = format!(
             "the control group {} cannot be removed: {what}",

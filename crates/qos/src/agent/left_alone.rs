@@ -7,6 +7,9 @@ use super::notes::Notes;
 use crate::arbiter::{Key, Refusal};
 use crate::now::Now;
 
+#[cfg(test)]
+mod tests;
+
 /// How long a knob is left alone.
 pub(super) const PAUSE: Duration = Duration::from_secs(60);
 

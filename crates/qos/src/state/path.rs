@@ -40,7 +40,8 @@ fn refused(kind: io::ErrorKind, what: String) -> io::Result<()> {
 fn check_itself(folder: &Path, found: &Metadata) -> io::Result<()> {
     let shown = folder.display();
     if found.is_symlink() {
-        let to = fs::read_link(folder).unwrap_or_default();
+        let to = fs::canonicalize(folder).or_else(|_| fs::read_link(folder));
+        let to = to.unwrap_or_default();
         let what = format!(
             "{shown} is a symbolic link, and another folder could take its place: name the folder that it leads to, {}, by --state (qos.state)",
             to.display()

@@ -267,17 +267,7 @@ fn text(status: &QosStatus, is_wide: bool) -> String {
     let head = match (status.running, status.is_as_it_was()) {
         (true, _) => format!("{}, {what} changed {at}\n", colour::good("an agent runs")),
         (false, true) => format!("no agent runs, and nothing is changed {at}\n"),
-        (false, false) => {
-            let (no_agent, group) = (colour::bad("no agent runs"), &status.proxy_group);
-            match status.changes.is_empty() && group.is_none() {
-                true => format!(
-                    "{no_agent}, and not all is known that one has changed that was killed {at}\n"
-                ),
-                false => format!(
-                    "{no_agent}: {what} changed by one that was killed; heddle qos restore puts them back {at}\n"
-                ),
-            }
-        }
+        (false, false) => format!("{}{} {at}\n", colour::bad("no agent runs"), left(status)),
     };
     let latency = status.latency.as_ref();
     let latency = latency.map(|latency| latency_text(latency, is_wide));
@@ -292,6 +282,20 @@ fn text(status: &QosStatus, is_wide: bool) -> String {
     parts.extend(Some(left).filter(|left| !left.is_empty()));
     parts.extend(remarks::text(&status.remarks, now_s));
     parts.join("\n")
+}
+
+/// What a killed agent has left.
+fn left(status: &QosStatus) -> String {
+    match (status.changes.len(), &status.proxy_group) {
+        (0, None) => ", and not all is known that one has changed that was killed".to_owned(),
+        (0, Some(_)) => {
+            ": one that was killed has left threads of the proxy in a group of its own; heddle qos restore puts them back".to_owned()
+        }
+        (changes, _) => format!(
+            ": {} changed by one that was killed; heddle qos restore puts them back",
+            count(changes, "setting")
+        ),
+    }
 }
 
 /// A table of what is changed.
