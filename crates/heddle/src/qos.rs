@@ -7,6 +7,7 @@ mod network;
 mod pods;
 mod proxy;
 mod remarks;
+mod told;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,7 +38,7 @@ use self::latency::{Seen, StatusFile};
 use self::metrics::{Look, Server};
 use self::pods::{Pods, folder, next, of_folder};
 use self::proxy::ProxyThreads;
-pub(crate) use self::proxy::put_threads_back;
+pub(crate) use self::proxy::{put_threads_back, threads_left};
 use self::remarks::Teller;
 use crate::report;
 
@@ -99,11 +100,17 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             tracing::warn!("not run as root: only control groups of this user can be changed");
         }
         let folder = open(&plan.state)?;
+        if let Some(why) = folder.read_only() {
+            return Err(anyhow!(
+                "{why}: nothing is changed without a journal; name another folder by --state (qos.state)"
+            )
+            .into());
+        }
         let journal = folder.journal();
         let (journal, held): (Journal, BTreeMap<Key, Held>) =
-            journal.map_err(|error| unreadable(&plan.state, &error))?;
+            journal.map_err(|error| unreadable(&error))?;
         let network = &settings.qos.network;
-        let network = network::start(network, mounts.clone(), &folder, &plan.state)?;
+        let network = network::start(network, mounts.clone(), &folder)?;
         let left = held.len();
         let agent = Agent::new(wanted, System::new(mounts), journal, held);
         let mut agent = agent.context("/proc")?;
@@ -124,14 +131,14 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
 
 /// What an agent holds that was killed: a dry run says that a real one puts it back first.
 fn left_by_a_killed_agent(state: &Path) -> Result<BTreeMap<Key, Held>, Failure> {
-    let unreadable = |error| unreadable(state, &error);
+    let unreadable = |error| unreadable(&error);
     if StateFolder::is_in_use(state).map_err(unreadable)? {
         tracing::warn!("another agent runs: what it has changed counts as found");
         return Ok(BTreeMap::new());
     }
-    let left = Journal::look(state).map_err(unreadable)?;
+    let left = Journal::look(state).map_err(unreadable)?.held;
     let of_network = heddle_qos::network::Journal::look(state).map_err(unreadable)?;
-    let all = left.len() + of_network.len();
+    let all = left.len() + of_network.held.len();
     if all > 0 {
         let what = count(all, "setting");
         tracing::warn!(
@@ -209,6 +216,7 @@ async fn follow<S: Store>(
                 due = tokio::time::Instant::now() + pause;
                 let mut remarks = agent.remarks();
                 remarks.not_done.extend(refused.clone());
+                remarks.not_done.extend(beside.proxy.not_done());
                 teller.tell(remarks);
                 if let Some(network) = &mut beside.network {
                     network.set_pods(agent.batch());
@@ -306,15 +314,15 @@ pub(crate) fn open(folder: &Path) -> Result<StateFolder, Failure> {
                 anyhow!("another agent runs with the state folder {shown}: stop it first"),
             )
         }
-        _ => unreadable(folder, &error),
+        _ => unreadable(&error),
     })
 }
 
-/// Why a journal cannot be used.
-pub(crate) fn unreadable(folder: &Path, error: &io::Error) -> Failure {
-    let why = match error.kind() {
-        io::ErrorKind::PermissionDenied => format!("{error}; node QoS needs root"),
-        _ => error.to_string(),
-    };
-    anyhow!("the journal in {}: {why}", folder.display()).into()
+/// Why the state folder, or a journal, cannot be used. The error names it.
+pub(crate) fn unreadable(error: &io::Error) -> Failure {
+    let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+    match is_denied && !rustix::process::geteuid().is_root() {
+        true => anyhow!("{error}; node QoS needs root").into(),
+        false => anyhow!("{error}").into(),
+    }
 }

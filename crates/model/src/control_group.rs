@@ -17,7 +17,7 @@ impl ControlGroup {
     pub fn new(path: &str) -> Result<Self, String> {
         if path.starts_with("/sys/fs/cgroup/") {
             return Err(format!(
-                "{path:?} is a folder (write the path of the control group as /proc/PID/cgroup has it, without the mount)"
+                "{path:?} is a folder of the mount, not the path of a control group as /proc/PID/cgroup has it"
             ));
         }
         let path = path.strip_prefix('/').unwrap_or(path);

@@ -54,7 +54,7 @@ pub use policy::{
     NoHeader, Policy, PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, SourceNamespace,
     Sources, Unmet, Verdict,
 };
-pub use printable::printable;
+pub use printable::{printable, shortened};
 pub use random::Random;
 pub use registry::{RegistryEndpointsError, check_registry_endpoints, registry_prefix};
 pub use route::{

@@ -18,7 +18,7 @@ mod tests;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-pub use client::{ClientError, Limits, get, get_within, post};
+pub use client::{ClientError, Limits, Reply, get, get_within, post, reply_within};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use serve::serve_one;

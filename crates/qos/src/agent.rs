@@ -5,6 +5,7 @@
 mod disks;
 mod eviction;
 mod latency;
+mod left_alone;
 mod node;
 mod notes;
 mod plan;
@@ -23,6 +24,7 @@ use self::disks::IoWeights;
 use self::eviction::Evictions;
 use self::latency::LatencyLoop;
 pub use self::latency::{Latencies, LatencyStatus, PodLatency};
+use self::left_alone::LeftAlone;
 use self::node::{Memory, Node};
 use self::notes::Notes;
 pub use self::snapshot::Snapshot;
@@ -78,8 +80,6 @@ pub struct Settings {
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often quotas follow their use.
 const TURBO: Duration = Duration::from_millis(100);
-/// How long a knob is left alone that another program has written.
-const FOREIGN: Duration = Duration::from_secs(60);
 /// How long a pod may be without its group before that is said: it may be about to start.
 const MISSING: Duration = Duration::from_secs(5);
 
@@ -102,8 +102,7 @@ pub struct Agent<S> {
     containers: Below,
     io: IoWeights,
     evictions: Evictions,
-    /// Knobs that are left alone, and until when.
-    left_alone: BTreeMap<Key, Duration>,
+    left_alone: LeftAlone,
     swept: Option<Duration>,
     checked_memory: Option<Duration>,
 }
@@ -139,7 +138,7 @@ impl<S: Store> Agent<S> {
             containers: Below::default(),
             io: IoWeights::default(),
             evictions: Evictions::new()?,
-            left_alone: BTreeMap::new(),
+            left_alone: LeftAlone::default(),
             swept: None,
             checked_memory: None,
         })
@@ -205,10 +204,11 @@ impl<S: Store> Agent<S> {
 
     /// Brings the groups of all pods to what they should have, and puts back what no pod wants any more.
     fn sweep(&mut self, now: Now) {
-        self.left_alone.retain(|_, until| now.since < *until);
+        self.left_alone.begin_sweep(now);
         for (key, done) in self.arbiter.begin_sweep() {
             if let Restored::Foreign(value) = done {
-                self.leave_alone(&Refusal::Foreign(key.clone(), value), &key, now);
+                self.left_alone
+                    .add(&Refusal::Foreign(key.clone(), value), &key, now);
             }
         }
         let pods = self.pods.clone();
@@ -252,6 +252,7 @@ impl<S: Store> Agent<S> {
             }
         }
         self.arbiter.end_sweep();
+        self.left_alone.tell(&mut self.notes);
         self.notes.end_sweep();
         let groups: BTreeSet<&ControlGroup> = pods.iter().map(|pod| &pod.group).collect();
         self.containers.retain(|group| groups.contains(group));
@@ -330,7 +331,7 @@ impl<S: Store> Agent<S> {
     /// What was left alone at a pod that is resized may be changed again afterwards.
     fn let_go(&mut self, pod: &Pod) {
         let is_of_pod = |key: &Key| key.group == pod.group || key.group.is_below(&pod.group);
-        self.left_alone.retain(|key, _| !is_of_pod(key));
+        self.left_alone.forget(is_of_pod);
     }
 
     /// The class of a pod as it was last found.
@@ -395,7 +396,7 @@ impl<S: Store> Agent<S> {
     /// Makes a change, unless another program has written one of its knobs lately.
     fn apply(&mut self, change: &Change, now: Now) -> bool {
         let steps = &mut change.steps.iter();
-        if steps.any(|step| self.left_alone.contains_key(&step.key)) {
+        if steps.any(|step| self.left_alone.has(&step.key)) {
             return false;
         }
         let Err(refusal) = self.arbiter.apply(change, now.unix_s) else {
@@ -408,15 +409,10 @@ impl<S: Store> Agent<S> {
                 tracing::debug!("{refusal}");
             }
             Refusal::Foreign(key, _) | Refusal::Failed(key, _) => {
-                self.leave_alone(&refusal, key, now);
+                self.left_alone.add(&refusal, key, now);
             }
         }
         false
-    }
-
-    fn leave_alone(&mut self, why: &Refusal, key: &Key, now: Now) {
-        tracing::warn!("{why}: it is left alone for {} s", FOREIGN.as_secs());
-        self.left_alone.insert(key.clone(), now.since + FOREIGN);
     }
 }
 

@@ -343,7 +343,7 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
         }
         match self.keep(key, held.clone()) {
             // A full disk does not hold up the way back: the original value is known as such without a record.
-            Err(error) if value != original => return Err(failed(error)),
+            Err(error) if value != original => return Err(Refusal::Failed(key.clone(), error)),
             Ok(()) | Err(_) => {}
         }
         if let Some(seen) = self.seen.get_mut() {
@@ -359,7 +359,8 @@ impl<G: Groups, S: Store> Arbiter<G, S> {
             Some(there) if there == original => self.forget(key),
             Some(there) => {
                 held.ours = vec![there];
-                self.keep(key, held).map_err(failed)?;
+                let kept = self.keep(key, held);
+                kept.map_err(|error| Refusal::Failed(key.clone(), error))?;
             }
             None => {}
         }

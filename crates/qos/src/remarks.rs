@@ -2,13 +2,14 @@
 //!
 //! It is written when that changes, and says nothing about an agent that no longer runs.
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
+use heddle_model::shortened;
 use serde::{Deserialize, Serialize};
 
 use crate::controllers::eviction::Advice;
+use crate::state;
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,9 @@ mod tests;
 /// The file, in the folder of the journal.
 const FILE: &str = "remarks";
 /// Most bytes that are read of it.
-const MAX_FILE: u64 = 64 * 1024;
+const MAX_FILE: u64 = 256 * 1024;
+/// Most characters of a text in it: an error may quote a long one. The log has all.
+const MAX_TEXT: usize = 300;
 
 /// What there is to say.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,32 +55,37 @@ pub struct NotDone {
 }
 
 impl Remarks {
-    /// What the agent with the journal in `folder` says; nothing if it has not said anything.
+    /// What the agent with the journal in `folder` says; `None` if it has not said anything.
     ///
     /// # Errors
     /// When the file cannot be read, is too long, or is not understood.
-    pub fn look(folder: &Path) -> io::Result<Self> {
+    pub fn look(folder: &Path) -> io::Result<Option<Self>> {
         let path = folder.join(FILE);
-        let file = match fs::File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Remarks::default()),
-            file => file?,
+        let Some(text) = state::read(&path, MAX_FILE)? else {
+            return Ok(None);
         };
-        let mut text = Vec::new();
-        file.take(MAX_FILE).read_to_end(&mut text)?;
-        serde_json::from_slice(&text).map_err(|error| {
-            let what = format!("{}: {error}", path.display());
-            io::Error::new(io::ErrorKind::InvalidData, what)
-        })
+        let understood = serde_json::from_slice(&text);
+        understood
+            .map(Some)
+            .map_err(|error| state::wrong(&path, error))
     }
 
-    /// Writes the file, in one step.
+    /// Writes the file, with the beginning of each text. A full disk does not hold that up, if there is a file already.
     ///
     /// # Errors
     /// When the disk refuses.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
-        let next = folder.join(format!("{FILE}.next"));
-        fs::write(&next, serde_json::to_vec(self)?)?;
-        fs::rename(next, folder.join(FILE))
+        let mut short = self.clone();
+        let advice = short.advice.iter_mut();
+        let advice = advice.flat_map(|one| [&mut one.pod, &mut one.why]);
+        let evicted = short.evicted.iter_mut();
+        let evicted = evicted.flat_map(|one| [&mut one.pod, &mut one.why]);
+        let not_done = short.not_done.iter_mut();
+        let not_done = not_done.flat_map(|one| [&mut one.setting, &mut one.why]);
+        for text in advice.chain(evicted).chain(not_done) {
+            *text = shortened(text, MAX_TEXT).into_owned();
+        }
+        state::overwrite_when_full(&folder.join(FILE), &serde_json::to_vec(&short)?)
     }
 
     /// Removes the file, if it is there.
@@ -85,9 +93,6 @@ impl Remarks {
     /// # Errors
     /// When the disk refuses.
     pub fn remove(folder: &Path) -> io::Result<()> {
-        match fs::remove_file(folder.join(FILE)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
-        }
+        state::remove(&folder.join(FILE))
     }
 }

@@ -1,18 +1,19 @@
 //! The latency loop's ends: the proxy's admin socket tells how long requests take, and a file beside the journal tells
 //! `heddle qos status` what the loop does.
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_node::admin::{self, Location};
 use heddle_node::status;
 use heddle_qos::agent::{Latencies, LatencyStatus};
+use heddle_qos::state;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::proxy::{ANSWER, unanswered};
+use super::proxy::{ANSWER, not_understood, unanswered};
+use super::told::Told;
 
 /// How often the proxy is asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -59,24 +60,25 @@ impl Seen {
 }
 
 async fn follow(at: Location, mut wanted: watch::Receiver<bool>, answers: mpsc::Sender<Latencies>) {
-    let mut said = None;
+    let mut told = Told::default();
     while wanted.wait_for(|is_wanted| *is_wanted).await.is_ok() {
         let at = at.clone();
         // A thread of its own: a proxy that hangs must not hold up the agent.
         match tokio::task::spawn_blocking(move || ask(&at)).await {
             Ok(Ok(answer)) => {
-                if said.take().is_some() {
+                if told.is_over() {
                     tracing::info!("the proxy tells the p99 of online pods again");
                 }
                 if answers.send(answer).await.is_err() {
                     return;
                 }
             }
-            Ok(Err(error)) if said.as_ref() != Some(&error) => {
-                tracing::warn!("the p99 of online pods is not known: {error}");
-                said = Some(error);
+            Ok(Err(error)) => {
+                if told.is_to_be_told(&error, Instant::now()) {
+                    tracing::warn!("the p99 of online pods is not known: {error}");
+                }
             }
-            Ok(Err(_)) | Err(_) => {}
+            Err(_) => {}
         }
         sleep(EVERY).await;
     }
@@ -84,7 +86,7 @@ async fn follow(at: Location, mut wanted: watch::Receiver<bool>, answers: mpsc::
 
 fn ask(at: &Location) -> Result<Latencies, String> {
     let answer = admin::get_within(at, "/latencies", ANSWER).map_err(|error| unanswered(&error))?;
-    parsed(&answer).map_err(|why| format!("heddle at {}: {why}", at.path.display()))
+    parsed(&answer).map_err(|why| not_understood(at, &why))
 }
 
 fn parsed(answer: &str) -> Result<Latencies, String> {
@@ -143,7 +145,7 @@ impl StatusFile {
 
     fn remove(&self) {
         if let Some(folder) = &self.folder {
-            let _gone = fs::remove_file(folder.join(FILE));
+            let _gone = std::fs::remove_file(folder.join(FILE));
         }
     }
 }
@@ -155,9 +157,7 @@ impl Drop for StatusFile {
 }
 
 fn write(folder: &Path, status: &LatencyStatus) -> io::Result<()> {
-    let next = folder.join(format!("{FILE}.next"));
-    fs::write(&next, serde_json::to_vec(status)?)?;
-    fs::rename(&next, folder.join(FILE))
+    state::replace(&folder.join(FILE), &serde_json::to_vec(status)?)
 }
 
 /// What the loop of the agent with this folder does; `None` when no pod has an objective.
@@ -165,13 +165,15 @@ fn write(folder: &Path, status: &LatencyStatus) -> io::Result<()> {
 /// # Errors
 /// When the file cannot be read, or is not understood.
 pub(crate) fn status(folder: &Path) -> io::Result<Option<LatencyStatus>> {
-    let file = match fs::File::open(folder.join(FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
+    let path = folder.join(FILE);
+    let Some(text) = state::read(&path, MAX_FILE)? else {
+        return Ok(None);
     };
-    let mut text = String::new();
-    file.take(MAX_FILE).read_to_string(&mut text)?;
-    Ok(Some(serde_json::from_str(&text)?))
+    let understood = serde_json::from_slice(&text);
+    understood.map(Some).map_err(|error| {
+        let what = format!("{}: {error}", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! lock.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::Context;
 use heddle_node::exit::Failure;
@@ -15,7 +14,7 @@ use heddle_qos::network::held::{Held, Key};
 use heddle_qos::network::system::TrafficControl;
 use heddle_qos::network::{Journal, Network, Settings, Thread};
 
-/// Puts back what a killed agent has left, and starts the thread if the settings ask for it. The state folder is at `path`.
+/// Puts back what a killed agent has left, and starts the thread if the settings ask for it.
 ///
 /// # Errors
 /// The journal cannot be read or written, or the kernel does not answer.
@@ -23,11 +22,10 @@ pub(super) fn start(
     settings: &QosNetworkSettings,
     mounts: cgroup::Mounts,
     folder: &StateFolder,
-    path: &Path,
 ) -> Result<Option<Thread>, Failure> {
     let opened = folder.journal();
     let (journal, held): (Journal, BTreeMap<Key, Held>) =
-        opened.map_err(|error| super::unreadable(path, &error))?;
+        opened.map_err(|error| super::unreadable(&error))?;
     let left = held.len();
     if left == 0 && !settings.enabled {
         return Ok(None);

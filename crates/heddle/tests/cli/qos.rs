@@ -21,6 +21,8 @@ mod metrics;
 mod network;
 mod node;
 mod operator;
+mod proxy;
+mod state;
 
 /// Where the hierarchies of the processors and of memory are mounted, with version 1 or 2.
 const ROOTS: [&str; 4] = [
@@ -262,10 +264,14 @@ fn mistakes_in_annotations_are_told() {
          heddle.dev/class: ofline\n    heddle.dev/cgroup: ../x\n    volcano.sh/quota-turbo: \"yes\"\n    \
          volcano.sh/quota-burst-time: \"-1\"\n    heddle.dev/latency-p99: \"5\"\nspec: {address: 127.1.0.1, ports: [{port: 80}]}\n",
     );
+    let of_the_mount = "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\nmetadata:\n  name: b\n  annotations: \
+                        {heddle.dev/cgroup: /sys/fs/cgroup/cpu/x}\nspec: {address: 127.1.0.2, ports: [{port: 80}]}\n";
+    folder.write("b.yaml", of_the_mount);
     let output = heddle(&["validate", as_str(&folder.manifests())]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{said}");
     for part in [
+        "as /proc/PID/cgroup has it (write one below the root",
         "\"ofline\" is no class (use online or offline)",
         "\"../x\" is no path of a control group",
         "\"yes\" is neither true nor false",

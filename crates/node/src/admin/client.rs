@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use heddle_model::{printable, shortened};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
@@ -31,6 +32,8 @@ impl Limits {
     };
 }
 
+/// Characters that are shown of an answer that is an error. Another program may be at the socket.
+const MAX_SHOWN: usize = 200;
 /// Bytes that are read at a time.
 const PIECE: usize = 16 * 1024;
 
@@ -97,7 +100,8 @@ impl fmt::Display for ClientError {
                 at.path.display()
             ),
             ClientError::Status(status, body) => {
-                write!(f, "heddle answered {status}: {}", body.trim_end())
+                let body = shortened(body.trim_end(), MAX_SHOWN);
+                write!(f, "heddle answered {status}: {}", printable(&body))
             }
         }
     }
@@ -129,10 +133,31 @@ pub fn get_within(at: &Location, path: &str, limits: Limits) -> Result<String, C
     ask(at, ("GET", path, ""), limits)
 }
 
+/// An answer, and the process that gave it.
+#[derive(Debug)]
+pub struct Reply {
+    /// The body of the answer.
+    pub body: String,
+    /// ID of the process that listens at the socket; 0 if it is not visible here, as in another PID namespace.
+    pub process: i32,
+}
+
+/// Like [`get_within`], and says which process has answered.
+///
+/// # Errors
+/// As [`get`].
+pub fn reply_within(at: &Location, path: &str, limits: Limits) -> Result<Reply, ClientError> {
+    exchange(at, ("GET", path, ""), limits)
+}
+
 /// Method, path and body.
 type Request<'a> = (&'a str, &'a str, &'a str);
 
 fn ask(at: &Location, request: Request<'_>, limits: Limits) -> Result<String, ClientError> {
+    Ok(exchange(at, request, limits)?.body)
+}
+
+fn exchange(at: &Location, request: Request<'_>, limits: Limits) -> Result<Reply, ClientError> {
     at.check_length().map_err(ClientError::BadPath)?;
     let end = End(Instant::now() + limits.time);
     let late = || ClientError::Late(at.clone(), limits.time);
@@ -140,7 +165,7 @@ fn ask(at: &Location, request: Request<'_>, limits: Limits) -> Result<String, Cl
         true => late(),
         false => not_connected(at.clone(), error),
     })?;
-    check_server(at, &stream)?;
+    let process = check_server(at, &stream)?;
     let no_answer = |error| ClientError::NoAnswer(at.clone(), error);
     let exchanged = send(&mut stream, request, end)
         .and_then(|()| receive(&mut stream, limits.bytes, end))
@@ -154,7 +179,10 @@ fn ask(at: &Location, request: Request<'_>, limits: Limits) -> Result<String, Cl
     let (status, body) =
         split(&answer).ok_or_else(|| no_answer(io::ErrorKind::UnexpectedEof.into()))?;
     match status {
-        200 => Ok(body.to_owned()),
+        200 => Ok(Reply {
+            body: body.to_owned(),
+            process,
+        }),
         status => Err(ClientError::Status(status, body.to_owned())),
     }
 }
@@ -210,13 +238,14 @@ pub(super) fn not_connected(at: Location, error: io::Error) -> ClientError {
     }
 }
 
-/// Checks that the server is this user or root: in `/tmp`, another user may have created our default folder first.
-fn check_server(at: &Location, stream: &UnixStream) -> Result<(), ClientError> {
+/// Checks that the server is this user or root: in `/tmp`, another user may have created our default folder first. Returns
+/// the ID of its process.
+fn check_server(at: &Location, stream: &UnixStream) -> Result<i32, ClientError> {
     let peer = socket_peercred(stream)
         .map_err(|error| ClientError::NotRunning(at.clone(), error.into()))?;
     let trusted = at.is_given || peer.uid.is_root() || peer.uid == geteuid();
     if trusted {
-        Ok(())
+        Ok(peer.pid.as_raw_nonzero().get())
     } else {
         Err(ClientError::Impostor(at.clone(), peer.uid.as_raw()))
     }

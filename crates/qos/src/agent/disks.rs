@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use heddle_model::Class;
 
+use super::Agent;
+use super::left_alone::PAUSE;
 use super::plan::step;
-use super::{Agent, FOREIGN};
 use crate::arbiter::journal::Store;
 use crate::arbiter::{Change, Key};
 use crate::cgroup::{ControlGroup, Groups, Knob};
@@ -128,7 +129,7 @@ impl<S: Store> Agent<S> {
         }
         let found = Found {
             inode,
-            until: now.since + FOREIGN,
+            until: now.since + PAUSE,
             weights: weights.clone(),
             missing,
         };
@@ -142,7 +143,7 @@ impl<S: Store> Agent<S> {
             return;
         }
         let is_used = self.arbiter.groups().are_weights_used();
-        self.io.used = Some((is_used, now.since + FOREIGN));
+        self.io.used = Some((is_used, now.since + PAUSE));
         if !is_used && !std::mem::replace(&mut self.io.said.1, true) {
             tracing::info!("{UNUSED}");
         }

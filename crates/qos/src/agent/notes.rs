@@ -1,4 +1,4 @@
-//! What is not done for pods: each is logged once, and told for as long as it is so.
+//! What is not done: each is logged once, and told for as long as it is so.
 
 use std::collections::BTreeMap;
 
@@ -28,6 +28,11 @@ impl Notes {
             tracing::warn!("{setting}: {why}");
         }
         self.found.insert(setting, why.to_owned());
+    }
+
+    /// Says of a setting why it is not done. The log has it already.
+    pub(super) fn add_logged(&mut self, setting: String, why: String) {
+        self.found.insert(setting, why);
     }
 
     /// The sweep is over: what it did not find is so no more.

@@ -134,7 +134,7 @@ impl<S: Store> Agent<S> {
                 group: group.clone(),
                 knob: Knob::CpuQuota,
             };
-            if self.left_alone.contains_key(&key) {
+            if self.left_alone.has(&key) {
                 return None;
             }
             Some(Leaf {

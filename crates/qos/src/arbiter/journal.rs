@@ -5,18 +5,18 @@
 //! beside it, under the same lock.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub use self::folder::StateFolder;
 use super::{Held, Key};
+pub use crate::state::StateFolder;
+use crate::state::{self, wrong};
 
-mod folder;
 #[cfg(test)]
 mod tests;
 
@@ -111,8 +111,9 @@ impl Entry for Key {
 /// its first line comes with the first record.
 #[derive(Debug)]
 pub struct Log<K, H> {
-    folder: PathBuf,
-    file: File,
+    path: PathBuf,
+    /// Why it cannot be written to, if that is so.
+    file: Result<File, String>,
     /// Length of the file, in bytes.
     len: u64,
     records: usize,
@@ -136,40 +137,61 @@ struct Contents<K, H> {
 
 impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
     /// Writes nothing, unless lines are damaged: the disk may be full.
-    fn open(folder: &Path, lock: File) -> io::Result<(Self, BTreeMap<K, H>)> {
-        let boot = folder::boot()?;
-        let Contents {
-            held,
-            records,
-            damaged,
-            whole,
-        } = read(folder, &boot)?;
+    pub(crate) fn open(folder: &Path, lock: File) -> io::Result<(Self, BTreeMap<K, H>)> {
+        let boot = boot()?;
+        let path = folder.join(K::FILE);
+        // Before it is read: what another user has written is not done.
+        let file = state::for_appending(&path)?.map_err(|error| error.to_string());
+        let contents = read(&path, &boot)?;
         let mut journal = Log {
-            folder: folder.to_owned(),
-            file: OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(folder.join(K::FILE))?,
-            len: whole,
-            records,
+            path,
+            file,
+            len: contents.whole,
+            records: contents.records,
             boot,
             _lock: lock,
             damage: None,
             _of: PhantomData,
         };
-        if !damaged.is_empty() {
-            let (said, is_kept) = keep_damaged::<K>(folder, &damaged);
+        journal.mend(&contents)?;
+        Ok((journal, contents.held))
+    }
+
+    /// Writes the file anew without the lines that cannot be read, once there is a copy of it.
+    fn mend(&mut self, contents: &Contents<K, H>) -> io::Result<()> {
+        let len = match &self.file {
+            Ok(file) => file.metadata()?.len(),
+            Err(_) => contents.whole,
+        };
+        if !contents.damaged.is_empty() {
+            let (said, is_kept) = keep_damaged(&self.path, &contents.damaged);
             tracing::error!("{said}");
-            journal.damage = Some(said);
+            self.damage = Some(said);
             match is_kept {
-                true => journal.replace(&held)?,
-                false => journal.len = journal.file.metadata()?.len(),
+                true => self.replace(&contents.held)?,
+                false => self.len = len,
             }
-        } else if journal.file.metadata()?.len() > whole {
+        } else if len > contents.whole {
             // A line that was cut off must not be continued.
-            journal.file.set_len(whole)?;
+            self.set_len(contents.whole)?;
         }
-        Ok((journal, held))
+        Ok(())
+    }
+
+    fn file(&mut self) -> io::Result<&mut File> {
+        let why = |why: &mut String| io::Error::new(io::ErrorKind::ReadOnlyFilesystem, &**why);
+        self.file.as_mut().map_err(why)
+    }
+
+    /// An error of the disk, with the file that it is about.
+    fn about(&self, error: &io::Error) -> io::Error {
+        let what = format!("the journal {}: {error}", self.path.display());
+        io::Error::new(error.kind(), what)
+    }
+
+    fn set_len(&mut self, len: u64) -> io::Result<()> {
+        let done = self.file()?.set_len(len);
+        done.map_err(|error| self.about(&error))
     }
 
     /// The first line.
@@ -191,9 +213,22 @@ impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
     ///
     /// # Errors
     /// As for [`StateFolder::journal`].
-    pub fn look(folder: &Path) -> io::Result<BTreeMap<K, H>> {
-        Ok(read(folder, &folder::boot()?)?.held)
+    pub fn look(folder: &Path) -> io::Result<Left<K, H>> {
+        let contents = read(&folder.join(K::FILE), &boot()?)?;
+        Ok(Left {
+            held: contents.held,
+            damaged: contents.damaged,
+        })
     }
+}
+
+/// What a journal says, as it is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left<K, H> {
+    /// What is held.
+    pub held: BTreeMap<K, H>,
+    /// Numbers of the lines that cannot be read.
+    pub damaged: Vec<usize>,
 }
 
 impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Store<K, H> for Log<K, H> {
@@ -205,10 +240,10 @@ impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Store<K, H> for Log<K, H
         text += &serde_json::to_string(record)?;
         text.push('\n');
         // In one write, so that a kill does not cut it.
-        if let Err(error) = self.file.write_all(text.as_bytes()) {
+        if let Err(error) = self.file()?.write_all(text.as_bytes()) {
             // A full disk may have taken a part of it.
-            self.file.set_len(self.len)?;
-            return Err(error);
+            self.set_len(self.len)?;
+            return Err(self.about(&error));
         }
         self.len += text.len() as u64;
         self.records += 1;
@@ -218,7 +253,7 @@ impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Store<K, H> for Log<K, H
     fn replace(&mut self, held: &BTreeMap<K, H>) -> io::Result<()> {
         if held.is_empty() {
             // A full disk can do that, too.
-            self.file.set_len(0)?;
+            self.set_len(0)?;
             (self.len, self.records) = (0, 0);
             return Ok(());
         }
@@ -227,13 +262,14 @@ impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Store<K, H> for Log<K, H
             text += &serde_json::to_string(&Record::Set(key.clone(), held.clone()))?;
             text.push('\n');
         }
-        let path = self.folder.join(K::FILE);
-        let next = self.folder.join(format!("{}.next", K::FILE));
-        fs::write(&next, &text)?;
-        fs::rename(&next, &path)?;
-        self.file = OpenOptions::new().append(true).open(path)?;
-        (self.len, self.records) = (text.len() as u64, held.len());
-        Ok(())
+        self.file()?;
+        let replaced = state::replace(&self.path, text.as_bytes());
+        replaced
+            .and_then(|()| state::for_appending(&self.path))
+            .map(|file| {
+                self.file = file.map_err(|error| error.to_string());
+                (self.len, self.records) = (text.len() as u64, held.len());
+            })
     }
 
     fn is_long(&self, held: usize) -> bool {
@@ -241,12 +277,20 @@ impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Store<K, H> for Log<K, H
     }
 }
 
+/// The random id of this boot of the machine (`random(4)`).
+fn boot() -> io::Result<String> {
+    let at = "/proc/sys/kernel/random/boot_id";
+    let id = std::fs::read_to_string(at).map_err(|error| wrong(Path::new(at), error))?;
+    Ok(id.trim().to_owned())
+}
+
 /// Keeps a copy of a journal of which lines cannot be read. Returns what to tell the operator, and whether there is a copy.
-fn keep_damaged<K: Entry>(folder: &Path, lines: &[usize]) -> (String, bool) {
-    let path = folder.join(K::FILE);
-    let kept = folder.join(format!("{}.damaged", K::FILE));
-    let (end, is_kept) = match fs::copy(&path, &kept) {
-        Ok(_) => (format!("the file is kept as {}", kept.display()), true),
+fn keep_damaged(path: &Path, lines: &[usize]) -> (String, bool) {
+    let mut kept = path.as_os_str().to_owned();
+    kept.push(state::DAMAGED);
+    let kept = PathBuf::from(kept);
+    let (end, is_kept) = match state::copy(path, &kept) {
+        Ok(()) => (format!("the file is kept as {}", kept.display()), true),
         Err(error) => (format!("no copy of it could be made: {error}"), false),
     };
     let numbers: Vec<String> = lines.iter().map(usize::to_string).collect();
@@ -259,39 +303,44 @@ fn keep_damaged<K: Entry>(folder: &Path, lines: &[usize]) -> (String, bool) {
 }
 
 /// What the records say. Records of an earlier boot say nothing.
-fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<Contents<K, H>> {
+fn read<K: Entry, H: DeserializeOwned>(path: &Path, boot: &str) -> io::Result<Contents<K, H>> {
     let mut contents = Contents {
         held: BTreeMap::new(),
         records: 0,
         damaged: Vec::new(),
         whole: 0,
     };
-    let file = match File::open(folder.join(K::FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(contents),
-        file => file?,
+    let Some(file) = state::for_reading(path)? else {
+        return Ok(contents);
     };
-    let mut lines = BufReader::new(file);
-    let wrong = |what: String| {
-        let path = folder.join(K::FILE);
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("{}: {what}", path.display()),
+    // What is appended from now on is not looked at.
+    let len = file.metadata()?.len();
+    let mut lines = BufReader::new(file.take(len));
+    let not_ours = |what: &str| {
+        wrong(
+            path,
+            format!(
+                "{what}: move the file away to go on; what it said stays changed: see the agent's log"
+            ),
         )
     };
     let Some(first) = line(&mut lines)? else {
         // The first line is written with the first record, in one write.
-        return match lines.get_ref().metadata()?.len() {
+        return match len {
             0 => Ok(contents),
-            _ => Err(wrong("the first line is not whole".to_owned())),
+            _ => Err(not_ours("the first line is not whole")),
         };
     };
     let header: Header = serde_json::from_slice(&first)
-        .map_err(|_| wrong("the first line is not that of a journal".to_owned()))?;
+        .map_err(|_| not_ours("the first line is not that of a journal"))?;
     if header.version != VERSION {
         let (theirs, ours) = (header.version, VERSION);
-        return Err(wrong(format!(
-            "it has version {theirs}, this program reads {ours}: run heddle qos restore of the version that wrote it"
-        )));
+        return Err(wrong(
+            path,
+            format!(
+                "it has version {theirs}, this program reads {ours}: run heddle qos restore of the version that wrote it"
+            ),
+        ));
     }
     if header.boot != boot {
         return Ok(contents);
@@ -308,7 +357,7 @@ fn read<K: Entry, H: DeserializeOwned>(folder: &Path, boot: &str) -> io::Result<
             Err(_) => contents.damaged.push(contents.records + 1),
         }
     }
-    if lines.stream_position()? < lines.get_ref().metadata()?.len() {
+    if !lines.fill_buf()?.is_empty() {
         // It is longer than any of ours, and nothing behind it is read.
         contents.damaged.push(contents.records + 2);
     }

@@ -8,7 +8,7 @@ use crate::controllers::eviction::{Advice, Cause};
 fn remarks_are_read_as_written() {
     let folder = tempfile::tempdir().expect("a folder");
     let look = || Remarks::look(folder.path());
-    assert_eq!(look().expect("none"), Remarks::default());
+    assert_eq!(look().expect("none"), None);
     let remarks = Remarks {
         advice: vec![Advice {
             pod: "jobs/a".to_owned(),
@@ -27,10 +27,10 @@ fn remarks_are_read_as_written() {
         }],
     };
     remarks.write(folder.path()).expect("written");
-    assert_eq!(look().expect("read"), remarks);
+    assert_eq!(look().expect("read"), Some(remarks));
     Remarks::remove(folder.path()).expect("removed");
     Remarks::remove(folder.path()).expect("removed before");
-    assert_eq!(look().expect("none"), Remarks::default());
+    assert_eq!(look().expect("none"), None);
 }
 
 #[test]
@@ -41,10 +41,28 @@ fn what_is_not_understood_is_an_error_and_what_is_missing_is_not() {
         Remarks::look(folder.path())
     };
     // Of another version of this program.
-    assert_eq!(of(b"{\"more\": 1}").expect("read"), Remarks::default());
-    let long = [b' '; 70_000];
+    let other = of(b"{\"more\": 1}").expect("read");
+    assert_eq!(other, Some(Remarks::default()));
+    let long = [b' '; 300_000];
     for wrong in [&b""[..], b"{", b"[1]", b"{\"not_done\": 1}", &long] {
         let error = of(wrong).expect_err("refused");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
+}
+
+#[test]
+fn long_texts_are_cut_so_that_all_of_them_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let long = NotDone {
+        setting: "qos.io".to_owned(),
+        why: "\u{1}".repeat(50_000),
+    };
+    let remarks = Remarks {
+        not_done: vec![long; 21],
+        ..Remarks::default()
+    };
+    remarks.write(folder.path()).expect("written");
+    let read = Remarks::look(folder.path()).expect("read").expect("there");
+    assert_eq!(read.not_done.len(), 21);
+    assert_eq!(read.not_done[0].why.chars().count(), 301);
 }

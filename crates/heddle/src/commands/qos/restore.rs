@@ -12,6 +12,7 @@ use heddle_qos::arbiter::{Arbiter, Restored};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::network::keeper::Keeper;
 use heddle_qos::network::{self, keeper};
+use heddle_qos::state;
 
 use super::AgentFlags;
 use crate::commands::print;
@@ -23,7 +24,7 @@ use crate::qos;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes:
   0  everything is as it was, apart from what other programs wrote since
-  1  failed, or not everything could be put back
+  1  failed, or not everything could be put back, or is known: a journal has lines that cannot be read
   2  wrong command line
   3  settings refused
   5  an agent runs: stop it, and it puts everything back itself")]
@@ -37,6 +38,8 @@ pub(super) struct RestoreArgs {
 struct Outcome {
     /// How many of each kind.
     counts: BTreeMap<&'static str, usize>,
+    /// What has become of the proxy's threads.
+    threads: Option<String>,
     /// Those that another program has written since.
     foreign: Vec<String>,
     /// What could not be put back, and why.
@@ -60,9 +63,8 @@ impl Outcome {
 
     fn text(&self) -> String {
         let parts = self.counts.iter();
-        let parts: Vec<String> = parts
-            .map(|(what, number)| format!("{} {what}", count(*number, "setting")))
-            .collect();
+        let parts = parts.map(|(what, number)| format!("{} {what}", count(*number, "setting")));
+        let parts: Vec<String> = parts.chain(self.threads.clone()).collect();
         match parts.is_empty() {
             true => String::new(),
             false => format!("{}\n{}", parts.join(", "), self.foreign.concat()),
@@ -82,17 +84,31 @@ pub(super) fn run(args: RestoreArgs) -> Result<Exit, Failure> {
     let folder = qos::open(&path)?;
     let mounts = Mounts::find().context("cannot find the control groups")?;
     let mut outcome = Outcome::default();
+    // Those that are there before: a copy that is made now is named by what opens the journal.
+    let damaged = state::damaged(&path);
     // One that fails holds up no other.
     let parts = [
-        qos::put_threads_back(&path),
-        restore_network(&path, &folder, &mounts, &mut outcome),
-        restore_groups(&path, &folder, mounts, &mut outcome),
+        restore_threads(&path, &mut outcome),
+        restore_network(&folder, &mounts, &mut outcome),
+        restore_groups(&folder, mounts, &mut outcome),
     ];
     let failed = parts.into_iter().filter_map(Result::err);
-    outcome
-        .problems
-        .extend(failed.map(|failure| failure.to_string()));
+    let failed = failed.map(|failure| failure.to_string());
+    outcome.problems.extend(failed);
+    match damaged {
+        Ok(kept) => outcome
+            .problems
+            .extend(kept.iter().map(|kept| damage(kept))),
+        Err(error) => outcome.problems.push(error.to_string()),
+    }
     let said = outcome.text();
+    if let Some(why) = folder.read_only()
+        && !said.is_empty()
+    {
+        outcome.problems.push(format!(
+            "the journals still say what is put back, since nothing can be written there ({why}): restore again when that is over"
+        ));
+    }
     if !outcome.problems.is_empty() {
         print(&said)?;
         return Err(anyhow!("{}", outcome.problems.join("; ")).into());
@@ -104,15 +120,31 @@ pub(super) fn run(args: RestoreArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// What to say of a copy of a journal that is kept.
+pub(super) fn damage(kept: &Path) -> String {
+    let kept = kept.display();
+    format!(
+        "{kept} has lines that cannot be read, and what they say could not be put back: look, then remove the file"
+    )
+}
+
+fn restore_threads(path: &Path, outcome: &mut Outcome) -> Result<(), Failure> {
+    let put_back = qos::put_threads_back(path);
+    outcome.threads = match put_back.map_err(|error| anyhow!("{error}"))? {
+        Some((group, 0)) => Some(format!("the group {group} of the proxy's threads removed")),
+        Some((_, back)) => Some(format!("{} of the proxy put back", count(back, "thread"))),
+        None => None,
+    };
+    Ok(())
+}
+
 fn restore_network(
-    path: &Path,
     folder: &StateFolder,
     mounts: &Mounts,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
     let opened = folder.journal();
-    let (journal, held): (network::Journal, _) =
-        opened.map_err(|error| qos::unreadable(path, &error))?;
+    let (journal, held): (network::Journal, _) = opened.map_err(|error| qos::unreadable(&error))?;
     outcome.problems.extend(journal.damage().map(str::to_owned));
     if held.is_empty() {
         return Ok(());
@@ -132,13 +164,12 @@ fn restore_network(
 }
 
 fn restore_groups(
-    path: &Path,
     folder: &StateFolder,
     mounts: Mounts,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
     let opened = folder.journal();
-    let (journal, held) = opened.map_err(|error| qos::unreadable(path, &error))?;
+    let (journal, held) = opened.map_err(|error| qos::unreadable(&error))?;
     outcome.problems.extend(journal.damage().map(str::to_owned));
     let mut arbiter = Arbiter::new(System::new(mounts), journal, held);
     for (key, held, done) in arbiter.restore_all() {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use heddle_model::ControlGroup;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::settings::QosSettings;
 use heddle_node::table::{self, count};
@@ -13,9 +14,10 @@ use heddle_qos::arbiter::journal::{Journal, StateFolder};
 use heddle_qos::arbiter::{Held, Key};
 use heddle_qos::network;
 use heddle_qos::remarks::{NotDone, Remarks};
+use heddle_qos::state;
 use serde::Serialize;
 
-use super::{AgentFlags, remarks};
+use super::{AgentFlags, remarks, restore};
 use crate::commands::print;
 use crate::output::OutputFormat;
 use crate::{colour, qos};
@@ -33,7 +35,7 @@ Exit codes:
   2  wrong command line
   3  settings refused
   4  no agent runs, and nothing is changed
-  6  no agent runs, and what one has changed that was killed is still so (heddle qos restore)")]
+  6  no agent runs, and what one has changed that was killed is still so, or may be (heddle qos restore)")]
 pub(super) struct StatusArgs {
     #[command(flatten)]
     agent: AgentFlags,
@@ -53,6 +55,12 @@ struct QosStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     latency: Option<LatencyStatus>,
     changes: Vec<ChangeStatus>,
+    /// The control group in which a killed agent has left threads of the proxy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy_group: Option<ControlGroup>,
+    /// What is not known of what was changed, since a journal has lines that cannot be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damage: Vec<String>,
     /// What the agent that runs says beside.
     #[serde(flatten)]
     remarks: Remarks,
@@ -79,8 +87,8 @@ struct ChangeStatus {
 /// A line for `heddle status` of a node that runs the agent with this journal.
 pub(in crate::commands) fn summary(state: &Path) -> String {
     let looked = StateFolder::is_in_use(state).and_then(|running| {
-        let changes = Journal::look(state)?.len() + network::Journal::look(state)?.len();
-        Ok((running, changes))
+        let of_network = network::Journal::look(state)?.held;
+        Ok((running, Journal::look(state)?.held.len() + of_network.len()))
     });
     let what = match looked {
         Ok((true, changes)) => format!("an agent runs, {} changed", count(changes, "setting")),
@@ -96,24 +104,26 @@ pub(in crate::commands) fn summary(state: &Path) -> String {
 
 pub(super) fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let folder = args.agent.folder()?;
-    let held = Journal::look(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
-    let running =
-        StateFolder::is_in_use(&folder).map_err(|error| qos::unreadable(&folder, &error))?;
-    let network = network::Journal::look(&folder);
-    let network = network.map_err(|error| qos::unreadable(&folder, &error))?;
-    let mut changes: Vec<ChangeStatus> = held.into_iter().map(change_status).collect();
-    changes.extend(network.into_iter().map(network_status));
+    let unreadable = |error| qos::unreadable(&error);
+    let groups = Journal::look(&folder).map_err(unreadable)?;
+    let running = StateFolder::is_in_use(&folder).map_err(unreadable)?;
+    let network = network::Journal::look(&folder).map_err(unreadable)?;
+    let mut damage = damage(&folder);
+    let mut proxy_group = None;
+    if !running {
+        damage.extend(unread("journal", &groups.damaged));
+        damage.extend(unread("journal of the network", &network.damaged));
+        match qos::threads_left(&folder) {
+            Ok(left) => proxy_group = left,
+            Err(error) => damage.push(error.to_string()),
+        }
+    }
+    let mut changes: Vec<ChangeStatus> = groups.held.into_iter().map(change_status).collect();
+    changes.extend(network.held.into_iter().map(network_status));
     let order = |change: &ChangeStatus| (change.pod.clone(), change.what());
     changes.sort_by_key(order);
     let (latency, remarks) = match running {
-        true => {
-            let mut remarks = Remarks::look(&folder).unwrap_or_else(|error| unknown(&error));
-            let latency = qos::latency_status(&folder).unwrap_or_else(|error| {
-                remarks.not_done.extend(unknown(&error).not_done);
-                None
-            });
-            (latency, remarks)
-        }
+        true => said(&folder),
         // What an agent has left that was killed says nothing of now.
         false => (None, Remarks::default()),
     };
@@ -122,14 +132,51 @@ pub(super) fn run(args: StatusArgs) -> Result<Exit, Failure> {
         state: folder,
         latency,
         changes,
+        proxy_group,
+        damage,
         remarks,
     };
     let is_wide = args.output == OutputFormat::Wide;
     print(&args.output.written(&status, || text(&status, is_wide))?)?;
-    Ok(match (running, status.changes.is_empty()) {
+    Ok(match (running, status.is_as_it_was()) {
         (true, _) => Exit::Ok,
         (false, true) => Exit::Unreachable,
         (false, false) => Exit::Degraded,
+    })
+}
+
+/// What a running agent says.
+fn said(folder: &Path) -> (Option<LatencyStatus>, Remarks) {
+    let remarks = Remarks::look(folder).and_then(|remarks| {
+        remarks.ok_or_else(|| {
+            let file = folder.join("remarks");
+            let why = "is not there yet: the agent starts, or its disk is full";
+            io::Error::new(io::ErrorKind::NotFound, format!("{} {why}", file.display()))
+        })
+    });
+    let mut remarks = remarks.unwrap_or_else(|error| unknown(&error));
+    let latency = qos::latency_status(folder).unwrap_or_else(|error| {
+        remarks.not_done.extend(unknown(&error).not_done);
+        None
+    });
+    (latency, remarks)
+}
+
+/// What is said of the copies that are kept of journals.
+fn damage(folder: &Path) -> Vec<String> {
+    match state::damaged(folder) {
+        Ok(kept) => kept.iter().map(|kept| restore::damage(kept)).collect(),
+        // No agent has made the folder.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// What is said of lines that cannot be read.
+fn unread(journal: &str, lines: &[usize]) -> Option<String> {
+    let number = count(lines.len(), "line");
+    (!lines.is_empty()).then(|| {
+        format!("{number} of the {journal} cannot be read, and what they say is not put back: heddle qos restore keeps a copy")
     })
 }
 
@@ -174,6 +221,13 @@ fn network_status((key, held): (network::held::Key, network::held::Held)) -> Cha
     }
 }
 
+impl QosStatus {
+    /// Whether nothing is changed.
+    fn is_as_it_was(&self) -> bool {
+        self.changes.is_empty() && self.proxy_group.is_none() && self.damage.is_empty()
+    }
+}
+
 impl ChangeStatus {
     /// What is changed.
     fn what(&self) -> String {
@@ -210,13 +264,10 @@ fn text(status: &QosStatus, is_wide: bool) -> String {
     let now_s = now_s.unwrap_or_default().as_secs();
     let what = count(status.changes.len(), "setting");
     let at = format!("(state folder {})", status.state.display());
-    let head = match (status.running, status.changes.is_empty()) {
+    let head = match (status.running, status.is_as_it_was()) {
         (true, _) => format!("{}, {what} changed {at}\n", colour::good("an agent runs")),
         (false, true) => format!("no agent runs, and nothing is changed {at}\n"),
-        (false, false) => format!(
-            "{}: {what} changed by one that was killed; heddle qos restore puts them back {at}\n",
-            colour::bad("no agent runs")
-        ),
+        (false, false) => format!("{}{} {at}\n", colour::bad("no agent runs"), left(status)),
     };
     let latency = status.latency.as_ref();
     let latency = latency.map(|latency| latency_text(latency, is_wide));
@@ -224,8 +275,27 @@ fn text(status: &QosStatus, is_wide: bool) -> String {
     if !status.changes.is_empty() {
         parts.push(changes(&status.changes, now_s));
     }
+    let left = status.proxy_group.as_ref();
+    let left = left.map(|group| format!("threads of the proxy are in the control group {group}"));
+    let left = left.iter().chain(&status.damage);
+    let left: String = left.map(|line| format!("{line}\n")).collect();
+    parts.extend(Some(left).filter(|left| !left.is_empty()));
     parts.extend(remarks::text(&status.remarks, now_s));
     parts.join("\n")
+}
+
+/// What a killed agent has left.
+fn left(status: &QosStatus) -> String {
+    match (status.changes.len(), &status.proxy_group) {
+        (0, None) => ", and not all is known that one has changed that was killed".to_owned(),
+        (0, Some(_)) => {
+            ": one that was killed has left threads of the proxy in a group of its own; heddle qos restore puts them back".to_owned()
+        }
+        (changes, _) => format!(
+            ": {} changed by one that was killed; heddle qos restore puts them back",
+            count(changes, "setting")
+        ),
+    }
 }
 
 /// A table of what is changed.

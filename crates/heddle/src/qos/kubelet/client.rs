@@ -13,6 +13,7 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::CertificateError;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -181,12 +182,37 @@ fn of_tls(error: &io::Error) -> Trouble {
     let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
         Some(rustls::Error::InvalidCertificate(reason)) => Trouble(format!(
-            "its certificate is not trusted ({reason}): name that certificate or its authority by --kubelet-ca"
+            "its certificate is not trusted: {}: name that certificate or its authority by --kubelet-ca",
+            of_certificate(reason)
         )),
         Some(rustls::Error::InvalidMessage(_)) => {
             Trouble("it does not speak TLS: see whether the port is right".to_owned())
         }
         _ => Trouble(format!("TLS: {error}")),
+    }
+}
+
+/// Why a certificate is not trusted.
+fn of_certificate(reason: &CertificateError) -> String {
+    use CertificateError::{
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
+        NotValidYetContext, Other, UnknownIssuer,
+    };
+    match reason {
+        Expired | ExpiredContext { .. } => "it has expired".to_owned(),
+        NotValidYet | NotValidYetContext { .. } => {
+            "it is not valid yet: see whether the clock is right".to_owned()
+        }
+        NotValidForName | NotValidForNameContext { .. } => {
+            "it is for another name than that of the URL".to_owned()
+        }
+        UnknownIssuer => "no authority in that file has signed it".to_owned(),
+        // What webpki says, which has no text for it.
+        Other(error) if error.to_string() == "CaUsedAsEndEntity" => {
+            "it is that of an authority, or one that has signed itself, and not the one in that file"
+                .to_owned()
+        }
+        other => other.to_string(),
     }
 }
 

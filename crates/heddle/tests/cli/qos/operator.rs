@@ -1,9 +1,9 @@
-//! What an operator is told about pods that the agent cannot help, and about a state folder that is not as it should be.
+//! What an operator is told about pods that the agent cannot help, and about what a killed agent has left.
 
 use super::*;
 
 /// An agent that has changed processors and memory of the batch pod, and was killed.
-fn killed(name: &str) -> Option<Groups> {
+pub(super) fn killed(name: &str) -> Option<Groups> {
     let groups = Groups::new(name, &["batch"])?;
     groups.manifest("batch", OFFLINE);
     let mut agent = groups.start(&[]);
@@ -80,6 +80,62 @@ fn values_of_other_programs_are_named() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("batch is 333\n"), "{said}");
     assert_eq!(groups.read("batch", groups.weight()), "333");
+}
+
+#[test]
+fn what_is_left_alone_is_told_with_the_value_of_the_other_program() {
+    let Some(groups) = Groups::new("alone", &["batch"]) else {
+        return;
+    };
+    groups.manifest("batch", OFFLINE);
+    let mut agent = groups.start(&[]);
+    eventually("the batch pod yields", || {
+        groups.read("batch", "cpu.idle") == "1"
+    });
+    fs::write(groups.file("batch", "cpu.idle"), "0").expect("written");
+    fs::write(groups.file("batch", groups.weight()), "333").expect("written");
+    let why = format!(
+        "not done: cpu-share of {}/batch: another program set it to ",
+        groups.name
+    );
+    eventually("it is told", || groups.ask("status").1.contains(&why));
+    assert!(groups.ask("status").1.contains("; tried again in a minute"));
+    signal(&agent, Signal::TERM);
+    assert_eq!(agent.wait().expect("ended").code(), Some(0));
+}
+
+#[test]
+fn lines_that_cannot_be_read_are_told_until_the_copy_is_removed() {
+    let Some(groups) = killed("garbled") else {
+        return;
+    };
+    let journal = groups.state().join("journal");
+    let said = fs::read_to_string(&journal).expect("read");
+    let header = said.lines().next().expect("a header");
+    fs::write(&journal, format!("{header}\ngarbage\ngarbage\n")).expect("written");
+    let assert_says = |command: &str, wanted: i32, part: &str| {
+        let (code, said) = groups.ask(command);
+        assert_eq!(code, Some(wanted), "{said}");
+        assert!(said.contains(part), "{part}: {said}");
+    };
+    assert_says("status", 6, "2 lines of the journal cannot be read");
+    assert_says("restore", 1, "cannot be read at line 2, 3");
+    for (command, code) in [("status", 6), ("restore", 1), ("restore", 1)] {
+        assert_says(
+            command,
+            code,
+            "journal.damaged has lines that cannot be read",
+        );
+    }
+    let mut agent = groups.start(&[]);
+    eventually("a running agent does not hide it", || {
+        let (code, said) = groups.ask("status");
+        code == Some(0) && said.contains("journal.damaged has lines")
+    });
+    signal(&agent, Signal::TERM);
+    assert_eq!(agent.wait().expect("ended").code(), Some(0));
+    fs::remove_file(groups.state().join("journal.damaged")).expect("removed");
+    assert_says("status", 4, "nothing is changed");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use rustix::net::{
 use tempfile::TempDir;
 
 use super::super::{ClientError, Limits, Location};
-use super::{get, get_within};
+use super::{get, get_within, reply_within};
 
 /// Far longer than [`LIMIT`]: what takes so long had no limit.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -162,4 +162,31 @@ fn a_server_that_is_late_is_told_from_one_that_hangs_up() {
         refused.to_string().contains("its own user and root"),
         "{refused}"
     );
+}
+
+#[test]
+fn an_error_shows_the_beginning_of_a_long_answer_on_one_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let answer = format!("HTTP/1.1 500 No\r\n\r\na\nb{}", "x".repeat(50_000));
+    let at = serving(&folder, move |stream| {
+        let _gone = stream.write_all(answer.as_bytes());
+    });
+    let (answer, _) = asked(at, limits(1 << 20));
+    let said = answer.expect_err("an error").to_string();
+    assert!(
+        said.starts_with("heddle answered 500: a\\nbxxx") && said.ends_with('…'),
+        "{said}"
+    );
+    assert!(said.chars().count() < 250, "{said}");
+}
+
+#[test]
+fn a_reply_names_the_process_that_gave_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = serving(&folder, |stream| {
+        let _gone = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nyes");
+    });
+    let reply = reply_within(&at, "/workers", limits(1_000)).expect("an answer");
+    assert_eq!(reply.body, "yes");
+    assert_eq!(reply.process.cast_unsigned(), std::process::id());
 }

@@ -187,6 +187,23 @@ async fn another_certificate_is_refused_with_a_remedy() {
 }
 
 #[tokio::test]
+async fn the_certificate_of_an_authority_is_refused_in_words() {
+    let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("a name");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let itself = Pair {
+        certificate: params.self_signed(&key).expect("signed").pem(),
+        key: key.serialize_pem(),
+    };
+    let (port, _served) = serve(Some(acceptor(&itself, None)), ok(LIST)).await;
+    let mut given = Given::at(&format!("https://127.0.0.1:{port}"));
+    given.settings.ca = given.file("ca", &own("127.0.0.1").certificate);
+    let why = given.text().await.expect_err("not trusted");
+    let wanted = "not trusted: it is that of an authority";
+    assert!(why.contains(wanted) && !why.contains("Other"), "{why}");
+}
+
+#[tokio::test]
 async fn a_client_certificate_is_shown() {
     let (server, clients) = (own("kubelet"), authority());
     let client = signed(&clients, "agent");
