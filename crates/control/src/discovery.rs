@@ -13,6 +13,7 @@ use heddle_xds::delta::{self, Answer, Name};
 use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
 use heddle_xds::resources::Type;
 use heddle_xds::server;
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_stream::Stream;
@@ -23,7 +24,7 @@ use tracing::{error, info, warn};
 use super::nodes::Presence;
 use super::peer::Peer;
 use super::subscriptions::Subscriptions;
-use super::{Shared, peer_of};
+use super::{Counters, Shared, peer_of};
 
 /// Characters of a node's text that are logged.
 const MAX_LOGGED: usize = 1_000;
@@ -121,7 +122,7 @@ impl Shared {
                     let Ok(room) = room else { return Ok(()) };
                     generations.borrow_and_update();
                     if let Some(response) = self.board.respond(&mut subscriptions) {
-                        self.counters.meshes_sent.fetch_add(u64::from(response.mark.is_some()), Relaxed);
+                        self.counters.sent(&response);
                         room.send(Ok(response));
                         continue;
                     }
@@ -181,6 +182,7 @@ impl Shared {
         match answer.map_err(|error| Status::resource_exhausted(error.to_string()))? {
             Answer::None | Answer::Accepted => {}
             Answer::Refused(why) => {
+                self.counters.resources_refused.fetch_add(1, Relaxed);
                 if let Some(unnamed) = self.may_say(node, "resource_refused") {
                     let why: String = why.chars().take(MAX_LOGGED).collect();
                     let why = printable(&why).into_owned();
@@ -252,6 +254,17 @@ impl Shared {
             error!(%node, "the address of a node could not be stored: {why}");
         }
         Ok(())
+    }
+}
+
+impl Counters {
+    fn sent(&self, response: &DiscoveryResponse) {
+        let bytes = response.encoded_len() as u64;
+        let names = response.resources.len() + response.removed.len();
+        self.meshes_sent
+            .fetch_add(u64::from(response.mark.is_some()), Relaxed);
+        self.resources_sent.fetch_add(names as u64, Relaxed);
+        self.resource_bytes_sent.fetch_add(bytes, Relaxed);
     }
 }
 

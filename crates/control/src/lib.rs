@@ -114,8 +114,14 @@ pub struct Counters {
     pub issued: AtomicU64,
     /// Requests for leaf certificates that were refused.
     pub issues_refused: AtomicU64,
-    /// Mesh updates sent to nodes.
+    /// How often a node was told that it has everything of a mesh.
     pub meshes_sent: AtomicU64,
+    /// Resources sent to nodes, and names of resources that are gone.
+    pub resources_sent: AtomicU64,
+    /// Bytes of the messages with them.
+    pub resource_bytes_sent: AtomicU64,
+    /// Responses of which a node refused a resource.
+    pub resources_refused: AtomicU64,
 }
 
 /// The gRPC server to which nodes connect.

@@ -15,6 +15,8 @@ pub mod beginning;
 pub mod body;
 #[cfg(feature = "mesh")]
 pub mod certificate_request;
+#[cfg(feature = "mesh")]
+pub mod discovery;
 pub mod forward;
 #[cfg(feature = "mesh")]
 pub mod head_conversion;

@@ -19,7 +19,7 @@ macro_rules! replayed {
 }
 
 replayed! {
-    authority beginning body certificate_request forward head_conversion holder_channel link_frames link_heads_decode link_heads_round_trip link_session
+    authority beginning body certificate_request discovery forward head_conversion holder_channel link_frames link_heads_decode link_heads_round_trip link_session
     manifest operator_request path preface registry_entries request_head response_head
 }
 

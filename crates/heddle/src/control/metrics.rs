@@ -67,7 +67,7 @@ fn levels(encoder: &mut DescriptorEncoder<'_>, status: &ControlStatus, door: &Do
 }
 
 fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result {
-    let families: [(&Family, &AtomicU64); 10] = [
+    let families: [(&Family, &AtomicU64); 13] = [
         (&control::CONNECTIONS, &counts.connections),
         (&control::CONNECTIONS_WAITED, &counts.connections_waited),
         (&control::HANDSHAKES_FAILED, &counts.handshakes_failed),
@@ -78,6 +78,9 @@ fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result
         (&control::LEAVES_ISSUED, &counts.issued),
         (&control::LEAVES_REFUSED, &counts.issues_refused),
         (&control::MESHES_SENT, &counts.meshes_sent),
+        (&control::RESOURCES_SENT, &counts.resources_sent),
+        (&control::RESOURCE_BYTES_SENT, &counts.resource_bytes_sent),
+        (&control::RESOURCES_REFUSED, &counts.resources_refused),
     ];
     for (family, value) in families {
         counter(encoder, family, value.load(Relaxed))?;

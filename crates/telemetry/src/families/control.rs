@@ -11,7 +11,15 @@ super::families! {
     MESH_GENERATION = Gauge "heddle_control_mesh_generation" []
         "Version of the mesh that nodes are sent, counted since the start.";
     MESHES_SENT = Counter "heddle_control_meshes_sent_total" []
-        "Parts of the mesh that were sent to nodes.";
+        "How often a node was told that it has everything of a version of the mesh.";
+    RESOURCES_SENT = Counter "heddle_control_resources_sent_total" []
+        "Resources that were sent to nodes, and names of resources that are gone."
+        more "identity.md#what-a-node-is-sent";
+    RESOURCE_BYTES_SENT = Counter "heddle_control_resource_bytes_sent_total" []
+        "Bytes of the messages with resources that were sent to nodes, before encryption.";
+    RESOURCES_REFUSED = Counter "heddle_control_resources_refused_total" []
+        "Responses of which a node refused a resource; the log has the reason. What the node had stays in force."
+        more "identity.md#what-a-node-is-sent";
     CONNECTIONS = Counter "heddle_control_connections_total" []
         "Connections that were served.";
     CONNECTIONS_WAITED = Counter "heddle_control_connections_waited_total" []
