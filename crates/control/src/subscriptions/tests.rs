@@ -206,6 +206,26 @@ proptest! {
     }
 }
 
+#[test]
+fn a_changed_endpoint_costs_one_resource() {
+    let board = Board::new(Nodes::default()).unwrap();
+    let mut choices: BTreeMap<u8, Choice> = (0..12)
+        .map(|number| (number, (number, Some(0), true, 0)))
+        .collect();
+    board.put(mesh(&choices));
+    let mut side = Side::new("b");
+    while side.step(&board) {}
+    choices.insert(7, (7, Some(0), true, 1));
+    board.put(mesh(&choices));
+    let told = board.respond(side.call.as_mut().unwrap()).unwrap();
+    let names: Vec<&str> = told.resources.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["shop/s1/80/127.1.0.8:80"]);
+    assert!(told.removed.is_empty() && told.mark.is_some());
+    let bytes = prost::Message::encoded_len(&told);
+    println!("{bytes} bytes");
+    assert!(bytes <= 300, "{bytes}");
+}
+
 /// What another node runs may hold secrets.
 #[test]
 fn a_node_gets_no_workload_of_another_node_whatever_it_asks_for() {
