@@ -1,6 +1,7 @@
 //! The service `heddle.v1.Discovery`.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -141,12 +142,15 @@ impl Shared {
             };
             let by = silent.unwrap_or_else(Instant::now) + ANSWER_WAIT;
             tokio::select! {
-                request = requests.message() => match request? {
-                    Some(request) => {
+                request = requests.message() => match request {
+                    Ok(Some(request)) => {
                         silent = None;
                         self.take(node, &mut subscriptions, request)?;
                     }
-                    None => return Ok(()),
+                    // The node has ended the call, or its connection broke.
+                    Ok(None) => return Ok(()),
+                    Err(broken) if broken.source().is_some() => return Ok(()),
+                    Err(wrong) => return Err(wrong),
                 },
                 changed = generations.changed() => {
                     if changed.is_err() {

@@ -106,7 +106,7 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             )
             .into());
         }
-        let journal = folder.journal();
+        let journal = Journal::open(&folder);
         let (journal, held): (Journal, BTreeMap<Key, Held>) =
             journal.map_err(|error| unreadable(&error))?;
         let network = &settings.qos.network;

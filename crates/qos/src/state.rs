@@ -6,18 +6,14 @@ mod path;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 pub(crate) use self::file::{copy, for_appending, for_reading, overwrite_when_full, remove, wrong};
 pub use self::file::{read, replace};
-use crate::arbiter::journal::{Entry, Log};
 
 const LOCK: &str = "lock";
 /// How the copy of a journal ends of which lines could not be read.
@@ -66,15 +62,14 @@ impl StateFolder {
         self.read_only.as_deref()
     }
 
-    /// Opens the journal of a kind of things, and returns what an earlier process held.
-    ///
-    /// # Errors
-    /// `InvalidData` when it is of another version, or its first line is damaged; or the disk's.
-    pub fn journal<K: Entry, H: Serialize + DeserializeOwned + Clone>(
-        &self,
-    ) -> io::Result<(Log<K, H>, BTreeMap<K, H>)> {
-        // A lock of flock(2) is held until the last copy of its descriptor is closed.
-        Log::open(&self.path, self.lock.try_clone()?)
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The lock, which is held for as long as this descriptor or a copy of it is open.
+    pub(crate) fn lock(&self) -> &File {
+        &self.lock
     }
 
     /// Whether a process has this folder.

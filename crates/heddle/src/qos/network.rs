@@ -23,7 +23,7 @@ pub(super) fn start(
     mounts: cgroup::Mounts,
     folder: &StateFolder,
 ) -> Result<Option<Thread>, Failure> {
-    let opened = folder.journal();
+    let opened = Journal::open(folder);
     let (journal, held): (Journal, BTreeMap<Key, Held>) =
         opened.map_err(|error| super::unreadable(&error))?;
     let left = held.len();

@@ -119,7 +119,7 @@ pub(super) fn everything() -> Settings {
 
 pub(super) fn agent(settings: Settings, journal: &Path) -> Agent<Journal> {
     let folder = StateFolder::open(journal).expect("a folder");
-    let (journal, held) = folder.journal().expect("a journal");
+    let (journal, held) = Journal::open(&folder).expect("a journal");
     let system = System::new(Mounts::find().expect("mounts"));
     Agent::new(settings, system, journal, held).expect("an agent")
 }

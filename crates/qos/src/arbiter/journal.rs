@@ -136,10 +136,16 @@ struct Contents<K, H> {
 }
 
 impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
-    /// Writes nothing, unless lines are damaged: the disk may be full.
-    pub(crate) fn open(folder: &Path, lock: File) -> io::Result<(Self, BTreeMap<K, H>)> {
+    /// Opens the journal of a kind of things, and returns what an earlier process held. Writes nothing, unless lines are
+    /// damaged: the disk may be full.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is of another version, or its first line is damaged; or the disk's.
+    pub fn open(folder: &StateFolder) -> io::Result<(Self, BTreeMap<K, H>)> {
         let boot = boot()?;
-        let path = folder.join(K::FILE);
+        let path = folder.path().join(K::FILE);
+        // A lock of flock(2) is held until the last copy of its descriptor is closed.
+        let lock = folder.lock().try_clone()?;
         // Before it is read: what another user has written is not done.
         let file = state::for_appending(&path)?.map_err(|error| error.to_string());
         let contents = read(&path, &boot)?;

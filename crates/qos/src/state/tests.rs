@@ -91,7 +91,7 @@ fn folders_and_files_of_another_user_are_refused() {
     fs::write(state.join("journal"), "").expect("written");
     chown(&state.join("journal"));
     let folder = StateFolder::open(&state).expect("taken");
-    let error = folder.journal::<Key, Held>().expect_err("refused");
+    let error = Journal::open(&folder).expect_err("refused");
     let said = error.to_string();
     assert!(said.contains("journal: it belongs to user 12345"), "{said}");
 }
@@ -104,7 +104,7 @@ fn files_are_readable_by_this_user_alone() {
     fs::write(at.join("lock"), "").expect("written");
     set_mode(&at.join("lock"), 0o666);
     let folder = StateFolder::open(at).expect("taken");
-    let (mut journal, _): (Journal, _) = folder.journal().expect("opened");
+    let (mut journal, _): (Journal, _) = Journal::open(&folder).expect("opened");
     let key = Key {
         group: ControlGroup::new("a").expect("a group"),
         knob: Knob::CpuQuota,
@@ -129,7 +129,7 @@ fn files_are_readable_by_this_user_alone() {
     drop((folder, journal));
     set_mode(&at.join("journal"), 0o622);
     let folder = StateFolder::open(at).expect("taken");
-    let error = folder.journal::<Key, Held>().expect_err("refused");
+    let error = Journal::open(&folder).expect_err("refused");
     let said = error.to_string();
     assert!(
         said.contains("journal: other users can write to it"),
@@ -159,7 +159,7 @@ fn no_link_is_followed_and_what_is_in_the_way_is_named() {
         let state = at.join(format!("state-{name}"));
         fs::create_dir_all(state.join(name)).expect("made");
         let opened = StateFolder::open(&state);
-        let opened = opened.and_then(|folder| folder.journal::<Key, Held>().map(drop));
+        let opened = opened.and_then(|folder| Journal::open(&folder).map(drop));
         let said = opened.expect_err("refused").to_string();
         let wanted = format!("{}/{name}: it is no file: move it away", state.display());
         assert_eq!(said, wanted);

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::table::count;
-use heddle_qos::arbiter::journal::StateFolder;
+use heddle_qos::arbiter::journal::{Journal, StateFolder};
 use heddle_qos::arbiter::{Arbiter, Restored};
 use heddle_qos::cgroup::{Mounts, System};
 use heddle_qos::network::keeper::Keeper;
@@ -143,7 +143,7 @@ fn restore_network(
     mounts: &Mounts,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let opened = folder.journal();
+    let opened = network::Journal::open(folder);
     let (journal, held): (network::Journal, _) = opened.map_err(|error| qos::unreadable(&error))?;
     outcome.problems.extend(journal.damage().map(str::to_owned));
     if held.is_empty() {
@@ -168,7 +168,7 @@ fn restore_groups(
     mounts: Mounts,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let opened = folder.journal();
+    let opened = Journal::open(folder);
     let (journal, held) = opened.map_err(|error| qos::unreadable(&error))?;
     outcome.problems.extend(journal.damage().map(str::to_owned));
     let mut arbiter = Arbiter::new(System::new(mounts), journal, held);

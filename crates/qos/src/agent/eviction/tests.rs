@@ -9,7 +9,7 @@ use heddle_model::Qos;
 
 use super::super::tests::{Tree, agent, at, everything, offline};
 use super::super::{Agent, Pod, Settings};
-use crate::arbiter::journal::{StateFolder, Store};
+use crate::arbiter::journal::{Journal, StateFolder, Store};
 use crate::cgroup::{ControlGroup, Mounts, System, Version};
 use crate::controllers::eviction::{MemorySample, Mode, Pressure, Sample};
 
@@ -188,7 +188,7 @@ fn a_pod_whose_processes_can_no_longer_be_read_is_not_gone_and_the_kernel_kills_
         }
 
         let folder = StateFolder::open(&dir.path().join("state")).expect("a folder");
-        let (journal, held) = folder.journal().expect("a journal");
+        let (journal, held) = Journal::open(&folder).expect("a journal");
         let system = System::new(Mounts::all_at(dir.path(), version));
         let agent = Agent::new(settings(Mode::Act), system, journal, held);
         let mut agent = agent.expect("an agent");

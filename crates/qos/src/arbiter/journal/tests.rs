@@ -29,7 +29,7 @@ fn held(us: u64) -> Held {
 }
 
 fn open(folder: &Path) -> io::Result<(Journal, BTreeMap<Key, Held>)> {
-    StateFolder::open(folder)?.journal()
+    Journal::open(&StateFolder::open(folder)?)
 }
 
 #[test]
