@@ -241,8 +241,8 @@ impl Resources for View<'_> {
     }
 }
 
-/// A hash of a resource's content: the first 64 bits of its SHA-256, so that no writer of an object can make two contents
-/// that look the same.
+/// A hash of a resource's content: the first 64 bits of its SHA-256. Two contents of one resource have the same version
+/// only if a writer of the object has searched for them, and then a node keeps the older one.
 fn version(content: &[u8]) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = heddle_authority::sha256(&[content]);
     u64::from_be_bytes([a, b, c, d, e, f, g, h])

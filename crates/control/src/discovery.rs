@@ -35,8 +35,10 @@ const BACK_WITHIN: Duration = Duration::from_secs(3);
 
 /// Messages of a call that are computed before the node has read them.
 const RESPONSES: usize = 2;
-/// How long a node may take to answer a response.
+/// How long a node may take to read a response, and to answer it.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
+/// How long it may take to tell a node why its call ends.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// The gRPC service `heddle.v1.Discovery`.
 pub(super) struct DiscoveryService(pub(super) Arc<Shared>);
@@ -81,8 +83,8 @@ impl server::Discovery for DiscoveryService {
                 .tell(&peer, presence, (types, first, requests), &answers)
                 .await;
             if let Err(status) = &told {
-                // Fails when the client has gone.
-                let _ = answers.send(Err(status.clone())).await;
+                // Fails when the client has gone. One that does not read is not told.
+                let _ = timeout(LAST_WORD, answers.send(Err(status.clone()))).await;
             }
             drop(answers);
             // The address may now be that of another connection of the node. Fails when the server shuts down.
@@ -98,7 +100,7 @@ impl Shared {
     async fn tell(
         self: Arc<Self>,
         peer: &Peer,
-        _presence: Presence,
+        presence: Presence,
         (types, first, mut requests): (
             BTreeSet<Type>,
             DiscoveryRequest,
@@ -112,7 +114,8 @@ impl Shared {
         let node = self.admitted(peer, &denied)?;
         let mut subscriptions = Subscriptions::new(node.clone(), types);
         self.take(node, &mut subscriptions, first)?;
-        // Since when the node owes an answer and has said nothing.
+        let late = || Status::deadline_exceeded("the node does not answer");
+        // Since when the node owes an answer and has given none.
         let mut silent: Option<Instant> = None;
         loop {
             let denied = Arc::clone(&trust.borrow_and_update().denied);
@@ -128,6 +131,8 @@ impl Shared {
                         continue;
                     }
                 }
+                () = sleep(ANSWER_WAIT) => return Err(late()),
+                () = presence.displaced() => return Err(displaced()),
                 changed = trust.changed() => {
                     if changed.is_err() {
                         return Ok(());
@@ -144,8 +149,9 @@ impl Shared {
             tokio::select! {
                 request = requests.message() => match request {
                     Ok(Some(request)) => {
-                        silent = None;
-                        self.take(node, &mut subscriptions, request)?;
+                        if self.take(node, &mut subscriptions, request)? {
+                            silent = None;
+                        }
                     }
                     // The node has ended the call, or its connection broke.
                     Ok(None) => return Ok(()),
@@ -162,29 +168,29 @@ impl Shared {
                         return Ok(());
                     }
                 }
-                () = sleep_until(by), if silent.is_some() => {
-                    return Err(Status::deadline_exceeded("the node does not answer"));
-                }
+                () = sleep_until(by), if silent.is_some() => return Err(late()),
+                () = presence.displaced() => return Err(displaced()),
                 () = answers.closed() => return Ok(()),
                 () = self.closing() => return Err(Status::unavailable(super::ENDS)),
             }
         }
     }
 
-    /// Takes a node's message.
+    /// Takes a node's message. Returns whether it answers a response.
     fn take(
         &self,
         node: &NodeName,
         subscriptions: &mut Subscriptions,
         message: DiscoveryRequest,
-    ) -> Result<(), Status> {
+    ) -> Result<bool, Status> {
         // A newer node may want more than this control plane has.
         let Some(kind) = Type::from_url(&message.type_url) else {
-            return Ok(());
+            return Ok(false);
         };
         let answer = self.board.receive(subscriptions, kind, request(message));
         match answer.map_err(|error| Status::resource_exhausted(error.to_string()))? {
-            Answer::None | Answer::Accepted => {}
+            Answer::None => return Ok(false),
+            Answer::Accepted => {}
             Answer::Refused(why) => {
                 self.counters.resources_refused.fetch_add(1, Relaxed);
                 if let Some(unnamed) = self.may_say(node, "resource_refused") {
@@ -194,7 +200,7 @@ impl Shared {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Warns of nodes that share a name or an address.
@@ -270,6 +276,10 @@ impl Counters {
         self.resources_sent.fetch_add(names as u64, Relaxed);
         self.resource_bytes_sent.fetch_add(bytes, Relaxed);
     }
+}
+
+fn displaced() -> Status {
+    Status::resource_exhausted("the node has too many newer calls")
 }
 
 /// A message of the protocol, as the machines take it.

@@ -74,7 +74,7 @@ pub struct ServeBounds {
     pub answer_wait: Duration,
     /// Limit of concurrent calls (HTTP/2 streams) per connection, default 16.
     pub streams: u32,
-    /// Limit of concurrent calls that use the disk or compute a node's part of the mesh, default 8.
+    /// Limit of concurrent calls that use the disk, default 8.
     pub blocking: usize,
 }
 

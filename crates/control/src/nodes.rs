@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heddle_model::NodeName;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Limit of known nodes.
 const MAX_NODES: usize = 10_000;
-/// Limit of presences of one node. Beyond it the oldest is dropped.
-const MAX_PRESENCES: usize = 64;
+/// Limit of presences of one node. Beyond it the oldest is displaced: its call ends.
+const MAX_PRESENCES: usize = 8;
 
 /// Node names, with the address at which other nodes reach each.
 pub type Present = BTreeMap<NodeName, SocketAddr>;
@@ -44,6 +44,8 @@ struct NodeRecord {
     /// Address by presence number. The newest counts. Older ones belong to connections that have not ended yet, or to
     /// another machine with the same identity.
     present: BTreeMap<u64, SocketAddr>,
+    /// Tells each of these when it is displaced.
+    displaced: BTreeMap<u64, Arc<Notify>>,
     /// Generations of the trust bundle and of the deny-list that the node uses.
     bundle: u64,
     denied: u64,
@@ -176,8 +178,13 @@ impl Nodes {
         let visit = known.visits;
         let node = self.node(&mut known, name)?;
         node.present.insert(visit, address);
+        let displaced = Arc::new(Notify::new());
+        node.displaced.insert(visit, Arc::clone(&displaced));
         if node.present.len() > MAX_PRESENCES {
             node.present.pop_first();
+            if let Some((_, oldest)) = node.displaced.pop_first() {
+                oldest.notify_one();
+            }
         }
         publish(&self.shared.present, name, Some(address));
         publish(&self.shared.reached, name, Some(address));
@@ -185,6 +192,7 @@ impl Nodes {
             nodes: self.clone(),
             name: name.clone(),
             visit,
+            displaced,
         })
     }
 
@@ -235,16 +243,27 @@ pub(super) struct Presence {
     nodes: Nodes,
     name: NodeName,
     visit: u64,
+    displaced: Arc<Notify>,
+}
+
+impl Presence {
+    /// Completes when too many newer presences of the node have displaced this one.
+    pub(super) async fn displaced(&self) {
+        self.displaced.notified().await;
+    }
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        let Self { nodes, name, visit } = self;
+        let Self {
+            nodes, name, visit, ..
+        } = self;
         let mut known = nodes.lock();
         let Some(node) = known.nodes.get_mut(name) else {
             return;
         };
         node.present.remove(visit);
+        node.displaced.remove(visit);
         // Another connection of the node may remain: its address is announced now.
         let address = node.newest();
         publish(&nodes.shared.present, name, address);

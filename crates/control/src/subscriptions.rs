@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use heddle_model::NodeName;
-use heddle_xds::delta::{Answer, Name, Request, Response, Subscriber, TooMany};
+use heddle_xds::delta::{Answer, Request, Response, Subscriber, TooMany};
 use heddle_xds::resources::Type;
 
 use super::catalog::{Catalog, Own};
@@ -29,6 +29,8 @@ pub(super) struct Subscriptions {
     ready: VecDeque<(Type, Response<Bytes>)>,
     /// The mark that belongs behind them.
     mark: Option<u64>,
+    /// Whether something was sent since the last mark.
+    is_unmarked: bool,
 }
 
 /// A message to the node: a response, a mark, or both.
@@ -50,6 +52,7 @@ impl Subscriptions {
             types: Default::default(),
             ready: VecDeque::new(),
             mark: None,
+            is_unmarked: false,
             node,
         }
     }
@@ -96,7 +99,9 @@ impl Subscriptions {
             }
         }
         let is_complete = self.awaited.is_empty() && !self.types.iter().any(Subscriber::is_owed);
-        if is_complete && self.noted != self.marked {
+        self.is_unmarked |= !self.ready.is_empty();
+        if is_complete && (self.is_unmarked || self.noted != self.marked) {
+            self.is_unmarked = false;
             self.marked = self.noted;
             self.mark = Some(self.noted);
         }
@@ -104,35 +109,36 @@ impl Subscriptions {
 
     /// Notes what has changed in the catalog.
     fn follow(&mut self, catalog: &Catalog) {
+        let own = catalog.own(&self.node);
         match catalog.changes_since(self.noted) {
             Some(changes) => {
-                for (kind, name) in changes.flat_map(|changes| &changes.names) {
-                    self.types[*kind as usize].changed(name);
+                let names = changes.flat_map(|changes| &changes.names);
+                for (kind, name) in names {
+                    // Most workloads and policies are those of other nodes.
+                    let of = |own: &Own| own.names(*kind).is_none_or(|own| own.contains(name));
+                    if of(&own) || of(&self.own) {
+                        self.types[*kind as usize].changed(name);
+                    }
                 }
             }
             // Versions tell what has.
             None => {
                 for kind in Type::ALL {
-                    let view = catalog.view(kind, &self.own);
+                    let view = catalog.view(kind, &own);
                     self.types[kind as usize].all_may_have_changed(&view);
                 }
             }
         }
         self.noted = catalog.generation();
-        let own = catalog.own(&self.node);
         if Arc::ptr_eq(&own, &self.own) {
             return;
         }
         for kind in [Type::Workload, Type::Policy] {
-            let both = self.own.names(kind).zip(own.names(kind));
-            let differ = |(old, new): (_, &BTreeSet<Name>)| {
-                let old: &BTreeSet<Name> = old;
-                old.symmetric_difference(new)
-                    .cloned()
-                    .collect::<Vec<Name>>()
+            let Some((old, new)) = self.own.names(kind).zip(own.names(kind)) else {
+                continue;
             };
-            for name in both.map(differ).unwrap_or_default() {
-                self.types[kind as usize].changed(&name);
+            for name in old.symmetric_difference(new) {
+                self.types[kind as usize].changed(name);
             }
         }
         self.own = own;

@@ -5,17 +5,24 @@ use std::mem;
 
 use heddle_model::{Mesh, NodeName};
 
-use crate::delta::{Name, News, Request, Response, Subscription, Versioned};
+use crate::delta::{Held, Name, News, Request, Response, Subscription, Versioned};
 use crate::limits::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
-use crate::proto::{DiscoveryRequest, DiscoveryResponse, Registration, ResourceVersion};
+use crate::proto::{
+    DiscoveryRequest, DiscoveryResponse, Registration, Resource as Sent, ResourceVersion,
+};
 use crate::resources::{InvalidResource, Resource, Type, join};
 use crate::trust::Invalid;
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of names and versions with which a node begins a call. One that has more begins anew.
-const MAX_VERSIONS_BYTES: usize = 512 * 1024;
+/// Bytes of names and versions of one type with which a node begins a call: one message has them. A node that has more
+/// begins anew.
+const MAX_VERSIONS_BYTES: usize = 900 * 1024;
+/// Bytes of a version in a message beside the name and the version.
+const VERSION_MARGIN: usize = 12;
+/// Limit of a version, in bytes.
+const MAX_VERSION_BYTES: usize = 64;
 
 /// A node's part of the mesh, as far as it is known. No I/O: its owner carries messages.
 ///
@@ -68,9 +75,18 @@ impl NodeMesh {
 
     /// Begins a call. Versions of what is known go with it, unless they are too many: then everything comes again.
     pub fn connected(&mut self) {
-        let version_bytes = |name: &Name| name.len() + 24;
-        let bytes: usize = self.known.keys().map(|(_, name)| version_bytes(name)).sum();
-        if bytes > MAX_VERSIONS_BYTES {
+        let mut bytes = [0; Type::ALL.len()];
+        let mut is_known = true;
+        for (kind, name) in self.known.keys() {
+            let held = self.types[*kind as usize].held(name);
+            // Without a version it would not be told that the resource is gone.
+            let Some(Held::Version(version)) = held else {
+                is_known = false;
+                break;
+            };
+            bytes[*kind as usize] += name.len() + version.len() + VERSION_MARGIN;
+        }
+        if !is_known || bytes.iter().any(|bytes| *bytes > MAX_VERSIONS_BYTES) {
             self.types = Type::ALL.map(|_| Subscription::new(true));
             self.anew += 1;
         }
@@ -96,9 +112,14 @@ impl NodeMesh {
         let mark = response.mark.clone();
         if !response.type_url.is_empty() {
             let kind = Type::from_url(&response.type_url).ok_or(Invalid("type_url"))?;
+            let is_short = |one: &Sent| one.version.len() <= MAX_VERSION_BYTES;
+            if !response.resources.iter().all(is_short) {
+                return Err(Invalid("resources.version"));
+            }
             self.take(kind, response);
-            if self.bytes > MAX_MESH_BYTES {
-                return Err(Invalid("resources, which are too large together"));
+            // What is about to be forgotten may be there until the mark.
+            if self.bytes > 2 * MAX_MESH_BYTES {
+                return Err(self.too_large());
             }
         }
         let Some(mark) = mark else { return Ok(None) };
@@ -106,6 +127,9 @@ impl NodeMesh {
             return Err(Invalid("mark.epoch"));
         }
         self.forget_what_was_not_found();
+        if self.bytes > MAX_MESH_BYTES {
+            return Err(self.too_large());
+        }
         let mark = (mark.epoch, mark.generation);
         let is_known = self.mark.as_ref() == Some(&mark);
         if is_known && !mem::take(&mut self.is_new) {
@@ -122,6 +146,17 @@ impl NodeMesh {
                 ..mesh
             },
         }))
+    }
+
+    /// Forgets everything, so that the next call begins from nothing: the mesh may be smaller then.
+    fn too_large(&mut self) -> Invalid {
+        *self = NodeMesh::new(self.node.clone());
+        Invalid("resources, which are too large together")
+    }
+
+    /// The next mark brings the mesh even if it is the one that is used.
+    pub fn tell_again(&mut self) {
+        self.mark = None;
     }
 
     fn take(&mut self, kind: Type, response: DiscoveryResponse) {

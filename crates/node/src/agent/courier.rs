@@ -236,6 +236,7 @@ impl Courier {
                     Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                     Err(error) => {
                         mesh = None;
+                        known.tell_again();
                         ask_mesh.as_mut().reset(Instant::now() + MESH_WAIT);
                         Event::NoMesh(error.to_string())
                     }
@@ -249,6 +250,7 @@ impl Courier {
                         }
                         Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                         Err(error) => {
+                            known.tell_again();
                             ask_mesh.as_mut().reset(Instant::now() + MESH_WAIT);
                             Event::NoMesh(error.to_string())
                         }

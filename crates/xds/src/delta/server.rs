@@ -6,8 +6,9 @@ use std::mem;
 
 use super::{Name, Request, Response, Versioned, WILDCARD};
 
-/// Limit of the names that one client may subscribe to, besides the wildcard.
+/// Limit of the names that one client may subscribe to, besides the wildcard, and of their bytes.
 const MAX_NAMES: usize = 100_000;
+const MAX_NAMES_BYTES: usize = 8 << 20;
 /// A response is ended by the resource with which it has at least so many bytes: clients of gRPC accept 4 MiB, unless
 /// they are told otherwise.
 const RESPONSE_BYTES: usize = 1 << 20;
@@ -38,6 +39,8 @@ pub struct Subscriber {
     is_wildcard: bool,
     /// Names that the client has subscribed to, besides the wildcard.
     names: BTreeSet<Name>,
+    /// Their bytes.
+    names_bytes: usize,
     /// Versions that the client has, or will have when it has read what was sent. `None`: it knows that there is none.
     held: BTreeMap<Name, Option<u64>>,
     /// Names that may have changed since they were last sent.
@@ -70,7 +73,7 @@ impl fmt::Display for TooMany {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "more than {MAX_NAMES} resources of one type are subscribed to"
+            "more than {MAX_NAMES} resources of one type are subscribed to, or their names have more than {MAX_NAMES_BYTES} bytes"
         )
     }
 }
@@ -99,20 +102,28 @@ impl Subscriber {
                 self.held.insert(name, Some(version));
             }
         }
-        for name in &request.unsubscribe {
+        // A wildcard counts once, however often a message has it.
+        let is_wildcard = |names: &[Name]| names.iter().any(|name| &**name == WILDCARD);
+        if is_wildcard(&request.unsubscribe) && self.is_wildcard {
+            self.is_wildcard = false;
+            self.forget_unsubscribed();
+        }
+        let wants_all = is_wildcard(&request.subscribe);
+        let is_name = |name: &Name| &**name != WILDCARD;
+        for name in request.unsubscribe.iter().filter(|name| is_name(name)) {
             self.unsubscribe(name);
         }
-        for name in request.subscribe {
-            match &*name {
-                WILDCARD => self.set_wildcard(true, resources),
-                _ => self.subscribe(name, is_first),
+        for name in request.subscribe.into_iter().filter(is_name) {
+            self.subscribe(name, is_first);
+            if self.names.len() > MAX_NAMES || self.names_bytes > MAX_NAMES_BYTES {
+                return Err(TooMany);
             }
+        }
+        if wants_all {
+            self.set_wildcard(true, resources);
         }
         if is_first {
             self.forget_unsubscribed();
-        }
-        if self.names.len() > MAX_NAMES {
-            return Err(TooMany);
         }
         Ok(answer)
     }
@@ -171,12 +182,11 @@ impl Subscriber {
                 break;
             };
             self.changed.remove(&name);
-            bytes += name.len();
             match resources.get(&name) {
                 Some((version, content)) => {
                     let had = self.held.insert(name.clone(), Some(version));
                     if is_owed || had != Some(Some(version)) {
-                        bytes += S::bytes(&content);
+                        bytes += name.len() + S::bytes(&content);
                         let version = format!("{version:016x}").into();
                         sent.push(Versioned {
                             name,
@@ -192,6 +202,7 @@ impl Subscriber {
                         false => self.held.remove(&name),
                     };
                     if is_owed || matches!(had, Some(Some(_))) {
+                        bytes += name.len();
                         removed.push(name);
                     }
                 }
@@ -228,16 +239,15 @@ impl Subscriber {
         if !(is_first && self.held.contains_key(&name)) {
             self.owed.insert(name.clone());
         }
-        self.names.insert(name);
+        let bytes = name.len();
+        if self.names.insert(name) {
+            self.names_bytes += bytes;
+        }
     }
 
     fn unsubscribe(&mut self, name: &Name) {
-        if &**name == WILDCARD {
-            self.is_wildcard = false;
-            self.forget_unsubscribed();
-            return;
-        }
         let had = self.names.remove(name);
+        self.names_bytes -= if had { name.len() } else { 0 };
         match self.is_wildcard {
             // The client cannot know whether the wildcard includes the name: it is told.
             true if had => {
@@ -253,11 +263,11 @@ impl Subscriber {
     }
 
     fn set_wildcard(&mut self, is_wildcard: bool, resources: &impl Resources) {
-        self.is_wildcard = is_wildcard;
-        if is_wildcard {
+        let was_wildcard = mem::replace(&mut self.is_wildcard, is_wildcard);
+        if is_wildcard && !was_wildcard {
             self.changed.extend(resources.names().cloned());
-            self.owes_response = true;
         }
+        self.owes_response |= is_wildcard;
     }
 
     /// Drops what is known about names that the client does not want.

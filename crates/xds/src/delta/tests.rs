@@ -335,6 +335,63 @@ fn too_many_names_end_the_stream() {
     assert_eq!(refused, Err(TooMany));
 }
 
+#[test]
+fn names_of_too_many_bytes_end_the_stream() {
+    let mut server = Subscriber::default();
+    let long = "x".repeat(1 << 20);
+    let ended = (0..100).any(|number| {
+        let request = Request {
+            subscribe: vec![format!("{number}{long}").into()],
+            ..Request::default()
+        };
+        server.receive(request, &Source::default()) == Err(TooMany)
+    });
+    assert!(ended && server.names().count() < 10);
+}
+
+/// However often a message has it, the wildcard is one subscription.
+#[test]
+fn a_wildcard_in_a_message_many_times_costs_what_one_does() {
+    let mut source = Source::default();
+    for number in 0..10_000 {
+        source.set(&format!("name{number:05}"), Some(1));
+    }
+    let mut server = Subscriber::default();
+    let request = Request {
+        subscribe: vec![WILDCARD.into(); 300_000],
+        ..Request::default()
+    };
+    let began = std::time::Instant::now();
+    server.receive(request, &source).expect("taken");
+    assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+}
+
+/// Names that are compared and not sent do not fill a response: the one that changed is behind megabytes of them.
+#[test]
+fn many_names_without_news_hold_up_nothing() {
+    let mut source = Source::default();
+    let long = "x".repeat(1_000);
+    let name = |number: u32| format!("{number:05}{long}");
+    for number in 0..5_000 {
+        source.set(&name(number), Some(1));
+    }
+    let mut server = Subscriber::default();
+    server.receive(Request::default(), &source).expect("taken");
+    while let Some(response) = server.respond(&source) {
+        let answer = Request {
+            nonce: response.nonce,
+            ..Request::default()
+        };
+        server.receive(answer, &source).expect("taken");
+    }
+    let last = source.set(&name(4_999), Some(2));
+    server.all_may_have_changed(&source);
+    let response = server.respond(&source).expect("news");
+    assert_eq!(response.resources.len(), 1);
+    assert_eq!(response.resources[0].name, last);
+    assert!(!server.is_owed());
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Set(u8, Option<u64>),

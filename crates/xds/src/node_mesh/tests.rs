@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use heddle_model::{Node, NodeName, TrustDomain};
 
-use super::{MAX_VERSIONS_BYTES, NodeMesh};
+use super::{MAX_MESH_BYTES, MAX_VERSIONS_BYTES, NodeMesh};
 use crate::delta::WILDCARD;
 use crate::proto::{DiscoveryRequest, DiscoveryResponse, Mark, Resource as Sent};
 use crate::resources::{Resource, Settings, Type};
@@ -143,6 +143,38 @@ fn what_breaks_the_protocol_ends_the_call() {
 }
 
 #[test]
+fn a_mesh_that_is_too_large_is_forgotten_so_that_a_smaller_one_is_taken() {
+    let mut mesh = begun();
+    mesh.bytes = MAX_MESH_BYTES + 1;
+    assert!(mesh.accept(mark(2)).is_err());
+    mesh.connected();
+    let requests = said(&mut mesh);
+    assert!(requests.iter().all(|one| one.initial_versions.is_empty()));
+    let all = response(Type::MeshSettings, vec![sent(&settings(), "1")], "1");
+    assert_eq!(mesh.accept(all), Ok(None));
+    let update = mesh.accept(mark(3)).unwrap().unwrap();
+    assert!(update.mesh.nodes.is_empty());
+}
+
+#[test]
+fn what_a_failed_call_has_hidden_is_told_again() {
+    let mut mesh = begun();
+    mesh.connected();
+    mesh.tell_again();
+    assert!(mesh.accept(mark(1)).unwrap().is_some());
+}
+
+/// A resource that was refused in a call that began anew has no version that the next call could send.
+#[test]
+fn a_node_without_the_version_of_what_it_knows_begins_anew() {
+    let mut mesh = begun();
+    mesh.types[Type::Node as usize] = crate::delta::Subscription::new(true);
+    mesh.connected();
+    let requests = said(&mut mesh);
+    assert!(requests.iter().all(|one| one.initial_versions.is_empty()));
+}
+
+#[test]
 fn the_next_call_begins_with_versions() {
     let mut mesh = begun();
     mesh.connected();
@@ -162,7 +194,7 @@ fn the_next_call_begins_with_versions() {
 #[test]
 fn a_node_that_knows_too_much_begins_anew_and_keeps_what_it_uses_until_the_mark() {
     let mut mesh = begun();
-    let many = MAX_VERSIONS_BYTES / 24;
+    let many = MAX_VERSIONS_BYTES / 16;
     let nodes = (0..many).map(|number| sent(&node(&format!("n{number}"), 1), "1"));
     mesh.accept(response(Type::Node, nodes.collect(), "2"))
         .unwrap();
