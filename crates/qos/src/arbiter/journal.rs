@@ -218,7 +218,7 @@ impl<K: Entry, H: Serialize + DeserializeOwned + Clone> Log<K, H> {
     /// What a process holds, or held when it was killed, without taking the lock.
     ///
     /// # Errors
-    /// As for [`StateFolder::journal`].
+    /// As for [`Log::open`].
     pub fn look(folder: &Path) -> io::Result<Left<K, H>> {
         let contents = read(&folder.join(K::FILE), &boot()?)?;
         Ok(Left {
