@@ -22,7 +22,7 @@ pub(super) struct Catalog {
     /// What is for every node, where no workload names one.
     everyones: Option<Arc<Own>>,
     /// The newest changes, the last one that of `generation`.
-    changes: VecDeque<Arc<Changes>>,
+    changes: VecDeque<Vec<(Type, Name)>>,
 }
 
 #[derive(Debug)]
@@ -36,30 +36,21 @@ struct Entry {
 /// The names of resources that are for one node only: its workloads, and the policies that select them.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Own {
-    names: [BTreeSet<Name>; 2],
+    workloads: BTreeSet<Name>,
+    policies: BTreeSet<Name>,
 }
 
 impl Own {
-    fn of(kind: Type) -> Option<usize> {
+    /// The names of this type, or `None` if resources of the type are for all nodes.
+    pub(super) fn names(&self, kind: Type) -> Option<&BTreeSet<Name>> {
         match kind {
-            Type::Workload => Some(0),
-            Type::Policy => Some(1),
+            Type::Workload => Some(&self.workloads),
+            Type::Policy => Some(&self.policies),
             Type::MeshSettings | Type::Node | Type::Address | Type::Service | Type::Endpoint => {
                 None
             }
         }
     }
-
-    /// The names of this type, or `None` if resources of the type are for all nodes.
-    pub(super) fn names(&self, kind: Type) -> Option<&BTreeSet<Name>> {
-        Own::of(kind).map(|at| &self.names[at])
-    }
-}
-
-/// What a generation has changed.
-#[derive(Debug)]
-pub(super) struct Changes {
-    pub(super) names: Vec<(Type, Name)>,
 }
 
 /// A resource as nodes get it.
@@ -122,7 +113,7 @@ impl Catalog {
             });
         }
         self.find_own(mesh);
-        self.changes.push_back(Arc::new(Changes { names }));
+        self.changes.push_back(names);
         if self.changes.len() > KEPT_CHANGES {
             self.changes.pop_front();
         }
@@ -161,9 +152,10 @@ impl Catalog {
                 None => continue,
             };
             let name = workload.name.to_string();
-            of.names[0].insert(self.name(Type::Workload, &name));
+            of.workloads.insert(self.name(Type::Workload, &name));
             for policy in &workload.policies {
-                of.names[1].insert(self.name(Type::Policy, &policy_name(policy)));
+                of.policies
+                    .insert(self.name(Type::Policy, &policy_name(policy)));
             }
         }
         // Streams tell by the pointer whether there is another one.
@@ -192,14 +184,15 @@ impl Catalog {
         own.cloned().unwrap_or_default()
     }
 
-    /// What has changed since a generation; `None` when that is not known any more.
+    /// The names of what has changed since a generation; `None` when that is not known any more.
     pub(super) fn changes_since(
         &self,
         generation: u64,
-    ) -> Option<impl Iterator<Item = &Arc<Changes>>> {
+    ) -> Option<impl Iterator<Item = &(Type, Name)>> {
         let behind = usize::try_from(self.generation.checked_sub(generation)?).ok()?;
         let known = self.changes.len();
-        (behind <= known).then(|| self.changes.iter().skip(known - behind))
+        let changes = || self.changes.iter().skip(known - behind).flatten();
+        (behind <= known).then(changes)
     }
 
     /// Resources of a type, as a node may have them.

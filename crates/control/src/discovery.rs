@@ -1,6 +1,5 @@
 //! The service `heddle.v1.Discovery`.
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -9,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use heddle_authority::is_reachable;
-use heddle_model::{NodeName, printable};
+use heddle_model::{NodeName, printable, shortened};
 use heddle_xds::delta::{self, Answer, Name};
 use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
 use heddle_xds::resources::Type;
@@ -69,6 +68,8 @@ impl server::Discovery for DiscoveryService {
         let address = mesh_address(&registration.mesh_address)?;
         let types = registration.type_urls.iter();
         let types = types.filter_map(|url| Type::from_url(url)).collect();
+        let mut subscriptions = Subscriptions::new(node.clone(), types);
+        shared.take(&node, &mut subscriptions, first)?;
         let presence = shared.nodes.arrive(&node, address);
         let presence =
             presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
@@ -80,7 +81,7 @@ impl server::Discovery for DiscoveryService {
         tokio::spawn(async move {
             let told = shared
                 .clone()
-                .tell(&peer, presence, (types, first, requests), &answers)
+                .tell(&peer, presence, (subscriptions, requests), &answers)
                 .await;
             if let Err(status) = &told {
                 // Fails when the client has gone. One that does not read is not told.
@@ -101,25 +102,17 @@ impl Shared {
         self: Arc<Self>,
         peer: &Peer,
         presence: Presence,
-        (types, first, mut requests): (
-            BTreeSet<Type>,
-            DiscoveryRequest,
-            Streaming<DiscoveryRequest>,
-        ),
+        (mut subscriptions, mut requests): (Subscriptions, Streaming<DiscoveryRequest>),
         answers: &Answers,
     ) -> Result<(), Status> {
         let mut generations = self.board.generations();
         let mut trust = self.authority.watch_trust();
-        let denied = Arc::clone(&trust.borrow_and_update().denied);
-        let node = self.admitted(peer, &denied)?;
-        let mut subscriptions = Subscriptions::new(node.clone(), types);
-        self.take(node, &mut subscriptions, first)?;
         let late = || Status::deadline_exceeded("the node does not answer");
         // Since when the node owes an answer and has given none.
         let mut silent: Option<Instant> = None;
         loop {
             let denied = Arc::clone(&trust.borrow_and_update().denied);
-            self.admitted(peer, &denied)?;
+            let node = self.admitted(peer, &denied)?;
             // Room first, so that what is sent is the newest, not what was newest before the wait.
             tokio::select! {
                 room = answers.reserve() => {
@@ -194,9 +187,11 @@ impl Shared {
             Answer::Refused(why) => {
                 self.counters.resources_refused.fetch_add(1, Relaxed);
                 if let Some(unnamed) = self.may_say(node, "resource_refused") {
-                    let why: String = why.chars().take(MAX_LOGGED).collect();
-                    let why = printable(&why).into_owned();
-                    warn!(%node, kind = kind.type_url(), why, unnamed, "a node refuses resources: what it had stays in force");
+                    let why = printable(&shortened(&why, MAX_LOGGED)).into_owned();
+                    warn!(
+                        %node, kind = kind.message_name(), why, unnamed,
+                        "a node refuses resources: what it had stays in force"
+                    );
                 }
             }
         }

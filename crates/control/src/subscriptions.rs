@@ -112,8 +112,7 @@ impl Subscriptions {
         let own = catalog.own(&self.node);
         match catalog.changes_since(self.noted) {
             Some(changes) => {
-                let names = changes.flat_map(|changes| &changes.names);
-                for (kind, name) in names {
+                for (kind, name) in changes {
                     // Most workloads and policies are those of other nodes.
                     let of = |own: &Own| own.names(*kind).is_none_or(|own| own.contains(name));
                     if of(&own) || of(&self.own) {

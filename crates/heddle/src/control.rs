@@ -60,7 +60,7 @@ const ASKS: usize = 32;
 const LOOK: Duration = Duration::from_secs(1);
 /// Threads for TLS handshakes and calls of nodes.
 const THREADS: usize = 2;
-/// Threads for disk access and for computing each node's part of the mesh.
+/// Threads for disk access, and for encoding the mesh when nodes come and go.
 const BLOCKING_THREADS: usize = 16;
 /// Descriptors that are reserved for everything except nodes' connections.
 const RESERVED_DESCRIPTORS: u64 = 128;

@@ -19,12 +19,14 @@ use tower::service_fn;
 use crate::limits::{
     MAX_CERTIFICATE_RESPONSE_BYTES, MAX_DISCOVERY_RESPONSE_BYTES, MAX_TRUST_BYTES,
 };
-use crate::node_mesh::{self, NodeMesh, Update};
+use crate::node_mesh::{NodeMesh, Update};
+use crate::proto;
 use crate::proto::authority_client::AuthorityClient;
 use crate::proto::discovery_client::DiscoveryClient;
 use crate::proto::{
     DiscoveryRequest, DiscoveryResponse, IssueRequest, JoinRequest, WatchTrustRequest,
 };
+use crate::resources::Type;
 use crate::trust::{Certificate, Invalid, Joined, TrustUpdate};
 
 /// Timeout for one answer.
@@ -185,7 +187,11 @@ impl Client {
         let (requests, said) = mpsc::channel(DISCOVERY_REQUESTS);
         mesh.connected();
         let first = DiscoveryRequest {
-            node: Some(node_mesh::registration(&own.node, own.mesh_address)),
+            node: Some(proto::Registration {
+                node_name: own.node.to_string(),
+                mesh_address: own.mesh_address.to_string(),
+                type_urls: Type::ALL.map(|kind| kind.type_url().to_owned()).into(),
+            }),
             ..mesh.request().unwrap_or_default()
         };
         let ended = |_| ClientError::Unavailable("the control plane ended the call".to_owned());

@@ -7,9 +7,7 @@ use heddle_model::{Mesh, NodeName};
 
 use crate::delta::{Held, Name, News, Request, Response, Subscription, Versioned};
 use crate::limits::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
-use crate::proto::{
-    DiscoveryRequest, DiscoveryResponse, Registration, Resource as Sent, ResourceVersion,
-};
+use crate::proto::{DiscoveryRequest, DiscoveryResponse, Resource as Sent, ResourceVersion};
 use crate::resources::{InvalidResource, Resource, Type, join};
 use crate::trust::Invalid;
 
@@ -38,8 +36,8 @@ pub struct NodeMesh {
     is_new: bool,
     /// Epoch and generation of the last mark.
     mark: Option<(String, u64)>,
-    /// The call that begins: a resource that was found in none since is gone at the mark. Counts calls for which versions
-    /// could not be sent.
+    /// How many calls in a row have begun without versions and not come to a mark; 0 otherwise. At the mark, what has not
+    /// come in the last of them is gone.
     anew: u64,
 }
 
@@ -47,6 +45,7 @@ pub struct NodeMesh {
 struct Known {
     resource: Resource,
     bytes: usize,
+    /// [`NodeMesh::anew`] when it came last.
     anew: u64,
 }
 
@@ -239,14 +238,5 @@ fn message(kind: Type, request: Request) -> DiscoveryRequest {
         initial_versions: versions.collect(),
         nonce: request.nonce.into(),
         refused: request.refused.unwrap_or_default(),
-    }
-}
-
-/// What a node says about itself at the beginning of a call.
-pub(crate) fn registration(node: &NodeName, mesh_address: std::net::SocketAddr) -> Registration {
-    Registration {
-        node_name: node.to_string(),
-        mesh_address: mesh_address.to_string(),
-        type_urls: Type::ALL.map(|kind| kind.type_url().to_owned()).into(),
     }
 }

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use heddle_model::{Node, NodeName, TrustDomain};
 
-use super::{MAX_MESH_BYTES, MAX_VERSIONS_BYTES, NodeMesh};
+use super::{MAX_MESH_BYTES, MAX_VERSIONS_BYTES, NodeMesh, Update};
 use crate::delta::WILDCARD;
 use crate::proto::{DiscoveryRequest, DiscoveryResponse, Mark, Resource as Sent};
 use crate::resources::{Resource, Settings, Type};
@@ -54,6 +54,12 @@ fn mark(generation: u64) -> DiscoveryResponse {
     }
 }
 
+/// The ports of the nodes, which tell their versions apart.
+fn ports(update: &Update) -> Vec<u16> {
+    let nodes = update.mesh.nodes.iter();
+    nodes.map(|node| node.address.port()).collect()
+}
+
 /// Everything that the node has to say.
 fn said(mesh: &mut NodeMesh) -> Vec<DiscoveryRequest> {
     std::iter::from_fn(|| mesh.request()).collect()
@@ -87,12 +93,7 @@ fn what_comes_is_used_at_the_mark() {
     gone.removed = vec!["b".to_owned()];
     gone.mark = mark(2).mark;
     let update = mesh.accept(gone).unwrap().unwrap();
-    let ports: Vec<u16> = update
-        .mesh
-        .nodes
-        .iter()
-        .map(|node| node.address.port())
-        .collect();
+    let ports = ports(&update);
     assert_eq!((update.mesh.generation, ports), (2, vec![2]));
     let nonces: Vec<String> = said(&mut mesh).into_iter().map(|said| said.nonce).collect();
     assert_eq!(nonces, ["2", "3"]);
@@ -112,12 +113,7 @@ fn a_resource_that_is_not_understood_is_refused_by_itself() {
     let both = vec![broken, sent(&node("b", 2), "2")];
     mesh.accept(response(Type::Node, both, "2")).unwrap();
     let update = mesh.accept(mark(2)).unwrap().unwrap();
-    let ports: Vec<u16> = update
-        .mesh
-        .nodes
-        .iter()
-        .map(|node| node.address.port())
-        .collect();
+    let ports = ports(&update);
     assert_eq!(ports, [1, 2], "the last good one stays");
     let [answer] = &said(&mut mesh)[..] else {
         panic!("one answer");
@@ -212,12 +208,7 @@ fn a_node_that_knows_too_much_begins_anew_and_keeps_what_it_uses_until_the_mark(
     let nodes = vec![sent(&node("a", 3), "3")];
     mesh.accept(response(Type::Node, nodes, "1")).unwrap();
     let update = mesh.accept(mark(3)).unwrap().unwrap();
-    let ports: Vec<u16> = update
-        .mesh
-        .nodes
-        .iter()
-        .map(|node| node.address.port())
-        .collect();
+    let ports = ports(&update);
     assert_eq!(ports, [3], "what has not come again does not exist");
     said(&mut mesh);
     mesh.connected();

@@ -3,7 +3,7 @@
 use heddle_model::Endpoint;
 
 use super::fields::{account, or_empty, some, some_node, workload_name};
-use super::name::Place;
+use super::name::EndpointName;
 use super::{EndpointOf, InvalidResource};
 use crate::proto;
 
@@ -20,7 +20,7 @@ impl From<&Endpoint> for proto::Endpoint {
 }
 
 pub(super) fn endpoint(
-    place: Place,
+    place: EndpointName,
     message: &proto::Endpoint,
 ) -> Result<EndpointOf, InvalidResource> {
     let endpoint = Endpoint {

@@ -10,8 +10,8 @@ use super::{EndpointOf, InvalidResource};
 /// The name of the only MeshSettings.
 pub(super) const MESH: &str = "mesh";
 
-/// The place of an endpoint.
-pub(super) struct Place {
+/// The parts of an endpoint's name.
+pub(super) struct EndpointName {
     pub(super) service: ServiceName,
     pub(super) port: u16,
     pub(super) address: SocketAddr,
@@ -59,11 +59,11 @@ pub(super) fn parse_policy(name: &str) -> Option<PolicyName> {
     PolicyName::parse(&format!("{kind} {rest}")).ok()
 }
 
-pub(super) fn endpoint(name: &str) -> Result<Place, InvalidResource> {
+pub(super) fn endpoint(name: &str) -> Result<EndpointName, InvalidResource> {
     parse_endpoint(name).ok_or(InvalidResource::Name("NAMESPACE/SERVICE/PORT/IP:PORT"))
 }
 
-fn parse_endpoint(name: &str) -> Option<Place> {
+fn parse_endpoint(name: &str) -> Option<EndpointName> {
     let mut parts = name.splitn(4, '/');
     let service = ServiceName::new(parts.next()?, parts.next()?).ok()?;
     let port = parts.next()?;
@@ -72,7 +72,7 @@ fn parse_endpoint(name: &str) -> Option<Place> {
     let address: SocketAddr = canonical(address, address.parse().ok())?;
     // The scope of an address has a meaning on one machine only.
     let is_scoped = matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0);
-    (port != 0 && !is_scoped).then_some(Place {
+    (port != 0 && !is_scoped).then_some(EndpointName {
         service,
         port,
         address,
