@@ -12,7 +12,7 @@ mod told;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use heddle_model::NodeName;
@@ -53,14 +53,43 @@ pub(crate) struct AgentPlan {
     pub(crate) state: PathBuf,
 }
 
+/// How often the network is asked what it does not do.
+const ASK_NETWORK: Duration = Duration::from_secs(1);
+
 /// What runs beside the agent's own controllers.
 struct Beside {
     proxy: ProxyThreads,
     /// The bandwidth of offline pods, if it is on.
     network: Option<Thread>,
+    /// When the network was last asked what it does not do, and what it said.
+    asked: Option<Instant>,
+    not_done: Vec<NotDone>,
 }
 
 impl Beside {
+    fn new(proxy: ProxyThreads, network: Option<Thread>) -> Self {
+        Beside {
+            proxy,
+            network,
+            asked: None,
+            not_done: Vec::new(),
+        }
+    }
+
+    /// What is not done. The network's thread is asked once a second: the agent may look a hundred times as often.
+    fn not_done(&mut self) -> Vec<NotDone> {
+        if let Some(network) = &mut self.network
+            && self
+                .asked
+                .is_none_or(|asked| asked.elapsed() >= ASK_NETWORK)
+        {
+            self.asked = Some(Instant::now());
+            self.not_done.clone_from(&network.snapshot().not_done);
+        }
+        let of_proxy = self.proxy.not_done().into_iter();
+        of_proxy.chain(self.not_done.iter().cloned()).collect()
+    }
+
     /// Puts everything back, and returns whether all of it is.
     fn restore(self) -> bool {
         let mut proxy = self.proxy;
@@ -90,10 +119,7 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             if is_left {
                 agent.restore();
             }
-            let beside = Beside {
-                proxy: ProxyThreads::default(),
-                network,
-            };
+            let beside = Beside::new(ProxyThreads::default(), network);
             return follow(agent, beside, plan, settings).await;
         }
         if !rustix::process::geteuid().is_root() {
@@ -121,10 +147,7 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             );
             agent.restore();
         }
-        let beside = Beside {
-            proxy: ProxyThreads::follow(plan, &settings.qos)?,
-            network,
-        };
+        let beside = Beside::new(ProxyThreads::follow(plan, &settings.qos)?, network);
         follow(agent, beside, plan, settings).await
     })
 }
@@ -216,7 +239,7 @@ async fn follow<S: Store>(
                 due = tokio::time::Instant::now() + pause;
                 let mut remarks = agent.remarks();
                 remarks.not_done.extend(refused.clone());
-                remarks.not_done.extend(beside.proxy.not_done());
+                remarks.not_done.extend(beside.not_done());
                 teller.tell(remarks);
                 if let Some(network) = &mut beside.network {
                     network.set_pods(agent.batch());

@@ -100,6 +100,14 @@ struct Uplink {
     offline: u64,
 }
 
+/// A part that is left alone.
+#[derive(Debug)]
+struct Pause {
+    until: Duration,
+    /// The reason, as in output.
+    why: String,
+}
+
 /// The host's end of an offline pod's interface.
 #[derive(Debug)]
 struct PodLink {
@@ -120,14 +128,14 @@ pub struct Network<K, S> {
     pods: Vec<OfflinePod>,
     uplinks: Vec<Uplink>,
     links: Vec<PodLink>,
-    /// Interfaces of the settings that are not there, which was said.
-    missing: BTreeSet<String>,
+    /// Interfaces of the settings that are not there, which was said, and why.
+    missing: BTreeMap<String, String>,
     /// What all pods of the node receive from others.
     receiving: Bandwidth,
     /// Bytes that online and offline pods have received, as far as interfaces tell.
     received: ClassBytes,
-    /// Parts that are left alone, and until when.
-    left_alone: BTreeMap<Key, Duration>,
+    /// Parts that are left alone.
+    left_alone: BTreeMap<Key, Pause>,
     swept: Option<Duration>,
     checked_filters: Option<Duration>,
     /// Parts that are known to be as they should, during a sweep.
@@ -157,7 +165,7 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
             pods: Vec::new(),
             uplinks: Vec::new(),
             links: Vec::new(),
-            missing: BTreeSet::new(),
+            missing: BTreeMap::new(),
             received: ClassBytes::default(),
             left_alone: BTreeMap::new(),
             swept: None,

@@ -1,4 +1,4 @@
-//! What is done to the network now, for metrics.
+//! What is done to the network now, for metrics and status.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,10 @@ use super::held::{Held, Key};
 use super::kernel::Kernel;
 use crate::arbiter::journal::Store;
 use crate::counts::Counts;
+use crate::remarks::NotDone;
+
+/// Most remarks on interfaces.
+const MAX_NOT_DONE: usize = 20;
 
 /// What is done to the network at one moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +21,8 @@ pub struct Snapshot {
     pub changes: BTreeMap<(&'static str, &'static str), u64>,
     /// The interfaces of the node where offline pods are limited.
     pub interfaces: Vec<InterfaceRates>,
+    /// What is not done, and why: 20 at most, the rest is in the log.
+    pub not_done: Vec<NotDone>,
 }
 
 /// An interface of the node.
@@ -43,10 +49,19 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
             limit: uplink.rate,
             online: uplink.sending.online_rate(),
         });
+        let missing = self.missing.iter().map(|(name, why)| NotDone {
+            setting: "qos.network.interfaces".to_owned(),
+            why: format!("{name}: {why}"),
+        });
+        let left_alone = self.left_alone.iter().map(|(key, pause)| NotDone {
+            setting: key.to_string(),
+            why: format!("{}; tried again in a minute", pause.why),
+        });
         Snapshot {
             counts: self.counts,
             changes,
             interfaces: interfaces.collect(),
+            not_done: missing.chain(left_alone).take(MAX_NOT_DONE).collect(),
         }
     }
 }

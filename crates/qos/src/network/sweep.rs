@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::held::{Held, Key, Part};
 use super::keeper::{About, Refusal};
 use super::kernel::{Kernel, Limited, Link};
-use super::{FILTERS, LEFT_ALONE, Network, OfflinePod, PodLink, Uplink};
+use super::{FILTERS, LEFT_ALONE, Network, OfflinePod, Pause, PodLink, Uplink};
 use crate::arbiter::journal::Store;
 use crate::controllers::bandwidth::Bandwidth;
 use crate::now::Now;
@@ -13,7 +13,7 @@ use crate::now::Now;
 impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
     /// Brings interfaces to what they should have, and puts back what no pod wants any more.
     pub(super) fn sweep(&mut self, now: Now) {
-        self.left_alone.retain(|_, until| now.since < *until);
+        self.left_alone.retain(|_, pause| now.since < pause.until);
         if !self.look(now) {
             return;
         }
@@ -124,18 +124,17 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
         for name in self.settings.interfaces.clone() {
             let link = match self.keeper.kernel().link(&name) {
                 Ok(link) => {
-                    if self.missing.remove(&name) {
+                    if self.missing.remove(&name).is_some() {
                         tracing::info!("the interface {name} is there");
                     }
                     link
                 }
                 Err(error) => {
-                    if !self.missing.contains(&name) {
-                        tracing::warn!(
-                            "the interface {name} of qos.network.interfaces: {error}: pods are not limited there until it is"
-                        );
-                        self.missing.insert(name);
+                    let why = format!("{error}: pods are not limited there until it is");
+                    if !self.missing.contains_key(&name) {
+                        tracing::warn!("the interface {name} of qos.network.interfaces: {why}");
                     }
+                    self.missing.insert(name, why);
                     continue;
                 }
             };
@@ -206,7 +205,11 @@ impl<K: Kernel, S: Store<Key, Held>> Network<K, S> {
             Refusal::Gone(_) => tracing::debug!("{refusal}"),
             Refusal::Foreign(key, _) | Refusal::Failed(key, _) => {
                 tracing::warn!("{refusal}; it is tried again in {} s", LEFT_ALONE.as_secs());
-                self.left_alone.insert(key.clone(), now.since + LEFT_ALONE);
+                let pause = Pause {
+                    until: now.since + LEFT_ALONE,
+                    why: refusal.to_string(),
+                };
+                self.left_alone.insert(key.clone(), pause);
             }
         }
         false

@@ -201,6 +201,7 @@ fn what_is_done_is_counted_and_seen() {
     assert_eq!(found, wanted);
     assert!(seen.counts.writes > 3, "{seen:?}");
     assert_eq!((seen.counts.foreign, seen.counts.failed), (0, 0));
+    assert_eq!(seen.not_done, []);
     let [eth0] = &seen.interfaces[..] else {
         panic!("one interface: {seen:?}");
     };
@@ -213,6 +214,14 @@ fn what_is_done_is_counted_and_seen() {
     node.run(2_000, 0, 0);
     let foreign = node.network.snapshot();
     assert_eq!((foreign.counts.foreign, foreign.interfaces.len()), (1, 0));
+    let [left_alone] = &foreign.not_done[..] else {
+        panic!("the interface: {foreign:?}");
+    };
+    assert_eq!(left_alone.setting, "qdisc of eth0");
+    assert!(
+        left_alone.why.contains("add eth0 to qos.network.replace"),
+        "{left_alone:?}"
+    );
     assert!(node.network.restore());
     let after = node.network.snapshot();
     assert!(after.changes.is_empty() && after.counts.writes > foreign.counts.writes);

@@ -17,6 +17,7 @@ fn snapshot(writes: u64) -> Snapshot {
         },
         changes: BTreeMap::new(),
         interfaces: Vec::new(),
+        not_done: Vec::new(),
     }
 }
 
