@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use heddle_model::Mesh;
 use heddle_transport::{Clock, Peer};
 use heddle_xds::TrustUpdate;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -22,9 +21,11 @@ mod core;
 mod courier;
 mod disk;
 mod events;
+mod held_back;
 mod join;
 mod keeper;
 mod key;
+mod mesh_file;
 mod moment;
 mod start;
 mod state;
@@ -36,8 +37,10 @@ use crate::exit::Failure;
 use crate::serving::Change;
 use courier::{CourierOrder, Credentials, Event};
 use disk::{Unsaved, Write};
+use held_back::HeldBack;
 pub(crate) use join::{TokenFile, read_token};
 use key::LeafKey;
+use mesh_file::MeshFile;
 use moment::Moment;
 pub(crate) use start::{Setup, run};
 pub(crate) use state::{
@@ -85,8 +88,8 @@ struct Agent {
     durable: (u64, u64),
     /// Time of the last rebuild of the identities.
     built: Option<Instant>,
-    /// A mesh that waits for its workloads' certificates, and the deadline at which it is served without them.
-    held_back: Option<(Box<Mesh>, Instant)>,
+    held_back: HeldBack,
+    mesh_file: MeshFile,
     /// Files that the disk does not hold as it should; failed writes are retried.
     unsaved: Unsaved,
 }
@@ -113,14 +116,13 @@ impl Agent {
         if !builds_in.is_zero() && self.core().is_stale() {
             sleep = sleep.min(builds_in);
         }
-        let sleep = self
-            .unsaved
-            .again_in()
-            .map_or(sleep, |wait| sleep.min(wait));
-        match &self.held_back {
-            Some((_, until)) => sleep.min(until.saturating_duration_since(Instant::now())),
-            None => sleep,
-        }
+        let now = Instant::now();
+        let waits = [
+            self.unsaved.again_in(),
+            self.held_back.again_in(now),
+            self.mesh_file.again_in(now),
+        ];
+        waits.into_iter().flatten().fold(sleep, Duration::min)
     }
 
     /// Does everything that is due: certificate requests, rebuild, confirmation, held-back mesh, writes.
@@ -135,6 +137,9 @@ impl Agent {
         self.release().await;
         if let Some(floor) = { self.core().take_floor() } {
             self.save(Write::Floor(floor)).await;
+        }
+        if let Some(mesh) = self.mesh_file.due(Instant::now()) {
+            self.save(Write::Mesh(mesh)).await;
         }
         self.save_again().await;
         Ok(())
@@ -221,12 +226,12 @@ impl Agent {
         self.trust_saved(&saved);
     }
 
-    /// Serves the held-back mesh once its workloads have certificates, its deadline has passed, or the control plane is
-    /// not connected.
+    /// Serves the held-back mesh once its workloads have certificates, its wait is over, or the control plane is not
+    /// connected.
     async fn release(&mut self) {
-        let is_time = |until: &Instant| *until <= Instant::now();
-        let ready = self.orders.is_none() || self.core().is_complete();
-        if let Some((mesh, _)) = self.held_back.take_if(|(_, until)| ready || is_time(until)) {
+        let missing = self.core().missing();
+        let (is_connected, now) = (self.orders.is_some(), Instant::now());
+        if let Some(mesh) = self.held_back.take(missing, is_connected, now) {
             // Fails only when the process ends.
             let _ = self.changes.send(Change::Mesh(mesh)).await;
             if self.core().is_complete() {

@@ -268,6 +268,11 @@ impl Core {
         let wanted: BTreeSet<SpiffeId> = accounts
             .map(|account| SpiffeId::workload(domain.clone(), account.clone()))
             .collect();
+        let mut held = self.leaves.keys();
+        if self.keeper.wants_only(&wanted) && held.all(|id| self.keeper.wants(id)) {
+            // Most changes of a mesh are about other things.
+            return Vec::new();
+        }
         let mut dropped = self.keeper.want(&wanted);
         // A leaf that was found on disk is used as soon as its identity is wanted.
         for id in &wanted {
@@ -391,6 +396,11 @@ impl Core {
     /// Trust without expired deny-list entries.
     pub(crate) fn in_force(&self) -> &Arc<Trust> {
         &self.trust
+    }
+
+    /// The wanted identities without a certificate that has not expired.
+    pub(crate) fn missing(&self) -> BTreeSet<SpiffeId> {
+        self.keeper.missing(self.clock.now())
     }
 
     /// Whether every wanted identity has a certificate that has not expired.

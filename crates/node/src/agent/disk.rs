@@ -164,6 +164,9 @@ impl Agent {
             self.durable = generations;
             self.show();
         }
+        if saved.is_err() && matches!(write, Write::Mesh(_)) {
+            self.mesh_file.failed();
+        }
         self.unsaved.note(write.file(), Some(write), &saved);
         self.show_unsaved();
     }

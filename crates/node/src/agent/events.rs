@@ -1,7 +1,7 @@
 //! How the agent handles the courier's events.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use heddle_model::calendar::utc;
 use heddle_model::{Mesh, SpiffeId};
@@ -15,9 +15,6 @@ use super::disk::{Pair, Write};
 use super::key::LeafKey;
 use super::moment::Moment;
 use super::state::check_mesh;
-
-/// How long a new mesh waits for the certificates of workloads that are new in it.
-const MESH_WAITS: Duration = Duration::from_secs(3);
 
 impl Agent {
     pub(super) async fn happened(&mut self, event: Event) {
@@ -116,9 +113,12 @@ impl Agent {
         }
         self.want(&mesh).await;
         self.show();
-        self.save(Write::Mesh(Arc::new((epoch, mesh.clone()))))
-            .await;
-        self.held_back = Some((mesh, Instant::now() + MESH_WAITS));
+        let now = Instant::now();
+        let to_keep = Arc::new((epoch, mesh.clone()));
+        if let Some(at_once) = self.mesh_file.put(to_keep, now) {
+            self.save(Write::Mesh(at_once)).await;
+        }
+        self.held_back.put(mesh, now);
     }
 
     /// Sets the wanted identities to those of a mesh's workloads, and removes all others from the disk.

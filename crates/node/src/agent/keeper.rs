@@ -98,6 +98,11 @@ impl KeptIdentity {
         Some(retry.max(Duration::from_secs(renewal)))
     }
 
+    /// Whether there is a certificate that has not expired.
+    fn holds(&self, unix_s: u64) -> bool {
+        self.lease.is_some_and(|lease| !lease.is_over(unix_s))
+    }
+
     /// Failed requests since the last success.
     pub(crate) fn failures(&self) -> u32 {
         self.backoff.failures()
@@ -138,6 +143,12 @@ impl Keeper {
             self.all.entry(id.clone()).or_insert_with(KeptIdentity::new);
         }
         dropped
+    }
+
+    /// Whether these are the wanted identities, beside the node's own.
+    pub(crate) fn wants_only(&self, wanted: &BTreeSet<SpiffeId>) -> bool {
+        let others = self.all.keys().filter(|id| **id != self.own);
+        others.eq(wanted.iter().filter(|id| **id != self.own))
     }
 
     pub(crate) fn wants(&self, id: &SpiffeId) -> bool {
@@ -224,10 +235,15 @@ impl Keeper {
         self.all.values().filter_map(|kept| kept.due_in(now)).min()
     }
 
+    /// The identities without a certificate that has not expired.
+    pub(crate) fn missing(&self, unix_s: u64) -> BTreeSet<SpiffeId> {
+        let missing = self.all.iter().filter(|(_, kept)| !kept.holds(unix_s));
+        missing.map(|(id, _)| id.clone()).collect()
+    }
+
     /// Whether every identity has a certificate that has not expired.
     pub(crate) fn is_complete(&self, unix_s: u64) -> bool {
-        let holds = |kept: &KeptIdentity| kept.lease.is_some_and(|lease| !lease.is_over(unix_s));
-        self.all.values().all(holds)
+        self.all.values().all(|kept| kept.holds(unix_s))
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (&SpiffeId, &KeptIdentity)> {

@@ -16,7 +16,9 @@ use tokio::time::sleep;
 use super::core::Core;
 use super::courier::Courier;
 use super::disk::{Pair, Unsaved, Write};
+use super::held_back::HeldBack;
 use super::join::{JoinFailure, NewNode, join};
+use super::mesh_file::MeshFile;
 use super::state::{Found, State, check_mesh};
 use super::view::View;
 use super::{Agent, blocking, generations};
@@ -110,7 +112,8 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         unconfirmed: None,
         durable,
         built: None,
-        held_back: None,
+        held_back: HeldBack::default(),
+        mesh_file: MeshFile::default(),
         unsaved: Unsaved::default(),
     };
     agent.unsaved.found(found.problems);
@@ -183,6 +186,6 @@ impl Agent {
         );
         self.want(&mesh).await;
         // The control plane is not connected yet, so there is nothing to wait for.
-        self.held_back = Some((Box::new(mesh), Instant::now()));
+        self.held_back.put(Box::new(mesh), Instant::now());
     }
 }

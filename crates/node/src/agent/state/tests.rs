@@ -15,7 +15,9 @@ use tokio::sync::{mpsc, watch};
 use super::super::core::Core;
 use super::super::courier::Event;
 use super::super::disk::Unsaved;
+use super::super::held_back::HeldBack;
 use super::super::key::LeafKey;
+use super::super::mesh_file::MeshFile;
 use super::super::{Agent, View};
 use super::*;
 use crate::serving::Change;
@@ -282,7 +284,8 @@ async fn a_mesh_that_breaks_its_promises_takes_the_place_of_none() {
         unconfirmed: None,
         durable: (1, 0),
         built: None,
-        held_back: None,
+        held_back: HeldBack::default(),
+        mesh_file: MeshFile::default(),
         unsaved: Unsaved::default(),
     };
     let good = Mesh {
