@@ -46,12 +46,15 @@ mod workload;
 mod tests;
 
 use index::Index;
+pub(crate) use policy::Pins;
 
-/// Compiles objects. Those of the folder `base` may name files relative to it.
+/// Compiles objects. Those of the folder `base` may name files relative to it. Policies concern the workloads that are
+/// pinned to them, whatever they select.
 pub(crate) fn compile(
-    objects: &[Object],
+    objects: &[&Object],
     base: &Path,
     options: &Options,
+    pins: &Pins,
     findings: &mut Findings,
 ) -> Mesh {
     let index = Index::build(objects, findings);
@@ -63,7 +66,7 @@ pub(crate) fn compile(
         &index,
         &mut workloads,
         &mut services,
-        trust_domain,
+        (trust_domain, pins),
         findings,
     );
     let routes = route::compile(&index, &services, findings);
@@ -82,11 +85,11 @@ pub(crate) fn compile(
 
 /// The first fault of a workload compiled alone, with its account added, so that a missing account is not one.
 pub(crate) fn flaw_of_workload(
-    workload: Object,
+    workload: &Object,
     options: &Options,
 ) -> Option<heddle_model::report::Problem> {
     let account = workload.account();
-    let objects: Vec<Object> = account.into_iter().chain([workload]).collect();
+    let objects: Vec<&Object> = account.iter().chain([workload]).collect();
     let mut findings = Findings::default();
     let index = Index::build(&objects, &mut findings);
     let _compiled = workload::compile(&index, Path::new("/"), options, &mut findings);
@@ -118,6 +121,13 @@ impl<'a> Scope<'a> {
         self.push(Severity::Warning, path, reason.into(), remedy.into());
     }
 
+    /// Blames another object, too, for the errors since there were `before`: they may be its faults.
+    fn blame_too(&mut self, other: &Object, before: usize) {
+        if self.findings.report.errors() > before {
+            self.findings.blamed.insert(other.written.id());
+        }
+    }
+
     /// Reports that a registered provider is left out.
     fn leave_out(&mut self, cause: Cause, path: &FieldPath, reason: &str, remedy: &str) {
         let (reason, remedy) = (reason.to_owned(), remedy.to_owned());
@@ -128,11 +138,14 @@ impl<'a> Scope<'a> {
     }
 
     fn push(&mut self, severity: Severity, path: &FieldPath, reason: String, remedy: String) {
-        if severity == Severity::Error {
-            self.findings.refused.insert(&self.written.key);
+        let problem = self.written.problem(severity, path, reason, remedy);
+        match severity {
+            Severity::Error => {
+                let (key, id) = (&self.written.key, self.written.id());
+                self.findings.blame(key, id, problem);
+            }
+            Severity::Warning => self.findings.push(problem),
         }
-        self.findings
-            .push(self.written.problem(severity, path, reason, remedy));
     }
 
     /// Whether an object of that name exists but has errors: then it is not reported as missing.

@@ -14,11 +14,28 @@ pub(crate) struct Findings {
     pub(crate) documents: usize,
     /// Objects that exist but have errors.
     pub(crate) refused: RefusedObjects,
+    /// Objects that compilation found an error in.
+    pub(crate) blamed: BTreeSet<ObjectId>,
+    /// Whether there is an error that concerns the folder as a whole.
+    pub(crate) is_general: bool,
 }
 
 impl Findings {
     pub(crate) fn push(&mut self, problem: Problem) {
         self.report.push(problem);
+    }
+
+    /// Adds an error that concerns the folder as a whole.
+    pub(crate) fn push_general(&mut self, error: Problem) {
+        self.is_general = true;
+        self.report.push(error);
+    }
+
+    /// Adds an error in an object that was read.
+    pub(crate) fn blame(&mut self, key: &Key, id: ObjectId, error: Problem) {
+        self.refused.insert(key);
+        self.blamed.insert(id);
+        self.report.push(error);
     }
 
     /// Whether the folder has neither a document nor an error.
@@ -35,6 +52,10 @@ pub(crate) struct RefusedObjects {
     pub(crate) unknown: bool,
     objects: BTreeSet<Key>,
 }
+
+/// Tells written objects from each other, also those of one name: where one is in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ObjectId(pub(crate) usize);
 
 /// The name of an object, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

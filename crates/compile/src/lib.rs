@@ -8,8 +8,9 @@
 //! Beside the folder a [registry](registered) may contribute providers.
 //!
 //! [`load`] compiles once, a [`Watcher`] each time the folder changes. Everything wrong is returned in a
-//! [report](heddle_model::report::Report) whose problems name file, line, field, reason and remedy. There is a mesh
-//! only when no problem is an error; a server keeps the last valid one.
+//! [report](heddle_model::report::Report) whose problems name file, line, field, reason and remedy. For [`load`] there is
+//! a mesh only when no problem is an error. A [`Watcher`] refuses each object with an error by itself: its last good
+//! version stays in force, or something that opens nothing.
 //!
 //! Nothing in a manifest is guessed or silently dropped. An unknown field is an error, and so is one that cannot be
 //! honoured; known fields without effect here are listed in one place (`manifest/unused.rs`); objects of other groups

@@ -4,14 +4,14 @@
 //! reads, [`decode`] reads those into the structs of [`core`], [`gateway`], [`policy`], [`smi`] and [`local`]. Each
 //! object is read alone: `compile` checks it against the others.
 
-use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use heddle_model::report::{Origin, Problem, Severity};
-use heddle_model::{Name, Namespace};
+use heddle_model::{Name, Namespace, PolicyKind, PolicyName};
 
-use crate::findings::{Findings, Key};
+use crate::findings::{Key, ObjectId};
 
+pub(crate) mod closed;
 pub(crate) mod core;
 mod decode;
 pub(crate) mod gateway;
@@ -20,6 +20,7 @@ mod lab;
 pub(crate) mod local;
 pub(crate) mod node;
 pub(crate) mod policy;
+mod reader;
 mod registered;
 pub(crate) mod smi;
 pub(crate) mod suggest;
@@ -30,12 +31,14 @@ mod yaml;
 mod tests;
 
 pub(crate) use kind::Kind;
+pub(crate) use reader::{read, read_tree};
 pub(crate) use registered::{Keyed, SERVICE_LABEL, read_registered};
 
 use decode::{Fault, decode_body, decode_metadata};
-use kind::{Verdict, judge};
 use node::{FieldPath, Node, Value};
 
+/// The label of a Namespace or a workload with the mode: its requirements on callers.
+pub(crate) const MODE_LABEL: &str = "heddle.dev/mode";
 /// The namespace of objects without one.
 const DEFAULT_NAMESPACE: &str = "default";
 
@@ -51,6 +54,21 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    /// The name of a policy, as the mesh has it; `None` for any other object.
+    pub(crate) fn policy_name(&self) -> Option<PolicyName> {
+        let kind = match &self.body {
+            Body::AuthorizationPolicy(_) => PolicyKind::AuthorizationPolicy,
+            Body::TrafficTarget(_) => PolicyKind::TrafficTarget,
+            Body::ClosedPolicy(closed) => closed.kind,
+            _ => return None,
+        };
+        Some(PolicyName {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            kind,
+        })
+    }
+
     /// The service account that a workload names, as a separate object.
     pub(crate) fn account(&self) -> Option<Object> {
         let Body::LocalWorkload(body) = &self.body else {
@@ -82,6 +100,9 @@ pub(crate) enum Body {
     TrafficTarget(smi::TrafficTarget),
     HttpRouteGroup(smi::HttpRouteGroup),
     TcpRoute(smi::TcpRoute),
+    ClosedPolicy(closed::ClosedPolicy),
+    ClosedRoute(closed::ClosedRoute),
+    ClosedWorkload(closed::ClosedWorkload),
 }
 
 /// An object's source: enough to report a problem with any field of it.
@@ -91,10 +112,39 @@ pub(crate) struct Written {
     pub(crate) origin: Origin,
     pub(crate) label: String,
     pub(crate) key: Key,
-    tree: Rc<Node>,
+    tree: Arc<Node>,
 }
 
 impl Written {
+    fn new(origin: &Origin, kind: Kind, tree: Node) -> Self {
+        Written {
+            origin: origin.clone(),
+            label: label(kind, &tree),
+            key: key(kind, &tree),
+            tree: Arc::new(tree),
+        }
+    }
+
+    /// Whether its namespace can be read.
+    pub(crate) fn is_placed(&self) -> bool {
+        let namespace = self.tree.at(&FieldPath::of("metadata.namespace"));
+        match namespace.map(|node| &node.value) {
+            None | Some(Value::Null) => true,
+            Some(Value::Text(_)) => Namespace::parse(&self.key.namespace).is_ok(),
+            Some(_) => false,
+        }
+    }
+
+    /// Tells this object from others of the same name while it lives.
+    pub(crate) fn id(&self) -> ObjectId {
+        ObjectId(Arc::as_ptr(&self.tree).addr())
+    }
+
+    /// The object as it was written.
+    pub(crate) fn tree(&self) -> &Node {
+        &self.tree
+    }
+
     /// The place at which the object begins.
     pub(crate) fn begins(&self) -> Origin {
         self.origin.at(self.tree.line)
@@ -134,200 +184,6 @@ impl Written {
     }
 }
 
-/// Reads every object in a file: returns the valid ones, and reports the faults of the others. `values_left` is how
-/// many more values the folder may have.
-pub(crate) fn read(
-    file: &Path,
-    bytes: &[u8],
-    values_left: &mut usize,
-    findings: &mut Findings,
-) -> Vec<Object> {
-    let mut reader = Reader {
-        file: Origin::file(file),
-        objects: Vec::new(),
-        findings,
-    };
-    match yaml::parse(bytes, values_left) {
-        Ok(documents) => {
-            reader.findings.documents += documents.len();
-            for document in documents {
-                reader.document(document);
-            }
-        }
-        Err(error) => reader.unreadable(Problem {
-            severity: Severity::Error,
-            origin: match error.line {
-                Some(line) => Origin::file(file).at(line),
-                None => Origin::file(file),
-            },
-            object: None,
-            field: String::new(),
-            reason: error.reason,
-            remedy: error.remedy,
-            cause: None,
-        }),
-    }
-    reader.objects
-}
-
-struct Reader<'r> {
-    file: Origin,
-    objects: Vec<Object>,
-    findings: &'r mut Findings,
-}
-
-impl Reader<'_> {
-    fn document(&mut self, document: Node) {
-        match type_of(&document) {
-            Ok((_, kind)) if kind.ends_with("List") && document.get("items").is_some() => {
-                let item_kind = kind.trim_end_matches("List").to_owned();
-                self.list(document, &item_kind);
-            }
-            _ => self.object(document),
-        }
-    }
-
-    /// Reads `kind: List`, as `kubectl get -o yaml` prints it, or a list of one kind.
-    fn list(&mut self, list: Node, item_kind: &str) {
-        let api_version = list
-            .get("apiVersion")
-            .and_then(Node::text)
-            .unwrap_or("")
-            .to_owned();
-        let line = list.line;
-        let Value::Mapping(entries) = list.value else {
-            return;
-        };
-        for entry in entries {
-            match (entry.key.as_str(), entry.value.value) {
-                ("items", Value::Sequence(items)) => {
-                    for item in items {
-                        self.item(item, &api_version, item_kind);
-                    }
-                }
-                ("items", Value::Null) | ("apiVersion" | "kind" | "metadata", _) => {}
-                ("items", _) => {
-                    self.refuse(entry.line, "items", "a List's items are a list", "");
-                }
-                (key, _) => {
-                    let remedy = suggest::nearest(key, ["items"])
-                        .map_or(String::new(), |meant| format!("did you mean {meant}?"));
-                    self.refuse(entry.line.max(line), key, "unknown field", &remedy);
-                }
-            }
-        }
-    }
-
-    /// Reads an item of a list. In a typed list it may leave out `apiVersion` and `kind`.
-    fn item(&mut self, mut item: Node, api_version: &str, kind: &str) {
-        if !kind.is_empty() && item.get("kind").is_none() && item.get("apiVersion").is_none() {
-            let line = item.line;
-            if let Value::Mapping(entries) = &mut item.value {
-                for (key, value) in [("apiVersion", api_version), ("kind", kind)] {
-                    let value = Node {
-                        line,
-                        value: Value::Text(value.to_owned()),
-                    };
-                    entries.push(node::MappingEntry {
-                        key: key.to_owned(),
-                        line,
-                        value,
-                    });
-                }
-            }
-        }
-        self.object(item);
-    }
-
-    fn object(&mut self, tree: Node) {
-        if let Some(warning) = lab::left_aside(&self.file, &tree) {
-            return self.findings.push(warning);
-        }
-        let (api_version, kind) = match type_of(&tree) {
-            Ok((api_version, kind)) => (api_version.to_owned(), kind.to_owned()),
-            Err((reason, remedy)) => {
-                self.findings.refused.unknown = true;
-                return self.refuse(tree.line, "", reason, remedy);
-            }
-        };
-        let kind = match judge(&api_version, &kind) {
-            Verdict::Read(kind) => kind,
-            Verdict::Skip(name) => {
-                *self.findings.report.skipped.entry(name).or_default() += 1;
-                return;
-            }
-            Verdict::Unenforced {
-                name,
-                group,
-                remedy,
-            } => {
-                *self.findings.report.skipped.entry(name).or_default() += 1;
-                return self.findings.push(Problem {
-                    severity: Severity::Warning,
-                    origin: self.file.at(tree.line_of(&FieldPath::of("kind"))),
-                    object: Some(label_of(&kind, true, &tree)),
-                    field: String::new(),
-                    reason: format!("it is a policy of {group} and is not enforced"),
-                    remedy,
-                    cause: None,
-                });
-            }
-            Verdict::Refuse {
-                meant,
-                field,
-                reason,
-                remedy,
-            } => {
-                self.findings.refused.insert(&key(meant, &tree));
-                let line = tree.line_of(&FieldPath::of(field));
-                return self.refuse(line, field, &reason, &remedy);
-            }
-        };
-        self.findings.report.objects += 1;
-        let written = Written {
-            origin: self.file.clone(),
-            label: label(kind, &tree),
-            key: key(kind, &tree),
-            tree: Rc::new(tree),
-        };
-        match read_object(kind, &written) {
-            Ok(object) => self.objects.push(object),
-            Err(faults) => {
-                self.findings.refused.insert(&written.key);
-                for fault in faults {
-                    self.findings.push(Problem {
-                        severity: Severity::Error,
-                        origin: self.file.at(fault.line),
-                        object: Some(written.label.clone()),
-                        field: fault.path.to_string(),
-                        reason: fault.reason,
-                        remedy: fault.remedy,
-                        cause: None,
-                    });
-                }
-            }
-        }
-    }
-
-    /// A document that cannot be parsed may contain any object.
-    fn unreadable(&mut self, problem: Problem) {
-        self.findings.refused.unknown = true;
-        self.findings.push(problem);
-    }
-
-    fn refuse(&mut self, line: u32, field: &str, reason: &str, remedy: &str) {
-        self.findings.push(Problem {
-            severity: Severity::Error,
-            origin: self.file.at(line),
-            object: None,
-            field: field.to_owned(),
-            reason: reason.to_owned(),
-            remedy: remedy.to_owned(),
-            cause: None,
-        });
-    }
-}
-
 /// An object's `apiVersion` and `kind`, or why the document is not an object.
 fn type_of(tree: &Node) -> Result<(&str, &str), (&'static str, &'static str)> {
     if !matches!(tree.value, Value::Mapping(_)) {
@@ -360,9 +216,10 @@ fn key(kind: Kind, tree: &Node) -> Key {
             .and_then(Node::text)
             .filter(|text| !text.is_empty())
     };
+    let namespace = field("namespace").filter(|_| kind.is_namespaced());
     Key {
         kind,
-        namespace: field("namespace").unwrap_or(DEFAULT_NAMESPACE).to_owned(),
+        namespace: namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned(),
         name: field("name").map(str::to_owned),
     }
 }

@@ -5,10 +5,12 @@
 //! [registry](crate::registered), whose providers are compiled together with the folder's objects.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use heddle_model::report::{Origin, Problem, Report, Severity};
 use heddle_model::{Mesh, WorkloadName};
 
+use crate::compile::Pins;
 use crate::findings::Findings;
 use crate::manifest::Object;
 use crate::registered::Providers;
@@ -17,11 +19,16 @@ use crate::registered::tally::tally;
 use crate::{Options, compile, manifest};
 
 mod folder;
+mod good;
+mod serve;
+mod settle;
 mod watcher;
+mod words;
 
 pub use watcher::Watcher;
 
 use folder::Scan;
+use settle::{Folder, UnreadableFile};
 
 /// Limit of objects in one folder.
 const MAX_OBJECTS: usize = 50_000;
@@ -109,7 +116,7 @@ fn holds_no_byte(file: &Path) -> Problem {
 }
 
 /// Compiles the objects that a scan found, and the providers that fit beside them. `tried` carries the results of
-/// trials from one call to the next.
+/// trials from one call to the next. With an error there is no mesh.
 fn read(
     dir: &Path,
     scan: &Scan,
@@ -117,25 +124,49 @@ fn read(
     tried: &mut Tried,
     options: &Options,
 ) -> (Option<Mesh>, Findings) {
+    let (folder, findings) = objects_of(scan);
+    let compiling = Compiling {
+        dir,
+        options,
+        findings,
+        objects: &folder.valid,
+        pins: &Pins::new(),
+    };
+    let (mesh, mut findings) = compiling.with(providers, tried);
+    findings.report.left_aside = scan.left_aside.clone();
+    findings.report.sort();
+    ((!findings.report.has_errors()).then_some(mesh), findings)
+}
+
+/// Reads every object that a scan found.
+fn objects_of(scan: &Scan) -> (Folder, Findings) {
     let mut findings = Findings::default();
     for problem in &scan.problems {
-        findings.refused.unknown |= problem.severity == Severity::Error;
-        findings.push(problem.clone());
+        match problem.severity {
+            Severity::Error => {
+                findings.refused.unknown = true;
+                findings.push_general(problem.clone());
+            }
+            Severity::Warning => findings.push(problem.clone()),
+        }
     }
-    let mut objects = Vec::new();
+    let mut folder = Folder::default();
     let mut values_left = MAX_VALUES;
     for file in &scan.files {
         if file.bytes.is_empty() {
             findings.push(holds_no_byte(&file.path));
         }
-        objects.extend(manifest::read(
-            &file.path,
-            &file.bytes,
-            &mut values_left,
-            &mut findings,
-        ));
-        if objects.len() > MAX_OBJECTS {
-            findings.push(Problem {
+        let of_file = manifest::read(&file.path, &file.bytes, &mut values_left, &mut findings);
+        folder.valid.extend(of_file.valid.into_iter().map(Arc::new));
+        folder.faulty.extend(of_file.faulty);
+        if of_file.is_unreadable {
+            folder.unreadable.push(UnreadableFile {
+                path: file.path.as_path().into(),
+                bytes: file.bytes.clone(),
+            });
+        }
+        if folder.valid.len() > MAX_OBJECTS {
+            findings.push_general(Problem {
                 severity: Severity::Error,
                 origin: Origin::file(file.path.as_path()),
                 object: None,
@@ -147,17 +178,7 @@ fn read(
             break;
         }
     }
-    let compiling = Compiling {
-        dir,
-        options,
-        findings,
-        folder: objects.len(),
-        objects,
-    };
-    let (mesh, mut findings) = compiling.with(providers, tried);
-    findings.report.left_aside = scan.left_aside.clone();
-    findings.report.sort();
-    ((!findings.report.has_errors()).then_some(mesh), findings)
+    (folder, findings)
 }
 
 /// A folder's objects, before any provider is compiled beside them.
@@ -166,31 +187,31 @@ struct Compiling<'c> {
     options: &'c Options,
     /// The findings of reading the folder.
     findings: Findings,
-    objects: Vec<Object>,
-    /// How many of the objects are the folder's, which come first.
-    folder: usize,
+    objects: &'c [Arc<Object>],
+    /// The workloads that policies concern, whatever they select.
+    pins: &'c Pins,
 }
 
 impl Compiling<'_> {
     /// Compiles the folder and every provider that fits. If the folder does not compile alone, no provider is tried.
-    fn with(mut self, providers: &Providers, tried: &mut Tried) -> (Mesh, Findings) {
-        let (fit, mut problems) = candidates(&self.objects, &providers.entries);
+    fn with(&self, providers: &Providers, tried: &mut Tried) -> (Mesh, Findings) {
+        let (fit, mut problems) = candidates(self.objects, &providers.entries);
         let (entries, objects): (Vec<_>, Vec<_>) =
             fit.into_iter().map(|one| (one.entry, one.object)).unzip();
-        let (mut mesh, mut findings, objects) = self.beside(objects);
+        let (mut mesh, mut findings) = self.beside(&objects);
         if !findings.report.has_errors() {
             tried.all_fit(entries);
         } else if !objects.is_empty() {
-            (mesh, findings, _) = self.beside(Vec::new());
+            (mesh, findings) = self.beside(&[]);
             if !findings.report.has_errors() {
                 let fit = entries.into_iter().zip(objects);
                 let fit = fit.map(|(entry, object)| Candidate { entry, object });
                 let admitted = tried.admit(fit.collect(), |objects| {
-                    let (_, findings, objects) = self.beside(objects);
+                    let (_, findings) = self.beside(&objects);
                     (objects, first_error(findings))
                 });
                 problems.extend(admitted.problems);
-                (mesh, findings, _) = self.beside(admitted.objects);
+                (mesh, findings) = self.beside(&admitted.objects);
             }
         }
         let of_registry = findings
@@ -208,18 +229,19 @@ impl Compiling<'_> {
         (mesh, findings)
     }
 
-    /// Compiles the folder with these objects beside it, and returns them.
-    fn beside(&mut self, mut more: Vec<Object>) -> (Mesh, Findings, Vec<Object>) {
-        self.objects.append(&mut more);
+    /// Compiles the folder with these objects beside it.
+    fn beside(&self, more: &[Object]) -> (Mesh, Findings) {
         let mut findings = self.findings.clone();
-        let mesh = compile::compile(&self.objects, self.dir, self.options, &mut findings);
-        let more = self.objects.split_off(self.folder);
+        let objects = self.objects.iter().map(AsRef::as_ref);
+        let objects: Vec<&Object> = objects.chain(more).collect();
+        let (dir, options) = (self.dir, self.options);
+        let mesh = compile::compile(&objects, dir, options, self.pins, &mut findings);
         let names = more.iter().map(|object| WorkloadName {
             namespace: object.namespace.clone(),
             name: object.name.clone(),
         });
         findings.report.registered = names.collect();
-        (mesh, findings, more)
+        (mesh, findings)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The newest mesh, and the resources of it that each node gets.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use heddle_xds::resources::Type;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::catalog::{Catalog, encoded};
+use super::catalog::{Catalog, Changes, encoded};
 use super::nodes::{Nodes, Present};
 use super::subscriptions::{Subscriptions, Told};
 
@@ -38,8 +40,10 @@ struct BoardState {
     nodes: Nodes,
     newest: Mutex<Newest>,
     catalog: Mutex<Catalog>,
-    /// Held while a mesh is encoded and put into the catalog.
-    turn: Mutex<()>,
+    /// Held while a mesh is encoded and compared with the one before.
+    changes: Mutex<Changes>,
+    /// Whether there was a node that names what it uses.
+    on_demand: AtomicBool,
     /// Generation of the published mesh, from 1; 0 before the first.
     generation: watch::Sender<u64>,
 }
@@ -64,13 +68,14 @@ impl Board {
                 nodes,
                 newest: Mutex::default(),
                 catalog: Mutex::default(),
-                turn: Mutex::default(),
+                changes: Mutex::default(),
+                on_demand: AtomicBool::new(false),
                 generation: watch::Sender::new(0),
             }),
         })
     }
 
-    /// Publishes a mesh in place of the previous one.
+    /// Publishes a mesh in place of the previous one. Blocks while the mesh is encoded, some microseconds for each resource.
     pub fn put(&self, mesh: Mesh) {
         let mut placed: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for workload in &mesh.workloads {
@@ -84,6 +89,17 @@ impl Board {
             placed: Arc::new(placed),
         };
         self.shared.publish();
+    }
+
+    /// Prepares for nodes that name what they use. Blocks, the first time, while the mesh is encoded.
+    pub(super) fn serve_on_demand(&self) {
+        self.shared.on_demand.store(true, Relaxed);
+        // A mesh that is being published may not know it yet.
+        drop(self.shared.changes());
+        let is_indexed = self.shared.catalog().index().is_some();
+        if !is_indexed {
+            self.shared.publish();
+        }
     }
 
     /// The published mesh, with the known nodes and their addresses.
@@ -123,15 +139,13 @@ impl Board {
         kind: Type,
         request: Request,
     ) -> Result<Answer, TooMany> {
-        let catalog = self.shared.catalog.lock();
-        let catalog = catalog.unwrap_or_else(PoisonError::into_inner);
+        let catalog = self.shared.catalog();
         of.receive(kind, request, &catalog)
     }
 
     /// The next message for a node, if there is something to say; nothing before the first mesh.
     pub(super) fn respond(&self, to: &mut Subscriptions) -> Option<DiscoveryResponse> {
-        let catalog = self.shared.catalog.lock();
-        let catalog = catalog.unwrap_or_else(PoisonError::into_inner);
+        let catalog = self.shared.catalog();
         let told = match catalog.generation() {
             0 => None,
             _ => to.respond(&catalog),
@@ -186,13 +200,16 @@ impl BoardState {
     /// Makes the newest mesh and the nodes that are known now a new generation. Nothing before the first mesh.
     fn publish(&self) {
         // Of two calls the one that reads the mesh later publishes later.
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes();
         let Some(mesh) = self.whole() else { return };
-        let resources = encoded(&mesh);
-        let catalog = self.catalog.lock();
-        let mut catalog = catalog.unwrap_or_else(PoisonError::into_inner);
-        catalog.put(&mesh, resources);
+        let on_demand = self.on_demand.load(Relaxed);
+        let change = changes.of(&mesh, encoded(&mesh), on_demand);
+        // Nodes are served meanwhile: what takes long is done.
+        let mut catalog = self.catalog();
+        let before = catalog.apply(change);
         self.generation.send_replace(catalog.generation());
+        drop(catalog);
+        drop(before);
     }
 
     fn whole(&self) -> Option<Mesh> {
@@ -200,6 +217,14 @@ impl BoardState {
         let mut mesh = Mesh::clone(&mesh);
         mesh.nodes = nodes(&self.nodes.reached());
         Some(mesh)
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn newest(&self) -> MutexGuard<'_, Newest> {

@@ -68,7 +68,11 @@ impl server::Discovery for DiscoveryService {
         let address = mesh_address(&registration.mesh_address)?;
         let types = registration.type_urls.iter();
         let types = types.filter_map(|url| Type::from_url(url)).collect();
-        let mut subscriptions = Subscriptions::new(node.clone(), types);
+        if registration.on_demand {
+            let board = shared.board.clone();
+            shared.blocking(move || board.serve_on_demand()).await?;
+        }
+        let mut subscriptions = Subscriptions::new(node.clone(), types, registration.on_demand);
         shared.take(&node, &mut subscriptions, first)?;
         let presence = shared.nodes.arrive(&node, address);
         let presence =
@@ -133,6 +137,9 @@ impl Shared {
                     continue;
                 }
                 () = self.closing() => return Err(Status::unavailable(super::ENDS)),
+            }
+            if let Some(settled) = subscriptions.settled() {
+                presence.has(settled);
             }
             silent = match subscriptions.is_answer_due() {
                 true => silent.or_else(|| Some(Instant::now())),

@@ -36,10 +36,12 @@ mod board;
 mod catalog;
 mod convert;
 mod discovery;
+mod index;
 mod limiter;
 mod nodes;
 mod peer;
 mod places;
+mod scope;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
@@ -48,6 +50,7 @@ mod trust;
 pub use board::Board;
 pub use nodes::{Confirmed, Nodes, Present};
 pub use peer::{Peer, PeerCertificate};
+pub use subscriptions::Settled;
 
 use accept::Door;
 use limiter::Limiter;

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use heddle_model::NodeName;
 use tokio::sync::{Notify, watch};
 
+use crate::subscriptions::Settled;
+
 /// Limit of known nodes.
 const MAX_NODES: usize = 10_000;
 /// Limit of presences of one node. Beyond it the oldest is displaced: its call ends.
@@ -49,6 +51,8 @@ struct NodeRecord {
     /// Generations of the trust bundle and of the deny-list that the node uses.
     bundle: u64,
     denied: u64,
+    /// What its newest presence has of the mesh.
+    mesh: Option<Settled>,
 }
 
 impl NodeRecord {
@@ -159,6 +163,11 @@ impl Nodes {
         })
     }
 
+    /// What a node has of the mesh; `None` for one that is not present, or has not been told everything yet.
+    pub fn mesh(&self, node: &NodeName) -> Option<Settled> {
+        self.lock().nodes.get(node)?.mesh
+    }
+
     /// Records the generations that a node has confirmed. False when there is no room for the node.
     pub(super) fn confirm(&self, name: &NodeName, confirmed: Confirmed) -> bool {
         let mut known = self.lock();
@@ -178,6 +187,7 @@ impl Nodes {
         let visit = known.visits;
         let node = self.node(&mut known, name)?;
         node.present.insert(visit, address);
+        node.mesh = None;
         let displaced = Arc::new(Notify::new());
         node.displaced.insert(visit, Arc::clone(&displaced));
         if node.present.len() > MAX_PRESENCES {
@@ -247,6 +257,16 @@ pub(super) struct Presence {
 }
 
 impl Presence {
+    /// Records what the node has of the mesh, unless it has a newer presence.
+    pub(super) fn has(&self, settled: Settled) {
+        let mut known = self.nodes.lock();
+        let node = known.nodes.get_mut(&self.name);
+        let is_newest = |node: &&mut NodeRecord| node.present.keys().last() == Some(&self.visit);
+        if let Some(node) = node.filter(is_newest) {
+            node.mesh = Some(settled);
+        }
+    }
+
     /// Completes when too many newer presences of the node have displaced this one.
     pub(super) async fn displaced(&self) {
         self.displaced.notified().await;
@@ -262,6 +282,9 @@ impl Drop for Presence {
         let Some(node) = known.nodes.get_mut(name) else {
             return;
         };
+        if node.present.keys().last() == Some(visit) {
+            node.mesh = None;
+        }
         node.present.remove(visit);
         node.displaced.remove(visit);
         // Another connection of the node may remain: its address is announced now.

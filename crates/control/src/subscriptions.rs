@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use heddle_model::NodeName;
-use heddle_xds::delta::{Answer, Request, Response, Subscriber, TooMany};
+use heddle_xds::delta::{Answer, Name, Request, Response, Subscriber, TooMany};
 use heddle_xds::resources::Type;
 
 use super::catalog::{Catalog, Own};
+use super::scope::Scope;
 
 #[cfg(test)]
 mod tests;
@@ -22,15 +23,50 @@ pub(super) struct Subscriptions {
     awaited: BTreeSet<Type>,
     /// The generation up to which changes are noted.
     noted: u64,
-    /// The generation of the last mark.
+    /// The generation of the last mark; 0 before the first.
     marked: u64,
-    own: Arc<Own>,
+    visible: Visible,
+    /// Whether the node has named something since its scope was found.
+    has_named: bool,
     /// Responses of one moment that are not sent yet.
     ready: VecDeque<(Type, Response<Bytes>)>,
     /// The mark that belongs behind them.
     mark: Option<u64>,
     /// Whether something was sent since the last mark.
     is_unmarked: bool,
+}
+
+/// What one node may have.
+#[derive(Debug, Default)]
+struct Visible {
+    own: Arc<Own>,
+    /// What a node uses that names it; `None` for one that wants all there is.
+    scope: Option<Scope>,
+}
+
+impl Visible {
+    /// The names of this type, or `None` if the node may have all of them.
+    fn names(&self, kind: Type) -> Option<&BTreeSet<Name>> {
+        let scope = self.scope.as_ref();
+        match kind {
+            Type::Service => scope.map(|scope| &scope.services),
+            Type::Endpoint => scope.map(|scope| &scope.endpoints),
+            _ => self.own.names(kind),
+        }
+    }
+
+    fn has(&self, kind: Type, name: &Name) -> bool {
+        self.names(kind).is_none_or(|names| names.contains(name))
+    }
+}
+
+/// What a node has that has everything that it wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// The generation of which it has its part.
+    pub generation: u64,
+    /// The generation of the last mark: nothing of its part has changed since.
+    pub marked: u64,
 }
 
 /// A message to the node: a response, a mark, or both.
@@ -42,10 +78,14 @@ pub(super) struct Told {
 }
 
 impl Subscriptions {
-    /// Of a node that has said nothing yet, and will subscribe to these types.
-    pub(super) fn new(node: NodeName, awaited: BTreeSet<Type>) -> Self {
+    /// Of a node that has said nothing yet, and will subscribe to these types. `on_demand`: it names what it uses.
+    pub(super) fn new(node: NodeName, awaited: BTreeSet<Type>, on_demand: bool) -> Self {
         Subscriptions {
-            own: Arc::default(),
+            visible: Visible {
+                scope: on_demand.then(Scope::default),
+                ..Visible::default()
+            },
+            has_named: on_demand,
             awaited,
             noted: 0,
             marked: 0,
@@ -68,7 +108,24 @@ impl Subscriptions {
         catalog: &Catalog,
     ) -> Result<Answer, TooMany> {
         self.awaited.remove(&kind);
-        self.types[kind as usize].receive(request, &catalog.view(kind, &self.own))
+        let names = !request.subscribe.is_empty() || !request.unsubscribe.is_empty();
+        self.has_named |= names && self.visible.scope.is_some();
+        let view = catalog.view(kind, self.visible.names(kind));
+        self.types[kind as usize].receive(request, &view)
+    }
+
+    /// What the node has, once it has all that it wants, and has answered for it.
+    pub(super) fn settled(&self) -> Option<Settled> {
+        let is_sent = self.ready.is_empty() && self.mark.is_none();
+        let is_settled = is_sent && self.is_complete() && !self.is_answer_due();
+        (is_settled && self.marked > 0).then_some(Settled {
+            generation: self.noted,
+            marked: self.marked,
+        })
+    }
+
+    fn is_complete(&self) -> bool {
+        self.awaited.is_empty() && !self.types.iter().any(Subscriber::is_owed)
     }
 
     /// Whether the node has not answered a response.
@@ -93,29 +150,38 @@ impl Subscriptions {
     fn look(&mut self, catalog: &Catalog) {
         self.follow(catalog);
         for kind in Type::ALL {
-            let view = catalog.view(kind, &self.own);
+            let view = catalog.view(kind, self.visible.names(kind));
             if let Some(response) = self.types[kind as usize].respond(&view) {
                 self.ready.push_back((kind, response));
             }
         }
-        let is_complete = self.awaited.is_empty() && !self.types.iter().any(Subscriber::is_owed);
         self.is_unmarked |= !self.ready.is_empty();
-        if is_complete && (self.is_unmarked || self.noted != self.marked) {
+        // What changes nothing for the node costs it nothing, not even a mark.
+        if self.is_complete() && (self.is_unmarked || self.marked == 0) {
             self.is_unmarked = false;
             self.marked = self.noted;
             self.mark = Some(self.noted);
         }
     }
 
-    /// Notes what has changed in the catalog.
+    /// Notes what has changed in the catalog, and in what the node may have of it.
     fn follow(&mut self, catalog: &Catalog) {
         let own = catalog.own(&self.node);
+        let is_own_new = !Arc::ptr_eq(&own, &self.visible.own);
+        let scope = self.new_scope(catalog, &own, is_own_new);
+        let is_scope_new = scope.is_some();
+        let now = Visible {
+            own,
+            scope: scope.or_else(|| self.visible.scope.take()),
+        };
+        let before = std::mem::replace(&mut self.visible, now);
+        let now = &self.visible;
         match catalog.changes_since(self.noted) {
             Some(changes) => {
                 for (kind, name) in changes {
                     // Most workloads and policies are those of other nodes.
-                    let of = |own: &Own| own.names(*kind).is_none_or(|own| own.contains(name));
-                    if of(&own) || of(&self.own) {
+                    let had = before.names(*kind);
+                    if now.has(*kind, name) || had.is_some_and(|names| names.contains(name)) {
                         self.types[*kind as usize].changed(name);
                     }
                 }
@@ -123,23 +189,46 @@ impl Subscriptions {
             // Versions tell what has.
             None => {
                 for kind in Type::ALL {
-                    let view = catalog.view(kind, &own);
+                    let view = catalog.view(kind, now.names(kind));
                     self.types[kind as usize].all_may_have_changed(&view);
                 }
             }
         }
         self.noted = catalog.generation();
-        if Arc::ptr_eq(&own, &self.own) {
-            return;
-        }
-        for kind in [Type::Workload, Type::Policy] {
-            let Some((old, new)) = self.own.names(kind).zip(own.names(kind)) else {
+        for (kind, is_new) in [
+            (Type::Workload, is_own_new),
+            (Type::Policy, is_own_new),
+            (Type::Service, is_scope_new),
+            (Type::Endpoint, is_scope_new),
+        ] {
+            let names = before.names(kind).zip(now.names(kind));
+            let Some((old, new)) = names.filter(|_| is_new) else {
                 continue;
             };
             for name in old.symmetric_difference(new) {
                 self.types[kind as usize].changed(name);
             }
         }
-        self.own = own;
+    }
+
+    /// The scope of a node that names what it uses, if it may be another one now.
+    fn new_scope(&mut self, catalog: &Catalog, own: &Own, is_own_new: bool) -> Option<Scope> {
+        let scope = self.visible.scope.as_ref()?;
+        let is_changed = match catalog.changes_since(self.noted) {
+            Some(mut changes) => changes.any(|(kind, name)| scope.depends_on(*kind, name, catalog)),
+            None => true,
+        };
+        if !(is_own_new || is_changed || std::mem::take(&mut self.has_named)) {
+            return None;
+        }
+        self.has_named = false;
+        let [services, addresses] = [Type::Service, Type::Address].map(|kind| kind as usize);
+        let scope = Scope::new(
+            catalog,
+            own,
+            self.types[services].names(),
+            self.types[addresses].names(),
+        );
+        Some(scope)
     }
 }

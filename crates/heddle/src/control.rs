@@ -14,6 +14,7 @@ mod door;
 #[cfg(test)]
 mod fixture;
 mod keeper;
+mod last_good;
 mod metrics;
 mod orders;
 mod plane;
@@ -52,7 +53,7 @@ use crate::registry::Followed;
 use crate::{report, settings};
 use door::Door;
 use keeper::AuthorityKeeper;
-use plane::{Plane, PlaneParts};
+use plane::{Plane, PlaneParts, PutUp};
 
 /// Capacity of the queue of questions to the main loop.
 const ASKS: usize = 32;
@@ -105,10 +106,14 @@ async fn serve(
     if let Some(registry) = &registry {
         watcher = watcher.beside(registry.providers());
     }
+    let state = state_folder::folder(settings.control.state.clone(), "control")?;
+    if let Some(saved) = last_good::saved(&state) {
+        watcher = watcher.recalling(&saved);
+    }
     let first = first_mesh(&mut watcher, dir).await?;
     let clock = Arc::new(Clock::new(0));
-    let state = state_folder::folder(settings.control.state.clone(), "control")?;
     let authority = Arc::new(open(&state, settings, &clock)?);
+    last_good::save(&mut watcher, &state);
 
     let nodes = Nodes::default();
     remember(&authority, &nodes, at(&clock)());
@@ -141,8 +146,10 @@ async fn serve(
         counters: server.counters(),
         registry,
     });
-    plane.folder_changed(first.0, &first.1);
-    tokio::spawn(async move { board.follow_nodes().await });
+    let (mesh, report) = first;
+    plane.folder_changed(Some(PutUp::put(&board, mesh)), &report);
+    let changing = board.clone();
+    tokio::spawn(async move { changing.follow_nodes().await });
     let (stop, mut served) = start_serving(server, listener, door);
     tracing::info!("nodes are served at {listen}");
 
@@ -152,7 +159,7 @@ async fn serve(
         tokio::spawn(serve_tcp(tcp, asks));
     }
     let keeping = tokio::spawn(keeper.run());
-    let mut changes = follow(watcher);
+    let mut changes = follow(watcher, board);
     let mut present = plane.watch_present();
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -167,7 +174,7 @@ async fn serve(
                     Err(error) => tracing::error!("the settings stay as they were: {error}"),
                 },
             },
-            Some((mesh, report)) = changes.recv() => plane.folder_changed(mesh, &report),
+            Some((put, report)) = changes.recv() => plane.folder_changed(put, &report),
             Some(ask) = questions.recv() => plane.answer(ask),
             Ok(()) = present.changed() => plane.nodes_changed(),
             _ = look.tick() => manager.turn(Instant::now(), plane.is_ready()),
@@ -255,10 +262,10 @@ fn remember(authority: &Authority, nodes: &Nodes, now: UnixTime) {
     }
 }
 
-/// Reads the folder for the first time. At the start, errors are fatal: there is no last good state yet.
-async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<(Option<Mesh>, Report), Failure> {
+/// Reads the folder for the first time. If nothing of it can be served, that is fatal.
+async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<(Mesh, Report), Failure> {
     let (mesh, report) = watcher.next().await;
-    if mesh.is_some() {
+    if let Some(mesh) = mesh {
         return Ok((mesh, report));
     }
     report::say(&report);
@@ -267,10 +274,32 @@ async fn first_mesh(watcher: &mut Watcher, dir: &Path) -> Result<(Option<Mesh>, 
     Err(Failure::new(Exit::Refused, refused))
 }
 
-/// Watches the folder in a task of its own, so that a busy main loop never restarts a read of the folder.
-fn follow(mut watcher: Watcher) -> mpsc::Receiver<(Option<Mesh>, Report)> {
+/// Watches the folder in a task of its own, and puts up its meshes: the main loop is held up by neither.
+fn follow(mut watcher: Watcher, board: Board) -> mpsc::Receiver<(Option<PutUp>, Report)> {
     let (sender, changes) = mpsc::channel(1);
-    tokio::spawn(async move { while sender.send(watcher.next().await).await.is_ok() {} });
+    tokio::spawn(async move {
+        loop {
+            let (mesh, report) = watcher.next().await;
+            let put = match mesh {
+                Some(mesh) => {
+                    let board = board.clone();
+                    let putting = tokio::task::spawn_blocking(move || PutUp::put(&board, mesh));
+                    match putting.await {
+                        Ok(put) => Some(put),
+                        Err(error) if error.is_panic() => {
+                            std::panic::resume_unwind(error.into_panic())
+                        }
+                        // The runtime ends.
+                        Err(_) => return,
+                    }
+                }
+                None => None,
+            };
+            if sender.send((put, report)).await.is_err() {
+                return;
+            }
+        }
+    });
     changes
 }
 

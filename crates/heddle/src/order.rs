@@ -198,6 +198,12 @@ pub(crate) struct NodeStatus {
     /// Generation of the trust bundle that it has confirmed during this run; `deny_list` is that of the deny-list.
     pub(crate) bundle: Option<u64>,
     pub(crate) deny_list: Option<u64>,
+    /// Generation of the mesh of which it has its part; absent while it has not been told everything.
+    #[serde(default)]
+    pub(crate) mesh_generation: Option<u64>,
+    /// Generation of the last change of its part.
+    #[serde(default)]
+    pub(crate) changed_generation: Option<u64>,
     /// Number of the mesh's workloads on this node.
     pub(crate) workloads: usize,
     /// Whether its identity is on the deny-list.

@@ -36,7 +36,7 @@ use tokio::time::sleep_until;
 pub(crate) use self::latency::status as latency_status;
 use self::latency::{Seen, StatusFile};
 use self::metrics::{Look, Server};
-use self::pods::{Pods, folder, next, of_folder};
+use self::pods::{First, Pods, folder, next, not_in_force, of_folder};
 use self::proxy::ProxyThreads;
 pub(crate) use self::proxy::{put_threads_back, threads_left};
 use self::remarks::Teller;
@@ -213,12 +213,17 @@ async fn follow<S: Store>(
         true => None,
         false => Server::start(settings.qos.metrics)?,
     };
-    let (first, mut folder_status, mut changes) = match &plan.dir {
+    let (first, first_refused, mut folder_status, mut changes) = match &plan.dir {
         Some(dir) => {
-            let (mesh, status, changes) = folder(dir, settings).await?;
-            (of_folder(&mesh, plan), Some(status), Some(changes))
+            let First {
+                mesh,
+                refused,
+                status,
+                changes,
+            } = folder(dir, settings).await?;
+            (of_folder(&mesh, plan), refused, Some(status), Some(changes))
         }
-        None => (Vec::new(), None, None),
+        None => (Vec::new(), Vec::new(), None, None),
     };
     let groups = System::new(Mounts::find().context("cannot find the control groups")?);
     let (mut of_kubelet, answers) = kubelet::followed(&settings.qos.kubelet, groups)?.unzip();
@@ -227,8 +232,8 @@ async fn follow<S: Store>(
     let folder = (!plan.is_rehearsal).then_some(plan.state.as_path());
     let mut status = StatusFile::new(folder);
     let mut seen = Seen::at(settings.qos.proxy_socket.clone());
-    // That the last edit of the folder was refused.
-    let mut refused = None;
+    // What of the folder is not in force as it is written.
+    let mut refused = first_refused;
     let began = Instant::now();
     let mut due = tokio::time::Instant::now();
     loop {
@@ -256,11 +261,12 @@ async fn follow<S: Store>(
                 match mesh {
                     Some(mesh) => {
                         pods.of_folder = of_folder(&mesh, plan);
-                        refused = None;
+                        refused = not_in_force(&report);
                     }
                     None => {
                         tracing::error!("the folder is refused: the pods stay as they were");
-                        refused = plan.dir.as_deref().map(refusal);
+                        refused.extend(plan.dir.as_deref().map(refusal));
+                        refused.dedup();
                     }
                 }
             }

@@ -8,18 +8,31 @@ pub(crate) fn say(report: &Report) {
     say_new(report, &[]);
 }
 
-/// Logs all problems, except those of the registry that are also in `before`: a report is made whenever a provider
-/// comes or goes, and would repeat them each time.
+/// Most refused objects that are logged at a time. The problems above them name all.
+const MAX_REFUSED: usize = 100;
+
+/// Logs all problems, except those that are also in `before` and about the registry, or about a folder that has not
+/// changed: a report is made whenever a provider comes or goes, and would repeat them each time.
 pub(crate) fn say_new(report: &Report, before: &[String]) {
     for problem in &report.problems {
-        let is_registrys = problem.origin.is_registry();
-        if is_registrys && before.contains(&problem.to_string()) {
+        let is_old = report.is_same_folder || problem.origin.is_registry();
+        if is_old && before.contains(&problem.to_string()) {
             continue;
         }
         match problem.severity {
             Severity::Error => tracing::error!("{problem}"),
             Severity::Warning => tracing::warn!("{problem}"),
         }
+    }
+    if report.is_same_folder {
+        return;
+    }
+    for refused in report.refused.iter().take(MAX_REFUSED) {
+        tracing::error!("{refused}");
+    }
+    let more = report.refused.len().saturating_sub(MAX_REFUSED);
+    if more > 0 {
+        tracing::error!("{} more refused", count(more, "object"));
     }
     if report.omitted > 0 {
         tracing::error!("{} omitted", count(report.omitted, "problem"));

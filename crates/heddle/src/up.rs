@@ -1,7 +1,7 @@
 //! `heddle up`: control plane and node proxy in one process.
 //!
-//! The mesh comes from the folder of manifests, and from the registry if there is one. Nothing is served before the
-//! folder was read successfully once, and an invalid state of the folder never replaces a valid one. The rest is
+//! The mesh comes from the folder of manifests, and from the registry if there is one. An object with an error never
+//! replaces a valid one. The rest is
 //! [`heddle_node::serving`].
 
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ impl Source {
         })
     }
 
-    /// Reads the folder for the first time. At the start, errors are fatal: there is no last good state yet.
+    /// Reads the folder for the first time. If nothing of it can be served, that is fatal: there is no last good state yet.
     async fn first_mesh(&mut self, dir: &Path) -> Result<(Mesh, Findings), Failure> {
         let (mesh, report) = self.watcher.next().await;
         let errors = count(report.errors(), "error");
@@ -107,17 +107,12 @@ impl Source {
     fn findings(&mut self, report: Report) -> Findings {
         report::say_new(&report, &self.problems);
         self.problems = report.problems.iter().map(ToString::to_string).collect();
-        let is_refused = report.has_errors();
-        let Report {
-            registered,
-            registry: tally,
-            ..
-        } = report;
+        let tally = report.registry.clone();
         Findings {
             problems: self.problems.clone(),
-            is_refused,
-            registered,
+            registered: report.registered.clone(),
             uncalled: tally.uncalled.clone(),
+            report: Some(report),
             registry: self
                 .registry
                 .clone()

@@ -9,12 +9,14 @@ use serde::{Serialize, Serializer};
 use crate::{WorkloadName, printable};
 
 mod origin;
+mod refused;
 mod registry;
 
 #[cfg(test)]
 mod tests;
 
 pub use origin::Origin;
+pub use refused::{InForce, Refused};
 pub use registry::{Cause, Providing, Tally};
 
 /// Limit of problems listed in a report; the others are counted.
@@ -24,7 +26,7 @@ const MAX_PROBLEMS: usize = 500;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The configuration cannot be served: the last valid one stays in force.
+    /// What has it is refused: its last valid version stays in force.
     Error,
     /// The configuration is served, but may not do what its author expects.
     Warning,
@@ -111,6 +113,15 @@ pub struct Report {
     /// The number of LocalWorkloads with and without an address.
     #[serde(skip)]
     pub addresses: AddressCount,
+    /// Objects that are not in force as they are written, where the others are served all the same.
+    #[serde(skip)]
+    pub refused: Vec<Refused>,
+    /// Whether the folder as a whole is refused: nothing of what is served changes with it.
+    #[serde(skip)]
+    pub is_refused: bool,
+    /// Whether the folder is as it was at the report before, so that only what is said of the registry is new.
+    #[serde(skip)]
+    pub is_same_folder: bool,
     errors: usize,
 }
 
@@ -157,7 +168,7 @@ fn as_text_if_any<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Resul
 }
 
 impl Report {
-    /// Whether there is an error, so that the configuration cannot be served.
+    /// Whether there is an error: the folder is not served as it is written.
     pub fn has_errors(&self) -> bool {
         self.errors > 0
     }
@@ -165,6 +176,14 @@ impl Report {
     /// The number of errors, including those not listed.
     pub fn errors(&self) -> usize {
         self.errors
+    }
+
+    /// How many objects are refused, by what is in force instead.
+    pub fn refused_by_what_is_in_force(&self) -> [(InForce, u64); InForce::ALL.len()] {
+        InForce::ALL.map(|in_force| {
+            let of = self.refused.iter().filter(|one| one.in_force == in_force);
+            (in_force, of.count() as u64)
+        })
     }
 
     /// One line about ignored objects; `None` if there are none.

@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use heddle_intercept::{Cidr, Client, Event};
+use heddle_model::report::Report;
 use heddle_model::{Mesh, NodeName, SpiffeId, WorkloadName};
 use heddle_proxy::Proxy;
 use heddle_telemetry::{AccessLog, Registry};
@@ -221,8 +222,8 @@ pub struct Identity {
 pub struct Findings {
     /// Errors and warnings, one line each.
     pub problems: Vec<String>,
-    /// Whether the folder is refused because of them.
-    pub is_refused: bool,
+    /// What of the folder is in force; `None` where there is no folder.
+    pub report: Option<Report>,
     /// The workloads that registered themselves: they are called, but no local caller runs as one of them.
     pub registered: BTreeSet<WorkloadName>,
     /// Those of `registered` that are not an endpoint of any Service.

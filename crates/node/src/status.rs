@@ -1,11 +1,15 @@
 //! Status of a running process: written by `heddle up`, read by `heddle status` and by scripts. Fields are only ever
 //! added.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use heddle_intercept::hooks::FullTables;
+use heddle_model::report::{InForce, Report};
 use heddle_model::{Mesh, SpiffeId};
+use heddle_telemetry::exposition::{DescriptorEncoder, gauges};
+use heddle_telemetry::families::process;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
@@ -124,12 +128,85 @@ pub struct ConfigStatus {
     pub generation: u64,
     /// Number of Services in the mesh.
     pub services: usize,
-    /// Whether the folder's current content was refused, so that an older state is served.
+    /// Whether the folder's current content was refused as a whole, so that an older state is served.
     pub stale: bool,
     /// Errors and warnings of the folder's current content, one line each.
     pub problems: Vec<String>,
+    /// Objects of the folder that are not in force as they are written, while the others are; 500 at most.
+    #[serde(default)]
+    pub refused: Vec<RefusedStatus>,
+    /// The number of all of them.
+    #[serde(default)]
+    pub refused_counts: RefusedCounts,
     /// Listeners that could not be opened, one line each.
     pub listener_problems: Vec<String>,
+}
+
+/// An object that is refused by itself. The problems say why.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct RefusedStatus {
+    /// The object, as `Kind namespace/name`.
+    pub object: String,
+    /// Its file and line.
+    pub origin: String,
+    /// What is in force instead.
+    pub in_force: InForce,
+}
+
+/// Numbers of refused objects, by what is in force instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct RefusedCounts {
+    pub last_good: u64,
+    pub closed: u64,
+    pub nothing: u64,
+}
+
+/// Most refused objects that are listed.
+const MAX_REFUSED: usize = 500;
+
+impl RefusedStatus {
+    /// The refused objects of a report.
+    fn of(report: &Report) -> Vec<RefusedStatus> {
+        let refused = report.refused.iter().take(MAX_REFUSED);
+        let refused = refused.map(|refused| RefusedStatus {
+            object: refused.object.clone(),
+            origin: refused.origin.to_string(),
+            in_force: refused.in_force,
+        });
+        refused.collect()
+    }
+}
+
+impl ConfigStatus {
+    /// Takes note of the objects that a report says are refused. Of a folder that is refused as a whole, the same ones are
+    /// as before.
+    pub fn note_refused(&mut self, report: &Report) {
+        if report.is_refused {
+            return;
+        }
+        self.refused = RefusedStatus::of(report);
+        let [(_, last_good), (_, closed), (_, nothing)] = report.refused_by_what_is_in_force();
+        self.refused_counts = RefusedCounts {
+            last_good,
+            closed,
+            nothing,
+        };
+    }
+
+    /// Encodes how many objects are refused.
+    ///
+    /// # Errors
+    /// When the encoder fails.
+    pub fn encode_refused(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let counts = self.refused_counts;
+        let counts = [
+            (InForce::LastGood, counts.last_good),
+            (InForce::Closed, counts.closed),
+            (InForce::Nothing, counts.nothing),
+        ];
+        let counts = counts.map(|(in_force, count)| ([("in_force", in_force.as_str())], count));
+        gauges(encoder, &process::CONFIG_OBJECTS_REFUSED, counts)
+    }
 }
 
 /// Another node, and the connections between it and this node.

@@ -26,7 +26,6 @@ use crate::proto::discovery_client::DiscoveryClient;
 use crate::proto::{
     DiscoveryRequest, DiscoveryResponse, IssueRequest, JoinRequest, WatchTrustRequest,
 };
-use crate::resources::Type;
 use crate::trust::{Certificate, Invalid, Joined, TrustUpdate};
 
 /// Timeout for one answer.
@@ -190,7 +189,11 @@ impl Client {
             node: Some(proto::Registration {
                 node_name: own.node.to_string(),
                 mesh_address: own.mesh_address.to_string(),
-                type_urls: Type::ALL.map(|kind| kind.type_url().to_owned()).into(),
+                type_urls: mesh
+                    .first_types()
+                    .map(|kind| kind.type_url().to_owned())
+                    .collect(),
+                on_demand: mesh.is_on_demand(),
             }),
             ..mesh.request().unwrap_or_default()
         };

@@ -1,9 +1,9 @@
 //! What a node has of the mesh: resources of all types, kept from one call to the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 
-use heddle_model::{Mesh, NodeName};
+use heddle_model::{Dependency, Mesh, NodeName, ServiceName};
 
 use crate::delta::{Held, Name, News, Request, Response, Subscription, Versioned};
 use crate::limits::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
@@ -19,6 +19,8 @@ mod tests;
 const MAX_VERSIONS_BYTES: usize = 900 * 1024;
 /// Bytes of a version in a message beside the name and the version.
 const VERSION_MARGIN: usize = 12;
+/// Most Services, and most addresses, that a node names: one message has them.
+const MAX_DEPENDENCIES: usize = 4_096;
 /// Limit of a version, in bytes.
 const MAX_VERSION_BYTES: usize = 64;
 
@@ -39,6 +41,26 @@ pub struct NodeMesh {
     /// How many calls in a row have begun without versions and not come to a mark; 0 otherwise. At the mark, what has not
     /// come in the last of them is gone.
     anew: u64,
+    /// Whether the node names what it uses.
+    on_demand: bool,
+    /// First messages of the call that are not sent yet.
+    first: VecDeque<(Type, Request)>,
+    /// Names that were refused in the first version that came.
+    refused: BTreeSet<(Type, Name)>,
+    /// What is known of each name at the last mark.
+    answers: BTreeMap<Dependency, Answer>,
+}
+
+/// What a control plane has said about something that a node named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is there, with all that belongs to it.
+    There,
+    /// There is no resource of that name. An address may be a Service's all the same. Of a name that was forgotten a moment
+    /// ago and is wanted again, this may be said before it is found.
+    Absent,
+    /// This node cannot read it.
+    Refused,
 }
 
 #[derive(Debug)]
@@ -61,9 +83,23 @@ pub struct Update {
 impl NodeMesh {
     /// Nothing yet, of a node that wants all that there is for it.
     pub fn new(node: NodeName) -> Self {
+        Self::of(node, false)
+    }
+
+    /// Nothing yet, of a node that names what it uses. Without being named, there are its workloads and their policies, all
+    /// nodes, and the Services that its workloads are endpoints of.
+    pub fn on_demand(node: NodeName) -> Self {
+        Self::of(node, true)
+    }
+
+    fn of(node: NodeName, on_demand: bool) -> Self {
         NodeMesh {
             node,
-            types: Type::ALL.map(|_| Subscription::new(true)),
+            on_demand,
+            first: VecDeque::new(),
+            refused: BTreeSet::new(),
+            answers: BTreeMap::new(),
+            types: Type::ALL.map(|kind| Subscription::new(is_whole(kind, on_demand))),
             known: BTreeMap::new(),
             bytes: 0,
             is_new: false,
@@ -85,17 +121,81 @@ impl NodeMesh {
             };
             bytes[*kind as usize] += name.len() + version.len() + VERSION_MARGIN;
         }
+        for (subscription, bytes) in self.types.iter().zip(&mut bytes) {
+            let names = subscription.names().map(|name| name.len() + VERSION_MARGIN);
+            *bytes += names.sum::<usize>();
+        }
         if !is_known || bytes.iter().any(|bytes| *bytes > MAX_VERSIONS_BYTES) {
-            self.types = Type::ALL.map(|_| Subscription::new(true));
+            self.begin_anew();
             self.anew += 1;
         }
-        for subscription in &mut self.types {
+        // All first messages are made now: a type that is announced must have one, whatever is forgotten in the meantime.
+        self.first.clear();
+        for kind in Type::ALL {
+            let subscription = &mut self.types[kind as usize];
             subscription.connected();
+            let request = subscription.request();
+            self.first.extend(request.map(|request| (kind, request)));
         }
+    }
+
+    /// Forgets all versions. What is wanted stays so.
+    fn begin_anew(&mut self) {
+        for kind in Type::ALL {
+            let subscription = &mut self.types[kind as usize];
+            let mut fresh = Subscription::new(is_whole(kind, self.on_demand));
+            for name in subscription.names() {
+                fresh.want(name.clone());
+            }
+            *subscription = fresh;
+        }
+    }
+
+    /// The types for which there is a message at the beginning of the call.
+    pub fn first_types(&self) -> impl Iterator<Item = Type> {
+        self.first.iter().map(|(kind, _)| *kind)
+    }
+
+    /// Whether the node names what it uses.
+    pub fn is_on_demand(&self) -> bool {
+        self.on_demand
+    }
+
+    /// Uses this from now on. False if it is used already, or too much is.
+    pub fn want(&mut self, dependency: &Dependency) -> bool {
+        let subscription = &mut self.types[kind_of(dependency) as usize];
+        let is_new =
+            subscription.names().len() < MAX_DEPENDENCIES && subscription.want(name_of(dependency));
+        // What is known of it already, the next mark says.
+        self.is_new |= is_new;
+        is_new
+    }
+
+    /// Does not use this any more. What belongs to nothing else that is used is forgotten at the next mark.
+    pub fn forget(&mut self, dependency: &Dependency) {
+        let (kind, name) = (kind_of(dependency), name_of(dependency));
+        self.types[kind as usize].forget(&name);
+        self.answers.remove(dependency);
+        self.refused.remove(&(kind, name.clone()));
+        // The control plane says nothing more about a name that it chooses no resource for.
+        if !is_whole(kind, self.on_demand)
+            && let Some(before) = self.known.remove(&(kind, name))
+        {
+            self.bytes -= before.bytes;
+            self.is_new = true;
+        }
+    }
+
+    /// What is known of something that is used, as of the last mark; `None` before the control plane has said it.
+    pub fn answer(&self, dependency: &Dependency) -> Option<Answer> {
+        self.answers.get(dependency).copied()
     }
 
     /// The next message to send, if there is something to say.
     pub fn request(&mut self) -> Option<DiscoveryRequest> {
+        if let Some((kind, first)) = self.first.pop_front() {
+            return Some(message(kind, first));
+        }
         Type::ALL.into_iter().find_map(|kind| {
             let request = self.types[kind as usize].request()?;
             Some(message(kind, request))
@@ -136,6 +236,7 @@ impl NodeMesh {
         }
         self.is_new = false;
         self.mark = Some(mark.clone());
+        self.find_answers();
         let resources = self.known.values().map(|known| &known.resource);
         let mesh = join(resources, &self.node).ok_or(Invalid("mark, before MeshSettings"))?;
         Ok(Some(Update {
@@ -149,7 +250,10 @@ impl NodeMesh {
 
     /// Forgets everything, so that the next call begins from nothing: the mesh may be smaller then.
     fn too_large(&mut self) -> Invalid {
-        *self = NodeMesh::new(self.node.clone());
+        self.begin_anew();
+        let nothing = NodeMesh::of(self.node.clone(), self.on_demand);
+        let before = mem::replace(self, nothing);
+        self.types = before.types;
         Invalid("resources, which are too large together")
     }
 
@@ -181,23 +285,54 @@ impl NodeMesh {
                         bytes,
                         anew: self.anew,
                     };
+                    self.refused.remove(&(kind, name.clone()));
                     let before = self.known.insert((kind, name), known);
                     self.bytes += bytes;
                     self.bytes -= before.map_or(0, |before| before.bytes);
                     self.is_new = true;
                 }
                 News::Absent(name) => {
-                    if let Some(before) = self.known.remove(&(kind, name)) {
+                    let key = (kind, name);
+                    self.refused.remove(&key);
+                    if let Some(before) = self.known.remove(&key) {
                         self.bytes -= before.bytes;
                         self.is_new = true;
                     }
+                    // That there is none may be what the node waits for.
+                    let held = self.types[kind as usize].held(&key.1);
+                    self.is_new |= held == Some(&Held::Absent);
                 }
                 // The control plane logs it. What was known before stays.
-                News::Refused(name, _) => {
-                    if let Some(known) = self.known.get_mut(&(kind, name)) {
-                        known.anew = self.anew;
+                News::Refused(name, _) => match self.known.get_mut(&(kind, name.clone())) {
+                    Some(known) => known.anew = self.anew,
+                    // The node may wait for an answer.
+                    None if self.types[kind as usize].is_named(&name) => {
+                        self.refused.insert((kind, name));
+                        self.is_new = true;
                     }
-                }
+                    None => {}
+                },
+            }
+        }
+    }
+
+    /// Finds what is known now of what is used.
+    fn find_answers(&mut self) {
+        self.answers.clear();
+        for kind in [Type::Service, Type::Address] {
+            let subscription = &self.types[kind as usize];
+            for name in subscription.names() {
+                let answer = match subscription.held(name) {
+                    Some(Held::Version(_)) => Answer::There,
+                    Some(Held::Absent) => Answer::Absent,
+                    None if self.refused.contains(&(kind, name.clone())) => Answer::Refused,
+                    None => continue,
+                };
+                let dependency = match kind {
+                    Type::Service => ServiceName::parse(name).ok().map(Dependency::Service),
+                    _ => name.parse().ok().map(Dependency::Address),
+                };
+                self.answers.extend(dependency.map(|one| (one, answer)));
             }
         }
     }
@@ -221,6 +356,25 @@ impl NodeMesh {
         }
         self.anew = 0;
     }
+}
+
+fn kind_of(dependency: &Dependency) -> Type {
+    match dependency {
+        Dependency::Service(_) => Type::Service,
+        Dependency::Address(_) => Type::Address,
+    }
+}
+
+fn name_of(dependency: &Dependency) -> Name {
+    match dependency {
+        Dependency::Service(service) => service.to_string().into(),
+        Dependency::Address(address) => address.to_string().into(),
+    }
+}
+
+/// Whether a node has all resources of a type that there are for it, without naming them.
+fn is_whole(kind: Type, on_demand: bool) -> bool {
+    !(on_demand && kind == Type::Address)
 }
 
 fn message(kind: Type, request: Request) -> DiscoveryRequest {

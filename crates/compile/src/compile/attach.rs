@@ -39,7 +39,7 @@ pub(super) fn attach(
         }
     }
     if total > MAX_RULES {
-        findings.push(Problem {
+        findings.push_general(Problem {
             severity: Severity::Error,
             origin: Origin::file(base),
             object: None,

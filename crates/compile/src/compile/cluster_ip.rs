@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use heddle_model::{Service, ServiceName};
 
 use super::Scope;
-use super::index::Index;
+use super::index::{Index, seniority};
 use crate::Addresses;
 use crate::check;
 use crate::findings::Findings;
@@ -27,10 +27,14 @@ pub(super) fn compile(
     findings: &mut Findings,
 ) {
     let mut owners: BTreeMap<IpAddr, (&ServiceName, &Object)> = BTreeMap::new();
-    for service in services {
-        let Some((name, (object, body))) = index.services.get_key_value(&service.name) else {
-            continue;
-        };
+    let known = services.iter_mut().filter_map(|service| {
+        let (name, (object, body)) = index.services.get_key_value(&service.name)?;
+        Some((service, name, *object, *body))
+    });
+    // Of two with one address the senior one has it.
+    let mut known: Vec<_> = known.collect();
+    known.sort_by_key(|(_, _, object, _)| (seniority(object), object.written.begins()));
+    for (service, name, object, body) in known {
         let mut scope = Scope::of(object, findings);
         let written = written(&body.spec, &mut scope);
         service.headless = written.iter().any(|(_, text)| *text == NONE);

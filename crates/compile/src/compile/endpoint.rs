@@ -60,6 +60,11 @@ pub(super) fn of_port(
         let owner = owner.filter(|other| **other != workload.name);
         // Of an address that the folder's EndpointSlices have, no registered provider changes the owner.
         if let Some(other) = owner.or(before.filter(|_| is_registered)) {
+            // The address may be what is wrong with the workload.
+            let WorkloadName { namespace, name } = &workload.name;
+            if scope.is_refused(Kind::LocalWorkload, namespace, name) {
+                continue;
+            }
             scope.error(
                 &at.field("targetPort"),
                 format!(
@@ -108,6 +113,9 @@ fn of_slices(
     let mut found = BTreeMap::new();
     for slice in context.slices {
         for address in slice.endpoints(written.port_name()) {
+            if context.index.is_closed(address) {
+                continue;
+            }
             // An address of a workload counts as that workload, whichever slice names it; a workload with several
             // addresses counts once.
             let owner = context.owners.of(address);

@@ -1,18 +1,20 @@
 //! The index of all objects, each once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use heddle_model::{
     GROUP, Name, Namespace, PolicyKind, PolicyName, ServiceAccountName, ServiceName, WorkloadName,
 };
 
 use super::{Scope, balancing, did_you_mean, qos};
+use crate::check;
 use crate::findings::Findings;
+use crate::manifest::closed::{ClosedPolicy, ClosedRoute, ClosedWorkload};
 use crate::manifest::node::FieldPath;
-use crate::manifest::{Body, Kind, Object, SERVICE_LABEL, core, gateway, local, policy, smi};
-
-/// The label of a Namespace or a workload with the mode: its requirements on callers.
-pub(super) const MODE_LABEL: &str = "heddle.dev/mode";
+use crate::manifest::{
+    Body, Kind, MODE_LABEL, Object, SERVICE_LABEL, core, gateway, local, policy, smi,
+};
 
 /// The annotation of a ServiceAccount that allows registered providers to have it.
 pub(crate) const REGISTRY_ANNOTATION: &str = "heddle.dev/registry";
@@ -25,6 +27,7 @@ pub(crate) const REGISTRY_ALLOW: &str = "allow";
 pub(super) enum WrittenPolicy<'o> {
     Authorization(&'o policy::AuthorizationPolicy),
     TrafficTarget(&'o smi::TrafficTarget),
+    Closed(&'o ClosedPolicy),
 }
 
 /// Objects by kind and name.
@@ -35,15 +38,18 @@ pub(super) struct Index<'o> {
     pub(super) accounts: BTreeSet<ServiceAccountName>,
     pub(super) slices: Vec<(&'o Object, &'o core::EndpointSlice)>,
     pub(super) routes: Vec<(&'o Object, &'o gateway::HttpRoute)>,
+    pub(super) closed_routes: Vec<(&'o Object, &'o ClosedRoute)>,
     pub(super) grants: Vec<(&'o Object, &'o gateway::ReferenceGrant)>,
     pub(super) policies: BTreeMap<PolicyName, (&'o Object, WrittenPolicy<'o>)>,
-    pub(super) http_groups: BTreeMap<(Namespace, Name), &'o smi::HttpRouteGroup>,
-    pub(super) tcp_routes: BTreeMap<(Namespace, Name), &'o smi::TcpRoute>,
+    pub(super) http_groups: BTreeMap<(Namespace, Name), (&'o Object, &'o smi::HttpRouteGroup)>,
+    pub(super) tcp_routes: BTreeMap<(Namespace, Name), (&'o Object, &'o smi::TcpRoute)>,
+    /// Workloads that are refused: nothing else is at their addresses.
+    closed_workloads: Vec<&'o ClosedWorkload>,
 }
 
 impl<'o> Index<'o> {
-    /// Sorts objects by kind; a second object of the same name is an error that names the first.
-    pub(super) fn build(objects: &'o [Object], findings: &mut Findings) -> Self {
+    /// Sorts objects by kind; a second object of the same name is an error that names the senior one.
+    pub(super) fn build(objects: &[&'o Object], findings: &mut Findings) -> Self {
         let mut index = Self {
             services: BTreeMap::new(),
             workloads: BTreeMap::new(),
@@ -51,12 +57,16 @@ impl<'o> Index<'o> {
             accounts: BTreeSet::new(),
             slices: Vec::new(),
             routes: Vec::new(),
+            closed_routes: Vec::new(),
             grants: Vec::new(),
             policies: BTreeMap::new(),
             http_groups: BTreeMap::new(),
             tcp_routes: BTreeMap::new(),
+            closed_workloads: Vec::new(),
         };
         let mut seen: BTreeMap<(Kind, &Namespace, &Name), &Object> = BTreeMap::new();
+        let mut objects = objects.to_vec();
+        objects.sort_by_key(|object| seniority(object));
         for object in objects {
             let mut scope = Scope::of(object, findings);
             check_annotations(object, &mut scope);
@@ -87,6 +97,12 @@ impl<'o> Index<'o> {
         written.is_some_and(|(object, _)| object.written.origin.is_registry())
     }
 
+    /// Whether a workload that is refused is at this socket.
+    pub(super) fn is_closed(&self, socket: SocketAddr) -> bool {
+        let mut closed = self.closed_workloads.iter();
+        closed.any(|one| one.addresses.contains(&socket.ip()) || one.sockets.contains(&socket))
+    }
+
     fn insert(&mut self, object: &'o Object) {
         let (namespace, name) = (object.namespace.clone(), object.name.clone());
         match &object.body {
@@ -109,6 +125,8 @@ impl<'o> Index<'o> {
             }
             Body::EndpointSlice(body) => self.slices.push((object, body)),
             Body::HttpRoute(body) => self.routes.push((object, body)),
+            Body::ClosedRoute(body) => self.closed_routes.push((object, body)),
+            Body::ClosedWorkload(body) => self.closed_workloads.push(body),
             Body::ReferenceGrant(body) => self.grants.push((object, body)),
             Body::AuthorizationPolicy(body) => {
                 let name = PolicyName {
@@ -118,6 +136,15 @@ impl<'o> Index<'o> {
                 };
                 self.policies
                     .insert(name, (object, WrittenPolicy::Authorization(body)));
+            }
+            Body::ClosedPolicy(body) => {
+                let name = PolicyName {
+                    namespace,
+                    name,
+                    kind: body.kind,
+                };
+                self.policies
+                    .insert(name, (object, WrittenPolicy::Closed(body)));
             }
             Body::TrafficTarget(body) => {
                 let name = PolicyName {
@@ -129,13 +156,21 @@ impl<'o> Index<'o> {
                     .insert(name, (object, WrittenPolicy::TrafficTarget(body)));
             }
             Body::HttpRouteGroup(body) => {
-                self.http_groups.insert((namespace, name), body);
+                self.http_groups.insert((namespace, name), (object, body));
             }
             Body::TcpRoute(body) => {
-                self.tcp_routes.insert((namespace, name), body);
+                self.tcp_routes.insert((namespace, name), (object, body));
             }
         }
     }
+}
+
+/// The order in which objects have a claim to what only one can have: the older creation time first, then the order in
+/// which they are written. One without a time counts as the newest.
+pub(super) fn seniority(object: &Object) -> i64 {
+    let created = object.metadata.creation_timestamp.as_deref();
+    let created = created.and_then(|text| check::timestamp(text).ok());
+    created.unwrap_or(i64::MAX)
 }
 
 /// Checks annotations of Heddle's own group: a misspelt one would silently do nothing.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use heddle_model::{Mode, Namespace};
 
-use super::index::{Index, MODE_LABEL};
+use super::index::Index;
 use super::{Scope, did_you_mean};
 use crate::findings::Findings;
-use crate::manifest::Object;
 use crate::manifest::node::FieldPath;
+use crate::manifest::{MODE_LABEL, Object};
 
 /// The modes that Namespaces set.
 pub(super) fn by_namespace(

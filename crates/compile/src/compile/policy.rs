@@ -18,6 +18,7 @@ use crate::manifest::Object;
 use crate::manifest::node::FieldPath;
 
 mod authorization;
+mod closed;
 mod ports;
 mod regex;
 mod selector;
@@ -28,6 +29,9 @@ mod traffic_target;
 mod tests;
 
 use ports::Ports;
+
+/// Workloads that policies concern, whatever they select.
+pub(crate) type Pins = BTreeMap<PolicyName, BTreeSet<WorkloadName>>;
 
 /// Limit of workloads that all selectors together evaluate.
 const MAX_LOOKED_AT: usize = 20_000_000;
@@ -65,7 +69,7 @@ pub(super) fn compile(
     index: &Index<'_>,
     workloads: &mut [Workload],
     services: &mut [Service],
-    trust_domain: &TrustDomain,
+    (trust_domain, pins): (&TrustDomain, &Pins),
     findings: &mut Findings,
 ) -> Vec<Arc<Policy>> {
     let ports = Ports::new(workloads, services);
@@ -89,7 +93,11 @@ pub(super) fn compile(
             WrittenPolicy::TrafficTarget(body) => {
                 traffic_target::compile(&context, &body.spec, &mut looks_left, &mut scope)
             }
+            WrittenPolicy::Closed(body) => {
+                closed::compile(&context, &body.selects, &mut looks_left, &mut scope)
+            }
         };
+        let draft = draft.map(|draft| pinned(draft, pins.get(name), workloads));
         let Some(draft) = draft.filter(|draft| !draft.selected.is_empty()) else {
             continue;
         };
@@ -121,6 +129,23 @@ pub(super) fn compile(
     }
     requests.declare_http(services);
     policies
+}
+
+/// The policy, which concerns the workloads pinned to it that still exist, too.
+fn pinned(
+    mut draft: Draft,
+    pins: Option<&BTreeSet<WorkloadName>>,
+    workloads: &[Workload],
+) -> Draft {
+    let there = |name: &&WorkloadName| {
+        let found = workloads.binary_search_by(|workload| workload.name.cmp(name));
+        found.is_ok() && !draft.selected.contains(name)
+    };
+    let pinned = pins.into_iter().flatten().filter(there);
+    let pinned: Vec<WorkloadName> = pinned.cloned().collect();
+    draft.selected.extend(pinned);
+    draft.selected.sort();
+    draft
 }
 
 /// Ports of workloads at which a rule evaluates requests.

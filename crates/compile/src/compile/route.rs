@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_model::{Outcome, PathMatch, RouteAction, RouteMatch, Service};
+use heddle_model::{Filters, Outcome, PathMatch, RouteAction, RouteMatch, Service};
 
 use super::context::RouteContext;
 use super::index::Index;
@@ -11,7 +11,10 @@ use super::{Scope, backend, filter, matcher, parent};
 use crate::check;
 use crate::findings::Findings;
 use crate::manifest::Object;
-use crate::manifest::gateway::{HttpRoute, HttpRouteRule, HttpRouteTimeouts};
+use crate::manifest::closed::ClosedRoute;
+use crate::manifest::gateway::{
+    HttpRoute, HttpRouteMatch, HttpRouteRule, HttpRouteTimeouts, ParentReference,
+};
 use crate::manifest::node::FieldPath;
 
 /// Limits of the Gateway API, by list.
@@ -44,14 +47,73 @@ pub(super) fn compile(
     services: &[Service],
     findings: &mut Findings,
 ) -> Vec<Route> {
-    index
-        .routes
-        .iter()
-        .map(|(object, body)| {
-            let mut scope = Scope::of(object, findings);
-            route(index, services, object, body, &mut scope)
-        })
-        .collect()
+    let mut routes = Vec::new();
+    for (object, body) in &index.routes {
+        let mut scope = Scope::of(object, findings);
+        routes.push(route(index, services, object, body, &mut scope));
+    }
+    for (object, body) in &index.closed_routes {
+        routes.push(closed(index, services, object, body));
+    }
+    routes
+}
+
+/// A route whose rules are not known: whatever its parents receive, and no other route takes, is answered 500. Its own
+/// matches take what they took. What cannot be read of it is left out without a word, which its errors say already.
+fn closed(index: &Index<'_>, services: &[Service], object: &Object, body: &ClosedRoute) -> Route {
+    let context = RouteContext {
+        index,
+        services,
+        object,
+        parent_namespaces: Vec::new(),
+    };
+    let action = RouteAction {
+        filters: Filters::default(),
+        outcome: Outcome::Forward(Vec::new()),
+        request_timeout_ms: None,
+        backend_timeout_ms: None,
+    };
+    let of_match = |written: &HttpRouteMatch| {
+        let mut findings = Findings::default();
+        let at = FieldPath::default();
+        let compiled = matcher::compile(written, &at, &mut Scope::of(object, &mut findings));
+        (!findings.report.has_errors()).then_some(compiled)
+    };
+    let matches = body.matches.iter().take(MAX_MATCHES_OF_ROUTE);
+    let matches = matches.filter_map(of_match);
+    let mut attachments = Vec::new();
+    for parent in &body.parents {
+        let mut ignored = Findings::default();
+        let mut scope = Scope::of(object, &mut ignored);
+        let exact = parent.reference.as_slice();
+        let mut attached = parent::attachments(&context, exact, &mut scope);
+        if attached.is_empty() {
+            // A port that cannot be found may be any.
+            let all = ParentReference {
+                group: Some(String::new()),
+                kind: Some("Service".to_owned()),
+                namespace: parent.namespace.clone(),
+                name: parent.name.clone(),
+                section_name: None,
+                port: None,
+            };
+            attached = parent::attachments(&context, &[all], &mut scope);
+        }
+        for attachment in attached {
+            if !attachments.contains(&attachment) {
+                attachments.push(attachment);
+            }
+        }
+    }
+    Route {
+        name: format!("{}/{}", object.namespace, object.name).into(),
+        created: None,
+        rules: vec![Rule {
+            matches: matches.chain([matcher::everything()]).collect(),
+            action: Arc::new(action),
+        }],
+        attachments,
+    }
 }
 
 fn route(

@@ -10,7 +10,7 @@ use heddle_model::{
     WorkloadPort,
 };
 
-use super::index::Index;
+use super::index::{Index, seniority};
 use super::{Scope, balancing, did_you_mean, mode, probe, qos};
 use crate::check;
 use crate::findings::Findings;
@@ -43,7 +43,10 @@ pub(super) fn compile(
         .filter_map(|(_, body)| body.spec.address.parse().ok())
         .collect();
     let mut workloads = Vec::new();
-    for (name, (object, body)) in &index.workloads {
+    // Of two at one address the senior one has it.
+    let mut by_seniority: Vec<_> = index.workloads.iter().collect();
+    by_seniority.sort_by_key(|(_, (object, _))| (seniority(object), object.written.begins()));
+    for (name, (object, body)) in by_seniority {
         let mut scope = Scope::of(object, findings);
         let node = node(&body.spec, &options.trust_domain, &mut scope);
         if node.is_none() && options.placement == Placement::ByNode {
@@ -116,6 +119,7 @@ pub(super) fn compile(
             command: command(&body.spec, &folder_of(object, base), &mut scope),
         });
     }
+    workloads.sort_by(|a, b| a.name.cmp(&b.name));
     workloads
 }
 

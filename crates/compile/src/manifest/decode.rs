@@ -77,6 +77,12 @@ pub(crate) fn decode_metadata<T: DeserializeOwned>(root: &Node) -> Result<T, Vec
     }
 }
 
+/// Decodes one field of an object; `None` if it is not there or has a fault.
+pub(crate) fn decode_field<T: DeserializeOwned>(root: &Node, path: &FieldPath) -> Option<T> {
+    let node = root.at(path)?;
+    decode(root, node, path).ok()
+}
+
 fn decode<T: DeserializeOwned>(
     root: &Node,
     node: &Node,

@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+use serde_json::Value as Json;
+
 /// A value and the line on which it is written (or, for a YAML alias, used).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
@@ -39,6 +42,35 @@ pub(crate) struct MappingEntry {
 }
 
 impl Node {
+    /// The same value, every part of it on this line.
+    pub(crate) fn from_json(json: Json, line: u32) -> Self {
+        let value = match json {
+            Json::Null => Value::Null,
+            Json::Bool(value) => Value::Plain(Plain::Bool(value), value.to_string()),
+            Json::Number(number) => {
+                let plain = match (number.as_i64(), number.as_f64()) {
+                    (Some(value), _) => Plain::Integer(value),
+                    (None, value) => Plain::Float(value.unwrap_or(f64::MAX)),
+                };
+                Value::Plain(plain, number.to_string())
+            }
+            Json::String(text) => Value::Text(text),
+            Json::Array(items) => {
+                let items = items.into_iter();
+                Value::Sequence(items.map(|item| Node::from_json(item, line)).collect())
+            }
+            Json::Object(entries) => {
+                let entries = entries.into_iter().map(|(key, value)| MappingEntry {
+                    key,
+                    line,
+                    value: Node::from_json(value, line),
+                });
+                Value::Mapping(entries.collect())
+            }
+        };
+        Node { line, value }
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         match &self.value {
             Value::Mapping(entries) => entries
@@ -74,6 +106,17 @@ impl Node {
             }
             Value::Plain(..) | Value::Text(_) => {}
         }
+    }
+
+    /// The value of the field at `path`.
+    pub(crate) fn at(&self, path: &FieldPath) -> Option<&Node> {
+        path.0.iter().try_fold(self, |node, step| match step {
+            Step::Field(name) => node.get(name),
+            Step::Index(index) => match &node.value {
+                Value::Sequence(items) => items.get(*index),
+                _ => None,
+            },
+        })
     }
 
     pub(crate) fn text(&self) -> Option<&str> {
@@ -127,6 +170,23 @@ fn short(text: &str) -> String {
         return text.to_owned();
     }
     text.chars().take(LONGEST).chain("…".chars()).collect()
+}
+
+/// As JSON or YAML that is read as the same value.
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.value {
+            Value::Null => serializer.serialize_unit(),
+            Value::Plain(Plain::Bool(value), _) => serializer.serialize_bool(*value),
+            Value::Plain(Plain::Integer(value), _) => serializer.serialize_i64(*value),
+            Value::Plain(Plain::Float(value), _) => serializer.serialize_f64(*value),
+            Value::Text(text) => serializer.serialize_str(text),
+            Value::Sequence(items) => serializer.collect_seq(items),
+            Value::Mapping(entries) => {
+                serializer.collect_map(entries.iter().map(|entry| (&entry.key, &entry.value)))
+            }
+        }
+    }
 }
 
 /// The path of a field: `spec.rules[0].matches`.

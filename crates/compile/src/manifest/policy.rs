@@ -42,6 +42,20 @@ pub(crate) struct LabelSelector {
     pub(crate) match_expressions: Vec<LabelExpression>,
 }
 
+impl LabelSelector {
+    /// Whether it can be evaluated as it is written.
+    pub(crate) fn is_understood(&self) -> bool {
+        let is_understood = |expression: &LabelExpression| {
+            let operator = expression.operator.as_str();
+            match expression.values.is_empty() {
+                false => matches!(operator, "In" | "NotIn"),
+                true => matches!(operator, "Exists" | "DoesNotExist"),
+            }
+        };
+        self.match_expressions.iter().all(is_understood)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct LabelExpression {
     pub(crate) key: String,

@@ -5,7 +5,6 @@
 //! program to run, and health checks that bypass policies.
 
 use std::net::Ipv6Addr;
-use std::rc::Rc;
 
 use heddle_model::GROUP;
 use heddle_model::report::{Origin, Problem, Severity};
@@ -13,7 +12,7 @@ use heddle_model::report::{Origin, Problem, Severity};
 use super::kind::{Kind, Verdict, judge};
 use super::local::LocalWorkloadSpec;
 use super::node::{MappingEntry, Node, Value};
-use super::{Body, Object, Written, key, label, read_object, type_of, yaml};
+use super::{Body, Object, Written, read_object, type_of, yaml};
 
 /// Limit of values in one object.
 const MAX_VALUES: usize = 2_000;
@@ -79,12 +78,7 @@ pub(crate) fn read_registered(
     name_it(&mut tree, keyed).map_err(|(field, reason)| {
         problem(&field, &reason, "leave it out: the key says it already")
     })?;
-    let written = Written {
-        origin: origin.clone(),
-        label: label(Kind::LocalWorkload, &tree),
-        key: key(Kind::LocalWorkload, &tree),
-        tree: Rc::new(tree),
-    };
+    let written = Written::new(origin, Kind::LocalWorkload, tree);
     let mut object = read_object(Kind::LocalWorkload, &written).map_err(|faults| {
         let more = faults.len().saturating_sub(1);
         match faults.into_iter().next() {

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use heddle_model::report::Report;
 use proptest::prelude::*;
 
@@ -5,6 +7,7 @@ use super::kind::{Verdict, judge};
 use super::node::FieldPath;
 use super::yaml::MAX_DOCUMENTS;
 use super::*;
+use crate::findings::Findings;
 
 fn parse(text: &str) -> Result<Vec<Node>, yaml::SyntaxError> {
     yaml::parse(text.as_bytes(), &mut usize::MAX.clone())
@@ -18,7 +21,7 @@ fn read_text(text: &str) -> (Vec<Object>, Report) {
         &mut 100_000,
         &mut findings,
     );
-    (objects, findings.report)
+    (objects.valid, findings.report)
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(crate) struct Candidate {
 /// Leaves out the providers that conflict with the folder's `objects`, with the reasons. The remaining ones are in the
 /// order in which their keys were created.
 pub(crate) fn candidates(
-    objects: &[Object],
+    objects: &[Arc<Object>],
     entries: &[Arc<Entry>],
 ) -> (Vec<Candidate>, Vec<Problem>) {
     let mut admission = Admission::of(objects);
@@ -71,6 +71,8 @@ struct Admission<'o> {
     sockets: BTreeMap<Socket, String>,
     /// Only the folder's, by every address except loopback, which every node has.
     hosts: BTreeMap<IpAddr, Host>,
+    /// Addresses of the folder's workloads that are refused.
+    closed: BTreeSet<IpAddr>,
     /// Accounts that providers may have: namespace and name.
     open: BTreeSet<(&'o str, &'o str)>,
 }
@@ -85,11 +87,12 @@ struct Host {
 }
 
 impl<'o> Admission<'o> {
-    fn of(objects: &'o [Object]) -> Self {
+    fn of(objects: &'o [Arc<Object>]) -> Self {
         let mut admission = Admission {
             workloads: BTreeSet::new(),
             sockets: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            closed: BTreeSet::new(),
             open: BTreeSet::new(),
         };
         for object in objects {
@@ -99,6 +102,14 @@ impl<'o> Admission<'o> {
             {
                 let account = (object.namespace.as_str(), object.name.as_str());
                 admission.open.insert(account);
+            }
+            if let Body::ClosedWorkload(closed) = &object.body {
+                admission.workloads.insert(workload_name(object));
+                admission.closed.extend(&closed.addresses);
+                let sockets = closed.sockets.iter();
+                let sockets =
+                    sockets.map(|one| ((one.ip(), one.port()), object.written.label.clone()));
+                admission.sockets.extend(sockets);
             }
             if object.kind == Kind::LocalWorkload {
                 admission.workloads.insert(workload_name(object));
@@ -147,6 +158,11 @@ impl<'o> Admission<'o> {
             let reason = format!("registered providers may not use ServiceAccount {account}");
             let remedy = "annotate that ServiceAccount with heddle.dev/registry: allow";
             return refuse(Cause::Account, "spec.serviceAccountName", reason, remedy);
+        }
+        if let Some(address) = addresses(object).find(|address| self.closed.contains(address)) {
+            let reason = format!("a LocalWorkload of the folder that is refused has {address}");
+            let remedy = "register the address that it listens on (--address)";
+            return refuse(Cause::Taken, "spec.address", reason, remedy);
         }
         let mine: Vec<Socket> = sockets(object).collect();
         let taken = mine

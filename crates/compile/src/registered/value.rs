@@ -39,7 +39,7 @@ pub(crate) fn read(
 /// The first fault found: the object is malformed, or would be refused in a folder of its own.
 pub fn judge(origin: &Origin, key: &ProviderKey, value: &[u8]) -> Result<(), Box<Problem>> {
     let object = read(origin, key, value)?;
-    match compile::flaw_of_workload(object, &Options::default()) {
+    match compile::flaw_of_workload(&object, &Options::default()) {
         Some(problem) => Err(Box::new(told(origin, problem))),
         None => Ok(()),
     }

@@ -92,6 +92,16 @@ impl Scan {
         walk.scan
     }
 
+    /// The folder `/mesh` with these files.
+    #[cfg(test)]
+    pub(super) fn of_texts(files: &[(&str, &str)]) -> Self {
+        let mut walk = Walk::default();
+        for (file, text) in files {
+            walk.take(&Path::new("/mesh").join(file), text.as_bytes().to_vec());
+        }
+        walk.scan
+    }
+
     /// A digest of everything that compilation reads.
     pub(super) fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();

@@ -13,16 +13,17 @@
 //! ```
 //!
 //! A registry followed beside the folder wakes the watcher, too. Changes of the registry take effect even while the
-//! folder has errors: the last valid content of the folder is compiled with them.
+//! folder as a whole is refused: what is in force is compiled with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heddle_model::Mesh;
-use heddle_model::report::{Report, Severity};
+use heddle_model::report::Report;
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc::{self, Receiver};
@@ -30,9 +31,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::folder::{self, Identity, Scan, Watched};
+use super::serve::{Beside, Serving};
 use crate::Options;
 use crate::registered::Providers;
-use crate::registered::admit::Tried;
 
 #[cfg(test)]
 mod tests;
@@ -79,10 +80,7 @@ struct Eyes {
     filter: Arc<Mutex<Filter>>,
     /// Whether some folder could not be watched.
     blind: bool,
-    /// The last valid content of the folder, kept while a registry is followed.
-    good: Option<Scan>,
-    /// The results of trying the registry's providers.
-    tried: Tried,
+    serving: Serving,
 }
 
 /// Selects the relevant events. A busy parent such as /tmp has to be watched because the folder itself may come and go;
@@ -139,8 +137,7 @@ impl Watcher {
             notify: notify.ok(),
             watched: BTreeMap::new(),
             filter,
-            good: None,
-            tried: Tried::default(),
+            serving: Serving::default(),
         };
         Self {
             eyes: Arc::new(Mutex::new(eyes)),
@@ -155,6 +152,30 @@ impl Watcher {
         }
     }
 
+    /// Goes on with the last good version of each object that an earlier process has saved. What is not valid is not
+    /// used.
+    #[must_use]
+    pub fn recalling(self, saved: &[u8]) -> Self {
+        let mut eyes = self.eyes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Eyes { serving, root, .. } = &mut *eyes;
+        serving.recall(saved, root);
+        drop(eyes);
+        self
+    }
+
+    /// Saves the last good version of each object, now and whenever they change. Blocks while it does.
+    ///
+    /// # Errors
+    /// When they cannot be saved now. Later that is a problem of the report.
+    pub fn save_by(
+        &mut self,
+        save: impl Fn(&[u8]) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let mut eyes = self.eyes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Eyes { serving, root, .. } = &mut *eyes;
+        serving.save_by(Box::new(save), root)
+    }
+
     /// Also compiles the providers of a registry, beside the folder.
     #[must_use]
     pub fn beside(mut self, providers: watch::Receiver<Arc<Providers>>) -> Self {
@@ -164,8 +185,11 @@ impl Watcher {
 
     /// Waits for the folder's content to differ from what was returned last, and compiles it.
     ///
-    /// The first call returns the present content at once. The result has a mesh unless the report holds an error;
-    /// where a registry is followed it has one even then, from the last valid content of the folder, if there was any.
+    /// The first call returns the present content at once. The result has a mesh unless the folder as a whole is refused:
+    /// an object with an error is refused by itself, which the report says, and its last good version stays in force, or
+    /// something that opens nothing. Where a registry is followed there is a mesh even then, of what is in force, if
+    /// there is anything.
+    ///
     /// A folder without a manifest is an error once a mesh with content was returned: most likely it was emptied or
     /// unmounted by mistake. The mesh's generation counts the meshes that this watcher returned. Dropping the future
     /// loses nothing: the next call finds the same change. Needs a tokio runtime with time.
@@ -185,8 +209,8 @@ impl Watcher {
                 let version = providers.as_ref().map_or(0, |providers| providers.version);
                 let digest = (scan.digest(), version);
                 let read = (last != Some(digest))
-                    .then(|| eyes.read(scan, providers.as_deref(), had_content));
-                (digest, read, eyes.blind, eyes.tried.is_unfinished())
+                    .then(|| eyes.read(&scan, providers.as_deref(), had_content));
+                (digest, read, eyes.blind, eyes.serving.is_unfinished())
             };
             let Ok((digest, read, blind, is_unfinished)) = tokio::task::spawn_blocking(look).await
             else {
@@ -260,32 +284,16 @@ impl Eyes {
 
     fn read(
         &mut self,
-        scan: Scan,
-        registry: Option<&Providers>,
+        scan: &Scan,
+        providers: Option<&Providers>,
         had_content: bool,
     ) -> (Option<Mesh>, Report) {
-        let none = Providers::default();
-        let providers = registry.unwrap_or(&none);
-        let (mut mesh, mut findings) =
-            super::read(&self.root, &scan, providers, &mut self.tried, &self.options);
-        if findings.is_empty() {
-            let severity = match had_content {
-                true => Severity::Error,
-                false => Severity::Warning,
-            };
-            findings.push(super::holds_nothing(&self.root, severity));
-            mesh = mesh.filter(|_| !had_content);
-        }
-        if registry.is_some() && mesh.is_some() {
-            self.good = Some(scan);
-        } else if let Some(good) = &self.good {
-            let (last_good, of_good) =
-                super::read(&self.root, good, providers, &mut self.tried, &self.options);
-            findings.report.registered = of_good.report.registered;
-            findings.report.registry = of_good.report.registry;
-            mesh = last_good;
-        }
-        (mesh, findings.report)
+        let beside = Beside {
+            dir: &self.root,
+            options: &self.options,
+            providers,
+        };
+        self.serving.read(scan, beside, had_content)
     }
 
     /// Watches exactly these folders; returns whether one of them is new.

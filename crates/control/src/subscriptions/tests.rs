@@ -19,7 +19,10 @@ use crate::Board;
 use crate::discovery::request;
 use crate::nodes::Nodes;
 
+mod on_demand;
+
 const NODES: [&str; 3] = ["a", "b", "c"];
+const SERVICES: u8 = 6;
 
 fn node(name: &str) -> NodeName {
     NodeName::parse(name).unwrap()
@@ -50,7 +53,7 @@ fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
             };
             mesh.policies.insert(at, Arc::new(one));
         }
-        let service = ServiceName::new("shop", &format!("s{}", number % 3)).unwrap();
+        let service = service(number % SERVICES);
         services.entry(service).or_default().push(Endpoint {
             address,
             weight: weight + 1,
@@ -95,6 +98,10 @@ fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
     mesh
 }
 
+fn service(number: u8) -> ServiceName {
+    ServiceName::new("shop", &format!("s{number}")).unwrap()
+}
+
 /// A node and its call, with the messages that are under way.
 struct Side {
     name: NodeName,
@@ -107,9 +114,18 @@ struct Side {
 
 impl Side {
     fn new(name: &str) -> Self {
+        Side::of(name, NodeMesh::new(node(name)))
+    }
+
+    /// A node that names what it uses.
+    fn on_demand(name: &str) -> Self {
+        Side::of(name, NodeMesh::on_demand(node(name)))
+    }
+
+    fn of(name: &str, known: NodeMesh) -> Self {
         Side {
             name: node(name),
-            known: NodeMesh::new(node(name)),
+            known,
             used: None,
             call: None,
             requests: VecDeque::new(),
@@ -126,7 +142,9 @@ impl Side {
     fn step(&mut self, board: &Board) -> bool {
         let Some(call) = &mut self.call else {
             self.known.connected();
-            self.call = Some(Subscriptions::new(self.name.clone(), Type::ALL.into()));
+            let types = self.known.first_types().collect();
+            let on_demand = self.known.is_on_demand();
+            self.call = Some(Subscriptions::new(self.name.clone(), types, on_demand));
             return true;
         };
         if let Some(said) = self.known.request() {
@@ -199,8 +217,10 @@ proptest! {
                 steps += 1;
                 prop_assert!(steps < 10_000, "it never becomes quiet");
             }
+            let settled = side.call.as_ref().unwrap().settled().unwrap();
+            prop_assert_eq!(settled.generation, board.generation());
             let mut wanted = newest.for_node(&side.name);
-            wanted.generation = board.generation();
+            wanted.generation = settled.marked;
             prop_assert_eq!(side.used.as_ref(), Some(&wanted));
         }
     }
@@ -226,6 +246,31 @@ fn a_changed_endpoint_costs_one_resource() {
     assert!(bytes <= 300, "{bytes}");
 }
 
+#[test]
+fn a_change_that_is_not_of_its_part_costs_a_node_nothing() {
+    let board = Board::new(Nodes::default()).unwrap();
+    let choices: BTreeMap<u8, Choice> =
+        [(0, (0, Some(0), true, 0)), (1, (1, Some(1), true, 0))].into();
+    board.put(mesh(&choices));
+    let mut sides = ["a", "b"].map(Side::new);
+    for side in &mut sides {
+        while side.step(&board) {}
+    }
+    let before = board.generation();
+    // The other node's workload loses its policy.
+    let mut changed = mesh(&choices);
+    changed
+        .policies
+        .retain(|policy| policy.name.name.as_str() != "p001");
+    changed.workloads[1].policies.clear();
+    board.put(changed);
+    let [a, b] = &mut sides;
+    assert_eq!(board.respond(a.call.as_mut().unwrap()), None);
+    assert!(board.respond(b.call.as_mut().unwrap()).is_some());
+    let settled = a.call.as_ref().unwrap().settled().unwrap();
+    assert_eq!((settled.generation, settled.marked), (before + 1, before));
+}
+
 /// What another node runs may hold secrets.
 #[test]
 fn a_node_gets_no_workload_of_another_node_whatever_it_asks_for() {
@@ -234,7 +279,7 @@ fn a_node_gets_no_workload_of_another_node_whatever_it_asks_for() {
     board.put(mesh(
         &choices.map(|choice: Choice| (choice.0, choice)).into(),
     ));
-    let mut call = Subscriptions::new(node("b"), BTreeSet::new());
+    let mut call = Subscriptions::new(node("b"), BTreeSet::new(), false);
     for (kind, name) in [
         (Type::Workload, "shop/w000"),
         (Type::Policy, "AuthorizationPolicy/shop/p000"),

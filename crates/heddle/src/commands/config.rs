@@ -14,7 +14,7 @@ pub(crate) struct Args {
 enum ConfigCommand {
     /// Print the settings and the mesh that are in force, as JSON
     ///
-    /// What is printed is what is served: after a bad edit, that is the last good state.
+    /// What is printed is what is served: after a bad edit of an object, that is its last good version.
     #[command(after_help = "Examples:
   heddle config dump
   heddle config dump | jq '.mesh.services[].name'

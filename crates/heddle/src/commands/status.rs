@@ -13,8 +13,8 @@ use anyhow::Context;
 use heddle_model::printable;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::status::{
-    ConfigStatus, DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus, RegistryStatus,
-    Status, UsageStatus, WorkloadStatus,
+    ConfigStatus, DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus, RefusedStatus,
+    RegistryStatus, Status, UsageStatus, WorkloadStatus,
 };
 use heddle_node::table::{self, count};
 use heddle_node::time::duration;
@@ -233,6 +233,15 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
         out.push_str(&colour::bad("NOT as the folder is now, which was refused:"));
     }
     out.push('\n');
+    for refused in &config.refused {
+        let RefusedStatus {
+            object,
+            origin,
+            in_force,
+        } = refused;
+        let line = format!("{origin}: {object}: {}", in_force.told());
+        let _infallible = writeln!(out, "  {}", colour::bad(printable(&line)));
+    }
     for problem in config.problems.iter().chain(&config.listener_problems) {
         let _infallible = writeln!(out, "  {}", colour::attention(printable(problem)));
     }

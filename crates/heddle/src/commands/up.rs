@@ -13,8 +13,8 @@ use crate::up;
 /// Control plane and proxy in one process, without root and without a cluster. Every Service gets
 /// a loopback address, every LocalWorkload gets addresses of its own and a forward proxy, so that
 /// its requests are counted as its own. Commands of LocalWorkloads are started, watched and
-/// stopped. A change in the folder takes effect within a second and touches no connection; a
-/// change that is wrong is reported and the last good state stays. With --etcd, providers that register
+/// stopped. A change in the folder takes effect within a second and touches no connection; an
+/// object with an error is reported, and its last good version stays. With --etcd, providers that register
 /// by themselves (`heddle register`) are endpoints beside the folder's.
 ///
 /// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP

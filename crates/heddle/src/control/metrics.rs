@@ -63,7 +63,7 @@ fn levels(encoder: &mut DescriptorEncoder<'_>, status: &ControlStatus, door: &Do
     ] {
         gauge(encoder, family, value)?;
     }
-    Ok(())
+    config.encode_refused(encoder)
 }
 
 fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result {

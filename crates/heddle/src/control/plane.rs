@@ -41,6 +41,35 @@ pub(super) struct PlaneParts {
     pub(super) registry: Option<Followed>,
 }
 
+/// What is known of a mesh that was put up for the nodes.
+pub(super) struct PutUp {
+    generation: u64,
+    services: usize,
+    workloads: usize,
+    /// Number of workloads on each node.
+    placed: BTreeMap<NodeName, usize>,
+}
+
+impl PutUp {
+    /// Puts a mesh up for the nodes. Blocks while it is encoded.
+    pub(super) fn put(board: &Board, mesh: Mesh) -> PutUp {
+        let mut placed = BTreeMap::new();
+        for workload in &mesh.workloads {
+            if let Some(node) = &workload.node {
+                *placed.entry(node.clone()).or_default() += 1;
+            }
+        }
+        let put = PutUp {
+            generation: mesh.generation,
+            services: mesh.services.len(),
+            workloads: mesh.workloads.len(),
+            placed,
+        };
+        board.put(mesh);
+        put
+    }
+}
+
 /// Owned by the main loop, changed between two events.
 pub(super) struct Plane {
     parts: PlaneParts,
@@ -71,37 +100,38 @@ impl Plane {
         }
     }
 
-    /// Sends nodes the folder's new mesh, or keeps the old one when the folder has errors.
-    pub(super) fn folder_changed(&mut self, mesh: Option<Mesh>, report: &Report) {
+    /// Takes note of a mesh that was put up for the nodes, or that the folder as a whole is refused.
+    pub(super) fn folder_changed(&mut self, put: Option<PutUp>, report: &Report) {
         report::say_new(report, &self.config.problems);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
-        self.config.stale = report.has_errors();
+        self.config.stale = report.is_refused;
+        self.config.note_refused(report);
         self.tally = report.registry.clone();
-        if report.has_errors() {
+        if report.is_refused {
             tracing::error!(
                 generation = self.config.generation,
                 "the folder was refused, nodes keep the last good state"
             );
         }
-        let Some(mesh) = mesh else {
+        let Some(PutUp {
+            generation,
+            services,
+            workloads,
+            placed,
+        }) = put
+        else {
             return;
         };
-        self.config.generation = mesh.generation;
-        self.config.services = mesh.services.len();
-        self.placed.clear();
-        for workload in &mesh.workloads {
-            if let Some(node) = &workload.node {
-                *self.placed.entry(node.clone()).or_default() += 1;
-            }
-        }
+        self.config.generation = generation;
+        self.config.services = services;
+        self.placed = placed;
         tracing::info!(
-            generation = mesh.generation,
-            services = mesh.services.len(),
-            workloads = mesh.workloads.len(),
+            generation,
+            services,
+            workloads,
             nodes = self.placed.len(),
             "put up"
         );
-        self.parts.board.put(mesh);
     }
 
     /// Changes whenever [`Plane::nodes_changed`] has to be called.
@@ -243,10 +273,13 @@ impl Plane {
         let denied = authority.trust().denied;
         let status = all.into_iter().map(|(name, status)| {
             let confirmed = nodes.confirmed(&name);
+            let mesh = nodes.mesh(&name);
             let id = SpiffeId::node(authority.trust_domain().clone(), name.clone());
             NodeStatus {
                 also_at: nodes.also_at(&name),
                 name: name.to_string(),
+                mesh_generation: mesh.map(|mesh| mesh.generation),
+                changed_generation: mesh.map(|mesh| mesh.marked),
                 bundle: confirmed.map(|confirmed| confirmed.bundle),
                 deny_list: confirmed.map(|confirmed| confirmed.denied),
                 denied: denied.denies(&id, None, now).is_some(),

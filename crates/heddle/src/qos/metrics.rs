@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use heddle_model::report::Report;
+use heddle_model::report::{InForce, Report};
 use heddle_node::admin::{Answer, Ask, Question, serve_tcp};
 use heddle_node::exit::Failure;
 use heddle_node::serving::start;
@@ -90,6 +90,8 @@ pub(super) struct FolderStatus {
     generation: u64,
     is_stale: bool,
     problems: usize,
+    /// Objects that are refused, by what is in force instead.
+    refused: [(InForce, u64); InForce::ALL.len()],
 }
 
 impl FolderStatus {
@@ -99,6 +101,7 @@ impl FolderStatus {
             generation: 1,
             is_stale: false,
             problems: report.problems.len(),
+            refused: report.refused_by_what_is_in_force(),
         }
     }
 
@@ -107,12 +110,18 @@ impl FolderStatus {
         self.generation += u64::from(is_taken);
         self.is_stale = !is_taken;
         self.problems = report.problems.len();
+        if is_taken {
+            self.refused = report.refused_by_what_is_in_force();
+        }
     }
 
     fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         gauge(encoder, &process::CONFIG_GENERATION, self.generation)?;
         gauge(encoder, &process::CONFIG_STALE, u64::from(self.is_stale))?;
-        gauge(encoder, &process::CONFIG_PROBLEMS, self.problems as u64)
+        gauge(encoder, &process::CONFIG_PROBLEMS, self.problems as u64)?;
+        let refused = self.refused.iter();
+        let refused = refused.map(|(in_force, count)| ([("in_force", in_force.as_str())], *count));
+        gauges(encoder, &process::CONFIG_OBJECTS_REFUSED, refused)
     }
 }
 

@@ -11,6 +11,7 @@ use heddle_node::exit::{Exit, Failure};
 use heddle_node::settings::Settings;
 use heddle_node::table::count;
 use heddle_qos::agent::Pod;
+use heddle_qos::remarks::NotDone;
 use tokio::sync::mpsc::Receiver;
 
 use super::AgentPlan;
@@ -20,7 +21,7 @@ use crate::{report, settings};
 #[cfg(test)]
 mod tests;
 
-/// Most nodes that a message names.
+/// Most nodes that a message names, and most objects that status names.
 const MAX_NAMED: usize = 10;
 
 /// The next change of a source, if there is such a source.
@@ -92,11 +93,17 @@ impl Pods {
 
 pub(super) type FolderChange = (Option<Mesh>, Report);
 
+/// The first state of a folder, and what follows.
+pub(super) struct First {
+    pub(super) mesh: Mesh,
+    /// What is not in force as it is written.
+    pub(super) refused: Vec<NotDone>,
+    pub(super) status: FolderStatus,
+    pub(super) changes: Receiver<FolderChange>,
+}
+
 /// Reads the folder for the first time, and follows it.
-pub(super) async fn folder(
-    dir: &Path,
-    settings: &Settings,
-) -> Result<(Mesh, FolderStatus, Receiver<FolderChange>), Failure> {
+pub(super) async fn folder(dir: &Path, settings: &Settings) -> Result<First, Failure> {
     let options = Options {
         addresses: Addresses::Given,
         ..settings::options(&settings.mesh)
@@ -108,7 +115,22 @@ pub(super) async fn folder(
         let errors = count(first.errors(), "error");
         Failure::new(Exit::Refused, anyhow!("{errors} in {}", dir.display()))
     })?;
-    Ok((mesh, FolderStatus::new(&first), watched(watcher)))
+    Ok(First {
+        mesh,
+        refused: not_in_force(&first),
+        status: FolderStatus::new(&first),
+        changes: watched(watcher),
+    })
+}
+
+/// What status says of objects that are refused by themselves.
+pub(super) fn not_in_force(report: &Report) -> Vec<NotDone> {
+    let refused = report.refused.iter().take(MAX_NAMED);
+    let refused = refused.map(|one| NotDone {
+        setting: "qos.folder".to_owned(),
+        why: format!("{one} (heddle validate says why)"),
+    });
+    refused.collect()
 }
 
 /// Reads the folder in a task of its own, which ticks of the agent do not interrupt.

@@ -266,12 +266,11 @@ spec: {{nodeName: {node}, address: {address}, ports: [{{port: 8080}}]}}
 }
 
 #[test]
-fn one_address_on_two_nodes_is_refused_with_both_named_and_the_last_good_mesh_stays() {
+fn one_address_on_two_nodes_is_refused_with_both_named_and_the_last_good_version_stays() {
     let folder = Folder::new();
     folder.write("a.yaml", &on_two_nodes("127.9.77.2"));
     let (control, _) = Heddle::control(&folder, &[]);
-    let before = control.status()["mesh_generation"].clone();
-    assert!(before.is_u64(), "{before}");
+    control.status();
 
     folder.write("a.yaml", &on_two_nodes("127.9.77.1"));
     let said = control.stderr_line("127.9.77.1 already");
@@ -281,10 +280,9 @@ fn one_address_on_two_nodes_is_refused_with_both_named_and_the_last_good_mesh_st
     ] {
         assert!(said.contains(part), "no {part} in {said}");
     }
-    control.stderr_line("nodes keep the last good state");
+    control.stderr_line("LocalWorkload clash/two: refused: its last good version stays in force");
     let status = control.status();
-    assert_eq!(status["config"]["stale"], true);
-    assert_eq!(status["mesh_generation"], before);
+    assert_eq!(status["config"]["refused"][0]["in_force"], "last-good");
 
     let manifests = folder.manifests();
     let output = heddle(&["validate", as_str(&manifests), "--for", "control"]);

@@ -108,13 +108,21 @@ async fn a_node_joins_and_gets_its_part_and_what_is_placed_on_it() {
     }
     node.issue(&client, WEB).await.expect("issued");
 
-    // A mistake in the manifests changes nothing, and is reported.
-    folder.write("b.yaml", "kind: [\n");
-    control.stderr_line("nodes keep the last good state");
+    // A mistake in the manifests is reported, and what they had stays in force.
+    let broken = MESH.replace("nodeName: n2", "nodeName: n1") + "---\nkind: [\n";
+    folder.write("a.yaml", &broken);
+    control.stderr_line("unreadable text: refused: its last good version stays in force");
     let status = control.status();
-    assert_eq!(status["config"]["stale"], true);
+    assert_eq!(status["config"]["stale"], false);
     assert_eq!(status["ready"], true);
     node.issue(&client, WEB).await.expect("issued all the same");
+    // Also after a restart.
+    drop(control);
+    let (control, _) = Heddle::control(&folder, &[]);
+    let status = control.status();
+    let refused = status["config"]["refused"].as_array().map(Vec::len);
+    assert!(refused > Some(1), "{status}");
+    assert_eq!(status["ready"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -329,10 +337,10 @@ fn what_cannot_be_served_is_refused_at_the_start() {
     let expected = "135 open files are too few for a control plane: at least 136 are needed";
     assert!(said.contains(expected) && !state.exists(), "{said}");
 
-    // On any error no root is created: an operator would have to discard it.
+    // While nothing can be served no root is created: an operator would have to discard it.
     let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = held.local_addr().expect("an address").to_string();
-    folder.write("b.yaml", "kind: [\n");
+    folder.write("a.yaml", "kind: [\n");
     for (dir, listen, expected) in [
         (&folder.path("none"), "127.0.0.1:0", 3),
         (&manifests, "127.0.0.1:0", 3),
@@ -342,20 +350,20 @@ fn what_cannot_be_served_is_refused_at_the_start() {
         assert_eq!(code, Some(expected), "{said}");
         assert!(!state.exists(), "{said}");
     }
-    folder.write("b.yaml", "");
+    folder.write("a.yaml", MESH);
     std::fs::create_dir(&state).expect("a folder");
     set_permissions(&state, Permissions::from_mode(0o755)).expect("a mode");
     let (code, said) = start(&socket);
     assert!(code == Some(1) && said.contains("chmod 0700"), "{said}");
     set_permissions(&state, Permissions::from_mode(0o700)).expect("a mode");
 
-    folder.write("b.yaml", "kind: [\n");
+    folder.write("a.yaml", "kind: [\n");
     let (code, said) = start(&socket);
     assert!(
         code == Some(3) && said.contains("nothing is served"),
         "{said}"
     );
-    folder.write("b.yaml", "");
+    folder.write("a.yaml", MESH);
 
     let (_control, _) = Heddle::control(&folder, &[]);
     let key = metadata(state.join("root.key")).expect("a key");

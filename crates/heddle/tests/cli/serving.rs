@@ -5,7 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Folder, Heddle, LONG, as_str, backend, backend_at, eventually, get, service};
+use crate::harness::{
+    Folder, Heddle, LONG, as_str, backend, backend_at, eventually, get, service, text,
+};
 
 #[test]
 fn a_request_is_carried_counted_and_logged() {
@@ -107,13 +109,23 @@ fn a_bad_edit_is_reported_and_the_last_good_state_stays() {
     );
     let line = heddle.stderr_line("b.yaml:4");
     assert!(line.contains("spec.prots"), "{line}");
-    heddle.stderr_line("the last good state is still served");
+    heddle.stderr_line("Service default/x: refused, and left out");
     assert_eq!(get(address, "web", "/"), (200, "good".into()));
     let status = heddle.status();
     assert_eq!(
         (&status["config"]["stale"], &status["ready"]),
-        (&true.into(), &true.into())
+        (&false.into(), &true.into())
     );
+    let refused = &status["config"]["refused"][0];
+    assert_eq!(refused["object"], "Service default/x");
+    assert_eq!(refused["in_force"], "nothing");
+    let (_, metrics) = get(heddle.metrics(), "x", "/metrics");
+    let counted = "heddle_config_objects_refused{in_force=\"nothing\"} 1";
+    assert!(metrics.contains(counted), "{metrics}");
+    let said =
+        text(&crate::harness::heddle(&["status", "--socket", as_str(&folder.socket())]).stdout);
+    let line = "b.yaml:1: Service default/x: refused, and left out";
+    assert!(said.contains(line), "{said}");
     assert_eq!(
         status["config"]["problems"].as_array().map(Vec::len),
         Some(1)
@@ -121,7 +133,7 @@ fn a_bad_edit_is_reported_and_the_last_good_state_stays() {
 
     std::fs::remove_file(folder.manifests().join("b.yaml")).expect("removed");
     eventually("the folder is good again", || {
-        heddle.status()["config"]["stale"] == false
+        heddle.status()["config"]["refused"] == serde_json::json!([])
     });
     assert_eq!(
         heddle.status()["config"]["problems"]

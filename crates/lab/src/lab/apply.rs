@@ -17,7 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use heddle_model::{Mesh, WorkloadName};
+use heddle_model::{Mesh, NodeName, WorkloadName};
 use serde::Deserialize;
 
 use super::file::Carried;
@@ -44,6 +44,31 @@ const LOOKED_AT_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Deserialize)]
 struct Config {
     mesh: Mesh,
+}
+
+/// The part of a control plane's status that is needed.
+#[derive(Deserialize)]
+struct ControlStatus {
+    config: ConfigStatus,
+    /// Counts nodes that come and go, too.
+    mesh_generation: u64,
+    nodes: Vec<NodeStatus>,
+}
+
+#[derive(Deserialize)]
+struct ConfigStatus {
+    /// The manifests' generation, once nodes are told its mesh.
+    generation: u64,
+}
+
+/// What a node has of the mesh.
+#[derive(Deserialize)]
+struct NodeStatus {
+    name: String,
+    /// The generation of which it has its part.
+    mesh_generation: Option<u64>,
+    /// The generation of the last change of its part.
+    changed_generation: Option<u64>,
 }
 
 /// Differences between a running lab and its manifests.
@@ -258,9 +283,25 @@ impl Lab {
         Ok(config.mesh)
     }
 
+    fn control_status(&self) -> anyhow::Result<ControlStatus> {
+        let mut command = Command::new(self.heddle()?);
+        let words = ["status", "--output", "json", "--socket"];
+        ask(command.args(words).arg(self.control_socket()))
+    }
+
     fn served_generation(&self) -> Option<u64> {
         let mesh = self.mesh(&self.control_socket()).ok()?;
         Some(mesh.generation)
+    }
+
+    /// The generation of the last change of a node's part, once it has its part of these manifests.
+    fn changed_generation(&self, node: &NodeName, manifests: u64) -> Option<u64> {
+        let status = self.control_status().ok()?;
+        let mut nodes = status.nodes.into_iter();
+        let node = nodes.find(|one| one.name == node.as_str())?;
+        let is_put_up = status.config.generation >= manifests;
+        let has_it = is_put_up && node.mesh_generation >= Some(status.mesh_generation);
+        node.changed_generation.filter(|_| has_it)
     }
 
     /// Waits until the control plane serves the manifests: a mesh newer than `before`, with all planned pods and
@@ -298,13 +339,17 @@ impl Lab {
         Ok(generation)
     }
 
-    /// Waits until every node has this generation of the mesh. Prints those that do not: an unreachable node gets it
-    /// later.
-    fn wait_for_nodes(&self, generation: u64) -> anyhow::Result<()> {
+    /// Waits until every node uses its part of the manifests of this generation. Prints those that do not: an unreachable
+    /// node gets it later.
+    fn wait_for_nodes(&self, manifests: u64) -> anyhow::Result<()> {
         for node in self.mesh_nodes()? {
             let has_it = || {
+                // A node is told only of what changes its part.
+                let Some(changed) = self.changed_generation(node.name(), manifests) else {
+                    return false;
+                };
                 let mesh = self.mesh(&node.socket());
-                mesh.is_ok_and(|mesh| mesh.generation >= generation)
+                mesh.is_ok_and(|mesh| mesh.generation >= changed)
             };
             if process::wait_until(SERVED_WITHIN, has_it).is_err() {
                 eprintln!(

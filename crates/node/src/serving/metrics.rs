@@ -25,6 +25,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fm
     ] {
         gauge(encoder, family, value)?;
     }
+    status.config.encode_refused(encoder)?;
     workloads(encoder, status)?;
     if let Some(identity) = &status.identity {
         identities(encoder, identity)?;

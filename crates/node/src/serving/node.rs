@@ -227,8 +227,12 @@ impl Node {
     /// Serves the folder's new mesh, or keeps the old one when the folder has errors.
     fn folder_changed(&mut self, mesh: Option<Mesh>, findings: Findings) {
         self.config.problems.clone_from(&findings.problems);
-        self.config.stale = findings.is_refused;
-        if findings.is_refused {
+        let report = findings.report.as_ref();
+        self.config.stale = report.is_some_and(|report| report.is_refused);
+        if let Some(report) = report {
+            self.config.note_refused(report);
+        }
+        if self.config.stale {
             tracing::error!(
                 generation = self.mesh.generation,
                 "the folder was refused, the last good state is still served"

@@ -8,7 +8,10 @@ super::families! {
     CONFIG_GENERATION = Gauge "heddle_config_generation" []
         "Generation of the configuration in force, counted from 1.";
     CONFIG_STALE = Gauge "heddle_config_stale" []
-        "1 while the folder as it is now is refused and an older state is served."
+        "1 while the folder as it is now is refused as a whole and an older state is served."
+        more "operations.md#an-edit-has-no-effect";
+    CONFIG_OBJECTS_REFUSED = Gauge "heddle_config_objects_refused" [in_force]
+        "Objects of the folder as it is now that are refused, while the others are served, by what is in force instead."
         more "operations.md#an-edit-has-no-effect";
     CONFIG_PROBLEMS = Gauge "heddle_config_problems" []
         "Errors and warnings in the folder as it is now.";

@@ -72,8 +72,13 @@ impl Subscription {
     }
 
     /// The names that are wanted, without the wildcard.
-    pub fn names(&self) -> impl Iterator<Item = &Name> {
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &Name> {
         self.names.iter()
+    }
+
+    /// Whether the name is wanted, apart from the wildcard.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.names.contains(name)
     }
 
     /// Records that the client has this version of a resource, from an earlier run. It is wanted.
@@ -189,6 +194,10 @@ impl Subscription {
                     news.push(News::Is(name, content));
                 }
                 Err(error) => {
+                    // There is one now, whatever it is.
+                    if self.held.get(&name) == Some(&Held::Absent) {
+                        self.held.remove(&name);
+                    }
                     let why = error.to_string();
                     say(&mut refused, &name, &why);
                     news.push(News::Refused(name, why));

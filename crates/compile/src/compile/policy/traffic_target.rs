@@ -14,9 +14,9 @@ use super::regex::{Pattern, translate};
 use super::{Draft, DraftRule, PolicyContext, any_request, selector, source};
 use crate::check;
 use crate::compile::{Scope, did_you_mean, matcher};
-use crate::manifest::Kind;
 use crate::manifest::node::FieldPath;
 use crate::manifest::smi::{self, Subject, TargetRule, TrafficTargetSpec};
+use crate::manifest::{Kind, Object};
 
 /// Limits of rules of one TrafficTarget, and of matches, methods and headers in the objects that they name.
 const MAX_RULES: usize = 64;
@@ -223,10 +223,11 @@ fn tcp(
         scope.error(&at.field("matches"), reason, "remove them");
     }
     let routes = &context.index.tcp_routes;
-    let Some(route) = find(context, routes, (Kind::TcpRoute, rule), at, scope) else {
+    let Some((object, route)) = find(context, routes, (Kind::TcpRoute, rule), at, scope) else {
         parts.is_broken = true;
         return;
     };
+    let before = scope.findings.report.errors();
     let ports = &route.spec.matches.ports;
     parts.all_ports |= ports.is_empty();
     // Faults of the route are reported at the rule: the route may be in another file.
@@ -235,6 +236,7 @@ fn tcp(
             parts.ports.insert(port, at.field("name"));
         }
     }
+    scope.blame_too(object, before);
 }
 
 fn http(
@@ -246,10 +248,25 @@ fn http(
     scope: &mut Scope<'_>,
 ) {
     let groups = &context.index.http_groups;
-    let Some(group) = find(context, groups, (Kind::HttpRouteGroup, rule), at, scope) else {
+    let Some((object, group)) = find(context, groups, (Kind::HttpRouteGroup, rule), at, scope)
+    else {
         parts.is_broken = true;
         return;
     };
+    let before = scope.findings.report.errors();
+    requests(rule, group, number, at, parts, scope);
+    scope.blame_too(object, before);
+}
+
+/// The requests of a group that a rule names.
+fn requests(
+    rule: &TargetRule,
+    group: &smi::HttpRouteGroup,
+    number: u32,
+    at: &FieldPath,
+    parts: &mut Parts,
+    scope: &mut Scope<'_>,
+) {
     let all = scope.at_most(at, &group.spec.matches, MAX_CONDITIONS);
     let mut add = |matched: &smi::HttpMatch, at: &FieldPath, scope: &mut Scope<'_>| match request(
         matched, at, scope,
@@ -285,11 +302,11 @@ fn http(
 /// The object to which a rule refers, in the TrafficTarget's own namespace.
 fn find<'i, T>(
     context: &PolicyContext<'_>,
-    known: &'i BTreeMap<(heddle_model::Namespace, Name), &T>,
+    known: &BTreeMap<(heddle_model::Namespace, Name), (&'i Object, &'i T)>,
     (kind, rule): (Kind, &TargetRule),
     at: &FieldPath,
     scope: &mut Scope<'_>,
-) -> Option<&'i T> {
+) -> Option<(&'i Object, &'i T)> {
     let at = at.field("name");
     let namespace = &context.object.namespace;
     let name = source::name(&rule.name, &at, scope)?;

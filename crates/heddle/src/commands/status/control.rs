@@ -85,12 +85,20 @@ fn nodes(status: &ControlStatus) -> String {
             name.clone(),
             place(node),
             workloads.to_string(),
+            mesh(node, status.mesh_generation).to_owned(),
             roots(node, status.root.generation).to_owned(),
             certificate_until.map_or_else(|| "none".to_owned(), utc),
         ]
     });
     table::render(
-        ["NODE", "ADDRESS", "WORKLOADS", "ROOTS", "CERTIFICATE UNTIL"],
+        [
+            "NODE",
+            "ADDRESS",
+            "WORKLOADS",
+            "MESH",
+            "ROOTS",
+            "CERTIFICATE UNTIL",
+        ],
         rows,
     )
 }
@@ -112,6 +120,16 @@ fn away(node: &NodeStatus) -> &'static str {
         (true, _) => "denied",
         (false, Some(_)) => "away",
         (false, None) => "has not joined",
+    }
+}
+
+/// Whether it has its part of this generation of the mesh.
+fn mesh(node: &NodeStatus, generation: u64) -> &'static str {
+    match (node.address, node.mesh_generation) {
+        (None, _) => "-",
+        (Some(_), Some(has)) if has == generation => "newest",
+        (Some(_), Some(_)) => "older",
+        (Some(_), None) => "none yet",
     }
 }
 

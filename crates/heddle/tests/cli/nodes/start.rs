@@ -317,10 +317,12 @@ fn what_the_disk_does_not_take_is_said_until_it_does() {
     fs::remove_file(&kept).expect("it was there");
     fs::create_dir_all(kept.join("in the way")).expect("made");
     // … when a new mesh comes …
-    let account = format!(
-        "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: new, namespace: {namespace}}}}}"
-    );
-    folder.write("b.yaml", &account);
+    let file = folder.manifests().join("a.yaml");
+    let text = fs::read_to_string(&file).expect("it is there");
+    let web = format!("{{name: web, namespace: {namespace}}}\nspec:");
+    assert!(text.contains(&web), "{text}");
+    let labelled = format!("{{name: web, namespace: {namespace}, labels: {{new: label}}}}\nspec:");
+    folder.write("a.yaml", &text.replace(&web, &labelled));
     node.stderr_line("it is tried again every 10 seconds");
     // … then the node reports it, until the file could be written.
     let (code, status) = check(&folder, "n1");

@@ -41,8 +41,8 @@ fn what_is_not_done_for_a_pod_is_told_for_as_long_as_it_is_so() {
         told("heddle.dev/class of qos/batch: it is offline and cannot become online")
     });
     groups.folder.write("wrong.yaml", "kind: [\n");
-    eventually("a refused edit is told", || {
-        told("qos.folder: the last edit of")
+    eventually("what cannot be read is told", || {
+        told("wrong.yaml: unreadable text: refused, and left out")
     });
     groups.folder.write("wrong.yaml", "");
     groups.manifest("gone", "heddle.dev/class: online");

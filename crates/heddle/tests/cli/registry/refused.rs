@@ -71,12 +71,14 @@ fn what_is_wrong_is_a_problem_and_nothing_more() {
     eventually("all is well", || check(&world).0 == Some(0));
     // An invalid folder does not keep a provider in the mesh that is gone.
     world.folder.write("oops.yaml", "kind: Oops\n");
-    eventually("the folder is refused", || {
-        heddle.status()["config"]["stale"] == true
-    });
+    let refused = |heddle: &Heddle| {
+        let status = heddle.status();
+        status["config"]["refused"].as_array().map(Vec::len)
+    };
+    eventually("the object is refused", || refused(&heddle) == Some(1));
     registrar.signal(Signal::TERM);
     eventually_serves(&heddle, 0);
-    assert_eq!(heddle.status()["config"]["stale"], true);
+    assert_eq!(refused(&heddle), Some(1));
 }
 
 /// A provider whose labels no Service selects is logged once, and shown in the status.

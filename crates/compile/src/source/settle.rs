@@ -1,0 +1,417 @@
+//! Decides which version of each object is in force, so that one with a fault is refused by itself.
+//!
+//! ```text
+//!            an error in it                an error in that, too
+//!   as it is ──────────────► last good version ──────────────► stand-in ──────► left out
+//!   written        │ none                         │ none          (see manifest::closed)
+//!                  └──────────────────────────────┴───────────────────▲
+//! ```
+//!
+//! All objects are compiled together. Those in which compilation finds an error go one step further, and all are compiled
+//! again, until there is no error: an object that refers to one that is left out may follow it. Each round takes at
+//! least one object a step further.
+//!
+//! The name, the namespace and the kind of an object with an error may be what is wrong with it. So where no good version
+//! of such an object is known, it may be any object of its file: what the file had, and the folder does not have any
+//! more, stays in force.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use heddle_model::report::{InForce, Origin, Problem, Refused};
+use heddle_model::{Namespace, PolicyName};
+
+use super::good::Good;
+use super::words::{closing_words, namespaces_in};
+use crate::findings::{Findings, Key, ObjectId};
+use crate::manifest::{Kind, Object, Written, closed};
+
+mod slot;
+
+use slot::{Slot, Version, follows, words_of};
+
+/// Most rounds. References lead over a few objects only.
+const MAX_ROUNDS: usize = 16;
+/// The round from which on no last good version is tried: chains end.
+const LATE: usize = 12;
+/// What a file has that cannot be read, as a report names it.
+const UNREADABLE: &str = "unreadable text";
+
+/// The objects of a folder, each read alone.
+#[derive(Debug, Default)]
+pub(super) struct Folder {
+    /// Those that are valid on their own.
+    pub(super) valid: Vec<Arc<Object>>,
+    /// Those with faults.
+    pub(super) faulty: Vec<Written>,
+    /// Files with something that may be any object.
+    pub(super) unreadable: Vec<UnreadableFile>,
+}
+
+/// A file with something that may be any object.
+#[derive(Debug)]
+pub(super) struct UnreadableFile {
+    pub(super) path: Arc<Path>,
+    /// Its text, to see what it may be about.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What is in force.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) objects: Vec<Arc<Object>>,
+    /// The objects that are not in force as they are written.
+    pub(super) refused: Vec<Refused>,
+    /// Errors that follow from others: an object that refers to one that is refused.
+    pub(super) further: Vec<Problem>,
+    /// The last good version of each object from now on.
+    pub(super) good: BTreeMap<Key, Arc<Object>>,
+    /// Policies that are not in force as they are written.
+    pub(super) held: BTreeSet<PolicyName>,
+}
+
+/// Finds the objects that compile together. Of those in `reported` an error is known already. `compile` compiles objects,
+/// of which those policies are not as they are written.
+///
+/// `None` if there is no such choice: then nothing of the folder changes.
+pub(super) fn settle(
+    folder: Folder,
+    good: &Good,
+    reported: &BTreeSet<ObjectId>,
+    compile: impl Fn(&[Arc<Object>], &BTreeSet<PolicyName>) -> Findings,
+) -> Option<Settled> {
+    let mut settling = Settling {
+        good,
+        slots: Vec::new(),
+        named: BTreeSet::new(),
+        kept: BTreeSet::new(),
+        unreadable: Vec::new(),
+    };
+    settling.fill(folder);
+    let mut further = Vec::new();
+    for round in 0..MAX_ROUNDS {
+        let objects = settling.objects();
+        let findings = compile(&objects, &settling.held());
+        if !findings.report.has_errors() {
+            // A folder of which nothing can be used is most likely not the one that was meant.
+            let is_used = settling.slots.iter().any(|slot| slot.version.is_written());
+            return is_used.then(|| settling.settled(objects, further));
+        }
+        if findings.is_general || findings.blamed.is_empty() {
+            return None;
+        }
+        let refused = settling.advance(&findings, round >= LATE)?;
+        let unreported = refused.iter().filter(|one| !reported.contains(&one.id()));
+        further.extend(unreported.map(|one| follows(one, &findings)));
+    }
+    None
+}
+
+struct Settling<'g> {
+    good: &'g Good,
+    slots: Vec<Slot>,
+    /// The names of all objects in the folder.
+    named: BTreeSet<Key>,
+    /// Those of which the last good version was taken.
+    kept: BTreeSet<Key>,
+    /// The files that cannot be read.
+    unreadable: Vec<Refused>,
+}
+
+impl Settling<'_> {
+    fn fill(&mut self, folder: Folder) {
+        let valid = folder.valid.into_iter().map(|object| Slot {
+            written: Some(object.written.clone()),
+            key: object.written.key.clone(),
+            version: Version::New(object),
+        });
+        self.slots = valid.collect();
+        self.named = self.slots.iter().map(|slot| slot.key.clone()).collect();
+        let valid = self.slots.iter().filter_map(|slot| {
+            let written = slot.written.as_ref()?;
+            Some((slot.key.clone(), written.origin.path()?.to_owned()))
+        });
+        let valid: BTreeMap<Key, PathBuf> = valid.collect();
+        let read: BTreeMap<PathBuf, usize> = match folder.unreadable.is_empty() {
+            true => BTreeMap::new(),
+            false => words_of(&self.slots, &folder.faulty),
+        };
+        let faulty = folder.faulty.iter().map(|one| one.key.clone());
+        self.named.extend(faulty);
+        let mut suspects = BTreeSet::new();
+        for written in folder.faulty {
+            let version = self.of_faulty(&written, &valid, &mut suspects);
+            self.slots.push(Slot {
+                key: written.key.clone(),
+                version,
+                written: Some(written),
+            });
+        }
+        let mut closed = BTreeSet::new();
+        for file in folder.unreadable {
+            let read = read.get(&*file.path).copied().unwrap_or_default();
+            self.fill_unreadable(&file, read, &valid, &mut closed);
+        }
+        self.close(closed);
+        suspects.iter().for_each(|file| self.keep_vanished(file));
+    }
+
+    /// What is in force instead of an object with faults. `valid` objects may have the same name.
+    fn of_faulty(
+        &mut self,
+        written: &Written,
+        valid: &BTreeMap<Key, PathBuf>,
+        suspects: &mut BTreeSet<PathBuf>,
+    ) -> Version {
+        let is_named = written.key.name.is_some();
+        let has_namesake = is_named && valid.contains_key(&written.key);
+        let good = self.good.objects.get(&written.key).filter(|_| is_named);
+        // Its namesake was the junior one, and does not take its place.
+        let was_in_force = |good: &&Arc<Object>| {
+            !has_namesake || good.written.origin.path() == written.origin.path()
+        };
+        if let Some(good) = good.filter(was_in_force) {
+            return match self.kept.insert(written.key.clone()) {
+                true => Version::Good(Arc::clone(good)),
+                false => Version::LeftOut,
+            };
+        }
+        if good.is_none() {
+            suspects.extend(written.origin.path().map(Path::to_owned));
+        }
+        let version = self.stand_in(&[written]);
+        if has_namesake && version.object().is_some() {
+            // Of two policies of one name, one of which is not known, the closed one is in force.
+            let namesakes = self.slots.iter_mut().filter(|slot| slot.key == written.key);
+            namesakes.for_each(|slot| slot.version = Version::LeftOut);
+        }
+        version
+    }
+
+    /// The last good versions of what a file had that cannot be read any more. If it may have more that protects
+    /// something than is known of it, `closed` are the namespaces that it may be about. `read` is how many words that
+    /// protect something the objects have that can be read.
+    fn fill_unreadable(
+        &mut self,
+        file: &UnreadableFile,
+        read: usize,
+        valid: &BTreeMap<Key, PathBuf>,
+        closed: &mut BTreeSet<Namespace>,
+    ) {
+        let origin = Origin::file(Arc::clone(&file.path));
+        let mut in_force = InForce::Nothing;
+        let mut namespaces = BTreeSet::new();
+        for (key, object) in &self.good.objects {
+            if object.kind == Kind::LocalWorkload {
+                namespaces.insert(object.namespace.clone());
+            }
+            if object.written.origin.path() != Some(&*file.path) {
+                continue;
+            }
+            // What moved into another file is there, too, as it is written now: the senior one is in force.
+            if valid.get(key).is_some_and(|path| **path == *file.path) {
+                continue;
+            }
+            if self.kept.insert(key.clone()) {
+                in_force = InForce::LastGood;
+                self.slots.push(Slot {
+                    written: None,
+                    key: key.clone(),
+                    version: Version::Good(Arc::clone(object)),
+                });
+            }
+        }
+        let known = self.good.words.get(&*file.path).copied();
+        if closing_words(&file.bytes) > known.unwrap_or_default().max(read) {
+            let objects = self.slots.iter().filter_map(|slot| slot.version.object());
+            let workloads = objects.filter(|object| object.kind == Kind::LocalWorkload);
+            namespaces.extend(workloads.map(|object| object.namespace.clone()));
+            closed.extend(namespaces_in(&file.bytes, namespaces));
+            in_force = InForce::Closed;
+        }
+        self.unreadable.push(Refused {
+            object: UNREADABLE.to_owned(),
+            origin,
+            in_force,
+        });
+    }
+
+    /// Denies every call to these namespaces.
+    fn close(&mut self, namespaces: BTreeSet<Namespace>) {
+        let Some(file) = self.unreadable.first().map(|file| file.origin.clone()) else {
+            return;
+        };
+        for namespace in namespaces {
+            let name = self.free_name(Kind::AuthorizationPolicy, &namespace);
+            let object = name.and_then(|name| closed::close(namespace, name, &file));
+            self.slots.extend(object.map(|object| Slot {
+                written: None,
+                key: object.written.key.clone(),
+                version: Version::StandIn(Arc::new(object)),
+            }));
+        }
+    }
+
+    /// Keeps the last good versions of what a file had and the folder does not have any more.
+    fn keep_vanished(&mut self, file: &Path) {
+        let goods = self.good.objects.iter();
+        let of_file = goods.filter(|(_, object)| object.written.origin.path() == Some(file));
+        for (key, object) in of_file {
+            if !self.named.contains(key) && self.kept.insert(key.clone()) {
+                self.slots.push(Slot {
+                    written: None,
+                    key: key.clone(),
+                    version: Version::Good(Arc::clone(object)),
+                });
+            }
+        }
+    }
+
+    /// What stands for an object in all of these versions.
+    fn stand_in(&mut self, versions: &[&Written]) -> Version {
+        let mut named = |key: &Key| {
+            let namespace = Namespace::parse(&key.namespace).ok()?;
+            self.free_name(key.kind, &namespace)
+        };
+        match closed::stand_in(versions, &mut named) {
+            Some(object) => Version::StandIn(Arc::new(object)),
+            None => Version::LeftOut,
+        }
+    }
+
+    /// A name that no object of that kind and namespace has.
+    fn free_name(&mut self, kind: Kind, namespace: &Namespace) -> Option<String> {
+        for number in 1..=self.named.len() + 1 {
+            let name = format!("unreadable-{number}");
+            let key = Key {
+                kind,
+                namespace: namespace.to_string(),
+                name: Some(name.clone()),
+            };
+            if self.named.insert(key) {
+                return Some(name);
+            }
+        }
+        None
+    }
+
+    /// The objects in force, in the order in which they are written.
+    fn objects(&self) -> Vec<Arc<Object>> {
+        let objects = self.slots.iter().filter_map(|slot| slot.version.object());
+        let mut objects: Vec<Arc<Object>> = objects.cloned().collect();
+        objects.sort_by_key(|object| object.written.begins());
+        objects
+    }
+
+    /// The policies that are not in force as they are written.
+    fn held(&self) -> BTreeSet<PolicyName> {
+        let held = self
+            .slots
+            .iter()
+            .filter(|slot| slot.version.in_force().is_some());
+        let objects = held.filter_map(|slot| slot.version.object());
+        objects.filter_map(|object| object.policy_name()).collect()
+    }
+
+    /// Takes objects with errors one step further, and returns those that were in force as they are written. `None` if a
+    /// stand-in has an error: without it something might open. `is_late`: no last good version is tried any more.
+    fn advance(&mut self, findings: &Findings, is_late: bool) -> Option<Vec<Written>> {
+        let mut taken = BTreeSet::new();
+        let mut blamed = Vec::new();
+        for (at, slot) in self.slots.iter().enumerate() {
+            match slot.is_blamed(findings) {
+                true => blamed.push((slot.version.object().map(|one| one.written.begins()), at)),
+                false if slot.version.object().is_some() => drop(taken.insert(slot.key.clone())),
+                false => {}
+            }
+        }
+        blamed.sort();
+        let (mut refused, mut suspects) = (Vec::new(), BTreeSet::new());
+        for (_, at) in blamed {
+            let slot = &mut self.slots[at];
+            let key = slot.key.clone();
+            let before = std::mem::replace(&mut slot.version, Version::LeftOut);
+            let written = slot.written.clone();
+            let now = match &before {
+                Version::New(object) => {
+                    refused.push(object.written.clone());
+                    self.after_new(&object.written, &taken, is_late, &mut suspects)
+                }
+                _ if taken.contains(&key) => Version::LeftOut,
+                Version::Good(good) => match &written {
+                    Some(written) => self.stand_in(&[&good.written, written]),
+                    None => self.stand_in(&[&good.written]),
+                },
+                Version::StandIn(_) | Version::LeftOut => return None,
+            };
+            if now.object().is_some() {
+                taken.insert(key);
+            }
+            self.slots[at].version = now;
+        }
+        suspects.iter().for_each(|file| self.keep_vanished(file));
+        Some(refused)
+    }
+
+    /// What is in force instead of an object that cannot be as it is written. `taken` names are in force.
+    fn after_new(
+        &mut self,
+        written: &Written,
+        taken: &BTreeSet<Key>,
+        is_late: bool,
+        suspects: &mut BTreeSet<PathBuf>,
+    ) -> Version {
+        if taken.contains(&written.key) {
+            return Version::LeftOut;
+        }
+        match self.good.objects.get(&written.key) {
+            Some(good) if !is_late && self.kept.insert(written.key.clone()) => {
+                Version::Good(Arc::clone(good))
+            }
+            Some(good) => self.stand_in(&[&good.written, written]),
+            None => {
+                suspects.extend(written.origin.path().map(Path::to_owned));
+                self.stand_in(&[written])
+            }
+        }
+    }
+
+    fn settled(self, objects: Vec<Arc<Object>>, further: Vec<Problem>) -> Settled {
+        let held = self.held();
+        let mut good = BTreeMap::new();
+        let mut refused = self.unreadable;
+        for slot in self.slots {
+            let last = self.good.objects.get(&slot.key);
+            let in_force = match (&slot.version, slot.version.in_force()) {
+                (Version::New(object), _) => {
+                    good.insert(slot.key.clone(), Arc::clone(object));
+                    continue;
+                }
+                (_, in_force) => in_force.unwrap_or(InForce::Nothing),
+            };
+            // It may compile again when others are mended. One that is there twice has the version that is in force.
+            if let Some(last) = last {
+                good.entry(slot.key.clone())
+                    .or_insert_with(|| Arc::clone(last));
+            }
+            // A namespace that is closed for a file is told with the file.
+            let is_of_file = slot.written.is_none() && matches!(slot.version, Version::StandIn(_));
+            if let Some(written) = slot.written().filter(|_| !is_of_file) {
+                refused.push(Refused {
+                    object: written.label.clone(),
+                    origin: written.begins(),
+                    in_force,
+                });
+            }
+        }
+        refused.sort_by(|a, b| a.origin.cmp(&b.origin));
+        Settled {
+            objects,
+            refused,
+            further,
+            good,
+            held,
+        }
+    }
+}

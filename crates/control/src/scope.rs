@@ -1,0 +1,76 @@
+//! What a node may have of Services and endpoints that names what it uses.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use heddle_xds::delta::Name;
+use heddle_xds::resources::Type;
+
+use super::catalog::{Catalog, Own};
+use super::index::{address_of, service_of};
+
+/// The Services and endpoints that one node uses, with what belongs to them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Scope {
+    /// Addresses that the node uses.
+    addresses: BTreeSet<IpAddr>,
+    pub(super) services: BTreeSet<Name>,
+    pub(super) endpoints: BTreeSet<Name>,
+}
+
+impl Scope {
+    /// For a node with these workloads, that subscribes to these Services and addresses.
+    pub(super) fn new<'n>(
+        catalog: &'n Catalog,
+        own: &'n Own,
+        services: impl Iterator<Item = &'n Name>,
+        addresses: impl Iterator<Item = &'n Name>,
+    ) -> Self {
+        let mut scope = Scope {
+            addresses: addresses.filter_map(|name| name.parse().ok()).collect(),
+            ..Scope::default()
+        };
+        let Some(index) = catalog.index() else {
+            return scope;
+        };
+        let at = scope
+            .addresses
+            .iter()
+            .flat_map(|address| index.at(*address));
+        let used = own.services.iter().chain(services).chain(at);
+        let mut used: Vec<Name> = used.cloned().collect();
+        // A node can use each Service that it has, so what its routes lead to comes along as well.
+        while let Some(service) = used.pop() {
+            if !scope.services.insert(service.clone()) {
+                continue;
+            }
+            // One that does not exist may come.
+            if let Some(bound) = index.service(&service) {
+                scope.endpoints.extend(bound.endpoints.iter().cloned());
+                used.extend(bound.backends.iter().cloned());
+            }
+        }
+        scope
+    }
+
+    /// Whether a change of this resource may change the scope.
+    pub(super) fn depends_on(&self, kind: Type, name: &Name, catalog: &Catalog) -> bool {
+        match kind {
+            Type::Service => {
+                let bound = catalog.index().and_then(|index| index.service(name));
+                let mut addresses = bound.iter().flat_map(|bound| &bound.addresses);
+                self.services.contains(name)
+                    || addresses.any(|address| self.addresses.contains(address))
+            }
+            Type::Endpoint => {
+                let of = |service: &str| self.services.contains(service);
+                let at = |address: IpAddr| self.addresses.contains(&address);
+                let is_new = !self.endpoints.contains(name);
+                is_new && service_of(name).is_some_and(of) || address_of(name).is_some_and(at)
+            }
+            Type::MeshSettings | Type::Node | Type::Address | Type::Policy | Type::Workload => {
+                false
+            }
+        }
+    }
+}
