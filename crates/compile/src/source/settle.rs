@@ -230,6 +230,15 @@ impl Settling<'_> {
             closed.extend(namespaces_in(&file.bytes, namespaces));
             in_force = InForce::Closed;
         }
+        // An object of a kind that is misspelt is told by itself.
+        let is_told = self.slots.iter().any(|slot| {
+            let written = slot.written.as_ref();
+            let is_of_file = |one: &Written| one.origin.path() == Some(&*file.path);
+            written.is_some_and(is_of_file) && !slot.version.is_written()
+        });
+        if is_told && in_force != InForce::Closed {
+            return;
+        }
         self.unreadable.push(Refused {
             object: UNREADABLE.to_owned(),
             origin,
