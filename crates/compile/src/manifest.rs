@@ -9,6 +9,7 @@ use std::sync::Arc;
 use heddle_model::report::{Origin, Problem, Severity};
 use heddle_model::{Name, Namespace, PolicyKind, PolicyName};
 
+use crate::check;
 use crate::findings::{Key, ObjectId};
 
 pub(crate) mod closed;
@@ -123,6 +124,15 @@ impl Written {
             key: key(kind, &tree),
             tree: Arc::new(tree),
         }
+    }
+
+    /// The order in which objects have a claim to what only one can have: the older creation time first, then the order in
+    /// which they are written. One without a time counts as the newest.
+    pub(crate) fn seniority(&self) -> (i64, Origin) {
+        let created = self.tree.at(&FieldPath::of("metadata.creationTimestamp"));
+        let created = created.and_then(Node::text);
+        let created = created.and_then(|text| check::timestamp(text).ok());
+        (created.unwrap_or(i64::MAX), self.begins())
     }
 
     /// Whether its namespace can be read.

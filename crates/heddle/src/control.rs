@@ -107,7 +107,8 @@ async fn serve(
         watcher = watcher.beside(registry.providers());
     }
     let state = state_folder::folder(settings.control.state.clone(), "control")?;
-    if let Some(saved) = last_good::saved(&state) {
+    let saved = last_good::saved(&state);
+    if let Some(saved) = saved.context("the last good versions of manifests")? {
         watcher = watcher.recalling(&saved);
     }
     let first = first_mesh(&mut watcher, dir).await?;

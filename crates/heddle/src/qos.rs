@@ -261,7 +261,8 @@ async fn follow<S: Store>(
                 match mesh {
                     Some(mesh) => {
                         pods.of_folder = of_folder(&mesh, plan);
-                        refused = not_in_force(&report);
+                        let dir = plan.dir.as_deref();
+                        refused = dir.map_or_else(Vec::new, |dir| not_in_force(dir, &report));
                     }
                     None => {
                         tracing::error!("the folder is refused: the pods stay as they were");

@@ -161,6 +161,13 @@ pub struct RefusedCounts {
     pub nothing: u64,
 }
 
+impl RefusedCounts {
+    /// All of them together.
+    pub fn all(self) -> u64 {
+        self.last_good + self.closed + self.nothing
+    }
+}
+
 /// Most refused objects that are listed.
 const MAX_REFUSED: usize = 500;
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use heddle_model::{Service, ServiceName};
 
 use super::Scope;
-use super::index::{Index, seniority};
+use super::index::Index;
 use crate::Addresses;
 use crate::check;
 use crate::findings::Findings;
@@ -33,7 +33,7 @@ pub(super) fn compile(
     });
     // Of two with one address the senior one has it.
     let mut known: Vec<_> = known.collect();
-    known.sort_by_key(|(_, _, object, _)| (seniority(object), object.written.begins()));
+    known.sort_by_cached_key(|(_, _, object, _)| object.written.seniority());
     for (service, name, object, body) in known {
         let mut scope = Scope::of(object, findings);
         let written = written(&body.spec, &mut scope);

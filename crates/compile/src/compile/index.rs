@@ -8,7 +8,6 @@ use heddle_model::{
 };
 
 use super::{Scope, balancing, did_you_mean, qos};
-use crate::check;
 use crate::findings::Findings;
 use crate::manifest::closed::{ClosedPolicy, ClosedRoute, ClosedWorkload};
 use crate::manifest::node::FieldPath;
@@ -66,7 +65,7 @@ impl<'o> Index<'o> {
         };
         let mut seen: BTreeMap<(Kind, &Namespace, &Name), &Object> = BTreeMap::new();
         let mut objects = objects.to_vec();
-        objects.sort_by_key(|object| seniority(object));
+        objects.sort_by_cached_key(|object| object.written.seniority());
         for object in objects {
             let mut scope = Scope::of(object, findings);
             check_annotations(object, &mut scope);
@@ -163,14 +162,6 @@ impl<'o> Index<'o> {
             }
         }
     }
-}
-
-/// The order in which objects have a claim to what only one can have: the older creation time first, then the order in
-/// which they are written. One without a time counts as the newest.
-pub(super) fn seniority(object: &Object) -> i64 {
-    let created = object.metadata.creation_timestamp.as_deref();
-    let created = created.and_then(|text| check::timestamp(text).ok());
-    created.unwrap_or(i64::MAX)
 }
 
 /// Checks annotations of Heddle's own group: a misspelt one would silently do nothing.

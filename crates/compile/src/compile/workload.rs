@@ -10,7 +10,7 @@ use heddle_model::{
     WorkloadPort,
 };
 
-use super::index::{Index, seniority};
+use super::index::Index;
 use super::{Scope, balancing, did_you_mean, mode, probe, qos};
 use crate::check;
 use crate::findings::Findings;
@@ -45,7 +45,7 @@ pub(super) fn compile(
     let mut workloads = Vec::new();
     // Of two at one address the senior one has it.
     let mut by_seniority: Vec<_> = index.workloads.iter().collect();
-    by_seniority.sort_by_key(|(_, (object, _))| (seniority(object), object.written.begins()));
+    by_seniority.sort_by_cached_key(|(_, (object, _))| object.written.seniority());
     for (name, (object, body)) in by_seniority {
         let mut scope = Scope::of(object, findings);
         let node = node(&body.spec, &options.trust_domain, &mut scope);

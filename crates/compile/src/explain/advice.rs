@@ -24,15 +24,33 @@ pub(super) fn refused(
                 workload.name
             ),
         ],
-        Decider::Rule { policy, rule } => vec![format!(
-            "a rule of action DENY goes before all others: narrow or remove rules[{rule}] of {policy}"
-        )],
+        Decider::Rule { policy, rule } => {
+            let mut policies = guard.policies().iter();
+            vec![
+                match policies.any(|one| one.name == *policy && denies_all(one)) {
+                    true => format!(
+                        "{policy} denies every call. If that is not what is written, it has an error, and this stands in \
+                     for it: heddle status names the file and the line (with several nodes heddle status --control)"
+                    ),
+                    false => format!(
+                        "a rule of action DENY goes before all others: narrow or remove rules[{rule}] of {policy}"
+                    ),
+                },
+            ]
+        }
         Decider::NoRuleMatched => near(guard, access),
         Decider::PolicyMissing => {
             vec!["wait for the control plane, which has not sent all policies".to_owned()]
         }
         Decider::Probe | Decider::Default => Vec::new(),
     }
+}
+
+/// Whether it denies every call, as what stands for a policy with an error does.
+fn denies_all(policy: &Policy) -> bool {
+    let is_all =
+        |rule: &PolicyRule| rule.sources.is_none() && rule.ports.is_empty() && rule.http.is_none();
+    policy.action == PolicyAction::Deny && policy.rules.iter().any(is_all)
 }
 
 /// How to ask another node, which may not know the caller's workload, and the control plane, which knows every

@@ -77,16 +77,16 @@ impl Serving {
         self.tried.is_unfinished()
     }
 
-    /// Compiles a state of the folder. `had_content`: something was served, which an empty folder does not end.
+    /// Compiles a state of the folder, and its digest. `had_content`: something was served, which an empty folder does not
+    /// end.
     ///
     /// There is no mesh when nothing of it changes, unless a registry is followed, whose providers may have.
     pub(super) fn read(
         &mut self,
-        scan: &Scan,
+        (scan, digest): (&Scan, u64),
         beside: Beside<'_>,
         had_content: bool,
     ) -> (Option<Mesh>, Report) {
-        let digest = scan.digest();
         let known = self.in_force.as_ref();
         let (mesh, mut report) = match known.filter(|known| known.digest == Some(digest)) {
             // Only providers have changed.

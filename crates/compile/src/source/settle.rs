@@ -29,7 +29,7 @@ use crate::manifest::{Kind, Object, Written, closed};
 
 mod slot;
 
-use slot::{Slot, Version, follows, words_of};
+use slot::{Slot, Version, follows, seniors, unreadable_name, words_of};
 
 /// Most rounds. References lead over a few objects only.
 const MAX_ROUNDS: usize = 16;
@@ -37,6 +37,8 @@ const MAX_ROUNDS: usize = 16;
 const LATE: usize = 12;
 /// What a file has that cannot be read, as a report names it.
 const UNREADABLE: &str = "unreadable text";
+/// Most namespaces that a report names of a file.
+const MAX_NAMED: usize = 10;
 
 /// The objects of a folder, each read alone.
 #[derive(Debug, Default)]
@@ -128,11 +130,7 @@ impl Settling<'_> {
         });
         self.slots = valid.collect();
         self.named = self.slots.iter().map(|slot| slot.key.clone()).collect();
-        let valid = self.slots.iter().filter_map(|slot| {
-            let written = slot.written.as_ref()?;
-            Some((slot.key.clone(), written.origin.path()?.to_owned()))
-        });
-        let valid: BTreeMap<Key, PathBuf> = valid.collect();
+        let valid = seniors(&self.slots);
         let read: BTreeMap<PathBuf, usize> = match folder.unreadable.is_empty() {
             true => BTreeMap::new(),
             false => words_of(&self.slots, &folder.faulty),
@@ -148,7 +146,7 @@ impl Settling<'_> {
                 written: Some(written),
             });
         }
-        let mut closed = BTreeSet::new();
+        let mut closed = BTreeMap::new();
         for file in folder.unreadable {
             let read = read.get(&*file.path).copied().unwrap_or_default();
             self.fill_unreadable(&file, read, &valid, &mut closed);
@@ -161,15 +159,15 @@ impl Settling<'_> {
     fn of_faulty(
         &mut self,
         written: &Written,
-        valid: &BTreeMap<Key, PathBuf>,
+        valid: &BTreeMap<Key, Written>,
         suspects: &mut BTreeSet<PathBuf>,
     ) -> Version {
         let is_named = written.key.name.is_some();
-        let has_namesake = is_named && valid.contains_key(&written.key);
+        let namesake = valid.get(&written.key).filter(|_| is_named);
         let good = self.good.objects.get(&written.key).filter(|_| is_named);
         // Its namesake was the junior one, and does not take its place.
         let was_in_force = |good: &&Arc<Object>| {
-            !has_namesake || good.written.origin.path() == written.origin.path()
+            namesake.is_none() || good.written.origin.path() == written.origin.path()
         };
         if let Some(good) = good.filter(was_in_force) {
             return match self.kept.insert(written.key.clone()) {
@@ -177,12 +175,15 @@ impl Settling<'_> {
                 false => Version::LeftOut,
             };
         }
+        if namesake.is_some_and(|namesake| namesake.seniority() < written.seniority()) {
+            return Version::LeftOut;
+        }
         if good.is_none() {
             suspects.extend(written.origin.path().map(Path::to_owned));
         }
         let version = self.stand_in(&[written]);
-        if has_namesake && version.object().is_some() {
-            // Of two policies of one name, one of which is not known, the closed one is in force.
+        if namesake.is_some() && version.object().is_some() {
+            // The senior one is closed, and the junior one does not open it.
             let namesakes = self.slots.iter_mut().filter(|slot| slot.key == written.key);
             namesakes.for_each(|slot| slot.version = Version::LeftOut);
         }
@@ -196,21 +197,22 @@ impl Settling<'_> {
         &mut self,
         file: &UnreadableFile,
         read: usize,
-        valid: &BTreeMap<Key, PathBuf>,
-        closed: &mut BTreeSet<Namespace>,
+        valid: &BTreeMap<Key, Written>,
+        closed: &mut BTreeMap<Namespace, Origin>,
     ) {
         let origin = Origin::file(Arc::clone(&file.path));
-        let mut in_force = InForce::Nothing;
+        let (mut object, mut in_force) = (UNREADABLE.to_owned(), InForce::Nothing);
         let mut namespaces = BTreeSet::new();
-        for (key, object) in &self.good.objects {
-            if object.kind == Kind::LocalWorkload {
-                namespaces.insert(object.namespace.clone());
+        for (key, good) in &self.good.objects {
+            if good.kind == Kind::LocalWorkload {
+                namespaces.insert(good.namespace.clone());
             }
-            if object.written.origin.path() != Some(&*file.path) {
+            if good.written.origin.path() != Some(&*file.path) {
                 continue;
             }
             // What moved into another file is there, too, as it is written now: the senior one is in force.
-            if valid.get(key).is_some_and(|path| **path == *file.path) {
+            let own = valid.get(key).and_then(|written| written.origin.path());
+            if own == Some(&*file.path) {
                 continue;
             }
             if self.kept.insert(key.clone()) {
@@ -218,7 +220,7 @@ impl Settling<'_> {
                 self.slots.push(Slot {
                     written: None,
                     key: key.clone(),
-                    version: Version::Good(Arc::clone(object)),
+                    version: Version::Good(Arc::clone(good)),
                 });
             }
         }
@@ -227,7 +229,20 @@ impl Settling<'_> {
             let objects = self.slots.iter().filter_map(|slot| slot.version.object());
             let workloads = objects.filter(|object| object.kind == Kind::LocalWorkload);
             namespaces.extend(workloads.map(|object| object.namespace.clone()));
-            closed.extend(namespaces_in(&file.bytes, namespaces));
+            let about = namespaces_in(&file.bytes, namespaces);
+            let names: Vec<&str> = about
+                .iter()
+                .take(MAX_NAMED)
+                .map(Namespace::as_str)
+                .collect();
+            object = format!("{UNREADABLE} about {}", names.join(", "));
+            let more = about.len().saturating_sub(MAX_NAMED);
+            if more > 0 {
+                object += &format!(" and {more} namespaces more");
+            }
+            for namespace in about {
+                closed.entry(namespace).or_insert_with(|| origin.clone());
+            }
             in_force = InForce::Closed;
         }
         // An object of a kind that is misspelt is told by itself.
@@ -240,19 +255,16 @@ impl Settling<'_> {
             return;
         }
         self.unreadable.push(Refused {
-            object: UNREADABLE.to_owned(),
+            object,
             origin,
             in_force,
         });
     }
 
-    /// Denies every call to these namespaces.
-    fn close(&mut self, namespaces: BTreeSet<Namespace>) {
-        let Some(file) = self.unreadable.first().map(|file| file.origin.clone()) else {
-            return;
-        };
-        for namespace in namespaces {
-            let name = self.free_name(Kind::AuthorizationPolicy, &namespace);
+    /// Denies every call to these namespaces, each because of that file.
+    fn close(&mut self, namespaces: BTreeMap<Namespace, Origin>) {
+        for (namespace, file) in namespaces {
+            let name = self.free_name(Kind::AuthorizationPolicy, &namespace, &file);
             let object = name.and_then(|name| closed::close(namespace, name, &file));
             self.slots.extend(object.map(|object| Slot {
                 written: None,
@@ -279,9 +291,12 @@ impl Settling<'_> {
 
     /// What stands for an object in all of these versions.
     fn stand_in(&mut self, versions: &[&Written]) -> Version {
+        let Some(file) = versions.last().map(|written| written.origin.clone()) else {
+            return Version::LeftOut;
+        };
         let mut named = |key: &Key| {
             let namespace = Namespace::parse(&key.namespace).ok()?;
-            self.free_name(key.kind, &namespace)
+            self.free_name(key.kind, &namespace, &file)
         };
         match closed::stand_in(versions, &mut named) {
             Some(object) => Version::StandIn(Arc::new(object)),
@@ -289,10 +304,14 @@ impl Settling<'_> {
         }
     }
 
-    /// A name that no object of that kind and namespace has.
-    fn free_name(&mut self, kind: Kind, namespace: &Namespace) -> Option<String> {
+    /// A name that no object of that kind and namespace has, and from which the file can be told.
+    fn free_name(&mut self, kind: Kind, namespace: &Namespace, file: &Origin) -> Option<String> {
+        let name = unreadable_name(file);
         for number in 1..=self.named.len() + 1 {
-            let name = format!("unreadable-{number}");
+            let name = match number {
+                1 => name.clone(),
+                _ => format!("{name}-{number}"),
+            };
             let key = Key {
                 kind,
                 namespace: namespace.to_string(),

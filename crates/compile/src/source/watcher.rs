@@ -209,7 +209,7 @@ impl Watcher {
                 let version = providers.as_ref().map_or(0, |providers| providers.version);
                 let digest = (scan.digest(), version);
                 let read = (last != Some(digest))
-                    .then(|| eyes.read(&scan, providers.as_deref(), had_content));
+                    .then(|| eyes.read((&scan, digest.0), providers.as_deref(), had_content));
                 (digest, read, eyes.blind, eyes.serving.is_unfinished())
             };
             let Ok((digest, read, blind, is_unfinished)) = tokio::task::spawn_blocking(look).await
@@ -284,7 +284,7 @@ impl Eyes {
 
     fn read(
         &mut self,
-        scan: &Scan,
+        content: (&Scan, u64),
         providers: Option<&Providers>,
         had_content: bool,
     ) -> (Option<Mesh>, Report) {
@@ -293,7 +293,7 @@ impl Eyes {
             options: &self.options,
             providers,
         };
-        self.serving.read(scan, beside, had_content)
+        self.serving.read(content, beside, had_content)
     }
 
     /// Watches exactly these folders; returns whether one of them is new.

@@ -14,7 +14,8 @@ pub(crate) struct Args {
 enum ConfigCommand {
     /// Print the settings and the mesh that are in force, as JSON
     ///
-    /// What is printed is what is served: after a bad edit of an object, that is its last good version.
+    /// What is printed is what is served: of an object with an error, its last good version, or what stands for it (a
+    /// policy that denies every call, perhaps under the name unreadable-…).
     #[command(after_help = "Examples:
   heddle config dump
   heddle config dump | jq '.mesh.services[].name'

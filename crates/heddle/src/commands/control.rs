@@ -16,7 +16,8 @@ use crate::control;
 /// Reads a folder of manifests and tells every node its part; holds the certificate authority of the mesh,
 /// lets nodes join with a token (`heddle token create`), and issues them the identities of the workloads
 /// that the manifests place on them (`nodeName`). A change in the folder reaches the nodes within a second;
-/// an object with an error is reported, and its last good version stays. Nodes go on without a control plane
+/// an object with an error is reported, and its last good version stays, or something that opens
+/// nothing. Nodes go on without a control plane
 /// until their certificates expire. With --etcd, providers that register by themselves (`heddle register
 /// --node`) are workloads beside the folder's.
 ///

@@ -13,8 +13,8 @@ use anyhow::Context;
 use heddle_model::printable;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::status::{
-    ConfigStatus, DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus, RefusedStatus,
-    RegistryStatus, Status, UsageStatus, WorkloadStatus,
+    ConfigStatus, DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus, RegistryStatus,
+    Status, UsageStatus, WorkloadStatus,
 };
 use heddle_node::table::{self, count};
 use heddle_node::time::duration;
@@ -230,20 +230,33 @@ fn config(config: &ConfigStatus, folder: &str) -> String {
     );
     if config.stale {
         out.push_str("; ");
-        out.push_str(&colour::bad("NOT as the folder is now, which was refused:"));
+        let refused = "NOT as the folder is now, which was refused as a whole:";
+        out.push_str(&colour::bad(refused));
     }
     out.push('\n');
-    for refused in &config.refused {
-        let RefusedStatus {
-            object,
-            origin,
-            in_force,
-        } = refused;
-        let line = format!("{origin}: {object}: {}", in_force.told());
-        let _infallible = writeln!(out, "  {}", colour::bad(printable(&line)));
+    let problems = config.problems.iter().chain(&config.listener_problems);
+    let problems = problems.map(|problem| colour::attention(printable(problem)));
+    let before = if config.stale { "since before: " } else { "" };
+    let refused = config.refused.iter().map(|one| {
+        let (origin, object) = (&one.origin, &one.object);
+        let told = one.in_force.told(object);
+        let line = format!("{before}{origin}: {object}: {told}");
+        colour::bad(printable(&line))
+    });
+    // Why the folder is refused as a whole comes first.
+    let lines: Vec<String> = match config.stale {
+        true => problems.chain(refused).collect(),
+        false => refused.chain(problems).collect(),
+    };
+    for line in lines {
+        let _infallible = writeln!(out, "  {line}");
     }
-    for problem in config.problems.iter().chain(&config.listener_problems) {
-        let _infallible = writeln!(out, "  {}", colour::attention(printable(problem)));
+    let more = config
+        .refused_counts
+        .all()
+        .saturating_sub(config.refused.len() as u64);
+    if more > 0 {
+        let _infallible = writeln!(out, "  {} more refused", count(more, "object"));
     }
     out
 }

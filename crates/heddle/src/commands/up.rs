@@ -14,7 +14,7 @@ use crate::up;
 /// a loopback address, every LocalWorkload gets addresses of its own and a forward proxy, so that
 /// its requests are counted as its own. Commands of LocalWorkloads are started, watched and
 /// stopped. A change in the folder takes effect within a second and touches no connection; an
-/// object with an error is reported, and its last good version stays. With --etcd, providers that register
+/// object with an error is reported, and its last good version stays, or something that opens nothing. With --etcd, providers that register
 /// by themselves (`heddle register`) are endpoints beside the folder's.
 ///
 /// Signals: SIGTERM or SIGINT drains and stops, a second one, half a second later or more, stops at once; SIGHUP

@@ -17,8 +17,8 @@ use crate::output::OutputFormat;
 
 /// Check a folder of manifests, or settings, without serving anything
 ///
-/// Says what `heddle up` would say on this machine. Errors, which keep a configuration from being served, make
-/// the command exit with 3; warnings do not.
+/// Says what is wrong for `heddle up` on this machine. With any error the command exits with 3; warnings do not
+/// count. A running heddle refuses only the objects with errors, and those that need them.
 ///
 /// A folder in which LocalWorkloads have no address may be a lab's, which gives addresses: it is read as `heddle-lab
 /// up` reads it. If that command accepts it, it is valid, and the output says that it is for a lab. With --for, as in a

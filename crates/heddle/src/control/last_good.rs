@@ -11,20 +11,17 @@ const FILE: &str = "manifests.jsonl";
 /// Most bytes of it: a folder of manifests has 64 MiB at most.
 const MAX_BYTES: usize = 256 << 20;
 
-/// What an earlier process has saved; `None` if there is nothing, or it cannot be read, which is logged.
-pub(super) fn saved(state: &Path) -> Option<Vec<u8>> {
+/// What an earlier process has saved; `None` if there is nothing.
+///
+/// # Errors
+/// When it cannot be read: it would be overwritten.
+pub(super) fn saved(state: &Path) -> Result<Option<Vec<u8>>, FolderError> {
     // To open the folder would make it.
     if !state.exists() {
-        return None;
+        return Ok(None);
     }
-    let read = Folder::open(state).and_then(|folder| folder.read(FILE, MAX_BYTES));
-    match read {
-        Ok(saved) => saved.map(|saved| saved.to_vec()),
-        Err(error) => {
-            tracing::warn!("the last good versions of manifests are not known: {error}");
-            None
-        }
-    }
+    let saved = Folder::open(state)?.read(FILE, MAX_BYTES)?;
+    Ok(saved.map(|saved| saved.to_vec()))
 }
 
 /// Saves them from now on. `state` is this process's, and locked.

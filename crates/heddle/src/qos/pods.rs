@@ -117,20 +117,24 @@ pub(super) async fn folder(dir: &Path, settings: &Settings) -> Result<First, Fai
     })?;
     Ok(First {
         mesh,
-        refused: not_in_force(&first),
+        refused: not_in_force(dir, &first),
         status: FolderStatus::new(&first),
         changes: watched(watcher),
     })
 }
 
 /// What status says of objects that are refused by themselves.
-pub(super) fn not_in_force(report: &Report) -> Vec<NotDone> {
-    let refused = report.refused.iter().take(MAX_NAMED);
-    let refused = refused.map(|one| NotDone {
+pub(super) fn not_in_force(dir: &Path, report: &Report) -> Vec<NotDone> {
+    let dir = dir.display();
+    let told = |why: String| NotDone {
         setting: "qos.folder".to_owned(),
-        why: format!("{one} (heddle validate says why)"),
-    });
-    refused.collect()
+        why: format!("{why} (heddle validate {dir} says why)"),
+    };
+    let refused = report.refused.iter().take(MAX_NAMED);
+    let refused = refused.map(|one| told(one.to_string()));
+    let more = report.refused.len().saturating_sub(MAX_NAMED);
+    let more = (more > 0).then(|| told(format!("{} more refused", count(more, "object"))));
+    refused.chain(more).collect()
 }
 
 /// Reads the folder in a task of its own, which ticks of the agent do not interrupt.

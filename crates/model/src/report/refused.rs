@@ -46,12 +46,22 @@ impl InForce {
         }
     }
 
-    /// As in a sentence about an object.
-    pub fn told(self) -> &'static str {
-        match self {
-            InForce::LastGood => "refused: its last good version stays in force",
-            InForce::Closed => "refused, and closed: what it was to decide is denied",
-            InForce::Nothing => "refused, and left out",
+    /// As in a sentence about this object, which begins with its kind.
+    pub fn told(self, object: &str) -> &'static str {
+        let kind = object.split(' ').next().unwrap_or_default();
+        match (self, kind) {
+            (InForce::LastGood, _) => "refused: its last good version stays in force",
+            (InForce::Nothing, _) => "refused, and left out",
+            (InForce::Closed, "HTTPRoute") => "refused, and closed: its requests are answered 500",
+            (InForce::Closed, "Namespace") => "refused, and closed: its mode is strict",
+            (InForce::Closed, "ServiceAccount") => "refused: it exists without its annotations",
+            (InForce::Closed, "LocalWorkload") => {
+                "refused, and left out: nothing is called at its addresses"
+            }
+            (InForce::Closed, "unreadable") => {
+                "refused, and closed: every call to these namespaces is denied"
+            }
+            (InForce::Closed, _) => "refused, and closed: every call to what it selects is denied",
         }
     }
 }
@@ -64,7 +74,7 @@ impl fmt::Display for Refused {
             origin,
             in_force,
         } = self;
-        let line = format!("{origin}: {object}: {}", in_force.told());
+        let line = format!("{origin}: {object}: {}", in_force.told(object));
         f.write_str(&printable(&line))
     }
 }

@@ -107,7 +107,9 @@ impl Served {
         };
         let had_content = self.mesh.is_some();
         let scan = Scan::of_texts(files);
-        (self.mesh, self.report) = self.serving.read(&scan, beside, had_content);
+        (self.mesh, self.report) = self
+            .serving
+            .read((&scan, scan.digest()), beside, had_content);
     }
 
     fn refused(&self) -> Vec<(&str, InForce)> {

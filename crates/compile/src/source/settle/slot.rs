@@ -1,10 +1,10 @@
 //! An object of the folder, and which version of it is in force.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use heddle_model::report::{InForce, Problem, Severity};
+use heddle_model::report::{InForce, Origin, Problem, Severity};
 
 use crate::findings::{Findings, Key};
 use crate::manifest::{Object, Written};
@@ -61,6 +61,31 @@ impl Version {
             Version::LeftOut => Some(InForce::Nothing),
         }
     }
+}
+
+/// The name of something in a file that has none of its own: `unreadable-a-yaml`.
+pub(super) fn unreadable_name(file: &Origin) -> String {
+    /// Most letters of the file's name.
+    const MOST: usize = 40;
+    let file = file.path().and_then(Path::file_name).unwrap_or_default();
+    let file = file.to_string_lossy().to_ascii_lowercase();
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let file: String = file.chars().map(plain).take(MOST).collect();
+    format!("unreadable-{}", file.trim_matches('-'))
+        .trim_end_matches('-')
+        .to_owned()
+}
+
+/// The objects, of each name the senior one.
+pub(super) fn seniors(slots: &[Slot]) -> BTreeMap<Key, Written> {
+    let mut seniors: BTreeMap<Key, Written> = BTreeMap::new();
+    for written in slots.iter().filter_map(|slot| slot.written.as_ref()) {
+        let before = seniors.get(&written.key);
+        if before.is_none_or(|before| written.seniority() < before.seniority()) {
+            seniors.insert(written.key.clone(), written.clone());
+        }
+    }
+    seniors
 }
 
 /// How many words that protect something the objects of each file have that can be read.

@@ -180,6 +180,26 @@ fn what_a_policy_protected_stays_protected_whatever_changes_beside_it() {
         assert!(is_closed(fresh.read(&files)), "{:?}", fresh.refused());
     }
 
+    // The junior one of two of one name breaks: nothing changes.
+    let text = with(&web, &p);
+    for junior in [
+        weak.replace("DENY", "DENNY"),
+        weak.replace("spec:", "spec: ]"),
+    ] {
+        let mut served = Served::new();
+        let before = allowed(served.read(&[("a.yaml", &text), ("b.yaml", &weak)]));
+        assert_eq!(
+            allowed(served.read(&[("a.yaml", &text), ("b.yaml", &junior)])),
+            before
+        );
+        let mut fresh = Served::new();
+        let mesh = fresh.read(&[
+            ("a.yaml", &text),
+            ("b.yaml", &weak.replace("DENY", "DENNY")),
+        ]);
+        assert_eq!(allowed(mesh), before, "{:?}", fresh.refused());
+    }
+
     // It moves into a file that is known, and breaks there.
     let mut served = Served::new();
     served.read(&[("a.yaml", &services), ("p.yaml", &p)]);
