@@ -1,7 +1,7 @@
 //! The index of all objects, each once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use heddle_model::{
     GROUP, Name, Namespace, PolicyKind, PolicyName, ServiceAccountName, ServiceName, WorkloadName,
@@ -9,7 +9,7 @@ use heddle_model::{
 
 use super::{Scope, balancing, did_you_mean, qos};
 use crate::findings::Findings;
-use crate::manifest::closed::{ClosedPolicy, ClosedRoute, ClosedWorkload};
+use crate::manifest::closed::{ClosedPolicy, ClosedRoute};
 use crate::manifest::node::FieldPath;
 use crate::manifest::{
     Body, Kind, MODE_LABEL, Object, SERVICE_LABEL, core, gateway, local, policy, smi,
@@ -42,8 +42,9 @@ pub(super) struct Index<'o> {
     pub(super) policies: BTreeMap<PolicyName, (&'o Object, WrittenPolicy<'o>)>,
     pub(super) http_groups: BTreeMap<(Namespace, Name), (&'o Object, &'o smi::HttpRouteGroup)>,
     pub(super) tcp_routes: BTreeMap<(Namespace, Name), (&'o Object, &'o smi::TcpRoute)>,
-    /// Workloads that are refused: nothing else is at their addresses.
-    closed_workloads: Vec<&'o ClosedWorkload>,
+    /// Where workloads are that are refused: nothing else is at these addresses and sockets.
+    closed_addresses: BTreeSet<IpAddr>,
+    closed_sockets: BTreeSet<SocketAddr>,
 }
 
 impl<'o> Index<'o> {
@@ -61,7 +62,8 @@ impl<'o> Index<'o> {
             policies: BTreeMap::new(),
             http_groups: BTreeMap::new(),
             tcp_routes: BTreeMap::new(),
-            closed_workloads: Vec::new(),
+            closed_addresses: BTreeSet::new(),
+            closed_sockets: BTreeSet::new(),
         };
         let mut seen: BTreeMap<(Kind, &Namespace, &Name), &Object> = BTreeMap::new();
         let mut objects = objects.to_vec();
@@ -98,8 +100,7 @@ impl<'o> Index<'o> {
 
     /// Whether a workload that is refused is at this socket.
     pub(super) fn is_closed(&self, socket: SocketAddr) -> bool {
-        let mut closed = self.closed_workloads.iter();
-        closed.any(|one| one.addresses.contains(&socket.ip()) || one.sockets.contains(&socket))
+        self.closed_addresses.contains(&socket.ip()) || self.closed_sockets.contains(&socket)
     }
 
     fn insert(&mut self, object: &'o Object) {
@@ -125,7 +126,10 @@ impl<'o> Index<'o> {
             Body::EndpointSlice(body) => self.slices.push((object, body)),
             Body::HttpRoute(body) => self.routes.push((object, body)),
             Body::ClosedRoute(body) => self.closed_routes.push((object, body)),
-            Body::ClosedWorkload(body) => self.closed_workloads.push(body),
+            Body::ClosedWorkload(body) => {
+                self.closed_addresses.extend(&body.addresses);
+                self.closed_sockets.extend(&body.sockets);
+            }
             Body::ReferenceGrant(body) => self.grants.push((object, body)),
             Body::AuthorizationPolicy(body) => {
                 let name = PolicyName {

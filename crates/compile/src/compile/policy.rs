@@ -137,14 +137,14 @@ fn pinned(
     pins: Option<&BTreeSet<WorkloadName>>,
     workloads: &[Workload],
 ) -> Draft {
-    let there = |name: &&WorkloadName| {
+    let Some(pins) = pins else { return draft };
+    let is_there = |name: &&WorkloadName| {
         let found = workloads.binary_search_by(|workload| workload.name.cmp(name));
-        found.is_ok() && !draft.selected.contains(name)
+        found.is_ok()
     };
-    let pinned = pins.into_iter().flatten().filter(there);
-    let pinned: Vec<WorkloadName> = pinned.cloned().collect();
-    draft.selected.extend(pinned);
-    draft.selected.sort();
+    let mut all: BTreeSet<WorkloadName> = draft.selected.into_iter().collect();
+    all.extend(pins.iter().filter(is_there).cloned());
+    draft.selected = all.into_iter().collect();
     draft
 }
 

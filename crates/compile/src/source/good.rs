@@ -95,6 +95,17 @@ impl Good {
             .collect()
     }
 
+    /// The last good versions of each file.
+    pub(super) fn by_file(&self) -> BTreeMap<&Path, Vec<(&Key, &Arc<Object>)>> {
+        let mut files: BTreeMap<&Path, Vec<_>> = BTreeMap::new();
+        for (key, object) in &self.objects {
+            if let Some(path) = object.written.origin.path() {
+                files.entry(path).or_default().push((key, object));
+            }
+        }
+        files
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }

@@ -30,7 +30,7 @@ const MAX_SAVED: usize = 256 << 20;
 pub(super) struct Serving {
     good: Good,
     /// What is in force; `None` before the first.
-    in_force: Option<InForce>,
+    in_force: Option<Current>,
     save: Option<Box<Save>>,
     /// Whether the last good versions have changed since they were saved.
     is_unsaved: bool,
@@ -38,7 +38,7 @@ pub(super) struct Serving {
 }
 
 /// What is in force of a folder.
-struct InForce {
+struct Current {
     /// The content of the folder; `None` once that was refused as a whole.
     digest: Option<u64>,
     objects: Vec<Arc<Object>>,
@@ -132,7 +132,7 @@ impl Serving {
             self.good = Good::of(&folder.valid, &mesh, words);
             self.is_unsaved = true;
         }
-        self.in_force = Some(InForce {
+        self.in_force = Some(Current {
             digest: Some(digest),
             objects: folder.valid,
             pins: Pins::new(),
@@ -183,7 +183,7 @@ impl Serving {
         } = settled;
         further.into_iter().for_each(|problem| report.push(problem));
         report.refused = refused;
-        self.in_force = Some(InForce {
+        self.in_force = Some(Current {
             digest: Some(digest),
             objects,
             pins: self.good.pins_of(&held),

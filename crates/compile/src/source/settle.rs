@@ -85,8 +85,10 @@ pub(super) fn settle(
 ) -> Option<Settled> {
     let mut settling = Settling {
         good,
+        of_file: good.by_file(),
         slots: Vec::new(),
         named: BTreeSet::new(),
+        numbers: BTreeMap::new(),
         kept: BTreeSet::new(),
         unreadable: Vec::new(),
     };
@@ -110,11 +112,24 @@ pub(super) fn settle(
     None
 }
 
+/// What an unreadable file is about.
+#[derive(Default)]
+struct About {
+    /// Whether the last good version of something in it was taken.
+    is_kept: bool,
+    /// Namespaces for which it may have policies that are not known.
+    closed: BTreeSet<Namespace>,
+}
+
 struct Settling<'g> {
     good: &'g Good,
+    /// The last good versions of each file.
+    of_file: BTreeMap<&'g Path, Vec<(&'g Key, &'g Arc<Object>)>>,
     slots: Vec<Slot>,
     /// The names of all objects in the folder.
     named: BTreeSet<Key>,
+    /// How often each name was looked for by [`Settling::free_name`].
+    numbers: BTreeMap<Key, usize>,
     /// Those of which the last good version was taken.
     kept: BTreeSet<Key>,
     /// The files that cannot be read.
@@ -137,19 +152,38 @@ impl Settling<'_> {
         };
         let faulty = folder.faulty.iter().map(|one| one.key.clone());
         self.named.extend(faulty);
-        let mut suspects = BTreeSet::new();
+        let (mut suspects, mut shut) = (BTreeSet::new(), BTreeSet::new());
         for written in folder.faulty {
             let version = self.of_faulty(&written, &valid, &mut suspects);
+            if matches!(version, Version::StandIn(_)) && written.key.name.is_some() {
+                shut.insert(written.key.clone());
+            }
             self.slots.push(Slot {
                 key: written.key.clone(),
                 version,
                 written: Some(written),
             });
         }
+        // The senior one of two of one name is closed, and the junior one does not open it.
+        let is_shut = |slot: &&mut Slot| shut.contains(&slot.key);
+        for slot in self.slots.iter_mut().filter(is_shut) {
+            if slot.version.is_written() {
+                slot.version = Version::LeftOut;
+            }
+        }
         let mut closed = BTreeMap::new();
-        for file in folder.unreadable {
-            let read = read.get(&*file.path).copied().unwrap_or_default();
-            self.fill_unreadable(&file, read, &valid, &mut closed);
+        if !folder.unreadable.is_empty() {
+            let (namespaces, told) = (self.namespaces(), self.told());
+            for file in folder.unreadable {
+                let read = read.get(&*file.path).copied().unwrap_or_default();
+                let about = self.keep_unreadable(&file, read, &valid, &namespaces);
+                let is_told = told.contains(&*file.path);
+                self.tell_unreadable(&file, &about, is_told);
+                let origin = Origin::file(Arc::clone(&file.path));
+                for one in about.closed {
+                    closed.entry(one).or_insert_with(|| origin.clone());
+                }
+            }
         }
         self.close(closed);
         suspects.iter().for_each(|file| self.keep_vanished(file));
@@ -181,82 +215,74 @@ impl Settling<'_> {
         if good.is_none() {
             suspects.extend(written.origin.path().map(Path::to_owned));
         }
-        let version = self.stand_in(&[written]);
-        if namesake.is_some() && version.object().is_some() {
-            // The senior one is closed, and the junior one does not open it.
-            let namesakes = self.slots.iter_mut().filter(|slot| slot.key == written.key);
-            namesakes.for_each(|slot| slot.version = Version::LeftOut);
-        }
-        version
+        self.stand_in(&[written])
     }
 
-    /// The last good versions of what a file had that cannot be read any more. If it may have more that protects
-    /// something than is known of it, `closed` are the namespaces that it may be about. `read` is how many words that
-    /// protect something the objects have that can be read.
-    fn fill_unreadable(
+    /// The namespaces of all workloads, as they are written and as they were.
+    fn namespaces(&self) -> BTreeSet<Namespace> {
+        let good = self.good.objects.values();
+        let objects = self.slots.iter().filter_map(|slot| slot.version.object());
+        let all = good.chain(objects);
+        let workloads = all.filter(|object| object.kind == Kind::LocalWorkload);
+        workloads.map(|object| object.namespace.clone()).collect()
+    }
+
+    /// The files of objects that are told by themselves, such as one of a kind that is misspelt.
+    fn told(&self) -> BTreeSet<PathBuf> {
+        let told = self.slots.iter().filter(|slot| !slot.version.is_written());
+        let told = told.filter_map(|slot| slot.written.as_ref()?.origin.path());
+        told.map(Path::to_owned).collect()
+    }
+
+    /// Keeps the last good versions of what a file had that cannot be read any more. If it may have more that protects
+    /// something than is known of it, it is about those of the `namespaces` that occur in it, which are to be closed. `read`
+    /// is how many words that protect something the objects have that can be read.
+    fn keep_unreadable(
         &mut self,
         file: &UnreadableFile,
         read: usize,
         valid: &BTreeMap<Key, Written>,
-        closed: &mut BTreeMap<Namespace, Origin>,
-    ) {
-        let origin = Origin::file(Arc::clone(&file.path));
-        let (mut object, mut in_force) = (UNREADABLE.to_owned(), InForce::Nothing);
-        let mut namespaces = BTreeSet::new();
-        for (key, good) in &self.good.objects {
-            if good.kind == Kind::LocalWorkload {
-                namespaces.insert(good.namespace.clone());
-            }
-            if good.written.origin.path() != Some(&*file.path) {
-                continue;
-            }
+        namespaces: &BTreeSet<Namespace>,
+    ) -> About {
+        let mut about = About::default();
+        for (key, good) in self.of_file.get(&*file.path).into_iter().flatten() {
             // What moved into another file is there, too, as it is written now: the senior one is in force.
-            let own = valid.get(key).and_then(|written| written.origin.path());
-            if own == Some(&*file.path) {
-                continue;
-            }
-            if self.kept.insert(key.clone()) {
-                in_force = InForce::LastGood;
-                self.slots.push(Slot {
-                    written: None,
-                    key: key.clone(),
-                    version: Version::Good(Arc::clone(good)),
-                });
+            let own = valid.get(*key).and_then(|written| written.origin.path());
+            if own != Some(&*file.path) && self.kept.insert((*key).clone()) {
+                about.is_kept = true;
+                self.slots.push(Slot::kept(key, good));
             }
         }
         let known = self.good.words.get(&*file.path).copied();
         if closing_words(&file.bytes) > known.unwrap_or_default().max(read) {
-            let objects = self.slots.iter().filter_map(|slot| slot.version.object());
-            let workloads = objects.filter(|object| object.kind == Kind::LocalWorkload);
-            namespaces.extend(workloads.map(|object| object.namespace.clone()));
-            let about = namespaces_in(&file.bytes, namespaces);
-            let names: Vec<&str> = about
-                .iter()
-                .take(MAX_NAMED)
-                .map(Namespace::as_str)
-                .collect();
-            object = format!("{UNREADABLE} about {}", names.join(", "));
-            let more = about.len().saturating_sub(MAX_NAMED);
-            if more > 0 {
-                object += &format!(" and {more} namespaces more");
-            }
-            for namespace in about {
-                closed.entry(namespace).or_insert_with(|| origin.clone());
-            }
-            in_force = InForce::Closed;
+            about.closed = namespaces_in(&file.bytes, namespaces);
         }
-        // An object of a kind that is misspelt is told by itself.
-        let is_told = self.slots.iter().any(|slot| {
-            let written = slot.written.as_ref();
-            let is_of_file = |one: &Written| one.origin.path() == Some(&*file.path);
-            written.is_some_and(is_of_file) && !slot.version.is_written()
-        });
+        about
+    }
+
+    /// Tells what became of a file that cannot be read. `is_told`: an object of it is told by itself.
+    fn tell_unreadable(&mut self, file: &UnreadableFile, about: &About, is_told: bool) {
+        let in_force = match (about.closed.is_empty(), about.is_kept) {
+            (false, _) => InForce::Closed,
+            (true, true) => InForce::LastGood,
+            (true, false) => InForce::Nothing,
+        };
         if is_told && in_force != InForce::Closed {
             return;
         }
+        let mut object = UNREADABLE.to_owned();
+        let names = about.closed.iter().take(MAX_NAMED).map(Namespace::as_str);
+        let names: Vec<&str> = names.collect();
+        if !names.is_empty() {
+            object += &format!(" about {}", names.join(", "));
+        }
+        let more = about.closed.len().saturating_sub(MAX_NAMED);
+        if more > 0 {
+            object += &format!(" and {more} namespaces more");
+        }
         self.unreadable.push(Refused {
             object,
-            origin,
+            origin: Origin::file(Arc::clone(&file.path)),
             in_force,
         });
     }
@@ -276,15 +302,9 @@ impl Settling<'_> {
 
     /// Keeps the last good versions of what a file had and the folder does not have any more.
     fn keep_vanished(&mut self, file: &Path) {
-        let goods = self.good.objects.iter();
-        let of_file = goods.filter(|(_, object)| object.written.origin.path() == Some(file));
-        for (key, object) in of_file {
-            if !self.named.contains(key) && self.kept.insert(key.clone()) {
-                self.slots.push(Slot {
-                    written: None,
-                    key: key.clone(),
-                    version: Version::Good(Arc::clone(object)),
-                });
+        for (key, good) in self.of_file.get(file).into_iter().flatten() {
+            if !self.named.contains(*key) && self.kept.insert((*key).clone()) {
+                self.slots.push(Slot::kept(key, good));
             }
         }
     }
@@ -306,22 +326,22 @@ impl Settling<'_> {
 
     /// A name that no object of that kind and namespace has, and from which the file can be told.
     fn free_name(&mut self, kind: Kind, namespace: &Namespace, file: &Origin) -> Option<String> {
-        let name = unreadable_name(file);
-        for number in 1..=self.named.len() + 1 {
-            let name = match number {
-                1 => name.clone(),
-                _ => format!("{name}-{number}"),
-            };
-            let key = Key {
-                kind,
-                namespace: namespace.to_string(),
-                name: Some(name.clone()),
-            };
-            if self.named.insert(key) {
-                return Some(name);
+        let mut key = Key {
+            kind,
+            namespace: namespace.to_string(),
+            name: Some(unreadable_name(file)),
+        };
+        let number = self.numbers.entry(key.clone()).or_default();
+        let name = key.name.clone()?;
+        loop {
+            *number += 1;
+            if *number > 1 {
+                key.name = Some(format!("{name}-{number}"));
+            }
+            if self.named.insert(key.clone()) {
+                return key.name;
             }
         }
-        None
     }
 
     /// The objects in force, in the order in which they are written.

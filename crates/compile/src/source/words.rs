@@ -22,15 +22,14 @@ pub(super) fn closing_words(bytes: &[u8]) -> usize {
 }
 
 /// Those of the namespaces that occur in the text, and `default`; all of them if none does.
-pub(super) fn namespaces_in(bytes: &[u8], known: BTreeSet<Namespace>) -> BTreeSet<Namespace> {
+pub(super) fn namespaces_in(bytes: &[u8], known: &BTreeSet<Namespace>) -> BTreeSet<Namespace> {
     let text = plain(bytes);
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
     let words: BTreeSet<&str> = words.collect();
-    let (mut named, others): (BTreeSet<_>, BTreeSet<_>) = known
-        .into_iter()
-        .partition(|namespace| words.contains(namespace.as_str()));
+    let is_named = |namespace: &&Namespace| words.contains(namespace.as_str());
+    let mut named: BTreeSet<Namespace> = known.iter().filter(is_named).cloned().collect();
     if named.is_empty() {
-        named = others;
+        named.clone_from(known);
     }
     named.extend(Namespace::parse(DEFAULT).ok());
     named

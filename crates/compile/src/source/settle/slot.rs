@@ -19,6 +19,15 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// An object that stays as it was: it cannot be found in the folder.
+    pub(super) fn kept(key: &Key, good: &Arc<Object>) -> Self {
+        Slot {
+            written: None,
+            key: key.clone(),
+            version: Version::Good(Arc::clone(good)),
+        }
+    }
+
     /// The object, as it is written or as it was.
     pub(super) fn written(&self) -> Option<&Written> {
         let version = || self.version.object().map(|object| &object.written);

@@ -144,7 +144,7 @@ fn what_a_policy_protected_stays_protected_whatever_changes_beside_it() {
     );
 
     // The senior one of two of one name breaks.
-    let weak = p.replace("cart", "nobody");
+    let weak = p.replace("cart", "absent");
     let services = format!("{web}---\n{cart}");
     let files = |first: &'static str, p: &str| {
         [
