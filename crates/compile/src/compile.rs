@@ -80,6 +80,7 @@ pub(crate) fn compile(
         policies,
         elsewhere: Vec::new(),
         further: Vec::new(),
+        named: None,
     }
 }
 

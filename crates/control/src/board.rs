@@ -154,9 +154,10 @@ impl Board {
     }
 
     fn message(&self, told: Told) -> DiscoveryResponse {
-        let mark = told.mark.map(|generation| Mark {
+        let mark = told.mark.map(|(generation, requests)| Mark {
             epoch: self.shared.epoch.clone(),
             generation,
+            requests,
         });
         let Some((kind, response)) = told.response else {
             return DiscoveryResponse {

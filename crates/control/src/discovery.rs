@@ -185,6 +185,7 @@ impl Shared {
     ) -> Result<bool, Status> {
         // A newer node may want more than this control plane has.
         let Some(kind) = Type::from_url(&message.type_url) else {
+            subscriptions.pass_over();
             return Ok(false);
         };
         let answer = self.board.receive(subscriptions, kind, request(message));

@@ -31,7 +31,9 @@ pub(super) struct Subscriptions {
     /// Responses of one moment that are not sent yet.
     ready: VecDeque<(Type, Response<Bytes>)>,
     /// The mark that belongs behind them.
-    mark: Option<u64>,
+    mark: Option<(u64, u64)>,
+    /// Messages that were taken.
+    taken: u64,
     /// Whether something was sent since the last mark.
     is_unmarked: bool,
 }
@@ -73,8 +75,9 @@ pub struct Settled {
 #[derive(Debug, PartialEq)]
 pub(super) struct Told {
     pub(super) response: Option<(Type, Response<Bytes>)>,
-    /// The generation of which the node has everything that it wants, when it has read this message.
-    pub(super) mark: Option<u64>,
+    /// The generation of which the node has everything that it wants, when it has read this message, and how many of its
+    /// messages say what it wants.
+    pub(super) mark: Option<(u64, u64)>,
 }
 
 impl Subscriptions {
@@ -92,6 +95,7 @@ impl Subscriptions {
             types: Default::default(),
             ready: VecDeque::new(),
             mark: None,
+            taken: 0,
             is_unmarked: false,
             node,
         }
@@ -108,10 +112,20 @@ impl Subscriptions {
         catalog: &Catalog,
     ) -> Result<Answer, TooMany> {
         self.awaited.remove(&kind);
+        self.taken += 1;
         let names = !request.subscribe.is_empty() || !request.unsubscribe.is_empty();
-        self.has_named |= names && self.visible.scope.is_some();
+        if names && self.visible.scope.is_some() {
+            self.has_named = true;
+            // The node is told even if nothing else changes: from then on it knows that there is no more to come.
+            self.is_unmarked = true;
+        }
         let view = catalog.view(kind, self.visible.names(kind));
         self.types[kind as usize].receive(request, &view)
+    }
+
+    /// Takes a message about a type that this control plane does not have.
+    pub(super) fn pass_over(&mut self) {
+        self.taken += 1;
     }
 
     /// What the node has, once it has all that it wants, and has answered for it.
@@ -160,7 +174,7 @@ impl Subscriptions {
         if self.is_complete() && (self.is_unmarked || self.marked == 0) {
             self.is_unmarked = false;
             self.marked = self.noted;
-            self.mark = Some(self.noted);
+            self.mark = Some((self.noted, self.taken));
         }
     }
 

@@ -78,6 +78,11 @@ impl Mesh {
             |(address, _)| address,
             "further addresses elsewhere",
         )?;
+        increasing(
+            self.named.as_deref().unwrap_or_default(),
+            |(dependency, _)| dependency,
+            "what the node has named",
+        )?;
         let is_elsewhere = |address| self.elsewhere.binary_search(address).is_ok();
         ensure(
             self.further.iter().all(|(further, first)| {

@@ -38,7 +38,7 @@ pub use balancing::{
 };
 pub use class::{CLASS_LABEL, Class, LATENCY_ANNOTATION, Qos, QosFault, QosLabels};
 pub use control_group::ControlGroup;
-pub use dependency::Dependency;
+pub use dependency::{Dependency, DependencyState};
 pub use duration::duration_ms;
 pub use identity::{
     MAX_SPIFFE_ID_BYTES, NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject, TrustDomain,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    NodeName, Policy, PolicyName, Service, ServiceName, TrustDomain, Workload, WorkloadName,
+    Dependency, DependencyState, NodeName, Policy, PolicyName, Service, ServiceName, TrustDomain,
+    Workload, WorkloadName,
 };
 
 #[cfg(test)]
@@ -37,6 +38,10 @@ pub struct Mesh {
     /// further address, each once.
     #[serde(default)]
     pub further: Vec<(IpAddr, IpAddr)>,
+    /// Of a node that names what it uses: what it has named and has an answer to, sorted, each once. Of anything else,
+    /// nothing can be said. `None`: the mesh has everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<Vec<(Dependency, DependencyState)>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

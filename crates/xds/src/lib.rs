@@ -19,7 +19,7 @@ pub use limits::{
     MAX_DISCOVERY_REQUEST_BYTES, MAX_DISCOVERY_RESPONSE_BYTES, MAX_EPOCH_BYTES, MAX_MESH_BYTES,
     MAX_REQUEST_BYTES, MAX_ROOTS, MAX_TRUST_BYTES,
 };
-pub use node_mesh::{Answer, NodeMesh, Update};
+pub use node_mesh::{NodeMesh, Update};
 pub use trust::{Bundle, Certificate, Denied, DenyEntry, DenyList, Invalid, Joined, TrustUpdate};
 
 /// Code generated from `proto/heddle/v1`.

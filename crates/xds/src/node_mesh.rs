@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 
-use heddle_model::{Dependency, Mesh, NodeName, ServiceName};
+use heddle_model::{Dependency, DependencyState, Mesh, NodeName, ServiceName};
 
 use crate::delta::{Held, Name, News, Request, Response, Subscription, Versioned};
 use crate::limits::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
@@ -41,26 +41,20 @@ pub struct NodeMesh {
     /// How many calls in a row have begun without versions and not come to a mark; 0 otherwise. At the mark, what has not
     /// come in the last of them is gone.
     anew: u64,
-    /// Whether the node names what it uses.
+    /// Whether the node names what it uses ...
     on_demand: bool,
+    /// ... and would, if the control plane could serve that.
+    would_name: bool,
     /// First messages of the call that are not sent yet.
     first: VecDeque<(Type, Request)>,
     /// Names that were refused in the first version that came.
     refused: BTreeSet<(Type, Name)>,
-    /// What is known of each name at the last mark.
-    answers: BTreeMap<Dependency, Answer>,
-}
-
-/// What a control plane has said about something that a node named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// It is there, with all that belongs to it.
-    There,
-    /// There is no resource of that name. An address may be a Service's all the same. Of a name that was forgotten a moment
-    /// ago and is wanted again, this may be said before it is found.
-    Absent,
-    /// This node cannot read it.
-    Refused,
+    /// Messages sent in this call.
+    sent: u64,
+    /// Names without an answer, each with the message that brought it to the control plane in this call.
+    unanswered: BTreeMap<(Type, Name), Option<u64>>,
+    /// What is known at the last mark of what is used.
+    states: BTreeMap<Dependency, DependencyState>,
 }
 
 #[derive(Debug)]
@@ -96,9 +90,12 @@ impl NodeMesh {
         NodeMesh {
             node,
             on_demand,
+            would_name: on_demand,
             first: VecDeque::new(),
             refused: BTreeSet::new(),
-            answers: BTreeMap::new(),
+            sent: 0,
+            unanswered: BTreeMap::new(),
+            states: BTreeMap::new(),
             types: Type::ALL.map(|kind| Subscription::new(is_whole(kind, on_demand))),
             known: BTreeMap::new(),
             bytes: 0,
@@ -110,6 +107,11 @@ impl NodeMesh {
 
     /// Begins a call. Versions of what is known go with it, unless they are too many: then everything comes again.
     pub fn connected(&mut self) {
+        if self.would_name && !self.on_demand {
+            // It may be a newer control plane.
+            self.on_demand = true;
+            self.drop_addresses(false);
+        }
         let mut bytes = [0; Type::ALL.len()];
         let mut is_known = true;
         for (kind, name) in self.known.keys() {
@@ -129,6 +131,10 @@ impl NodeMesh {
             self.begin_anew();
             self.anew += 1;
         }
+        self.sent = 0;
+        for message in self.unanswered.values_mut() {
+            *message = None;
+        }
         // All first messages are made now: a type that is announced must have one, whatever is forgotten in the meantime.
         self.first.clear();
         for kind in Type::ALL {
@@ -143,11 +149,7 @@ impl NodeMesh {
     fn begin_anew(&mut self) {
         for kind in Type::ALL {
             let subscription = &mut self.types[kind as usize];
-            let mut fresh = Subscription::new(is_whole(kind, self.on_demand));
-            for name in subscription.names() {
-                fresh.want(name.clone());
-            }
-            *subscription = fresh;
+            *subscription = subscription.anew(is_whole(kind, self.on_demand));
         }
     }
 
@@ -163,11 +165,13 @@ impl NodeMesh {
 
     /// Uses this from now on. False if it is used already, or too much is.
     pub fn want(&mut self, dependency: &Dependency) -> bool {
-        let subscription = &mut self.types[kind_of(dependency) as usize];
+        let (kind, name) = (kind_of(dependency), name_of(dependency));
+        let subscription = &mut self.types[kind as usize];
         let is_new =
-            subscription.names().len() < MAX_DEPENDENCIES && subscription.want(name_of(dependency));
-        // What is known of it already, the next mark says.
-        self.is_new |= is_new;
+            subscription.names().len() < MAX_DEPENDENCIES && subscription.want(name.clone());
+        if is_new {
+            self.unanswered.insert((kind, name), None);
+        }
         is_new
     }
 
@@ -175,7 +179,9 @@ impl NodeMesh {
     pub fn forget(&mut self, dependency: &Dependency) {
         let (kind, name) = (kind_of(dependency), name_of(dependency));
         self.types[kind as usize].forget(&name);
-        self.answers.remove(dependency);
+        // It is not known any more, whether something is forgotten with it or not.
+        self.is_new |= self.states.remove(dependency).is_some();
+        self.unanswered.remove(&(kind, name.clone()));
         self.refused.remove(&(kind, name.clone()));
         // The control plane says nothing more about a name that it chooses no resource for.
         if !is_whole(kind, self.on_demand)
@@ -187,19 +193,26 @@ impl NodeMesh {
     }
 
     /// What is known of something that is used, as of the last mark; `None` before the control plane has said it.
-    pub fn answer(&self, dependency: &Dependency) -> Option<Answer> {
-        self.answers.get(dependency).copied()
+    pub fn state(&self, dependency: &Dependency) -> Option<DependencyState> {
+        self.states.get(dependency).copied()
     }
 
     /// The next message to send, if there is something to say.
     pub fn request(&mut self) -> Option<DiscoveryRequest> {
-        if let Some((kind, first)) = self.first.pop_front() {
-            return Some(message(kind, first));
+        let first = self.first.pop_front();
+        let (kind, request) = first.or_else(|| {
+            Type::ALL.into_iter().find_map(|kind| {
+                let request = self.types[kind as usize].request()?;
+                Some((kind, request))
+            })
+        })?;
+        self.sent += 1;
+        for name in &request.subscribe {
+            if let Some(sent) = self.unanswered.get_mut(&(kind, name.clone())) {
+                *sent = Some(self.sent);
+            }
         }
-        Type::ALL.into_iter().find_map(|kind| {
-            let request = self.types[kind as usize].request()?;
-            Some(message(kind, request))
-        })
+        Some(message(kind, request))
     }
 
     /// Takes a response. Returns the mesh when it is complete and not the one that is used.
@@ -229,6 +242,14 @@ impl NodeMesh {
         if self.bytes > MAX_MESH_BYTES {
             return Err(self.too_large());
         }
+        if self.on_demand && mark.requests == 0 {
+            self.want_all();
+            return Ok(None);
+        }
+        let (taken, answered) = (mark.requests, self.unanswered.len());
+        self.unanswered
+            .retain(|_, sent| sent.is_none_or(|sent| sent > taken));
+        self.is_new |= self.unanswered.len() < answered;
         let mark = (mark.epoch, mark.generation);
         let is_known = self.mark.as_ref() == Some(&mark);
         if is_known && !mem::take(&mut self.is_new) {
@@ -236,16 +257,39 @@ impl NodeMesh {
         }
         self.is_new = false;
         self.mark = Some(mark.clone());
-        self.find_answers();
+        self.find_states();
         let resources = self.known.values().map(|known| &known.resource);
         let mesh = join(resources, &self.node).ok_or(Invalid("mark, before MeshSettings"))?;
         Ok(Some(Update {
             epoch: mark.0,
             mesh: Mesh {
                 generation: mark.1,
+                named: self.on_demand.then(|| self.named()),
                 ..mesh
             },
         }))
+    }
+
+    /// The control plane serves no node on demand. It has sent all Services, and sends another mark after all addresses.
+    fn want_all(&mut self) {
+        self.on_demand = false;
+        self.states.clear();
+        self.unanswered.clear();
+        self.drop_addresses(true);
+        self.types[Type::Address as usize].connected();
+    }
+
+    /// Begins anew with addresses: all of them, or those that are named from now on.
+    fn drop_addresses(&mut self, is_wildcard: bool) {
+        let bytes = &mut self.bytes;
+        self.known.retain(|(kind, _), known| {
+            let is_kept = *kind != Type::Address;
+            *bytes -= if is_kept { 0 } else { known.bytes };
+            is_kept
+        });
+        let subscription = &mut self.types[Type::Address as usize];
+        *subscription = subscription.anew(is_wildcard);
+        self.is_new = true;
     }
 
     /// Forgets everything, so that the next call begins from nothing: the mesh may be smaller then.
@@ -316,23 +360,33 @@ impl NodeMesh {
         }
     }
 
-    /// Finds what is known now of what is used.
-    fn find_answers(&mut self) {
-        self.answers.clear();
+    fn named(&self) -> Vec<(Dependency, DependencyState)> {
+        let states = self.states.iter();
+        states.map(|(one, state)| (one.clone(), *state)).collect()
+    }
+
+    /// Finds what is known now of what is used. What the control plane said of a name before it had read that this node
+    /// wants it is no answer: it may have been about an earlier use.
+    fn find_states(&mut self) {
+        self.states.clear();
         for kind in [Type::Service, Type::Address] {
             let subscription = &self.types[kind as usize];
             for name in subscription.names() {
-                let answer = match subscription.held(name) {
-                    Some(Held::Version(_)) => Answer::There,
-                    Some(Held::Absent) => Answer::Absent,
-                    None if self.refused.contains(&(kind, name.clone())) => Answer::Refused,
+                let key = (kind, name.clone());
+                if self.unanswered.contains_key(&key) {
+                    continue;
+                }
+                let state = match subscription.held(name) {
+                    Some(Held::Version(_)) => DependencyState::There,
+                    Some(Held::Absent) => DependencyState::Absent,
+                    None if self.refused.contains(&key) => DependencyState::Refused,
                     None => continue,
                 };
                 let dependency = match kind {
                     Type::Service => ServiceName::parse(name).ok().map(Dependency::Service),
                     _ => name.parse().ok().map(Dependency::Address),
                 };
-                self.answers.extend(dependency.map(|one| (one, answer)));
+                self.states.extend(dependency.map(|one| (one, state)));
             }
         }
     }

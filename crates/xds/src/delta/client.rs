@@ -66,6 +66,14 @@ impl Subscription {
         }
     }
 
+    /// A subscription to the same names of a client that has nothing yet.
+    pub fn anew(&self, is_wildcard: bool) -> Self {
+        Subscription {
+            names: self.names.clone(),
+            ..Subscription::new(is_wildcard)
+        }
+    }
+
     /// What the client knows about a resource; `None` until the server has said something about it.
     pub fn held(&self, name: &str) -> Option<&Held> {
         self.held.get(name)

@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use heddle_model::{Node, NodeName, TrustDomain};
+use heddle_model::{Dependency, DependencyState, Node, NodeName, ServiceName, TrustDomain};
 
 use super::{MAX_MESH_BYTES, MAX_VERSIONS_BYTES, NodeMesh, Update};
 use crate::delta::WILDCARD;
@@ -49,6 +49,7 @@ fn mark(generation: u64) -> DiscoveryResponse {
         mark: Some(Mark {
             epoch: "first".to_owned(),
             generation,
+            requests: 0,
         }),
         ..DiscoveryResponse::default()
     }
@@ -216,4 +217,88 @@ fn a_node_that_knows_too_much_begins_anew_and_keeps_what_it_uses_until_the_mark(
         said(&mut mesh)[Type::Node as usize].initial_versions.len(),
         1
     );
+}
+
+/// A control plane that serves no node on demand sends all Services, and gives no number of requests.
+#[test]
+fn an_older_control_plane_is_asked_for_everything() {
+    let mut mesh = NodeMesh::on_demand(own());
+    let address = Dependency::Address([10, 0, 0, 1].into());
+    mesh.want(&address);
+    mesh.connected();
+    assert!(mesh.is_on_demand());
+    said(&mut mesh);
+    mesh.accept(response(
+        Type::MeshSettings,
+        vec![sent(&settings(), "1")],
+        "1",
+    ))
+    .unwrap();
+    assert_eq!(mesh.accept(mark(1)), Ok(None), "not without the addresses");
+    let asked = said(&mut mesh);
+    let all = |one: &DiscoveryRequest| {
+        one.type_url == Type::Address.type_url()
+            && one.subscribe.iter().any(|name| name == WILDCARD)
+    };
+    assert!(asked.iter().any(all), "{asked:?}");
+    let update = mesh.accept(mark(1)).unwrap().unwrap();
+    assert_eq!(update.mesh.named, None, "it has everything");
+    // The next one may be newer.
+    mesh.connected();
+    assert!(mesh.is_on_demand());
+    let named = |one: &DiscoveryRequest| one.subscribe == ["10.0.0.1"];
+    assert!(
+        said(&mut mesh).iter().any(named),
+        "what it uses is named again"
+    );
+    let newer = |requests| DiscoveryResponse {
+        mark: Some(Mark {
+            epoch: "second".to_owned(),
+            generation: 1,
+            requests,
+        }),
+        ..DiscoveryResponse::default()
+    };
+    let update = mesh.accept(newer(9)).unwrap().unwrap();
+    assert_eq!(update.mesh.named, Some(Vec::new()));
+}
+
+#[test]
+fn what_is_said_before_a_name_is_read_is_no_answer() {
+    let mut mesh = NodeMesh::on_demand(own());
+    mesh.connected();
+    let begun = said(&mut mesh).len() as u64;
+    mesh.accept(response(
+        Type::MeshSettings,
+        vec![sent(&settings(), "1")],
+        "1",
+    ))
+    .unwrap();
+    let service = Dependency::Service(ServiceName::new("shop", "echo").unwrap());
+    let mark = |requests| DiscoveryResponse {
+        mark: Some(Mark {
+            epoch: "first".to_owned(),
+            generation: 1,
+            requests,
+        }),
+        ..DiscoveryResponse::default()
+    };
+    mesh.accept(mark(begun)).unwrap().unwrap();
+    said(&mut mesh);
+    mesh.want(&service);
+    // About an earlier use of the same name.
+    let mut gone = response(Type::Service, Vec::new(), "1");
+    gone.removed = vec!["shop/echo".to_owned()];
+    mesh.accept(gone).unwrap();
+    let update = mesh.accept(mark(begun + 1)).unwrap();
+    assert!(update.is_none_or(|update| update.mesh.named == Some(Vec::new())));
+    assert_eq!(mesh.state(&service), None);
+    // The answer to the first response, and the name.
+    let sent = said(&mut mesh).len() as u64;
+    let update = mesh.accept(mark(begun + 1 + sent)).unwrap().unwrap();
+    let named = vec![(service.clone(), DependencyState::Absent)];
+    assert_eq!(update.mesh.named, Some(named));
+    mesh.forget(&service);
+    let update = mesh.accept(mark(begun + 1 + sent)).unwrap().unwrap();
+    assert_eq!(update.mesh.named, Some(Vec::new()));
 }

@@ -62,6 +62,7 @@ pub fn join<'r>(
         policies,
         elsewhere,
         further,
+        named: None,
     })
 }
 

@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 
 use heddle_model::{
-    Backend, BackendTarget, Dependency, Filters, Outcome, PathMatch, RouteAction, RouteMatch,
-    RouteRule,
+    Backend, BackendTarget, Dependency, DependencyState, Filters, Outcome, PathMatch, RouteAction,
+    RouteMatch, RouteRule,
 };
-use heddle_xds::Answer;
 
 use super::*;
 
@@ -132,7 +131,7 @@ proptest! {
                         let side = &sides[at];
                         // Nothing is said to be known before all of it is there.
                         for one in &used[at] {
-                            if side.known.answer(one) == Some(Answer::There)
+                            if side.known.state(one) == Some(DependencyState::There)
                                 && let (Dependency::Service(name), Some(mesh)) = (one, &side.used)
                             {
                                 prop_assert!(mesh.service(name).is_some());
@@ -163,7 +162,7 @@ proptest! {
             prop_assert_eq!(&mesh.policies, &eager.policies);
             prop_assert_eq!(&mesh.nodes, &eager.nodes);
             for one in used {
-                prop_assert!(side.known.answer(one).is_some(), "{} is not answered", one);
+                prop_assert!(side.known.state(one).is_some(), "{} is not answered", one);
                 prop_assert_eq!(found(mesh, one), found(&eager, one), "{}", one);
             }
             for service in &mesh.services {

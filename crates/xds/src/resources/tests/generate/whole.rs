@@ -63,6 +63,7 @@ pub(in crate::resources::tests) fn mesh() -> BoxedStrategy<Mesh> {
             services,
             elsewhere: Vec::new(),
             further: Vec::new(),
+            named: None,
         }
     })
     .boxed()
