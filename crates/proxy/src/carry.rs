@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A connection from another node arrives once that node has proven the caller ([`Greeting`]), an intercepted
-//! connection once its original destination is known ([`lead`]).
+//! connection once its original destination is known ([`Seeking`]).
 
 #[cfg(test)]
 mod pairs;
@@ -31,11 +31,11 @@ use crate::collaborator::Connection;
 use crate::detect::{Decided, Undecided};
 use crate::door::Door;
 use crate::entry::Entry;
-use crate::env::{BandMember, Outcome, Part, WorkKey};
+use crate::env::{BandMember, Outcome, Part, Question, WorkKey};
 use crate::http2::{ArrivedExchange, InboundHttp2};
 use crate::inbound::{Greeting, Met};
 use crate::intake::Intake;
-use crate::intercepted::lead;
+use crate::intercepted::{Seeking, Sought};
 use crate::io::{is_reset, limit_under_way};
 use crate::link::{ArrivedStream, InboundLink, handed_over};
 use crate::listener::BATCH;
@@ -57,6 +57,8 @@ pub(crate) enum Stage {
     Undecided(Box<Undecided>),
     /// It comes from another node, which is proving the caller and saying what it calls.
     Greeting(Box<Greeting>),
+    /// It was intercepted, and what its destination is has been asked.
+    Seeking(Box<(Seeking, Question)>),
     /// It carries a link from another node.
     Link(Box<InboundLink>),
     /// It carries HTTP/2 from another node.
@@ -223,6 +225,10 @@ async fn go_on(worker: Rc<Worker>, active: ActiveConnection, permit: Permit, mut
             Stage::Undecided(undecided) => undecided.decide().await.into(),
             // Boxed: it would take room in every connection.
             Stage::Greeting(greeting) => Box::pin(greeting.greet()).await.into(),
+            Stage::Seeking(asked) => {
+                let answered = Box::pin(Seeking::wait(*asked)).await;
+                answered.map_or(Stage::Over, follow)
+            }
             // A link gets a new task, since this task has room for everything that a connection may become. A link
             // counts as one connection, and each of its streams as well.
             Stage::Link(called) => return admit_link(worker, permit, *called),
@@ -279,10 +285,7 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
                     Some(socket) => Greeting::new(worker, door, socket, peer).into(),
                     None => Stage::Over,
                 },
-                _ => match lead(&worker, door, &client, peer) {
-                    Some((door, peer)) => enter(worker, door, key, client, peer),
-                    None => Stage::Over,
-                },
+                _ => follow(Seeking::new(worker, door, key, client, peer)),
             }
         }
         State::Undecided(waiting) => {
@@ -300,6 +303,25 @@ fn begin(worker: &Rc<Worker>, key: WorkKey, contents: Contents) -> io::Result<St
         }
         State::Link(_) | State::Opaque(_) => unreachable!("it was settled before"),
     })
+}
+
+/// The next stage of a connection that was just accepted, or whose question was answered.
+fn follow(seeking: Seeking) -> Stage {
+    match seeking.look() {
+        Sought::Found(seeking) => {
+            let Seeking {
+                worker,
+                door,
+                key,
+                client,
+                peer,
+                ..
+            } = seeking;
+            enter(worker, door, key, client, peer)
+        }
+        Sought::Asked(seeking, question) => Stage::Seeking(Box::new((seeking, question))),
+        Sought::Nowhere => Stage::Over,
+    }
 }
 
 /// The first stage of a connection whose destination is known.

@@ -57,6 +57,24 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// The Service to which the connection goes, if it is known from the start and is one.
+    pub(crate) fn service(&self) -> Option<&ServiceName> {
+        match self {
+            Entry::Service { service, .. } => Some(service),
+            Entry::Inbound(inbound) => Some(&inbound.service),
+            Entry::Direct(direct) => match &direct.what {
+                What::Endpoint { service, .. } => Some(service),
+                What::Workload(_) | What::Outside => None,
+            },
+            Entry::ForwardProxy { .. }
+            | Entry::Mesh
+            | Entry::Outbound { .. }
+            | Entry::Arriving { .. } => None,
+        }
+    }
+}
+
 /// The destination of a connection from another node, and its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inbound {

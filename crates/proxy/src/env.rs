@@ -2,6 +2,7 @@
 //! configuration, the metrics. The Worker's endpoints, links and clients belong to the modules above.
 
 mod alarm;
+mod asking;
 mod blocks;
 mod gate;
 mod heads;
@@ -33,6 +34,7 @@ use crate::route::Snapshot;
 use crate::settings::{Bounds, LimitShare, Settings};
 
 pub(crate) use alarm::{Alarm, Alarms, Rope, SWEEP_MS};
+pub(crate) use asking::{Asking, Question};
 pub(crate) use blocks::Blocks;
 pub(crate) use gate::{Band, BandMember, Gate, Part, Spent, TaskId, Used, WorkKey, thread_cpu_ns};
 pub(crate) use heads::fits_nodes;
@@ -79,6 +81,8 @@ pub(crate) struct Env {
     pub(crate) pace: Pace,
     pub(crate) random: RefCell<Random>,
     pub(crate) moves: Moves,
+    /// What this Worker's callers ask.
+    pub(crate) asking: Asking,
     /// Limits log messages about refused nodes, by the index of the refusal.
     pub(crate) refused: RefCell<Seldom<usize>>,
     /// Limits log messages about links from other nodes.
@@ -139,6 +143,7 @@ impl Env {
             pace: Pace::default(),
             random: RefCell::new(Random::new(seed)),
             moves: Moves::default(),
+            asking: Asking::new(),
             refused: RefCell::default(),
             said_of_links: RefCell::default(),
             no_identity: RefCell::default(),

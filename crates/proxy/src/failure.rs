@@ -121,6 +121,10 @@ reasons! {
     DestinationUnknown = "original_destination_unknown", Heddle, 0, Never, "the original destination of an intercepted connection cannot be found out";
     WorkloadUnknown = "workload_not_in_mesh", Heddle, 0, Never, "the pod whose connection was intercepted is no workload of this node's mesh";
     PortElsewhere = "port_of_no_service", Downstream, 0, Never, "a workload of another node is only reached at a port that a Service has";
+    DiscoveryTimeout = "discovery_timeout", Heddle, 503, Never, "the control plane did not say in time what the destination is";
+    DiscoveryUnavailable = "discovery_unavailable", Heddle, 503, Never, "the control plane is away, and this node has not used the destination before";
+    DiscoveryOverflow = "discovery_overflow", Heddle, 503, Never, "too many connections and requests of the caller wait for an answer of the control plane";
+    DestinationUnreadable = "destination_unreadable", Heddle, 503, Never, "this node cannot read what the control plane says of the destination";
     PodGone = "pod_gone", Heddle, 503, Never, "the pod is not enrolled any more";
     Descriptors = "descriptors_exhausted", Heddle, 503, Never, "the process has no descriptor left for a connection";
     Memory = "buffers_exhausted", Heddle, 503, Never, "all buffers are in use";

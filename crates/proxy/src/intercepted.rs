@@ -17,13 +17,13 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use heddle_model::WorkloadName;
+use heddle_model::{Dependency, WorkloadName};
 
 use crate::door::Door;
 use crate::entry::{Direct, Entry, What};
 use crate::failure::Reason;
 use crate::parcel::Origin;
-use crate::route::Found;
+use crate::route::{Found, Missing};
 use crate::side::Side;
 use crate::traffic::FlowEnds;
 use crate::worker::{Bound, Worker};
@@ -31,46 +31,65 @@ use crate::worker::{Bound, Worker};
 /// The destination in metrics and logs, if it was not found out.
 const UNKNOWN: &str = "unknown";
 
-/// Determines the original destination of a connection that was just accepted. Returns the door that leads there, and
-/// the client's address as it is to be shown. `None`: no valid destination, which is counted, logged, and answered by a
-/// reset.
-pub(crate) fn lead(
-    worker: &Rc<Worker>,
-    door: Arc<Door>,
-    client: &Side,
-    peer: SocketAddr,
-) -> Option<(Arc<Door>, SocketAddr)> {
+mod seeking;
+
+pub(crate) use seeking::{Seeking, Sought};
+
+/// Where a connection leads.
+enum Led {
+    /// The door that leads there, and the client's address as it is to be shown.
+    To(Arc<Door>, SocketAddr),
+    /// This node does not know yet what is at that address.
+    Unasked(Dependency, SocketAddr),
+    /// No valid destination, which was counted, logged, and answered by a reset.
+    Nowhere,
+}
+
+/// Determines the original destination of a connection that was just accepted, or whose question was answered.
+fn lead(worker: &Rc<Worker>, door: Arc<Door>, client: &Side, peer: SocketAddr) -> Led {
     let led = match &door.entry {
         Entry::Outbound { caller } => outbound(worker, &door, caller, client)
             .map(|(entry, address)| (entry, seen(worker, caller, peer, address))),
         Entry::Arriving { workload } => {
             arriving(worker, &door, workload, client).map(|entry| (entry, peer))
         }
-        _ => return Some((door, peer)),
+        _ => return Led::To(door, peer),
     };
     match led {
-        Ok((entry, peer)) => Some((door.leading(entry), peer)),
-        Err((reason, address)) => {
-            let origin = Origin {
-                destination: UNKNOWN.into(),
-                began: worker.clock.now(),
-                attempts: 0,
-                upgraded: false,
-                path: Vec::new(),
-                route: None,
-                authority: Vec::new(),
-                is_told: false,
-            };
-            let ends = FlowEnds {
-                upstream: address,
-                ..FlowEnds::new(&door, peer, None)
-            };
-            origin.fail(worker, reason, ends, (0, 0));
-            hint(worker, &door, reason, address);
-            client.reset_on_close(true);
-            None
+        Ok((entry, peer)) => Led::To(door.leading(entry), peer),
+        Err(Nowhere::Unasked(dependency, address)) => Led::Unasked(dependency, address),
+        Err(Nowhere::Because(reason, address)) => {
+            lead_nowhere(worker, &door, (client, peer), reason, address);
+            Led::Nowhere
         }
     }
+}
+
+/// Counts, logs and resets a connection that has no valid destination.
+fn lead_nowhere(
+    worker: &Rc<Worker>,
+    door: &Door,
+    (client, peer): (&Side, SocketAddr),
+    reason: Reason,
+    address: Option<SocketAddr>,
+) {
+    let origin = Origin {
+        destination: UNKNOWN.into(),
+        began: worker.clock.now(),
+        attempts: 0,
+        upgraded: false,
+        path: Vec::new(),
+        route: None,
+        authority: Vec::new(),
+        is_told: false,
+    };
+    let ends = FlowEnds {
+        upstream: address,
+        ..FlowEnds::new(door, peer, None)
+    };
+    origin.fail(worker, reason, ends, (0, 0));
+    hint(worker, door, reason, address);
+    client.reset_on_close(true);
 }
 
 /// Logs now and then how a port that no Service declares could be reached: programs that negotiate ports, such as FTP,
@@ -96,8 +115,13 @@ fn hint(worker: &Worker, door: &Door, reason: Reason, address: Option<SocketAddr
     }
 }
 
-/// Why a connection has no valid destination, and its original destination if that is known.
-type Nowhere = (Reason, Option<SocketAddr>);
+/// Why a connection has no valid destination now.
+enum Nowhere {
+    /// With its original destination, if that is known.
+    Because(Reason, Option<SocketAddr>),
+    /// This node has to ask first.
+    Unasked(Dependency, SocketAddr),
+}
 
 /// The address from which a pod's program calls. Its connections are redirected to a listener on its loopback, so the
 /// socket shows only a loopback address, or one that the program has bound itself; others must see the pod's address.
@@ -124,8 +148,9 @@ fn outbound(
     caller: &WorkloadName,
     client: &Side,
 ) -> Result<(Entry, SocketAddr), Nowhere> {
-    let address = original(worker, client).ok_or((Reason::DestinationUnknown, None))?;
-    let nowhere = |reason| (reason, Some(address));
+    let address =
+        original(worker, client).ok_or(Nowhere::Because(Reason::DestinationUnknown, None))?;
+    let nowhere = |reason| Nowhere::Because(reason, Some(address));
     // A pod that dials the listener itself would cause an endless loop.
     if address.port() == door.port && own(client).is_none_or(|own| own == address) {
         return Err(nowhere(Reason::DestinationUnknown));
@@ -135,8 +160,15 @@ fn outbound(
     if !addresses.has(caller) {
         return Err(nowhere(Reason::WorkloadUnknown));
     }
+    let missing = |missing| match missing {
+        Missing::Unasked(dependency) => Nowhere::Unasked(dependency, address),
+        Missing::Unreadable => nowhere(Reason::DestinationUnreadable),
+        Missing::Absent => nowhere(Reason::DestinationUnknown),
+    };
+    // Of a further address of a workload of another node it is known only then what its first one is.
+    bound.snapshot.at(address).map_err(missing)?;
     let address = addresses.known_as(address);
-    let what = match addresses.find(address) {
+    let what = match bound.snapshot.at(address).map_err(missing)? {
         Found::Service(index) => {
             let named = bound.snapshot.port(index).name.clone();
             let (service, port) = named.ok_or(nowhere(Reason::ServiceGone))?;
@@ -183,8 +215,8 @@ fn arriving(
         Some(own) => Some(own),
         None => original(worker, client).filter(|address| address.port() != door.port),
     };
-    let address = address.ok_or((Reason::DestinationUnknown, own))?;
-    let nowhere = |reason| (reason, Some(address));
+    let address = address.ok_or(Nowhere::Because(Reason::DestinationUnknown, own))?;
+    let nowhere = |reason| Nowhere::Because(reason, Some(address));
     let what = at_workload(&worker.bound(), workload, address);
     Ok(Entry::Direct(Direct {
         caller: None,

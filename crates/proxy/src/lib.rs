@@ -45,6 +45,7 @@ mod permits;
 mod place;
 mod proxy;
 mod pump;
+mod questions;
 mod rooms;
 mod route;
 mod settings;
@@ -67,6 +68,7 @@ pub use http2::fuzzing;
 pub use manager::give_back as give_back_heap;
 pub use peers::{Peer, PeerFailure, PeerStatus};
 pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};
+pub use questions::{Questions, Ticket};
 pub use settings::{
     Bounds, Elasticity, Network, NodeAddress, OriginalDestination, Settings, Timeouts,
 };

@@ -19,6 +19,7 @@ use crate::manager::{self, ManagerHandle, Order, Roster, View};
 use crate::peers::{Peer, PeerStatus};
 use crate::permits::{CalledShares, Permits, ShareOwner};
 use crate::place::Pods;
+use crate::questions::Questions;
 use crate::rooms::Keeper;
 use crate::route::Snapshot;
 use crate::{Entry, Settings};
@@ -38,6 +39,7 @@ pub struct Proxy {
     /// Request limits of endpoints, and the requests that wait for them; kept from one mesh to the next.
     rooms: Mutex<Keeper>,
     workers_limit: usize,
+    questions: Option<Questions>,
     /// Nodes of the newest mesh that cannot be reached.
     unreached: Mutex<BTreeSet<NodeName>>,
     /// Dropped last: ends the Manager and its Workers.
@@ -119,7 +121,7 @@ impl Proxy {
         log: Option<AccessLog>,
     ) -> io::Result<Proxy> {
         let workers_limit = settings.workers.most();
-        let bounds = settings.bounds;
+        let (bounds, questions) = (settings.bounds, settings.questions.clone());
         let permits = Permits::new(
             bounds.connections,
             bounds.connections_per_pod,
@@ -133,6 +135,7 @@ impl Proxy {
             called: Mutex::default(),
             rooms: Mutex::new(Keeper::new(Instant::now())),
             workers_limit,
+            questions,
             unreached: Mutex::default(),
             _guard: guard,
         })
@@ -146,7 +149,12 @@ impl Proxy {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         snapshot.furnish(mesh, &mut rooms, Instant::now());
         drop(rooms);
-        self.order(Order::Apply(Arc::new(snapshot)));
+        let snapshot = Arc::new(snapshot);
+        if let Some(questions) = &self.questions {
+            let used = Arc::clone(&snapshot);
+            questions.serves(move || used.take_used());
+        }
+        self.order(Order::Apply(snapshot));
     }
 
     /// Uses these identities from now on, towards other nodes and for calls from them. Connections are closed if their

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use heddle_transport::Protocol;
 
+use crate::questions::Questions;
+
 mod elasticity;
 mod share;
 
@@ -31,6 +33,9 @@ pub struct Settings {
     pub original_destination: OriginalDestination,
     /// Returns the address that this node uses towards its pods. Asks the kernel; tests replace it.
     pub node_address: NodeAddress,
+    /// Where Workers ask about what a mesh that names what it has ([`Mesh::named`](heddle_model::Mesh::named)) does not
+    /// name; the owner of this proxy answers with another mesh. `None`: such calls are refused.
+    pub questions: Option<Questions>,
 }
 
 /// Returns the destination that an accepted connection had before it was intercepted.
@@ -72,6 +77,8 @@ pub struct Timeouts {
     /// From a request's first byte to the end of its head. On an undeclared port it starts at the end of the first
     /// line.
     pub request_head: Duration,
+    /// For each question to the control plane about a destination that the node does not know.
+    pub discovery: Duration,
     /// For a client's connection between two requests.
     pub client_idle: Duration,
     /// For each attempt to connect to an endpoint. For opaque connections it includes the wait for room on a link.
@@ -90,6 +97,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {
             request_head: Duration::from_secs(10),
+            discovery: Duration::from_secs(2),
             client_idle: Duration::from_secs(300),
             connect: Duration::from_secs(5),
             response_head: Duration::from_secs(60),

@@ -50,7 +50,6 @@ pub(super) const CONTINUE: Step = Ok(());
 /// Why no further step runs now.
 pub(super) enum Stop {
     Respond(Reply),
-    #[cfg_attr(not(test), expect(dead_code, reason = "no step of the list waits yet"))]
     Wait(Wait),
 }
 

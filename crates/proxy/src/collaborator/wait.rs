@@ -11,21 +11,50 @@ use super::attempt::Attempt;
 use super::exchange::Exchange;
 use super::reply::Reply;
 use crate::clock::Millis;
+use crate::env::Question;
 use crate::failure::{Failure, Reason};
+use crate::settings::Timeouts;
 use crate::upstream::Endpoint;
 
 /// Interval of checks whether the client has reset the connection, which bytes of its unread body can hide.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The future for which a step waits. It has no result: the step runs again afterwards and checks for itself.
-pub(super) struct Wait(Pin<Box<dyn Future<Output = ()>>>);
+/// The future for which a step waits. The step runs again afterwards and checks for itself, unless the future says why the
+/// request fails.
+pub(super) struct Wait {
+    future: Pin<Box<dyn Future<Output = Result<(), Reason>>>>,
+    /// The reason if it takes longer than a timeout.
+    late: Reason,
+}
 
 impl Wait {
     /// Waits for the future, at most until the request's deadline: by its route, or by the timeout for a response's
     /// head.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no step of today's list waits"))]
+    #[cfg(test)]
     pub(super) fn until(future: impl Future<Output = ()> + 'static) -> Self {
-        Wait(Box::pin(future))
+        let future = async {
+            future.await;
+            Ok(())
+        };
+        Wait {
+            future: Box::pin(future),
+            late: Reason::RequestTimeout,
+        }
+    }
+
+    /// Waits for what the control plane says of a destination, at most for the timeout of a question.
+    pub(super) fn for_answer(question: Question) -> Self {
+        Wait {
+            future: Box::pin(poll_fn(move |cx| question.poll(cx))),
+            late: Reason::DiscoveryTimeout,
+        }
+    }
+
+    fn longest(&self, timeouts: &Timeouts) -> Duration {
+        match self.late {
+            Reason::DiscoveryTimeout => timeouts.discovery,
+            _ => timeouts.response_head,
+        }
     }
 }
 
@@ -39,13 +68,15 @@ impl Connection {
         exchange: &mut Exchange,
         mut wait: Wait,
     ) -> Result<(), Reply> {
-        let longest = self.worker.settings.timeouts.response_head;
-        let due = match exchange.request.due {
-            Some(due) => due.ms(),
-            None => self.worker.after(longest),
+        let by = (self.worker).after(wait.longest(&self.worker.settings.timeouts));
+        let until = match exchange.request.due {
+            Some(due) if due.ms() < by => (due.ms(), Reason::RequestTimeout),
+            _ => (by, wait.late),
         };
-        let until = (due, Reason::RequestTimeout);
-        Ok(self.wait_until(exchange, until, wait.0.as_mut()).await?)
+        let waited = self
+            .wait_until(exchange, until, wait.future.as_mut())
+            .await?;
+        Ok(waited?)
     }
 
     /// Waits until the endpoint may have another connection, at most as long as connecting may take. The message in
@@ -75,19 +106,19 @@ impl Connection {
     }
 
     /// Waits for the future, at most until the time of `until`, for whose passing it names the reason.
-    async fn wait_until(
+    async fn wait_until<T>(
         &mut self,
         exchange: &Exchange,
         (due, late): (Millis, Reason),
-        future: impl Future<Output = ()>,
-    ) -> Result<(), Failure> {
+        future: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
         let mut future = pin!(future);
         let plan_look = |connection: &Connection| {
             let look = connection.worker.after(LOOK);
             connection.alarm.set(look.min(due));
         };
         plan_look(self);
-        poll_fn(|cx: &mut Context<'_>| -> Poll<Result<(), Failure>> {
+        poll_fn(|cx: &mut Context<'_>| -> Poll<Result<T, Failure>> {
             if self.alarm.rang() {
                 if self.worker.clock.now_ms() >= due {
                     return Poll::Ready(Err(late.into()));
@@ -98,8 +129,8 @@ impl Connection {
                 }
                 plan_look(self);
             }
-            if future.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(()));
+            if let Poll::Ready(done) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(done));
             }
             self.watch_client(cx, exchange)?;
             Poll::Pending

@@ -107,6 +107,22 @@ impl Addresses {
         }
     }
 
+    /// Whether all that the mesh has at an address is known without having asked for it: of workloads of this node, since
+    /// their Services are always known, and of known Services.
+    pub(super) fn is_settled(&self, address: IpAddr) -> bool {
+        self.workloads.contains_key(&address) || self.clusters.contains(&address)
+    }
+
+    /// The cluster addresses of some ports.
+    pub(super) fn clusters_at(
+        &self,
+        is_one: impl Fn(PortIndex) -> bool,
+    ) -> impl Iterator<Item = IpAddr> {
+        let services = self.services.iter();
+        let chosen = services.filter(move |(_, index)| is_one(**index));
+        chosen.map(|(address, _)| address.ip())
+    }
+
     /// The address that Services list: for a further address of a workload of another node, its first address; else the
     /// address itself.
     pub(crate) fn known_as(&self, address: SocketAddr) -> SocketAddr {

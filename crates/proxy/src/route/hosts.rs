@@ -26,17 +26,19 @@ impl Hosts {
         }
     }
 
+    /// Whether there is such a Service.
+    pub(super) fn has(&self, service: &ServiceName) -> bool {
+        let found = self.known(service.namespace.as_str(), service.name.as_str());
+        found.is_some()
+    }
+
     /// The Service that `host` (canonical: lower case, no port) means to a caller of `namespace`.
     pub(crate) fn find(&self, namespace: &Namespace, host: &str) -> Option<&ServiceName> {
-        let host = SUFFIXES
-            .iter()
-            .find_map(|suffix| host.strip_suffix(suffix))
-            .unwrap_or(host);
-        // A Service's name is a DNS label, so the first dot ends it.
-        let (service, namespace) = match host.split_once('.') {
-            Some((service, namespace)) => (service, namespace),
-            None => (host, namespace.as_str()),
-        };
+        let (namespace, service) = meant(namespace, host);
+        self.known(namespace, service)
+    }
+
+    fn known(&self, namespace: &str, service: &str) -> Option<&ServiceName> {
         let mut key = [0u8; 160];
         let length = namespace.len() + 1 + service.len();
         let key = key.get_mut(..length)?;
@@ -45,6 +47,29 @@ impl Hosts {
         key[namespace.len() + 1..].copy_from_slice(service.as_bytes());
         self.known.get(std::str::from_utf8(key).ok()?)
     }
+}
+
+/// The namespace and the name that `host` (canonical: lower case, no port) means to a caller of `namespace`.
+fn meant<'h>(namespace: &'h Namespace, host: &'h str) -> (&'h str, &'h str) {
+    let host = SUFFIXES
+        .iter()
+        .find_map(|suffix| host.strip_suffix(suffix))
+        .unwrap_or(host);
+    // A Service's name is a DNS label, so the first dot ends it.
+    match host.split_once('.') {
+        Some((service, namespace)) => (namespace, service),
+        None => (namespace.as_str(), host),
+    }
+}
+
+/// The Service that `host` (canonical: lower case, no port) means to a caller of `namespace`, whether there is one or not;
+/// `None` if no Service can have that name.
+pub(crate) fn service_of(namespace: &Namespace, host: &str) -> Option<ServiceName> {
+    let (namespace, service) = meant(namespace, host);
+    // DNS labels of a Service and its namespace: most host names of other kinds have more of them.
+    let fits = |label: &str| label.len() <= 63 && !label.contains('.');
+    let name = ServiceName::new(namespace, service).ok()?;
+    (fits(namespace) && fits(service)).then_some(name)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use heddle_model::{
     RouteAction, RouteRule, Service, ServiceAccountName, ServiceName, ServicePort, WorkloadName,
 };
 
+use super::known::{Known, Mark};
 use super::{Addresses, Cluster, Hosts, Matcher, Request};
 use crate::authorize::Guards;
 use crate::entry::Entry;
@@ -44,12 +45,14 @@ pub(crate) struct Snapshot {
     pub(crate) hosts: Hosts,
     pub(crate) guards: Guards,
     pub(crate) addresses: Addresses,
+    /// What the node has named; `None` if the mesh has everything.
+    pub(super) known: Option<Known>,
     /// The shares of connections from other nodes, one for each workload of this node and one for all other calls.
     pub(crate) called: CalledShares,
-    ports: Vec<PortEntry>,
+    pub(super) ports: Vec<PortEntry>,
     /// The rules of all tables, one table after the other.
     rules: Vec<Rule>,
-    by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
+    pub(super) by_name: HashMap<(ServiceName, u16), PortIndex, RandomState>,
     by_workload: HashMap<WorkloadName, PortIndex, RandomState>,
     outside: PortIndex,
     /// Names of the workloads of this node that are offline.
@@ -65,6 +68,8 @@ pub(crate) struct PortEntry {
     pub(crate) name: Option<(ServiceName, u16)>,
     pub(crate) protocol: AppProtocol,
     pub(crate) cluster: Cluster,
+    /// Whether a caller of this node has used the port.
+    pub(super) used: Mark,
     /// Whether a policy checks the paths of requests that may reach these endpoints.
     judges_paths: bool,
     routes: Option<RouteTable>,
@@ -168,6 +173,7 @@ impl Snapshot {
             hosts: Hosts::new(mesh.services.iter().map(|service| &service.name)),
             guards,
             addresses,
+            known: Known::new(mesh),
             called: CalledShares::default(),
             ports,
             rules,
@@ -272,6 +278,11 @@ impl PortEntry {
         self.cluster.hosted(endpoint).map(|hosted| &hosted.workload)
     }
 
+    /// A caller of this node uses the port.
+    pub(crate) fn is_used(&self) {
+        self.used.set();
+    }
+
     /// Whether any workload of this node is an endpoint of the port.
     pub(crate) fn has_workloads(&self) -> bool {
         self.cluster.has_hosted()
@@ -283,6 +294,7 @@ impl PortEntry {
             name: None,
             protocol,
             cluster: Cluster::default(),
+            used: Mark::default(),
             judges_paths: false,
             routes: None,
             consumer_routes: HashMap::default(),
@@ -372,6 +384,7 @@ impl Compiler<'_> {
             name: Some((service.clone(), port.port)),
             protocol: port.protocol,
             cluster,
+            used: Mark::default(),
             judges_paths: false,
             routes: port.routes.as_deref().map(|rules| self.table(rules)),
             consumer_routes: port

@@ -235,6 +235,8 @@ impl Worker {
         let bound = Bound::new(snapshot, &self.pods.borrow(), &self.upstreams);
         bound.remember(&self.bound());
         self.serve_by(bound);
+        self.asking
+            .applied(self.settings.questions.as_ref(), &self.snapshot());
         // Requests that wait for an endpoint check whether there are other endpoints now.
         if self.stats.upstream_requests_waiting.get() > 0 {
             self.gate.wake_all();

@@ -1,6 +1,7 @@
 //! Connections that interception redirected to the proxy.
 
 mod arriving;
+mod asking;
 mod bed;
 mod draining;
 mod nodes;

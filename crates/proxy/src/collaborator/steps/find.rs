@@ -1,19 +1,22 @@
 //! Finds the Service's port that a request calls.
 
-use heddle_model::AppProtocol;
+use heddle_model::{AppProtocol, ServiceName};
 
-use super::{CONTINUE, Step, StepContext};
+use super::{CONTINUE, Step, StepContext, Stop};
+use crate::collaborator::wait::Wait;
 use crate::entry::Entry;
 use crate::failure::Reason;
-use crate::route::{HTTP_PORT, PortIndex, Snapshot};
+use crate::route::{HTTP_PORT, Missing, PortIndex, Snapshot, service_of};
 
 /// Finds the port by the listener, or for a forward proxy by the authority.
 pub(super) fn find(context: &mut StepContext<'_>) -> Step {
     let snapshot = &*context.decision.bound.snapshot;
     let called = match &context.door.entry {
         entry @ (Entry::Service { .. } | Entry::Inbound(_) | Entry::Direct(_)) => {
-            let found = context.client.found.find(snapshot, entry);
-            found.ok_or(Reason::ServiceGone)?
+            match context.client.found.find(snapshot, entry) {
+                Some(found) => found,
+                None => return Err(missing(context, entry.service(), Reason::ServiceGone)),
+            }
         }
         // Requests never come through these doors.
         Entry::Mesh | Entry::Outbound { .. } | Entry::Arriving { .. } => {
@@ -23,8 +26,10 @@ pub(super) fn find(context: &mut StepContext<'_>) -> Step {
             let named = context.named.ok_or(Reason::NotForwardProxy)?;
             let host = &context.host[..named.host_len];
             let host = std::str::from_utf8(host).unwrap_or_default();
-            let service = snapshot.hosts.find(&caller.namespace, host);
-            let service = service.ok_or(Reason::UnknownHost)?;
+            let Some(service) = snapshot.hosts.find(&caller.namespace, host) else {
+                let service = service_of(&caller.namespace, host);
+                return Err(missing(context, service.as_ref(), Reason::UnknownHost));
+            };
             let port = snapshot.find(service, named.port.unwrap_or(HTTP_PORT));
             port.ok_or(Reason::UnknownPort)?
         }
@@ -37,6 +42,26 @@ pub(super) fn find(context: &mut StepContext<'_>) -> Step {
         }
         (protocol, _) if !is_supported(protocol) => Err(Reason::ProtocolNotSupported.into()),
         _ => CONTINUE,
+    }
+}
+
+/// Why no further step runs for a Service that the configuration does not have, or not that port of it: `absent` if the
+/// mesh has no such Service. Only callers of this node are worth a question: another node calls what is here.
+fn missing(context: &StepContext<'_>, service: Option<&ServiceName>, absent: Reason) -> Stop {
+    let (Some(service), Some(caller)) = (service, context.door.entry.caller()) else {
+        return absent.into();
+    };
+    match context.decision.bound.snapshot.missing(service) {
+        Missing::Absent => absent.into(),
+        Missing::Unreadable => Reason::DestinationUnreadable.into(),
+        Missing::Unasked(dependency) => {
+            let worker = context.worker;
+            let questions = worker.settings.questions.as_ref();
+            match worker.asking.ask(questions, dependency, caller) {
+                Ok(question) => Stop::Wait(Wait::for_answer(question)),
+                Err(reason) => reason.into(),
+            }
+        }
     }
 }
 

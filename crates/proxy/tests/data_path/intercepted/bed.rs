@@ -8,13 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heddle_intercept::channel::ToHolder;
 use heddle_intercept::fixture::Holder;
 use heddle_intercept::{Client as Channel, PodId, Sockets};
 use heddle_model::{AppProtocol, Mesh, WorkloadName};
-use heddle_proxy::{Bounds, Elasticity, Entry, NodeAddress, OriginalDestination, Proxy, Settings};
+use heddle_proxy::{
+    Bounds, Elasticity, Entry, NodeAddress, OriginalDestination, Proxy, Questions, Settings,
+};
 use heddle_telemetry::Registry;
 
 use crate::policy::guarded;
@@ -132,9 +134,28 @@ impl Steered {
 
     pub(super) fn bounded(workers: usize, bounds: Bounds, mesh: &Mesh, pods: &[&str]) -> Steered {
         let (holder, channel_end) = Holder::start().unwrap();
-        let mut steered = Steered::made(channel_end, workers, bounds, mesh, pods);
+        let settings = Settings {
+            bounds,
+            ..settings()
+        };
+        let mut steered = Steered::made(channel_end, workers, settings, mesh, pods);
         steered.holder = Some(holder);
         steered
+    }
+
+    /// A proxy for a mesh that does not have everything, with a pod for each of these workloads, and its questions. They
+    /// time out after `discovery`.
+    pub(super) fn asking(mesh: &Mesh, pods: &[&str], discovery: Duration) -> (Steered, Questions) {
+        let questions = Questions::default();
+        let mut settings = Settings {
+            questions: Some(questions.clone()),
+            ..settings()
+        };
+        settings.timeouts.discovery = discovery;
+        let (holder, channel_end) = Holder::start().unwrap();
+        let mut steered = Steered::made(channel_end, 1, settings, mesh, pods);
+        steered.holder = Some(holder);
+        (steered, questions)
     }
 
     /// A proxy that requests sockets over this channel.
@@ -144,25 +165,24 @@ impl Steered {
         mesh: &Mesh,
         pods: &[&str],
     ) -> Steered {
-        Steered::made(channel_end, workers, Bounds::default(), mesh, pods)
+        Steered::made(channel_end, workers, settings(), mesh, pods)
     }
 
     fn made(
         channel_end: OwnedFd,
         workers: usize,
-        bounds: Bounds,
+        settings: Settings,
         mesh: &Mesh,
         pods: &[&str],
     ) -> Steered {
         let settings = Settings {
-            bounds,
             workers: Elasticity {
                 min: workers,
                 max: workers,
                 steal: false,
                 ..Elasticity::default()
             },
-            ..settings()
+            ..settings
         };
         let registry = Arc::new(Registry::new());
         let proxy = Proxy::start(settings, Arc::clone(&registry), None).unwrap();
