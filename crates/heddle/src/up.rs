@@ -47,6 +47,7 @@ async fn serve(
         mesh_socket: None,
         identity: None,
         pods: None,
+        learning: None,
         reload,
     };
     serving::serve(doors, settings, output, served).await

@@ -25,6 +25,8 @@ mod held_back;
 mod join;
 mod keeper;
 mod key;
+mod learned;
+mod learner;
 mod mesh_file;
 mod moment;
 mod start;
@@ -40,9 +42,10 @@ use disk::{Unsaved, Write};
 use held_back::HeldBack;
 pub(crate) use join::{TokenFile, read_token};
 use key::LeafKey;
+pub(crate) use learned::Learned;
 use mesh_file::MeshFile;
 use moment::Moment;
-pub(crate) use start::{Setup, run};
+pub(crate) use start::{Learning, Setup, run};
 pub(crate) use state::{
     AUTHORITYS, Found, State, StateError, is_kept, is_kept_leaf, is_of_an_authority,
 };

@@ -14,7 +14,8 @@ use crate::intercept::{HeldArguments, InterceptFlags};
 use crate::qos_agent::QosAgent;
 use crate::run::{self, NodeOptions};
 use crate::settings::{
-    GivenSettings, LogFlags, NodeSettings, ServingFlags, Settings, SettingsError, Text,
+    DiscoveryMode, GivenSettings, LogFlags, NodeSettings, ServingFlags, Settings, SettingsError,
+    Text,
 };
 
 /// Name of the program that only runs a node.
@@ -69,6 +70,9 @@ pub struct Args {
     /// /var/lib/heddle/node]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
+    /// How much of the mesh the node knows: all of it, or what its workloads call [default: eager]
+    #[arg(long, value_name = "MODE")]
+    discovery: Option<DiscoveryMode>,
     /// Run the commands of this node's LocalWorkloads, which the control plane chooses
     #[arg(long)]
     run: bool,
@@ -116,6 +120,14 @@ impl Args {
         given.flag("--state", "node.state", self.state, |to, folder| {
             to.node.state = Some(folder);
         });
+        given.flag(
+            "--discovery",
+            "node.discovery.mode",
+            self.discovery,
+            |to, mode| {
+                to.node.discovery.mode = Some(mode);
+            },
+        );
         given.flag("--run", "node.run", self.run.then_some(true), |to, run| {
             to.node.run = run;
         });
@@ -195,6 +207,7 @@ pub fn run(program: NodeProgram, args: Args) -> Result<Exit, Failure> {
         listen,
         token: node.token_file,
         state: node.state,
+        discovery: node.discovery,
         qos,
     };
     let reload = Box::new(move || Ok(args.clone().settings()?.0));

@@ -17,19 +17,24 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use heddle_model::NodeName;
 use heddle_model::calendar::utc;
+use heddle_proxy::Questions;
 use heddle_transport::Clock;
 use heddle_transport::secrets::JoinToken;
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::mpsc;
 
 use crate::admin::Location;
-use crate::agent::{self, Found, Setup, State, StateError, TokenFile, View, read_token};
+use crate::agent::{
+    self, Found, Learned, Learning, Setup, State, StateError, TokenFile, View, read_token,
+};
 use crate::exit::{Exit, Failure};
 use crate::held::{self, HeldBy};
 use crate::hygiene;
 use crate::qos_agent::{QosAgent, Watched};
-use crate::serving::{self, Change, Claimed, Doors, Held, Identity, Output, Reload, Served};
-use crate::settings::Settings;
+use crate::serving::{
+    self, Change, Claimed, Doors, Held, Identity, LearnedView, Output, Reload, Served,
+};
+use crate::settings::{Discovery, Settings};
 use crate::state_folder;
 
 /// Capacity of the queue of changes to the main loop.
@@ -45,6 +50,8 @@ pub(crate) struct NodeOptions {
     pub(crate) token: Option<PathBuf>,
     /// The state folder; `None` for the default.
     pub(crate) state: Option<PathBuf>,
+    /// How much of the mesh it knows.
+    pub(crate) discovery: Discovery,
     /// Values from its holder, if a holder of pods has started it.
     pub(crate) held: Option<HeldBy>,
     /// The agent of node QoS, if this process runs it.
@@ -139,8 +146,14 @@ async fn serve(
         listen,
         token,
         qos,
+        discovery,
         ..
     } = options;
+    let learning = discovery.is_on_demand().then(|| Learning {
+        questions: Questions::default(),
+        learned: Learned::default(),
+        forget_after: discovery.forget_after(),
+    });
     // The folder is reached by its descriptor, which stays open as long as anything is served.
     let reached = match &handle {
         Some(handle) => PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd())),
@@ -169,6 +182,7 @@ async fn serve(
         state,
         found,
         token,
+        learning: learning.clone(),
     };
     let (sender, changes) = mpsc::channel::<Change>(CHANGES);
     tokio::spawn(agent::run(setup, Arc::clone(&view), sender));
@@ -185,6 +199,14 @@ async fn serve(
             status: Box::new(move || view.status()),
         }),
         pods,
+        learning: learning.map(
+            |Learning {
+                 questions, learned, ..
+             }| {
+                let status: LearnedView = Box::new(move || learned.status());
+                (questions, status)
+            },
+        ),
         reload,
     };
     let qos = qos.map(Watched::start).transpose();

@@ -15,6 +15,7 @@ mod addresses;
 pub mod bind;
 mod cores;
 mod door;
+mod learned;
 pub(crate) mod limits;
 mod listeners;
 mod metrics;
@@ -38,8 +39,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use heddle_intercept::{Cidr, Client, Event};
 use heddle_model::report::Report;
-use heddle_model::{Mesh, NodeName, SpiffeId, WorkloadName};
-use heddle_proxy::Proxy;
+use heddle_model::{Dependency, Mesh, NodeName, SpiffeId, WorkloadName};
+use heddle_proxy::{Proxy, Questions};
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
 use tokio::net::{TcpListener, UnixListener};
@@ -54,7 +55,7 @@ use crate::logging;
 use crate::program_pages;
 use crate::service_manager::ServiceManager;
 use crate::settings::{Settings, SettingsError};
-use crate::status::{IdentityStatus, RegistryStatus};
+use crate::status::{IdentityStatus, LearnedStatus, RegistryStatus};
 use node::{Node, NodeParts};
 use pods::Pods;
 use signals::{Signal, Signals};
@@ -192,12 +193,17 @@ pub struct Served {
     pub identity: Option<Identity>,
     /// Pods whose traffic is intercepted; `None` without a holder.
     pub pods: Option<Held>,
+    /// Of a node that knows only what it uses: what its Workers ask, and what it has learned.
+    pub learning: Option<(Questions, LearnedView)>,
     /// Reads the settings again.
     pub reload: Reload,
 }
 
 /// Reads the settings file again, with the flags that win over it.
 pub type Reload = Box<dyn Fn() -> Result<Settings, SettingsError>>;
+
+/// Reads what a node has learned, without the cost of each.
+pub type LearnedView = Box<dyn Fn() -> Vec<(Dependency, LearnedStatus)>>;
 
 /// What the holder of the pods passed to this proxy.
 pub struct Held {
@@ -280,6 +286,7 @@ pub async fn serve(
         mesh_socket,
         identity,
         pods,
+        learning,
         reload,
     } = served;
     let registry = Arc::new(Registry::with_bounds(heddle_telemetry::SeriesBounds {
@@ -287,6 +294,8 @@ pub async fn serve(
         ..heddle_telemetry::SeriesBounds::default()
     }));
     let mut data_plane = settings.proxy.settings();
+    let (questions, learned) = learning.unzip();
+    data_plane.questions = questions;
     let mesh = first
         .as_ref()
         .map(|(mesh, findings)| (mesh, &findings.registered));
@@ -314,6 +323,7 @@ pub async fn serve(
         log,
         mesh_socket,
         identity,
+        learned,
         pods,
     };
     let mut node = Node::new(parts, settings, output.stdout);

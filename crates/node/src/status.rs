@@ -14,9 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 pub use latencies::Latencies;
+pub use learned::{LearnedState, LearnedStatus};
 pub use registry::{LeftOutStatus, ProvidingStatus, RegistryStatus};
 
 mod latencies;
+mod learned;
 mod registry;
 
 /// The answer to `GET /status`.
@@ -61,6 +63,9 @@ pub struct Status {
     /// The other nodes of the mesh, and further connected peers.
     #[serde(default)]
     pub nodes: Vec<OtherStatus>,
+    /// What the node has learned of the mesh; absent for one that knows all of it.
+    #[serde(default)]
+    pub learned: Option<Vec<LearnedStatus>>,
     /// Listeners for local callers.
     pub listeners: Vec<ListenerStatus>,
     /// The workloads of this node.

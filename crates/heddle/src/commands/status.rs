@@ -1,6 +1,7 @@
 //! `heddle status`.
 
 mod control;
+mod learned;
 mod nodes;
 
 use std::collections::BTreeMap;
@@ -80,6 +81,8 @@ impl Detail {
     }
 }
 
+/// How much of what a node has learned is shown.
+const MAX_LEARNED: usize = 30;
 /// Time between two looks of `--watch`.
 const LOOK: Duration = Duration::from_secs(2);
 /// Clears a terminal and goes to its first line (ECMA-48: ED, CUP).
@@ -180,6 +183,16 @@ fn text(status: &Status, detail: Detail) -> String {
         let _infallible = match brief {
             true => writeln!(out, "{}", nodes::brief(&status.nodes)),
             false => write!(out, "\n{}", nodes::table(&status.nodes)),
+        };
+    }
+    if let Some(learned) = &status.learned {
+        let _infallible = match brief {
+            true => writeln!(out, "{}", learned::brief(learned)),
+            false => write!(
+                out,
+                "\n{}",
+                learned::table(learned, detail.most(MAX_LEARNED))
+            ),
         };
     }
     let _infallible = match brief {

@@ -8,6 +8,7 @@ use crate::harness::{Folder, Heddle, as_str, eventually, free_address, get, hedd
 
 mod authority;
 mod fixture;
+mod on_demand;
 mod start;
 
 use fixture::*;

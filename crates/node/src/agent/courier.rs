@@ -29,6 +29,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
 
 use super::key::LeafKey;
+use super::learner::Learner;
 
 /// Timeout of the TCP connect, and of the TLS handshake after it.
 const DIAL_WAIT: Duration = Duration::from_secs(10);
@@ -160,13 +161,15 @@ enum End {
 
 impl Courier {
     /// Reconnects until the receiver of the events is gone.
-    pub(super) async fn run(self) {
+    ///
+    /// `mesh` is what this node has of the mesh, and `learner` finds out what more it uses, if it names that.
+    pub(super) async fn run(self, mut mesh: NodeMesh, mut learner: Option<Learner>) {
         let mut random = Random::from_system();
-        let mut known = NodeMesh::new(self.name.clone());
         let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
+        let mut failures = 0_u32;
         loop {
             let began = Instant::now();
-            match self.connection(&mut known).await {
+            match self.connection(&mut mesh, &mut learner).await {
                 End::Over => return,
                 End::Reconnect => continue,
                 End::Failed(why) => {
@@ -177,23 +180,34 @@ impl Courier {
             }
             if began.elapsed() >= GOOD {
                 backoff.succeeded();
+                failures = 0;
+            }
+            failures += 1;
+            // A control plane that restarts is back after the first wait: until then, questions wait as well.
+            if let Some(learner) = learner.as_ref().filter(|_| failures > 1) {
+                learner.set_away(true);
             }
             sleep(random.spread(backoff.failed())).await;
         }
     }
 
-    async fn connection(&self, known: &mut NodeMesh) -> End {
+    async fn connection(&self, known: &mut NodeMesh, learner: &mut Option<Learner>) -> End {
         let Some(credentials) = self.credentials.borrow().clone() else {
             return End::Failed(Broken::by("there is no certificate yet"));
         };
-        match self.converse(&credentials, known).await {
+        match self.converse(&credentials, known, learner).await {
             Ok(end) => end,
             Err(why) => End::Failed(why),
         }
     }
 
     /// `known` is what this node has of the mesh.
-    async fn converse(&self, own: &Credentials, known: &mut NodeMesh) -> Result<End, Broken> {
+    async fn converse(
+        &self,
+        own: &Credentials,
+        known: &mut NodeMesh,
+        learner: &mut Option<Learner>,
+    ) -> Result<End, Broken> {
         let connector = Connector::joined(&own.leaf, &own.trust, &self.clock);
         let connector = connector.map_err(Broken::by)?;
         let stream = dial(&self.control).await.map_err(Broken::by)?;
@@ -232,7 +246,12 @@ impl Courier {
             let event = tokio::select! {
                 update = trust.next() => Event::Trust(update?),
                 next = next_mesh(&mut mesh, known), if mesh.is_some() => match next {
-                    Ok(Update { epoch, mesh }) => Event::Mesh(epoch, Box::new(mesh)),
+                    Ok(Update { epoch, mesh }) => {
+                        if let Some(learner) = learner {
+                            learner.answered(&mesh);
+                        }
+                        Event::Mesh(epoch, Box::new(mesh))
+                    }
                     Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                     Err(error) => {
                         mesh = None;
@@ -241,11 +260,20 @@ impl Courier {
                         Event::NoMesh(error.to_string())
                     }
                 },
+                () = next_turn(learner), if mesh.is_some() => {
+                    if let Some(learner) = learner {
+                        learner.turn(known, Instant::now().into_std());
+                    }
+                    continue;
+                }
                 () = &mut ask_mesh, if mesh.is_none() => {
                     let begun = timeout(CALL_WAIT, client.discover(&registration, known)).await;
                     match begun.map_err(|_| Broken::by("it does not answer"))? {
                         Ok(discovery) => {
                             mesh = Some(discovery);
+                            if let Some(learner) = learner {
+                                learner.set_away(false);
+                            }
                             continue;
                         }
                         Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
@@ -308,6 +336,13 @@ async fn next_mesh(
 ) -> Result<Update, ClientError> {
     match mesh {
         Some(mesh) => mesh.next(known).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_turn(learner: &Option<Learner>) {
+    match learner {
+        Some(learner) => learner.due(Instant::now().into_std()).await,
         None => std::future::pending().await,
     }
 }

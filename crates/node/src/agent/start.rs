@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use heddle_model::calendar::utc;
 use heddle_model::{Backoff, Random};
-use heddle_model::{Mesh, NodeName};
+use heddle_model::{Dependency, DependencyState, Mesh, NodeName};
+use heddle_proxy::Questions;
 use heddle_transport::Clock;
 use heddle_transport::secrets::JoinToken;
+use heddle_xds::NodeMesh;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -18,6 +20,8 @@ use super::courier::Courier;
 use super::disk::{Pair, Unsaved, Write};
 use super::held_back::HeldBack;
 use super::join::{JoinFailure, NewNode, join};
+use super::learned::Learned;
+use super::learner::Learner;
 use super::mesh_file::MeshFile;
 use super::state::{Found, State, check_mesh};
 use super::view::View;
@@ -42,6 +46,19 @@ pub(crate) struct Setup {
     pub(crate) found: Found,
     /// `Some` when the node has to join.
     pub(crate) token: Option<JoinToken>,
+    /// `Some` when the node knows only what it uses.
+    pub(crate) learning: Option<Learning>,
+}
+
+/// How a node learns what it uses.
+#[derive(Clone)]
+pub(crate) struct Learning {
+    /// What its Workers ask.
+    pub(crate) questions: Questions,
+    /// What it has learned.
+    pub(crate) learned: Learned,
+    /// How long something may be unused before it is forgotten.
+    pub(crate) forget_after: Duration,
 }
 
 /// Runs until the receiver of `changes` is gone. A fatal error is sent as the last change.
@@ -61,6 +78,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         state,
         found,
         token,
+        learning,
     } = setup;
     let state = Arc::new(state);
     // Read first: joining may raise the clock's floor.
@@ -121,6 +139,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
     if let Some(pair) = new_pair {
         agent.save_joined(pair).await;
     }
+    let known = mesh.as_ref().and_then(|(_, mesh)| mesh.named.clone());
     agent.begin(mesh).await;
     agent.show();
     let courier = Courier {
@@ -131,8 +150,29 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         credentials: shown,
         events: sender,
     };
-    tokio::spawn(courier.run());
+    let (mesh, learner) = learner(&courier.name, learning, &known.unwrap_or_default());
+    tokio::spawn(courier.run(mesh, learner));
     agent.follow(events).await
+}
+
+/// What the node has of the mesh, nothing yet, and what learns more of it if it names what it uses.
+fn learner(
+    node: &NodeName,
+    learning: Option<Learning>,
+    known: &[(Dependency, DependencyState)],
+) -> (NodeMesh, Option<Learner>) {
+    let Some(Learning {
+        questions,
+        learned,
+        forget_after,
+    }) = learning
+    else {
+        return (NodeMesh::new(node.clone()), None);
+    };
+    let (mut mesh, now) = (NodeMesh::on_demand(node.clone()), Instant::now());
+    let mut learner = Learner::new(questions, learned, forget_after, now);
+    learner.recall(known, &mut mesh, now);
+    (mesh, Some(learner))
 }
 
 /// Retries until the node has joined, or until an operator has to act.

@@ -16,13 +16,14 @@ use heddle_transport::Identities;
 
 use super::addresses::Slot;
 use super::door::MeshDoor;
+use super::learned::with_costs;
 use super::limits::Shares;
 use super::listeners::{Changes, ListenerSpec, Listeners, Most};
 use super::others::others;
 use super::pods::Pods;
 use super::replaced::Replaced;
 use super::supervisor::Supervisor;
-use super::{Change, Findings, Identity, Reload, metrics, start};
+use super::{Change, Findings, Identity, LearnedView, Reload, metrics, start};
 use crate::admin::{Answer, Ask, Question};
 use crate::console::Console;
 use crate::exit::Failure;
@@ -55,6 +56,7 @@ pub(super) struct NodeParts {
     pub(super) log: AccessLog,
     pub(super) mesh_socket: Option<TcpListener>,
     pub(super) identity: Option<Identity>,
+    pub(super) learned: Option<LearnedView>,
     /// `None` without a holder of pods.
     pub(super) pods: Option<Pods>,
 }
@@ -91,6 +93,7 @@ pub(super) struct Node {
     /// The listener for other nodes.
     door: MeshDoor,
     identity: Option<Identity>,
+    learned: Option<LearnedView>,
     pods: Option<Pods>,
     stdout: Console,
     /// Whether the table of listeners was printed.
@@ -123,6 +126,7 @@ impl Node {
             probe: Probe::open(),
             door: MeshDoor::new(parts.mesh_socket),
             identity: parts.identity,
+            learned: parts.learned,
             pods: parts.pods,
             stdout,
             announced: false,
@@ -442,6 +446,7 @@ impl Node {
             connections_refused: self.registry.connections_refused(),
             config: self.config.clone(),
             nodes,
+            learned: (self.learned.as_ref()).map(|learned| with_costs(learned(), &self.mesh)),
             listeners: self.listeners.status(&self.mesh),
             workloads: match &self.draining {
                 Some((_, workloads)) => workloads.clone(),

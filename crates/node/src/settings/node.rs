@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use heddle_intercept::hooks::Kind;
 use heddle_intercept::{Cidr, PortRange};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contradiction::Contradiction;
 use super::text::Text;
+use super::within::Within;
 use crate::arguments::HostAndPort;
 use crate::time;
 use crate::user::ProxyUser;
@@ -41,8 +43,53 @@ pub struct NodeSettings {
     /// Whether to run the commands of this node's LocalWorkloads, which the control plane chooses; `workloads.run` is
     /// not read here.
     pub(crate) run: bool,
+    /// How much of the mesh the node knows: docs/on-demand.md.
+    pub(crate) discovery: Discovery,
     /// Pods whose traffic is intercepted: docs/interception.md.
     pub(crate) interception: Interception,
+}
+
+/// How much of the mesh a node knows.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Discovery {
+    /// All of it (`eager`), or what its workloads call (`on-demand`). Null: all of it.
+    ///
+    /// Values: `eager` or `on-demand`.
+    pub(crate) mode: Option<DiscoveryMode>,
+    /// What was not used for so many seconds is forgotten.
+    pub(crate) forget_after_s: ForgetAfter,
+}
+
+/// How much of the mesh a node knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DiscoveryMode {
+    /// All Services and all addresses of workloads
+    Eager,
+    /// What its workloads call
+    OnDemand,
+}
+
+/// Seconds without use after which something is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub(crate) struct ForgetAfter(Within<1, 31_536_000>);
+
+impl Default for ForgetAfter {
+    fn default() -> Self {
+        ForgetAfter(Within::new(600))
+    }
+}
+
+impl Discovery {
+    pub(crate) fn is_on_demand(&self) -> bool {
+        self.mode == Some(DiscoveryMode::OnDemand)
+    }
+
+    pub(crate) fn forget_after(&self) -> Duration {
+        Duration::from_secs(self.forget_after_s.0.get())
+    }
 }
 
 /// Which pods' traffic is intercepted, and how.

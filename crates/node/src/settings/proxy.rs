@@ -51,6 +51,8 @@ struct ProxyTimeouts {
     /// From a request's first byte to the end of its head. On a port that declares nothing this begins when the first
     /// line is complete. A connection without a complete first line after a second is passed on as bytes.
     request_head_ms: MsWithinDay,
+    /// A question to the control plane about a destination that the node does not know.
+    discovery_ms: MsWithinDay,
     /// A client's connection between two requests.
     client_idle_ms: MsWithinDay,
     /// Connecting to an endpoint, for each attempt, including an opaque connection's wait for room on a link.
@@ -146,6 +148,7 @@ impl Default for ProxyTimeouts {
         let ms = |duration: Duration| Within::nearest(duration.as_millis() as u64);
         ProxyTimeouts {
             request_head_ms: ms(default.request_head),
+            discovery_ms: ms(default.discovery),
             client_idle_ms: ms(default.client_idle),
             connect_ms: ms(default.connect),
             response_head_ms: ms(default.response_head),
@@ -297,6 +300,7 @@ impl Proxy {
         heddle_proxy::Settings {
             timeouts: Timeouts {
                 request_head: timeouts.request_head_ms.duration(),
+                discovery: timeouts.discovery_ms.duration(),
                 client_idle: timeouts.client_idle_ms.duration(),
                 connect: timeouts.connect_ms.duration(),
                 response_head: timeouts.response_head_ms.duration(),
@@ -311,6 +315,7 @@ impl Proxy {
             },
             original_destination: heddle_proxy::OriginalDestination::default(),
             node_address: heddle_proxy::NodeAddress::default(),
+            questions: None,
             workers: workers.elasticity(),
             cpus: workers.cpus.iter().map(|cpu| cpu.size()).collect(),
             bounds: Bounds {

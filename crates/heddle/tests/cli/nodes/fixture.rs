@@ -58,8 +58,14 @@ pub(crate) fn token(folder: &Folder, node: &str) -> PathBuf {
 }
 
 pub(crate) fn join(folder: &Folder, name: &str, control: SocketAddr) -> Heddle {
+    join_with(folder, name, control, &[])
+}
+
+/// Like [`join`], with more flags.
+pub(super) fn join_with(folder: &Folder, name: &str, control: SocketAddr, more: &[&str]) -> Heddle {
     let token = token(folder, name);
-    let node = Heddle::node(folder, name, control, &["--token-file", as_str(&token)]);
+    let joining = ["--token-file", as_str(&token)];
+    let node = Heddle::node(folder, name, control, &[&joining, more].concat());
     node.stderr_line("listening for other nodes");
     node
 }

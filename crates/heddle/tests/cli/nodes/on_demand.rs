@@ -1,0 +1,140 @@
+//! Nodes that know only what their workloads call.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::*;
+
+/// Two nodes: the first knows only what it uses, and has this setting for how long.
+fn joined_on_demand(number: u8, forget_after_s: u32) -> (Joined, PathBuf) {
+    let (folder, namespace) = mesh(number);
+    let at = free_address();
+    let control = Heddle::control_at(&folder, at, &[]);
+    let config = folder.path("settings.yaml");
+    let discovery =
+        format!("node: {{discovery: {{mode: on-demand, forget_after_s: {forget_after_s}}}}}");
+    fs::write(&config, discovery).expect("written");
+    let one = join_with(&folder, "n1", at, &["--config", as_str(&config)]);
+    let two = join_with(&folder, "n2", at, &["--discovery", "on-demand"]);
+    eventually("both have their identities", || {
+        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
+    });
+    eventually("the first knows the other", || {
+        let nodes = one.status()["nodes"].as_array().cloned();
+        nodes.iter().flatten().any(|other| other["node"] == "n2")
+    });
+    let joined = Joined {
+        folder,
+        namespace,
+        control,
+        at,
+        one,
+        two,
+    };
+    (joined, config)
+}
+
+/// What a node has learned: name and state of each.
+fn learned(node: &Heddle) -> Vec<(String, String)> {
+    let status = node.status();
+    let each = status["learned"].as_array().expect("on demand").iter();
+    let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
+    each.map(|one| (text(one, "name"), text(one, "state")))
+        .collect()
+}
+
+fn services(node: &Heddle) -> Option<u64> {
+    node.status()["config"]["services"].as_u64()
+}
+
+#[test]
+fn a_node_learns_what_its_workloads_call_and_goes_on_with_that_while_the_control_plane_is_away() {
+    let (joined, config) = joined_on_demand(20, 600);
+    let Joined {
+        folder,
+        namespace,
+        control,
+        at,
+        one,
+        two,
+    } = joined;
+    let caller = format!("{namespace}/web");
+    one.stdout_line("SERVICE");
+    // Its own workload is no endpoint. The other node knows the Service of its own.
+    assert_eq!((services(&one), services(&two)), (Some(0), Some(1)));
+    assert_eq!(learned(&one), []);
+    let proxy = one.forward_proxy(&caller);
+    let ask = |proxy, host: &str| get(proxy, host, &format!("http://{host}/"));
+    // The first request is held, and not refused.
+    let began = Instant::now();
+    assert_eq!(ask(proxy, "cart"), (200, "cart".to_owned()));
+    assert!(began.elapsed() < Duration::from_secs(1));
+    assert_eq!(ask(proxy, "none").0, 502);
+    let cart = (format!("{namespace}/cart"), "there".to_owned());
+    let none = (format!("{namespace}/none"), "absent".to_owned());
+    assert_eq!(learned(&one), [cart, none]);
+    let first = &one.status()["learned"][0];
+    assert_eq!(
+        (&first["by"], &first["services"], &first["endpoints"]),
+        (&Value::from(caller.as_str()), &1.into(), &1.into())
+    );
+    assert_eq!(services(&one), Some(1));
+    // What did not exist is learned when it comes.
+    let manifest = fs::read_to_string(folder.manifests().join("a.yaml")).expect("read");
+    let more = manifest.replace(
+        "kind: Service\nmetadata: {name: cart,",
+        "kind: Service\nmetadata: {name: none,",
+    );
+    let service = more
+        .split("---")
+        .find(|one| one.contains("kind: Service\n"))
+        .expect("it");
+    folder.write("b.yaml", service);
+    eventually("it is there", || {
+        ask(proxy, "none") == (200, "cart".to_owned())
+    });
+
+    control.signal(Signal::TERM);
+    assert_eq!(control.ended().code(), Some(0));
+    one.stderr_line("the control plane is not reached");
+    assert_eq!(ask(proxy, "cart").0, 200);
+    let refused = ask(proxy, "other");
+    assert_eq!(refused.0, 503, "{}", refused.1);
+    eventually("it is refused at once", || {
+        ask(proxy, "other").1.contains("discovery_unavailable")
+    });
+    // A restart goes on with what was learned, which is on the disk some seconds later.
+    let file = folder.path("n1/mesh.json");
+    eventually("it is on the disk", || {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        text.contains(&format!("{{\"Service\":\"{namespace}/none\"}},\"There\""))
+    });
+    one.signal(Signal::KILL);
+    one.ended();
+    let one = Heddle::node(&folder, "n1", at, &["--config", as_str(&config)]);
+    one.stdout_line("SERVICE");
+    let proxy = one.forward_proxy(&caller);
+    assert_eq!(ask(proxy, "cart").0, 200);
+    assert_eq!(ask(proxy, "other").0, 503);
+    assert_eq!(learned(&one).len(), 2);
+    let _control = Heddle::control_at(&folder, at, &[]);
+    eventually("it asks again", || ask(proxy, "other").0 == 502);
+    assert_eq!(ask(proxy, "cart").0, 200);
+}
+
+#[test]
+fn what_is_not_used_is_forgotten_and_learned_again() {
+    let (joined, _) = joined_on_demand(21, 1);
+    let (one, namespace) = (&joined.one, &joined.namespace);
+    one.stdout_line("SERVICE");
+    let proxy = one.forward_proxy(&format!("{namespace}/web"));
+    for _ in 0..2 {
+        assert_eq!(get(proxy, "cart", "http://cart/"), (200, "cart".to_owned()));
+        assert_eq!(services(one), Some(1));
+        eventually("it is forgotten", || {
+            learned(one).is_empty() && services(one) == Some(0)
+        });
+    }
+}

@@ -1,0 +1,192 @@
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use heddle_model::NodeName;
+use heddle_proxy::Ticket;
+
+use super::*;
+
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+
+/// A node whose control plane is the test.
+struct Side {
+    questions: Questions,
+    learner: Learner,
+    mesh: NodeMesh,
+    now: Instant,
+    /// What the control plane was told.
+    named: BTreeSet<String>,
+}
+
+fn caller(name: &str) -> WorkloadName {
+    WorkloadName::new("shop", name).unwrap()
+}
+
+fn address(number: usize) -> Dependency {
+    let [.., a, b] = number.to_be_bytes();
+    Dependency::Address(IpAddr::from([10, 0, a, b]))
+}
+
+impl Side {
+    fn new() -> Side {
+        let (questions, now) = (Questions::default(), Instant::now());
+        let mut mesh = NodeMesh::on_demand(NodeName::parse("n1").unwrap());
+        mesh.connected();
+        let learned = Learned::default();
+        let mut side = Side {
+            learner: Learner::new(questions.clone(), learned, FORGET_AFTER, now),
+            questions,
+            mesh,
+            now,
+            named: BTreeSet::new(),
+        };
+        side.turn();
+        side.named.clear();
+        side
+    }
+
+    fn ask(&self, number: usize, of: &str) -> Result<Ticket, Reason> {
+        self.questions.ask(address(number), &caller(of), 1)
+    }
+
+    /// One turn. Returns how many names the control plane is told.
+    fn turn(&mut self) -> usize {
+        self.learner.turn(&mut self.mesh, self.now);
+        let mut told = 0;
+        while let Some(request) = self.mesh.request() {
+            told += request.subscribe.len();
+            self.named.extend(request.subscribe);
+            for name in &request.unsubscribe {
+                self.named.remove(name);
+            }
+        }
+        told
+    }
+
+    /// The control plane answers all that was named.
+    fn answer(&mut self, state: DependencyState) {
+        let learned = self.learner.learned.clone();
+        let named = learned
+            .lock()
+            .keys()
+            .map(|one| (one.clone(), state))
+            .collect();
+        self.learner.answered(&Mesh {
+            named: Some(named),
+            ..Mesh::default()
+        });
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+    }
+
+    fn learned_by(&self, of: &str) -> usize {
+        let learned = self.learner.learned.lock();
+        let is_of = |named: &&Named| named.by == Some(caller(of));
+        learned.values().filter(is_of).count()
+    }
+}
+
+#[test]
+fn what_several_callers_ask_is_named_once() {
+    let mut side = Side::new();
+    let _tickets = [(1, "a"), (1, "b"), (2, "b")].map(|(number, of)| side.ask(number, of));
+    assert_eq!(side.turn(), 2);
+    assert_eq!(side.turn(), 0);
+    let _late = side.ask(1, "c");
+    assert_eq!(side.turn(), 0);
+    let gone = side.ask(3, "c");
+    drop(gone);
+    assert_eq!(side.turn(), 0, "no caller waits for it any more");
+}
+
+#[test]
+fn a_scanner_has_its_rate_and_others_do_not_wait_behind_it() {
+    let mut side = Side::new();
+    let (mut told, mut next) = (0, 0);
+    let mut tickets: VecDeque<Ticket> = VecDeque::new();
+    for ms in 0..2_000 {
+        // As fast as it can: what waits is given up for the next.
+        for _ in 0..40 {
+            if tickets.len() >= 100 {
+                tickets.pop_front();
+            }
+            tickets.extend(side.ask(next, "scanner"));
+            next += 1;
+        }
+        if ms % 500 == 250 {
+            let _other = side.ask(60_000 + ms, "other").unwrap();
+            side.turn();
+            assert!(side.named.contains(&address(60_000 + ms).to_string()));
+        } else {
+            told += side.turn();
+        }
+        side.pass(1);
+    }
+    let most = (BURST + 2 * PER_SECOND) as usize;
+    assert!((most - 20..=most).contains(&told), "{told} names in 2 s");
+}
+
+#[test]
+fn a_caller_keeps_few_names_that_do_not_exist_and_takes_no_place_of_another() {
+    let mut side = Side::new();
+    let other = side.ask(60_000, "other").unwrap();
+    side.turn();
+    drop(other);
+    for number in 0..1_000 {
+        let _ticket = side.ask(number, "scanner").unwrap();
+        side.pass(10);
+        side.turn();
+        side.answer(DependencyState::Absent);
+    }
+    assert_eq!(side.learned_by("scanner"), ABSENT_PER_CALLER);
+    assert_eq!(side.learned_by("other"), 1);
+    // The newest are kept, and the control plane knows of the others that they are not wanted.
+    assert!(side.named.contains(&address(999).to_string()));
+    assert!(!side.named.contains(&address(0).to_string()));
+    assert_eq!(side.named.len(), ABSENT_PER_CALLER + 1);
+    // What exists is not counted with them, and has a limit as well.
+    for number in 10_000..10_000 + PER_CALLER {
+        let _ticket = side.ask(number, "user").unwrap();
+        side.pass(10);
+        side.turn();
+        side.answer(DependencyState::There);
+    }
+    assert_eq!(side.learned_by("user"), PER_CALLER);
+    let _ticket = side.ask(20_000, "user").unwrap();
+    side.pass(10);
+    side.turn();
+    assert_eq!(side.learned_by("user"), PER_CALLER);
+}
+
+#[test]
+fn what_is_not_used_for_long_is_forgotten_but_not_what_is_asked_again() {
+    let mut side = Side::new();
+    for number in [1, 2] {
+        let _ticket = side.ask(number, "a").unwrap();
+        side.turn();
+    }
+    side.answer(DependencyState::There);
+    side.pass(599_000);
+    let _ticket = side.ask(2, "b").unwrap();
+    side.turn();
+    side.pass(11_000);
+    side.turn();
+    assert_eq!(side.named, BTreeSet::from([address(2).to_string()]));
+    side.pass(600_000);
+    side.turn();
+    assert!(side.named.is_empty());
+}
+
+#[test]
+fn what_was_known_in_an_earlier_run_is_named_at_once() {
+    let mut side = Side::new();
+    let known = [1, 2].map(|number| (address(number), DependencyState::Absent));
+    side.learner.recall(&known, &mut side.mesh, side.now);
+    assert_eq!(side.turn(), 2);
+    let _ticket = side.ask(1, "a").unwrap();
+    assert_eq!(side.turn(), 0);
+    let status = side.learner.learned.status();
+    assert_eq!((status.len(), &status[0].1.by), (2, &None));
+}

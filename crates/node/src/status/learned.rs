@@ -1,0 +1,37 @@
+//! What a node has learned of the mesh that knows only what it uses.
+
+use serde::{Deserialize, Serialize};
+
+/// Something that the node has named to the control plane, because a workload of it has called it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct LearnedStatus {
+    /// A Service, as NAMESPACE/NAME, or an address.
+    pub name: String,
+    /// What is known of it.
+    pub state: LearnedState,
+    /// The workload that called it first; absent if that was before the last start.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// Since when it is learned, in seconds.
+    pub for_s: u64,
+    /// How long it was not used, in seconds; up to 10 s too much.
+    pub unused_s: u64,
+    /// Services that the node has because of it, and others perhaps, ...
+    pub services: usize,
+    /// ... and their endpoints.
+    pub endpoints: usize,
+}
+
+/// What is known of something that was learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LearnedState {
+    /// The control plane has not answered yet.
+    Asked,
+    /// The mesh has it.
+    There,
+    /// No Service or no workload has that name; an address may be a Service's all the same.
+    Absent,
+    /// This node cannot read what the control plane says of it.
+    Refused,
+}
