@@ -70,7 +70,8 @@ pub struct Args {
     /// /var/lib/heddle/node]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
-    /// How much of the mesh the node knows: all of it, or what its workloads call [default: eager]
+    /// How much of the mesh the node knows: all of it, or what its workloads call [default:
+    /// on-demand with --intercept, else eager]
     #[arg(long, value_name = "MODE")]
     discovery: Option<DiscoveryMode>,
     /// Run the commands of this node's LocalWorkloads, which the control plane chooses
@@ -169,6 +170,7 @@ pub enum NodeProgram {
 pub fn run(program: NodeProgram, args: Args) -> Result<Exit, Failure> {
     let (settings, held) = args.clone().settings()?;
     let node = settings.node.clone();
+    let forget_after = node.forget_after();
     let (Some(name), Some(control), Some(listen)) = (node.name, node.control, node.listen) else {
         return Err(Failure::new(Exit::Usage, incomplete(&settings.node)));
     };
@@ -207,7 +209,7 @@ pub fn run(program: NodeProgram, args: Args) -> Result<Exit, Failure> {
         listen,
         token: node.token_file,
         state: node.state,
-        discovery: node.discovery,
+        forget_after,
         qos,
     };
     let reload = Box::new(move || Ok(args.clone().settings()?.0));

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use heddle_model::NodeName;
@@ -34,7 +35,7 @@ use crate::qos_agent::{QosAgent, Watched};
 use crate::serving::{
     self, Change, Claimed, Doors, Held, Identity, LearnedView, Output, Reload, Served,
 };
-use crate::settings::{Discovery, Settings};
+use crate::settings::Settings;
 use crate::state_folder;
 
 /// Capacity of the queue of changes to the main loop.
@@ -50,8 +51,8 @@ pub(crate) struct NodeOptions {
     pub(crate) token: Option<PathBuf>,
     /// The state folder; `None` for the default.
     pub(crate) state: Option<PathBuf>,
-    /// How much of the mesh it knows.
-    pub(crate) discovery: Discovery,
+    /// Of a node that knows only what it uses: how long something may be unused before it is forgotten.
+    pub(crate) forget_after: Option<Duration>,
     /// Values from its holder, if a holder of pods has started it.
     pub(crate) held: Option<HeldBy>,
     /// The agent of node QoS, if this process runs it.
@@ -146,13 +147,13 @@ async fn serve(
         listen,
         token,
         qos,
-        discovery,
+        forget_after,
         ..
     } = options;
-    let learning = discovery.is_on_demand().then(|| Learning {
+    let learning = forget_after.map(|forget_after| Learning {
         questions: Questions::default(),
         learned: Learned::default(),
-        forget_after: discovery.forget_after(),
+        forget_after,
     });
     // The folder is reached by its descriptor, which stays open as long as anything is served.
     let reached = match &handle {

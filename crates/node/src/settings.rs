@@ -30,7 +30,7 @@ pub use flags::{LogFlags, ServingFlags};
 pub use given::GivenSettings;
 pub use metrics::Metrics;
 pub use node::{BPFFS, NodeSettings};
-pub(crate) use node::{Discovery, DiscoveryMode, Interception, ProxyTimeout};
+pub(crate) use node::{DiscoveryMode, Interception, ProxyTimeout};
 pub use qos::{
     EvictionMode, KubeletSettings, KubeletUrl, QosNetworkSettings, QosSettings, TurboMode,
 };

@@ -21,7 +21,8 @@ use crate::output::OutputFormat;
 /// Identities on the deny-list are refused between nodes, whatever the policies say.
 ///
 /// A control plane knows every workload, a node only its own: of a caller on another node it knows the service account,
-/// and a decision of another node has to be asked there.
+/// and a decision of another node has to be asked there. A node may know only the Services of its workloads, and what
+/// these have called.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle explain shop/web shop/reviews GET /reviews/1
@@ -63,6 +64,10 @@ pub(crate) struct Args {
     output: OutputFormat,
 }
 
+/// A hint for the operator of a node that knows only what it uses.
+const LEARNS: &str = "but this node knows only the Services of its workloads and what these have called: the control plane \
+                      knows all (--control)";
+
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let request = match (&args.method, &args.path) {
         (Some(method), Some(path)) => {
@@ -91,7 +96,10 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         None => served(&args.at)?,
     };
     let explanation = explain_denying(&mesh, &denied, &args.from, &args.to, request.as_ref())
-        .map_err(|error| Failure::from(anyhow!("{error}")))?;
+        .map_err(|error| match mesh.named {
+            None => Failure::from(anyhow!("{error}")),
+            Some(_) => Failure::from(anyhow!("{error}; {LEARNS}")),
+        })?;
     let text = || format!("{explanation}\n");
     super::print(&args.output.written(&explanation, text)?)?;
     Ok(Exit::Ok)

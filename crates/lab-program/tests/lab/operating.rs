@@ -48,10 +48,24 @@ fn heddle_asks_the_node_on_which_it_is_run() {
         assert_eq!(pods[0]["workload"], pod, "{pods}");
         assert!(on(&["heddle", "check"]).contains(&format!("node {node} of cluster.local")));
         let config = json(&on(&["heddle", "config", "dump"]));
-        assert_eq!(config["mesh"]["services"][0]["name"], "shop/caller");
+        // Its own, since nothing was called yet.
+        let services = config["mesh"]["services"].as_array();
+        let services = services.into_iter().flatten().map(|one| &one["name"]);
+        assert_eq!(services.collect::<Vec<_>>(), [pod]);
     }
-    let asked = ["heddle", "explain", "shop/caller", "shop/near", "GET", "/"];
-    let explained = exec(&written, &["--node", "two"], &asked);
+    let asked = "heddle explain shop/caller shop/near GET / 2>&1 || true";
+    let unknown = exec(&written, &["--node", "two"], &["sh", "-c", asked]);
+    assert!(unknown.contains("knows all (--control)"), "{unknown}");
+    let asked = [
+        "heddle",
+        "explain",
+        "--control",
+        "shop/caller",
+        "shop/near",
+        "GET",
+        "/",
+    ];
+    let explained = exec(&written, &["--underlay"], &asked);
     assert!(explained.contains("on one"), "{explained}");
     // Between the nodes, they find the control plane's.
     let status = exec(

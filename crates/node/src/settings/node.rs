@@ -53,7 +53,8 @@ pub struct NodeSettings {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Discovery {
-    /// All of it (`eager`), or what its workloads call (`on-demand`). Null: all of it.
+    /// All of it (`eager`), or what its workloads call (`on-demand`). Null: what they call if their traffic is
+    /// intercepted, else all of it.
     ///
     /// Values: `eager` or `on-demand`.
     pub(crate) mode: Option<DiscoveryMode>,
@@ -82,12 +83,20 @@ impl Default for ForgetAfter {
     }
 }
 
-impl Discovery {
-    pub(crate) fn is_on_demand(&self) -> bool {
-        self.mode == Some(DiscoveryMode::OnDemand)
+impl NodeSettings {
+    /// How long something may be unused before it is forgotten, if the node knows only what it uses.
+    pub(crate) fn forget_after(&self) -> Option<Duration> {
+        // Processes without a holder are told of all Services, by listeners and variables.
+        let is_on_demand = match self.discovery.mode {
+            Some(mode) => mode == DiscoveryMode::OnDemand,
+            None => self.interception.enabled,
+        };
+        is_on_demand.then(|| self.discovery.forget_after())
     }
+}
 
-    pub(crate) fn forget_after(&self) -> Duration {
+impl Discovery {
+    fn forget_after(&self) -> Duration {
         Duration::from_secs(self.forget_after_s.0.get())
     }
 }
