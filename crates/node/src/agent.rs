@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
 mod core;
+mod costs;
 mod courier;
 mod disk;
 mod events;

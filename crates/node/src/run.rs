@@ -204,7 +204,7 @@ async fn serve(
             |Learning {
                  questions, learned, ..
              }| {
-                let status: LearnedView = Box::new(move || learned.status());
+                let status: LearnedView = Box::new(move |mesh| learned.status(mesh));
                 (questions, status)
             },
         ),

@@ -15,7 +15,6 @@ mod addresses;
 pub mod bind;
 mod cores;
 mod door;
-mod learned;
 pub(crate) mod limits;
 mod listeners;
 mod metrics;
@@ -39,7 +38,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use heddle_intercept::{Cidr, Client, Event};
 use heddle_model::report::Report;
-use heddle_model::{Dependency, Mesh, NodeName, SpiffeId, WorkloadName};
+use heddle_model::{Mesh, NodeName, SpiffeId, WorkloadName};
 use heddle_proxy::{Proxy, Questions};
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
@@ -55,7 +54,7 @@ use crate::logging;
 use crate::program_pages;
 use crate::service_manager::ServiceManager;
 use crate::settings::{Settings, SettingsError};
-use crate::status::{IdentityStatus, LearnedStatus, RegistryStatus};
+use crate::status::{DiscoveryStatus, IdentityStatus, RegistryStatus};
 use node::{Node, NodeParts};
 use pods::Pods;
 use signals::{Signal, Signals};
@@ -202,8 +201,8 @@ pub struct Served {
 /// Reads the settings file again, with the flags that win over it.
 pub type Reload = Box<dyn Fn() -> Result<Settings, SettingsError>>;
 
-/// Reads what a node has learned, without the cost of each.
-pub type LearnedView = Box<dyn Fn() -> Vec<(Dependency, LearnedStatus)>>;
+/// Reads what a node has learned; the mesh says what each of it costs.
+pub type LearnedView = Box<dyn Fn(&Mesh) -> DiscoveryStatus>;
 
 /// What the holder of the pods passed to this proxy.
 pub struct Held {

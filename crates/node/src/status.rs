@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 pub use latencies::Latencies;
-pub use learned::{LearnedState, LearnedStatus};
+pub use learned::{DiscoveryStatus, LearnedState, LearnedStatus};
 pub use registry::{LeftOutStatus, ProvidingStatus, RegistryStatus};
 
 mod latencies;
@@ -63,9 +63,9 @@ pub struct Status {
     /// The other nodes of the mesh, and further connected peers.
     #[serde(default)]
     pub nodes: Vec<OtherStatus>,
-    /// What the node has learned of the mesh; absent for one that knows all of it.
+    /// What the node has learned of the mesh; absent for one that is told all of it.
     #[serde(default)]
-    pub learned: Option<Vec<LearnedStatus>>,
+    pub discovery: Option<DiscoveryStatus>,
     /// Listeners for local callers.
     pub listeners: Vec<ListenerStatus>,
     /// The workloads of this node.

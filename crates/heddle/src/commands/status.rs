@@ -14,8 +14,8 @@ use anyhow::Context;
 use heddle_model::printable;
 use heddle_node::exit::{Exit, Failure};
 use heddle_node::status::{
-    ConfigStatus, DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus, RegistryStatus,
-    Status, UsageStatus, WorkloadStatus,
+    ConfigStatus, DiscoveryStatus, DrainStatus, LeftOutStatus, ProcessStatus, ProvidingStatus,
+    RegistryStatus, Status, UsageStatus, WorkloadStatus,
 };
 use heddle_node::table::{self, count};
 use heddle_node::time::duration;
@@ -185,7 +185,7 @@ fn text(status: &Status, detail: Detail) -> String {
             false => write!(out, "\n{}", nodes::table(&status.nodes)),
         };
     }
-    if let Some(learned) = &status.learned {
+    if let Some(DiscoveryStatus { learned, .. }) = &status.discovery {
         let _infallible = match brief {
             true => writeln!(out, "{}", learned::brief(learned)),
             false => write!(

@@ -1,19 +1,29 @@
 //! What this node has told the control plane that it uses; the status reads it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use heddle_model::{Dependency, DependencyState, WorkloadName};
+use heddle_model::{Dependency, DependencyState, Mesh, WorkloadName};
 
-use crate::status::{LearnedState, LearnedStatus};
+use super::costs::Costs;
+use crate::status::{DiscoveryStatus, LearnedState, LearnedStatus};
 
 /// What was named, by what it is.
 pub(super) type Book = BTreeMap<Dependency, Named>;
 
 /// What a node has learned. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Learned(Arc<Mutex<Book>>);
+pub(crate) struct Learned(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    book: Mutex<Book>,
+    asked: AtomicU64,
+    forgotten: AtomicU64,
+}
 
 /// Something that the control plane was told the node uses.
 pub(super) struct Named {
@@ -39,16 +49,28 @@ impl Named {
 impl Learned {
     pub(super) fn lock(&self) -> MutexGuard<'_, Book> {
         // Each change is complete in itself.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything that is learned, by name.
-    pub(crate) fn status(&self) -> Vec<(Dependency, LearnedStatus)> {
+    /// Something more was named to the control plane.
+    pub(super) fn count_asked(&self) {
+        self.0.asked.fetch_add(1, Relaxed);
+    }
+
+    /// Something was forgotten.
+    pub(super) fn count_forgotten(&self) {
+        self.0.forgotten.fetch_add(1, Relaxed);
+    }
+
+    /// Everything that is learned, by name, with what it costs of the mesh that the node has.
+    pub(crate) fn status(&self, mesh: &Mesh) -> DiscoveryStatus {
+        let costs = Costs::new(mesh);
         let now = Instant::now();
         let seconds = |since: Instant| now.saturating_duration_since(since).as_secs();
         let book = self.lock();
-        let each = book.iter().map(|(dependency, named)| {
-            let status = LearnedStatus {
+        let learned = book.iter().map(|(dependency, named)| {
+            let (services, endpoints) = costs.of(dependency);
+            LearnedStatus {
                 name: dependency.to_string(),
                 state: match named.state {
                     None => LearnedState::Asked,
@@ -59,11 +81,14 @@ impl Learned {
                 by: named.by.as_ref().map(ToString::to_string),
                 for_s: seconds(named.since),
                 unused_s: seconds(named.used),
-                services: 0,
-                endpoints: 0,
-            };
-            (dependency.clone(), status)
+                services,
+                endpoints,
+            }
         });
-        each.collect()
+        DiscoveryStatus {
+            learned: learned.collect(),
+            asked: self.0.asked.load(Relaxed),
+            forgotten: self.0.forgotten.load(Relaxed),
+        }
     }
 }

@@ -176,9 +176,12 @@ impl Learner {
             let Some(dependency) = caller.waiting.pop_front() else {
                 continue;
             };
-            make_room(learned, mesh, &name);
+            if let Some(oldest) = in_the_way(learned, &name) {
+                self.forget(learned, mesh, &oldest);
+            }
             if mesh.want(&dependency) {
                 learned.insert(dependency, Named::new(Some(name.clone()), now));
+                self.learned.count_asked();
             } else {
                 self.questions
                     .refuse(&dependency, &name, Reason::DiscoveryOverflow);
@@ -203,8 +206,14 @@ impl Learner {
         let unused = learned.iter().filter(|(_, named)| is_unused(named));
         let unused: Vec<Dependency> = unused.map(|(one, _)| one.clone()).collect();
         for one in unused {
-            forget(learned, mesh, &one);
+            self.forget(learned, mesh, &one);
         }
+    }
+
+    fn forget(&self, learned: &mut Book, mesh: &mut NodeMesh, dependency: &Dependency) {
+        learned.remove(dependency);
+        mesh.forget(dependency);
+        self.learned.count_forgotten();
     }
 
     /// A mesh has come.
@@ -223,25 +232,19 @@ impl Learner {
     }
 }
 
-/// Forgets what a caller has not used for longest, if it has learned as much as it may.
-fn make_room(learned: &mut Book, mesh: &mut NodeMesh, caller: &WorkloadName) {
+/// What a caller has not used for longest, if it has learned as much as it may.
+fn in_the_way(learned: &Book, caller: &WorkloadName) -> Option<Dependency> {
     let of_caller = |(_, named): &(&Dependency, &Named)| named.by.as_ref() == Some(caller);
     let is_absent =
         |(_, named): &(&Dependency, &Named)| named.state == Some(DependencyState::Absent);
     let all = || learned.iter().filter(of_caller);
-    let oldest = match () {
-        () if all().filter(is_absent).count() >= ABSENT_PER_CALLER => {
-            all().filter(is_absent).min_by_key(|(_, named)| named.used)
-        }
-        () if all().count() >= PER_CALLER => all().min_by_key(|(_, named)| named.used),
-        () => None,
+    let absent = || all().filter(is_absent);
+    let oldest = if absent().count() >= ABSENT_PER_CALLER {
+        absent().min_by_key(|(_, named)| named.used)
+    } else if all().count() >= PER_CALLER {
+        all().min_by_key(|(_, named)| named.used)
+    } else {
+        None
     };
-    if let Some(oldest) = oldest.map(|(dependency, _)| dependency.clone()) {
-        forget(learned, mesh, &oldest);
-    }
-}
-
-fn forget(learned: &mut Book, mesh: &mut NodeMesh, dependency: &Dependency) {
-    learned.remove(dependency);
-    mesh.forget(dependency);
+    oldest.map(|(dependency, _)| dependency.clone())
 }

@@ -33,6 +33,13 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fm
     if let Some(registry) = &status.registry {
         registry.encode(encoder)?;
     }
+    if let Some(discovery) = &status.discovery {
+        let learned = discovery.counts();
+        let learned = learned.map(|(state, number)| ([("state", state)], number));
+        gauges(encoder, &node::DISCOVERY_LEARNED, learned)?;
+        counter(encoder, &node::DISCOVERY_ASKED, discovery.asked)?;
+        counter(encoder, &node::DISCOVERY_FORGOTTEN, discovery.forgotten)?;
+    }
     match &status.interception {
         Some(interception) => pods(encoder, interception),
         None => Ok(()),

@@ -16,7 +16,6 @@ use heddle_transport::Identities;
 
 use super::addresses::Slot;
 use super::door::MeshDoor;
-use super::learned::with_costs;
 use super::limits::Shares;
 use super::listeners::{Changes, ListenerSpec, Listeners, Most};
 use super::others::others;
@@ -446,7 +445,7 @@ impl Node {
             connections_refused: self.registry.connections_refused(),
             config: self.config.clone(),
             nodes,
-            learned: (self.learned.as_ref()).map(|learned| with_costs(learned(), &self.mesh)),
+            discovery: self.learned.as_ref().map(|learned| learned(&self.mesh)),
             listeners: self.listeners.status(&self.mesh),
             workloads: match &self.draining {
                 Some((_, workloads)) => workloads.clone(),

@@ -2,6 +2,34 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How a node finds out about the mesh that knows only what it uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct DiscoveryStatus {
+    /// What it has learned, by name.
+    pub learned: Vec<LearnedStatus>,
+    /// How many names it has sent to the control plane since it was started, ...
+    pub asked: u64,
+    /// ... and how many it has forgotten.
+    pub forgotten: u64,
+}
+
+impl DiscoveryStatus {
+    /// Numbers of what is learned, by state.
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 4] {
+        let states = [
+            ("asked", LearnedState::Asked),
+            ("there", LearnedState::There),
+            ("absent", LearnedState::Absent),
+            ("refused", LearnedState::Refused),
+        ];
+        states.map(|(name, state)| {
+            let learned = self.learned.iter();
+            let in_state = learned.filter(|one| one.state == state).count();
+            (name, in_state as u64)
+        })
+    }
+}
+
 /// Something that the node has named to the control plane, because a workload of it has called it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct LearnedStatus {

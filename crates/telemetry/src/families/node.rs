@@ -27,6 +27,13 @@ super::families! {
     CLOCK_DEGRADED = Gauge "heddle_clock_degraded" []
         "1 while the system's clock is behind the time floor."
         more "identity.md#a-clock-that-is-wrong";
+    DISCOVERY_LEARNED = Gauge "heddle_discovery_learned" [state]
+        "Services and addresses that the node has named to the control plane: asked, there, absent or refused. The three families of discovery exist on a node that knows only what it uses."
+        more "on-demand.md";
+    DISCOVERY_ASKED = Counter "heddle_discovery_asked_total" []
+        "Services and addresses that were named to the control plane.";
+    DISCOVERY_FORGOTTEN = Counter "heddle_discovery_forgotten_total" []
+        "Services and addresses that were not used for long, or made room for others of the same caller.";
     REGISTRY_CONNECTED = Gauge "heddle_registry_connected" []
         "1 while the registry is followed. The four families of the registry exist where one is followed, also on a control plane."
         more "registry.md";

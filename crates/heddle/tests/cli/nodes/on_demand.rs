@@ -39,7 +39,10 @@ fn joined_on_demand(number: u8, forget_after_s: u32) -> (Joined, PathBuf) {
 /// What a node has learned: name and state of each.
 fn learned(node: &Heddle) -> Vec<(String, String)> {
     let status = node.status();
-    let each = status["learned"].as_array().expect("on demand").iter();
+    let each = status["discovery"]["learned"]
+        .as_array()
+        .expect("on demand")
+        .iter();
     let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
     each.map(|one| (text(one, "name"), text(one, "state")))
         .collect()
@@ -75,12 +78,20 @@ fn a_node_learns_what_its_workloads_call_and_goes_on_with_that_while_the_control
     let cart = (format!("{namespace}/cart"), "there".to_owned());
     let none = (format!("{namespace}/none"), "absent".to_owned());
     assert_eq!(learned(&one), [cart, none]);
-    let first = &one.status()["learned"][0];
+    let first = &one.status()["discovery"]["learned"][0];
     assert_eq!(
         (&first["by"], &first["services"], &first["endpoints"]),
         (&Value::from(caller.as_str()), &1.into(), &1.into())
     );
     assert_eq!(services(&one), Some(1));
+    let (_, metrics) = get(one.metrics(), "x", "/metrics");
+    for expected in [
+        "heddle_discovery_asked_total 2\n",
+        "heddle_discovery_learned{state=\"there\"} 1\n",
+        "heddle_discovery_learned{state=\"absent\"} 1\n",
+    ] {
+        assert!(metrics.contains(expected), "{metrics}");
+    }
     // What did not exist is learned when it comes.
     let manifest = fs::read_to_string(folder.manifests().join("a.yaml")).expect("read");
     let more = manifest.replace(

@@ -187,6 +187,6 @@ fn what_was_known_in_an_earlier_run_is_named_at_once() {
     assert_eq!(side.turn(), 2);
     let _ticket = side.ask(1, "a").unwrap();
     assert_eq!(side.turn(), 0);
-    let status = side.learner.learned.status();
-    assert_eq!((status.len(), &status[0].1.by), (2, &None));
+    let status = side.learner.learned.status(&Mesh::default());
+    assert_eq!((status.learned.len(), &status.learned[0].by), (2, &None));
 }
