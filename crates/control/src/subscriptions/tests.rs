@@ -20,6 +20,7 @@ use crate::discovery::request;
 use crate::nodes::Nodes;
 
 mod on_demand;
+mod requests;
 
 const NODES: [&str; 3] = ["a", "b", "c"];
 const SERVICES: u8 = 6;
