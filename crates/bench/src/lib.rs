@@ -1,6 +1,6 @@
 //! Experiments that compare Heddle with other proxies.
 //!
-//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `elastic`, `between`, `concurrency` and `node` are the experiments,
+//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `discovery`, `elastic`, `between`, `concurrency` and `node` are the experiments,
 //! `results` runs them all and records the results; the other modules are their instruments. The load generator, the
 //! upstream and the confinement of every process are processes of this same program.
 
@@ -27,6 +27,7 @@ mod child;
 mod concurrency;
 mod confine;
 mod cost;
+mod discovery;
 mod downloads;
 mod elastic;
 mod findings;
@@ -77,6 +78,8 @@ pub enum BenchCommand {
     Link(link::Link),
     /// The cost of identities: memory of many, and many handshakes at once.
     Identities(identities::Identities),
+    /// A node that knows only what it uses: its memory, the first request to a service, and a scan beside it.
+    Discovery(discovery::Discovery),
     /// Workers that come and go with the load, and connections that move.
     Elastic(elastic::Elastic),
     /// A second worker of a node that other nodes call: links compared with HTTP/1.1 connections.
@@ -121,6 +124,7 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Grpc(options) => grpc::run(options),
         BenchCommand::Link(options) => link::run(options),
         BenchCommand::Identities(options) => identities::run(options),
+        BenchCommand::Discovery(options) => discovery::run(options),
         BenchCommand::Elastic(options) => elastic::run(options),
         BenchCommand::ElasticBetweenNodes(options) => between::run(options),
         BenchCommand::Concurrency(options) => concurrency::run(options),

@@ -1,0 +1,75 @@
+//! `heddle-lab bench discovery`: what it costs a node to know only what it uses, and what it saves.
+//!
+//! One node with two workloads that call, and a control plane with many Services that are outside of the mesh, each with a
+//! few endpoints. Three scenarios:
+//!
+//! - *Memory*: the node's memory as the mesh grows, on demand and told everything; after it has called many Services; and
+//!   after it has forgotten them.
+//! - *First request*: the first request to a Service that the node does not know, and the next one, on one connection.
+//! - *Scan*: first requests of one workload while the other one asks for names that do not exist, as fast as it can.
+//!
+//! `docs/benchmarks.md` explains every choice.
+
+use clap::Args;
+
+use super::runner::{Network, RunOptions, Subject};
+
+mod first;
+mod memory;
+mod stage;
+
+/// Options of `bench discovery`.
+#[derive(Args, Clone)]
+pub struct Discovery {
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    subject: Subject,
+}
+
+/// How much is measured.
+struct Sizes {
+    /// Services of the small and of the large mesh.
+    small: usize,
+    large: usize,
+    /// Services that are called and then forgotten.
+    touched: usize,
+    /// First requests of a round.
+    firsts: usize,
+    rounds: u32,
+}
+
+impl Sizes {
+    fn new(quick: bool) -> Sizes {
+        match quick {
+            true => Sizes {
+                small: 100,
+                large: 2_000,
+                touched: 500,
+                firsts: 100,
+                rounds: 1,
+            },
+            false => Sizes {
+                small: 100,
+                large: 10_000,
+                touched: 2_000,
+                firsts: 500,
+                rounds: 3,
+            },
+        }
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// When something does not start, or a file cannot be written.
+pub(super) fn run(options: &Discovery) -> anyhow::Result<()> {
+    let mut runner = options.run.begin("discovery", Network::Own)?;
+    let heddle = options.subject.heddle()?;
+    let sizes = Sizes::new(runner.quick);
+    let findings = &mut runner.findings;
+    let measured =
+        memory::run(&heddle, &sizes, findings).and_then(|()| first::run(&heddle, &sizes, findings));
+    runner.end(measured)
+}

@@ -1,0 +1,121 @@
+//! A node's memory as the mesh grows, and after it has forgotten what it had called.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::Sizes;
+use super::stage::{CALLER, ENDPOINTS, Mode, Stage, service};
+use crate::findings::{Findings, shown};
+use crate::statistics::Spread;
+
+/// How long memory may settle before it is read.
+const SETTLES_IN: Duration = Duration::from_secs(4);
+/// Seconds after which a node forgets that is to forget.
+const FORGET_AFTER_S: u32 = 10;
+/// The timeout until everything is forgotten.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How long the proxy may take to give memory and metric series back.
+const GIVES_BACK_IN: Duration = Duration::from_secs(20);
+
+pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyhow::Result<()> {
+    let Sizes {
+        small,
+        large,
+        touched,
+        ..
+    } = *sizes;
+    findings.say(format!(
+        "\nMemory: a node of a mesh of {small} and of {large} services with {ENDPOINTS} endpoints each"
+    ));
+    let mut all = Vec::new();
+    for round in 0..sizes.rounds {
+        eprintln!("memory: round {} of {}", round + 1, sizes.rounds);
+        all.push(measure(heddle, sizes).context("memory")?);
+    }
+    let spread = |pick: fn(&Held) -> f64| Spread::of(&all.iter().map(pick).collect::<Vec<_>>());
+    let lines: [(&str, fn(&Held) -> f64); 5] = [
+        ("node_memory_mib_small", |held| held.small),
+        ("node_memory_mib_large", |held| held.large),
+        ("node_memory_mib_large_eager", |held| held.eager),
+        ("node_memory_mib_touched", |held| held.touched),
+        ("node_memory_mib_forgotten", |held| held.forgotten),
+    ];
+    for (name, pick) in lines {
+        let spread = spread(pick);
+        let median = spread.as_ref().map(|spread| spread.median);
+        findings.say(format!("  {name:30} {:>7} MiB private", shown(median, 2)));
+        findings.value(name, spread);
+    }
+    findings.say(format!(
+        "  ({touched} services are called, and then forgotten)"
+    ));
+    findings.value(
+        "node_memory_growth_mib",
+        spread(|held| held.large - held.small),
+    );
+    findings.value(
+        "node_memory_kept_mib",
+        spread(|held| held.forgotten - held.large),
+    );
+    findings.rows.push(json!({
+        "scenario": "memory",
+        "services": [small, large],
+        "touched": touched,
+        "rounds": all.iter().map(|held| json!({
+            "small": held.small, "large": held.large, "eager": held.eager,
+            "touched": held.touched, "forgotten": held.forgotten,
+        })).collect::<Vec<_>>(),
+    }));
+    Ok(())
+}
+
+/// Private memory in MiB.
+struct Held {
+    small: f64,
+    large: f64,
+    eager: f64,
+    touched: f64,
+    forgotten: f64,
+}
+
+fn measure(heddle: &Path, sizes: &Sizes) -> anyhow::Result<Held> {
+    let on_demand = Mode::OnDemand {
+        forget_after_s: FORGET_AFTER_S,
+    };
+    let small = settled(&Stage::new(heddle, sizes.small, on_demand)?)?;
+    let eager = settled(&Stage::new(heddle, sizes.large, Mode::Eager)?)?;
+    let stage = Stage::new(heddle, sizes.large, on_demand)?;
+    let large = settled(&stage)?;
+    let client = stage.connect(CALLER)?;
+    for number in 0..sizes.touched {
+        let status = client.get(&service(number))?;
+        anyhow::ensure!(status == 200, "{} answers {status}", service(number));
+    }
+    let touched = mib(&stage)?;
+    let end = Instant::now() + PATIENCE;
+    while stage.status()?["config"]["services"] != 0 {
+        anyhow::ensure!(Instant::now() < end, "not everything is forgotten");
+        thread::park_timeout(Duration::from_millis(200));
+    }
+    thread::park_timeout(GIVES_BACK_IN);
+    Ok(Held {
+        small,
+        large,
+        eager,
+        touched,
+        forgotten: mib(&stage)?,
+    })
+}
+
+fn settled(stage: &Stage) -> anyhow::Result<f64> {
+    thread::park_timeout(SETTLES_IN);
+    mib(stage)
+}
+
+fn mib(stage: &Stage) -> anyhow::Result<f64> {
+    Ok(stage.memory()?.private_kib as f64 / 1024.0)
+}
