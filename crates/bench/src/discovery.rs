@@ -10,6 +10,8 @@
 //!
 //! `docs/benchmarks.md` explains every choice.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::runner::{Network, RunOptions, Subject};
@@ -37,6 +39,8 @@ struct Sizes {
     /// First requests of a round.
     firsts: usize,
     rounds: u32,
+    /// How long the node may take to give back memory of what it has forgotten.
+    gives_back_in: Duration,
 }
 
 impl Sizes {
@@ -48,6 +52,7 @@ impl Sizes {
                 touched: 500,
                 firsts: 100,
                 rounds: 1,
+                gives_back_in: memory::QUICKLY,
             },
             false => Sizes {
                 small: 100,
@@ -55,6 +60,7 @@ impl Sizes {
                 touched: 2_000,
                 firsts: 500,
                 rounds: 3,
+                gives_back_in: memory::GIVES_BACK_IN,
             },
         }
     }

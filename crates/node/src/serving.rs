@@ -69,6 +69,9 @@ const RETRY: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(1);
 /// How long the mesh must be unchanged before memory that only the start needed is given back.
 const SETTLED: Duration = Duration::from_millis(500);
+/// How long the mesh must be unchanged before memory of what was forgotten is given back: Workers have let go of it by
+/// then.
+const FORGOTTEN: Duration = Duration::from_secs(2);
 /// Longest wait at exit for buffered output to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -374,6 +377,9 @@ pub async fn serve(
                 if !is_settled && node.serves_since(SETTLED) {
                     is_settled = true;
                     settle();
+                }
+                if node.has_forgotten(FORGOTTEN) {
+                    heddle_proxy::give_back_heap();
                 }
             }
             _ = retry.tick(), if node.has_listener_problems() => node.retry_listeners(),

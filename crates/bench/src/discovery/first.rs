@@ -17,6 +17,9 @@ use crate::statistics::{self, Spread};
 /// Connections of the workload that scans.
 const SCANNING: usize = 64;
 
+/// How long the scan goes on before anything is measured.
+const SCANS_BEFORE: Duration = Duration::from_secs(4);
+
 /// The figures of one round, in milliseconds.
 struct Took {
     first_p50: f64,
@@ -150,6 +153,8 @@ fn beside_a_scan(stage: &Stage, services: std::ops::Range<usize>) -> anyhow::Res
             .enumerate()
             .map(|(number, client)| scope.spawn(move || scan(client, number, is_over)))
             .collect();
+        // By then, what the scanner may ask at once is used up.
+        thread::park_timeout(SCANS_BEFORE);
         let (began, before) = (Instant::now(), asked(stage)?);
         let took = firsts(stage, services);
         let seconds = began.elapsed().as_secs_f64();

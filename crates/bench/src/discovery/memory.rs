@@ -18,8 +18,12 @@ const SETTLES_IN: Duration = Duration::from_secs(4);
 const FORGET_AFTER_S: u32 = 10;
 /// The timeout until everything is forgotten.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How long the proxy may take to give memory and metric series back.
-const GIVES_BACK_IN: Duration = Duration::from_secs(20);
+/// How much more than before may be left, in MiB.
+const LEFT_MIB: f64 = 2.0;
+/// How long the proxy may take to give memory back: metric series that nothing uses are kept for ten minutes.
+pub(super) const GIVES_BACK_IN: Duration = Duration::from_secs(14 * 60);
+/// The same of a quick run.
+pub(super) const QUICKLY: Duration = Duration::from_secs(100);
 
 pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyhow::Result<()> {
     let Sizes {
@@ -61,13 +65,14 @@ pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyh
         "node_memory_kept_mib",
         spread(|held| held.forgotten - held.large),
     );
+    findings.value("node_memory_given_back_s", spread(|held| held.after_s));
     findings.rows.push(json!({
         "scenario": "memory",
         "services": [small, large],
         "touched": touched,
         "rounds": all.iter().map(|held| json!({
             "small": held.small, "large": held.large, "eager": held.eager,
-            "touched": held.touched, "forgotten": held.forgotten,
+            "touched": held.touched, "forgotten": held.forgotten, "after_s": held.after_s,
         })).collect::<Vec<_>>(),
     }));
     Ok(())
@@ -80,6 +85,8 @@ struct Held {
     eager: f64,
     touched: f64,
     forgotten: f64,
+    /// Seconds from when everything was forgotten.
+    after_s: f64,
 }
 
 fn measure(heddle: &Path, sizes: &Sizes) -> anyhow::Result<Held> {
@@ -101,13 +108,22 @@ fn measure(heddle: &Path, sizes: &Sizes) -> anyhow::Result<Held> {
         anyhow::ensure!(Instant::now() < end, "not everything is forgotten");
         thread::park_timeout(Duration::from_millis(200));
     }
-    thread::park_timeout(GIVES_BACK_IN);
+    let (began, patience) = (Instant::now(), sizes.gives_back_in);
+    while mib(&stage)? > large + LEFT_MIB && began.elapsed() < patience {
+        eprintln!(
+            "{:.0} s: {:.1} MiB",
+            began.elapsed().as_secs_f64(),
+            mib(&stage)?
+        );
+        thread::park_timeout(Duration::from_secs(5));
+    }
     Ok(Held {
         small,
         large,
         eager,
         touched,
         forgotten: mib(&stage)?,
+        after_s: began.elapsed().as_secs_f64(),
     })
 }
 

@@ -60,6 +60,9 @@ pub(super) struct NodeParts {
     pub(super) pods: Option<Pods>,
 }
 
+/// Services whose memory is worth giving back when they are forgotten.
+const MANY_FORGOTTEN: usize = 100;
+
 /// Owned by the main loop, changed between two events.
 pub(super) struct Node {
     started: Instant,
@@ -80,6 +83,8 @@ pub(super) struct Node {
     mesh: Mesh,
     /// Time at which the proxy got the mesh.
     applied: Instant,
+    /// Services that were forgotten since memory was given back.
+    forgotten: usize,
     /// Generations that a Worker may still serve.
     replaced: Replaced,
     listeners: Listeners,
@@ -114,6 +119,7 @@ impl Node {
             supervisor: parts.supervisor,
             mesh: Mesh::default(),
             applied: Instant::now(),
+            forgotten: 0,
             replaced: Replaced::default(),
             listeners: Listeners::new(Most {
                 set: settings.listeners.max.size(),
@@ -141,6 +147,7 @@ impl Node {
         self.applied = Instant::now();
         self.replaced.note(self.mesh.generation, self.applied);
         let gone = no_longer_served(&self.mesh, &mesh);
+        self.forgotten += (self.mesh.services.len()).saturating_sub(mesh.services.len());
         self.mesh = mesh;
         self.config.generation = self.mesh.generation;
         self.config.services = self.mesh.services.len();
@@ -218,6 +225,16 @@ impl Node {
     /// Whether a mesh is served that has not changed for this long.
     pub(super) fn serves_since(&self, settled: Duration) -> bool {
         self.mesh.generation > 0 && self.applied.elapsed() >= settled
+    }
+
+    /// Whether it is time to give back the memory of Services that were forgotten: when the mesh has become so much
+    /// smaller, and has not changed for this long.
+    pub(super) fn has_forgotten(&mut self, settled: Duration) -> bool {
+        let is_time = self.forgotten >= MANY_FORGOTTEN && self.applied.elapsed() >= settled;
+        if is_time {
+            self.forgotten = 0;
+        }
+        is_time
     }
 
     /// Serves pods whose wait is over.
