@@ -21,10 +21,10 @@ pub enum Dependency {
 pub enum DependencyState {
     /// It is there, with all that belongs to it.
     There,
-    /// Nothing has that name. An address of that kind is no workload's, but may be a Service's.
+    /// Nothing has that name, or that address.
     Absent,
     /// This node cannot read what has that name.
-    Refused,
+    Unreadable,
 }
 
 impl fmt::Display for Dependency {

@@ -24,7 +24,7 @@ pub struct Mesh {
     pub trust_domain: TrustDomain,
     /// The nodes whose address is known. Endpoints may be on other nodes, which cannot be reached yet.
     pub nodes: Vec<Node>,
-    /// Every Service, with its endpoints and routes.
+    /// Every Service that the node knows, with its endpoints and routes.
     pub services: Vec<Service>,
     /// Every workload on this node.
     pub workloads: Vec<Workload>,

@@ -378,7 +378,7 @@ pub async fn serve(
                     is_settled = true;
                     settle();
                 }
-                if node.has_forgotten(FORGOTTEN) {
+                if node.take_forgotten(FORGOTTEN) {
                     heddle_proxy::give_back_heap();
                 }
             }

@@ -31,7 +31,7 @@ use crate::collaborator::Connection;
 use crate::detect::{Decided, Undecided};
 use crate::door::Door;
 use crate::entry::Entry;
-use crate::env::{BandMember, Outcome, Part, Question, WorkKey};
+use crate::env::{BandMember, Outcome, Part, PendingQuestion, WorkKey};
 use crate::http2::{ArrivedExchange, InboundHttp2};
 use crate::inbound::{Greeting, Met};
 use crate::intake::Intake;
@@ -58,7 +58,7 @@ pub(crate) enum Stage {
     /// It comes from another node, which is proving the caller and saying what it calls.
     Greeting(Box<Greeting>),
     /// It was intercepted, and what its destination is has been asked.
-    Seeking(Box<(Seeking, Question)>),
+    Seeking(Box<(Seeking, PendingQuestion)>),
     /// It carries a link from another node.
     Link(Box<InboundLink>),
     /// It carries HTTP/2 from another node.

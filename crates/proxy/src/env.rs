@@ -34,7 +34,7 @@ use crate::route::Snapshot;
 use crate::settings::{Bounds, LimitShare, Settings};
 
 pub(crate) use alarm::{Alarm, Alarms, Rope, SWEEP_MS};
-pub(crate) use asking::{Asking, Question};
+pub(crate) use asking::{Asking, PendingQuestion};
 pub(crate) use blocks::Blocks;
 pub(crate) use gate::{Band, BandMember, Gate, Part, Spent, TaskId, Used, WorkKey, thread_cpu_ns};
 pub(crate) use heads::fits_nodes;

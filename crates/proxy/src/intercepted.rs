@@ -165,10 +165,14 @@ fn outbound(
         Missing::Unreadable => nowhere(Reason::DestinationUnreadable),
         Missing::Absent => nowhere(Reason::DestinationUnknown),
     };
-    // Of a further address of a workload of another node it is known only then what its first one is.
-    bound.snapshot.at(address).map_err(missing)?;
-    let address = addresses.known_as(address);
-    let what = match bound.snapshot.at(address).map_err(missing)? {
+    let mut found = bound.snapshot.at(address).map_err(&missing)?;
+    // Only now it is known of a further address of a workload of another node what its first one is.
+    let first = addresses.known_as(address);
+    if first != address {
+        found = bound.snapshot.at(first).map_err(&missing)?;
+    }
+    let address = first;
+    let what = match found {
         Found::Service(index) => {
             let named = bound.snapshot.port(index).name.clone();
             let (service, port) = named.ok_or(nowhere(Reason::ServiceGone))?;

@@ -7,8 +7,8 @@
 //!   agent ──────────── take ─ to the control plane ─ mesh ─┘
 //! ```
 //!
-//! Questions cost a lock; what is known costs nothing. Everything is bounded, for each caller and for the process: a pod
-//! that scans all addresses takes no place of another pod.
+//! Questions cost a lock; what is known costs nothing. Everything is bounded, for each caller and for the process: it takes
+//! several callers to use up the places of the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -46,7 +46,7 @@ struct Shared {
 #[derive(Default)]
 struct Open {
     questions: BTreeMap<Dependency, Vec<Waiter>>,
-    callers: BTreeMap<WorkloadName, Asked>,
+    callers: BTreeMap<WorkloadName, CallerQuestions>,
     waiting: usize,
     /// Questions that the agent has not taken yet, each with its caller.
     new: Vec<(Dependency, WorkloadName)>,
@@ -57,8 +57,10 @@ struct Open {
 
 /// What one caller asks.
 #[derive(Default)]
-struct Asked {
-    questions: BTreeMap<Dependency, usize>,
+struct CallerQuestions {
+    /// Each with the number of those that wait for its answer.
+    open: BTreeMap<Dependency, usize>,
+    /// Those that wait, and those whose wait has ended and that have not looked yet.
     waiting: usize,
 }
 
@@ -107,14 +109,15 @@ impl Questions {
     pub fn is_open(&self, dependency: &Dependency, caller: &WorkloadName) -> bool {
         let open = self.0.open();
         let asked = open.callers.get(caller);
-        asked.is_some_and(|asked| asked.questions.contains_key(dependency))
+        asked.is_some_and(|asked| asked.open.contains_key(dependency))
     }
 
     /// Tells a caller that there will be no answer.
     pub fn refuse(&self, dependency: &Dependency, caller: &WorkloadName, why: Reason) {
         let mut open = self.0.open();
-        let waiters = open.questions.get_mut(dependency).into_iter().flatten();
-        let ended = end(waiters.filter(|waiter| waiter.caller == *caller), Err(why));
+        let ended = open.end(Err(why), |asked, waiter| {
+            asked == dependency && waiter.caller == *caller
+        });
         drop(open);
         ended.into_iter().for_each(Waker::wake);
     }
@@ -123,8 +126,7 @@ impl Questions {
     pub fn set_away(&self, is_away: bool) {
         let mut open = self.0.open();
         open.is_away = is_away;
-        let all = open.questions.values_mut().filter(|_| is_away).flatten();
-        let ended = end(all, Err(Reason::DiscoveryUnavailable));
+        let ended = open.end(Err(Reason::DiscoveryUnavailable), |_, _| is_away);
         drop(open);
         ended.into_iter().for_each(Waker::wake);
     }
@@ -167,14 +169,13 @@ impl Questions {
             return Err(Reason::DiscoveryOverflow);
         }
         let asked = open.callers.entry(caller.clone()).or_default();
-        let is_new = !asked.questions.contains_key(&dependency);
-        if asked.waiting >= WAITING_PER_CALLER
-            || is_new && asked.questions.len() >= QUESTIONS_PER_CALLER
+        let is_new = !asked.open.contains_key(&dependency);
+        if asked.waiting >= WAITING_PER_CALLER || is_new && asked.open.len() >= QUESTIONS_PER_CALLER
         {
             return Err(Reason::DiscoveryOverflow);
         }
         asked.waiting += 1;
-        *asked.questions.entry(dependency.clone()).or_default() += 1;
+        *asked.open.entry(dependency.clone()).or_default() += 1;
         open.waiting += 1;
         let id = open.next_waiter;
         open.next_waiter += 1;
@@ -204,23 +205,56 @@ impl Questions {
     /// A Worker uses another configuration: what of its questions is answered by it looks again.
     pub(crate) fn applied(&self, worker: u64, is_answered: impl Fn(&Dependency) -> bool) {
         let mut open = self.0.open();
-        let answered = open.questions.iter_mut();
-        let answered = answered.filter(|(dependency, _)| is_answered(dependency));
-        let waiters = answered.flat_map(|(_, waiters)| waiters);
-        let ended = end(waiters.filter(|waiter| waiter.worker == worker), Ok(()));
+        let ended = open.end(Ok(()), |dependency, waiter| {
+            waiter.worker == worker && is_answered(dependency)
+        });
         drop(open);
         ended.into_iter().for_each(Waker::wake);
     }
 }
 
-/// Ends these waits. Returns whom to wake, once the lock is released.
-fn end<'w>(waiters: impl Iterator<Item = &'w mut Waiter>, how: Result<(), Reason>) -> Vec<Waker> {
-    let waiting = waiters.filter(|waiter| waiter.end.is_none());
-    let wakers = waiting.filter_map(|waiter| {
-        waiter.end = Some(how);
-        waiter.waker.take()
-    });
-    wakers.collect()
+impl Open {
+    /// Ends the waits for which `ends` holds. Returns the wakers, to be called once the lock is released.
+    fn end(
+        &mut self,
+        how: Result<(), Reason>,
+        ends: impl Fn(&Dependency, &Waiter) -> bool,
+    ) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        for (dependency, waiters) in &mut self.questions {
+            for waiter in waiters {
+                if waiter.end.is_none() && ends(dependency, waiter) {
+                    waiter.end = Some(how);
+                    wakers.extend(waiter.waker.take());
+                    close(&mut self.callers, &mut self.new, dependency, &waiter.caller);
+                }
+            }
+        }
+        wakers
+    }
+}
+
+/// One fewer of a caller's connections and requests waits for an answer. With the last one the question is not asked any
+/// more.
+fn close(
+    callers: &mut BTreeMap<WorkloadName, CallerQuestions>,
+    new: &mut Vec<(Dependency, WorkloadName)>,
+    dependency: &Dependency,
+    caller: &WorkloadName,
+) {
+    let open = callers.get_mut(caller).map(|asked| &mut asked.open);
+    let Some(open) = open else { return };
+    let Some(waiting) = open.get_mut(dependency) else {
+        return;
+    };
+    *waiting -= 1;
+    if *waiting == 0 {
+        open.remove(dependency);
+        let is_it = |one: &(Dependency, WorkloadName)| one.0 == *dependency && one.1 == *caller;
+        if let Some(at) = new.iter().position(is_it) {
+            new.remove(at);
+        }
+    }
 }
 
 impl Shared {
@@ -255,33 +289,29 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut open = self.shared.open();
-        open.waiting -= 1;
-        if let Some(waiters) = open.questions.get_mut(&self.dependency) {
-            waiters.retain(|waiter| waiter.id != self.id);
+        let Open {
+            questions,
+            callers,
+            waiting,
+            new,
+            ..
+        } = &mut *open;
+        *waiting -= 1;
+        if let Some(waiters) = questions.get_mut(&self.dependency) {
+            let own = waiters.iter().position(|waiter| waiter.id == self.id);
+            if own.is_some_and(|own| waiters.swap_remove(own).end.is_none()) {
+                close(callers, new, &self.dependency, &self.caller);
+            }
             if waiters.is_empty() {
-                open.questions.remove(&self.dependency);
+                questions.remove(&self.dependency);
             }
         }
-        let Some(asked) = open.callers.get_mut(&self.caller) else {
-            return;
-        };
-        asked.waiting -= 1;
-        if let Some(waiting) = asked.questions.get_mut(&self.dependency) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                asked.questions.remove(&self.dependency);
+        if let Some(asked) = callers.get_mut(&self.caller) {
+            asked.waiting -= 1;
+            if asked.waiting == 0 {
+                callers.remove(&self.caller);
             }
         }
-        if asked.waiting == 0 {
-            open.callers.remove(&self.caller);
-        }
-        // What the agent has not taken is not asked any more.
-        let Open { new, callers, .. } = &mut *open;
-        let asks = |(dependency, caller): &(Dependency, WorkloadName)| {
-            let asked = callers.get(caller);
-            asked.is_some_and(|asked| asked.questions.contains_key(dependency))
-        };
-        new.retain(asks);
     }
 }
 

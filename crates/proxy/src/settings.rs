@@ -97,7 +97,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {
             request_head: Duration::from_secs(10),
-            discovery: Duration::from_secs(2),
+            discovery: Duration::from_secs(4),
             client_idle: Duration::from_secs(300),
             connect: Duration::from_secs(5),
             response_head: Duration::from_secs(60),

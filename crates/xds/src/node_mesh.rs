@@ -1,7 +1,8 @@
 //! What a node has of the mesh: resources of all types, kept from one call to the next.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::mem;
+use std::net::IpAddr;
 
 use heddle_model::{Dependency, DependencyState, Mesh, NodeName, ServiceName};
 
@@ -47,7 +48,7 @@ pub struct NodeMesh {
     would_name: bool,
     /// First messages of the call that are not sent yet.
     first: VecDeque<(Type, Request)>,
-    /// Names that were refused in the first version that came.
+    /// Resources that were refused in the first version that came.
     refused: BTreeSet<(Type, Name)>,
     /// Messages sent in this call.
     sent: u64,
@@ -110,7 +111,8 @@ impl NodeMesh {
         if self.would_name && !self.on_demand {
             // It may be a newer control plane.
             self.on_demand = true;
-            self.drop_addresses(false);
+            let named = self.types[Type::Address as usize].anew(false);
+            self.subscribe_to_addresses(named);
         }
         let mut bytes = [0; Type::ALL.len()];
         let mut is_known = true;
@@ -131,6 +133,8 @@ impl NodeMesh {
             self.begin_anew();
             self.anew += 1;
         }
+        // They come again, without a version that this node has.
+        self.refused.clear();
         self.sent = 0;
         for message in self.unanswered.values_mut() {
             *message = None;
@@ -260,6 +264,7 @@ impl NodeMesh {
         self.find_states();
         let resources = self.known.values().map(|known| &known.resource);
         let mesh = join(resources, &self.node).ok_or(Invalid("mark, before MeshSettings"))?;
+        self.find_addresses(&mesh);
         Ok(Some(Update {
             epoch: mark.0,
             mesh: Mesh {
@@ -275,27 +280,27 @@ impl NodeMesh {
         self.on_demand = false;
         self.states.clear();
         self.unanswered.clear();
-        self.drop_addresses(true);
-        self.types[Type::Address as usize].connected();
+        let all = self.types[Type::Address as usize].anew_on_stream(true);
+        self.subscribe_to_addresses(all);
     }
 
-    /// Begins anew with addresses: all of them, or those that are named from now on.
-    fn drop_addresses(&mut self, is_wildcard: bool) {
+    /// Begins anew with addresses, from another subscription.
+    fn subscribe_to_addresses(&mut self, subscription: Subscription) {
         let bytes = &mut self.bytes;
         self.known.retain(|(kind, _), known| {
             let is_kept = *kind != Type::Address;
             *bytes -= if is_kept { 0 } else { known.bytes };
             is_kept
         });
-        let subscription = &mut self.types[Type::Address as usize];
-        *subscription = subscription.anew(is_wildcard);
+        self.types[Type::Address as usize] = subscription;
         self.is_new = true;
     }
 
     /// Forgets everything, so that the next call begins from nothing: the mesh may be smaller then.
     fn too_large(&mut self) -> Invalid {
         self.begin_anew();
-        let nothing = NodeMesh::of(self.node.clone(), self.on_demand);
+        let mut nothing = NodeMesh::of(self.node.clone(), self.on_demand);
+        nothing.would_name = self.would_name;
         let before = mem::replace(self, nothing);
         self.types = before.types;
         Invalid("resources, which are too large together")
@@ -337,7 +342,7 @@ impl NodeMesh {
                 }
                 News::Absent(name) => {
                     let key = (kind, name);
-                    self.refused.remove(&key);
+                    self.is_new |= self.refused.remove(&key);
                     if let Some(before) = self.known.remove(&key) {
                         self.bytes -= before.bytes;
                         self.is_new = true;
@@ -349,12 +354,11 @@ impl NodeMesh {
                 // The control plane logs it. What was known before stays.
                 News::Refused(name, _) => match self.known.get_mut(&(kind, name.clone())) {
                     Some(known) => known.anew = self.anew,
-                    // The node may wait for an answer.
-                    None if self.types[kind as usize].is_named(&name) => {
+                    // The node may wait for an answer, about it or about its address.
+                    None => {
                         self.refused.insert((kind, name));
                         self.is_new = true;
                     }
-                    None => {}
                 },
             }
         }
@@ -379,7 +383,7 @@ impl NodeMesh {
                 let state = match subscription.held(name) {
                     Some(Held::Version(_)) => DependencyState::There,
                     Some(Held::Absent) => DependencyState::Absent,
-                    None if self.refused.contains(&key) => DependencyState::Refused,
+                    None if self.refused.contains(&key) => DependencyState::Unreadable,
                     None => continue,
                 };
                 let dependency = match kind {
@@ -387,6 +391,34 @@ impl NodeMesh {
                     _ => name.parse().ok().map(Dependency::Address),
                 };
                 self.states.extend(dependency.map(|one| (one, state)));
+            }
+        }
+    }
+
+    /// An address that is no workload's may be a Service's: its cluster address, or that of an endpoint. It may be any
+    /// one's that this node cannot read.
+    fn find_addresses(&mut self, mesh: &Mesh) {
+        let is_unreadable = self.refused.iter().any(|(kind, _)| *kind == Type::Service);
+        let absent =
+            |(_, state): &(&Dependency, &mut DependencyState)| **state == DependencyState::Absent;
+        let mut absent = self.states.iter_mut().filter(absent).peekable();
+        if absent.peek().is_none() {
+            return;
+        }
+        let addresses = mesh.services.iter().flat_map(|service| {
+            let ports = service.ports.iter().flat_map(|port| &port.endpoints);
+            let endpoints = ports.map(|endpoint| endpoint.address.ip());
+            service.addresses.iter().copied().chain(endpoints)
+        });
+        let addresses: HashSet<IpAddr> = addresses.collect();
+        for (dependency, state) in absent {
+            let Dependency::Address(address) = dependency else {
+                continue;
+            };
+            if addresses.contains(address) {
+                *state = DependencyState::There;
+            } else if is_unreadable {
+                *state = DependencyState::Unreadable;
             }
         }
     }

@@ -166,7 +166,6 @@ impl Courier {
     pub(super) async fn run(self, mut mesh: NodeMesh, mut learner: Option<Learner>) {
         let mut random = Random::from_system();
         let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
-        let mut failures = 0_u32;
         loop {
             let began = Instant::now();
             match self.connection(&mut mesh, &mut learner).await {
@@ -180,12 +179,9 @@ impl Courier {
             }
             if began.elapsed() >= GOOD {
                 backoff.succeeded();
-                failures = 0;
             }
-            failures += 1;
-            // A control plane that restarts is back after the first wait: until then, questions wait as well.
-            if let Some(learner) = learner.as_ref().filter(|_| failures > 1) {
-                learner.set_away(true);
+            if let Some(learner) = &mut learner {
+                learner.is_disconnected();
             }
             sleep(random.spread(backoff.failed())).await;
         }
@@ -255,6 +251,12 @@ impl Courier {
                     Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                     Err(error) => {
                         mesh = None;
+                        if let Some(learner) = learner {
+                            learner.is_without_mesh();
+                            if matches!(error, ClientError::Invalid(_)) {
+                                learner.is_too_much(known);
+                            }
+                        }
                         known.tell_again();
                         ask_mesh.as_mut().reset(Instant::now() + MESH_WAIT);
                         Event::NoMesh(error.to_string())
@@ -272,12 +274,15 @@ impl Courier {
                         Ok(discovery) => {
                             mesh = Some(discovery);
                             if let Some(learner) = learner {
-                                learner.set_away(false);
+                                learner.is_answered();
                             }
                             continue;
                         }
                         Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                         Err(error) => {
+                            if let Some(learner) = learner {
+                                learner.is_without_mesh();
+                            }
                             known.tell_again();
                             ask_mesh.as_mut().reset(Instant::now() + MESH_WAIT);
                             Event::NoMesh(error.to_string())

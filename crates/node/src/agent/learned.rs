@@ -46,6 +46,13 @@ impl Named {
     }
 }
 
+impl Named {
+    /// When it was named.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+}
+
 impl Learned {
     pub(super) fn lock(&self) -> MutexGuard<'_, Book> {
         // Each change is complete in itself.
@@ -76,7 +83,7 @@ impl Learned {
                     None => LearnedState::Asked,
                     Some(DependencyState::There) => LearnedState::There,
                     Some(DependencyState::Absent) => LearnedState::Absent,
-                    Some(DependencyState::Refused) => LearnedState::Refused,
+                    Some(DependencyState::Unreadable) => LearnedState::Unreadable,
                 },
                 by: named.by.as_ref().map(ToString::to_string),
                 for_s: seconds(named.since),

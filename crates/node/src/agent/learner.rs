@@ -10,6 +10,7 @@
 //! No I/O and no clock: its owner carries messages and passes the time in.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::time::{Duration, Instant};
 
 use heddle_model::{Dependency, DependencyState, Mesh, WorkloadName};
@@ -29,6 +30,8 @@ const BURST: u32 = 200;
 const PER_CALLER: usize = 2_500;
 /// How many of these may be names and addresses that do not exist: a caller that tries them all keeps few.
 const ABSENT_PER_CALLER: usize = 512;
+/// Least time between two messages while an answer is outstanding: each answer makes the node's configuration anew.
+const PACE: Duration = Duration::from_millis(20);
 /// Longest and shortest time between two looks at what is used.
 const LOOK: Duration = Duration::from_secs(10);
 const SHORTEST_LOOK: Duration = Duration::from_millis(500);
@@ -42,6 +45,10 @@ pub(super) struct Learner {
     forget_after: Duration,
     look_every: Duration,
     look_at: Instant,
+    /// When something was named last.
+    named_at: Option<Instant>,
+    /// Connections to the control plane that have failed since it told this node something.
+    failures: u32,
 }
 
 /// One workload that asks.
@@ -63,12 +70,15 @@ impl Caller {
 
     fn fill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.filled).as_millis();
-        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
-        if passed > 0 {
-            let more = passed.saturating_mul(u64::from(PER_SECOND));
-            self.tokens = (self.tokens.saturating_add(more)).min(u64::from(BURST) * 1_000);
-            self.filled = now;
-        }
+        // After a minute there is no room for more.
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX).min(60_000);
+        let more = passed * u64::from(PER_SECOND);
+        self.tokens = (self.tokens + more).min(u64::from(BURST) * 1_000);
+        self.filled = match passed {
+            60_000 => now,
+            // What is left of a millisecond counts the next time.
+            _ => self.filled + Duration::from_millis(passed),
+        };
     }
 
     fn take(&mut self) -> bool {
@@ -94,6 +104,8 @@ impl Learner {
             forget_after,
             look_every,
             look_at: now + look_every,
+            named_at: None,
+            failures: 0,
         }
     }
 
@@ -117,19 +129,30 @@ impl Learner {
     /// Waits until there is something to do. It is cancel-safe.
     pub(super) async fn due(&self, now: Instant) {
         let next = self.next(now).saturating_duration_since(now);
+        // A question that comes meanwhile is named together with others.
+        if !self.may_name(now) {
+            return tokio::time::sleep(next).await;
+        }
         tokio::select! {
             () = self.questions.changed() => {}
             () = tokio::time::sleep(next) => {}
         }
     }
 
+    /// Whether names may be sent now: a while after the last ones, or when all are answered.
+    fn may_name(&self, now: Instant) -> bool {
+        let is_late = |at: Instant| now.saturating_duration_since(at) >= PACE;
+        self.named_at.is_none_or(is_late)
+    }
+
     /// When something is to be done even if nothing is asked.
     fn next(&self, now: Instant) -> Instant {
         let is_waiting = self.callers.values().any(|one| !one.waiting.is_empty());
         let token = now + Duration::from_millis(u64::from(1_000 / PER_SECOND));
-        match is_waiting {
-            true => token.min(self.look_at),
-            false => self.look_at,
+        match (self.named_at, is_waiting) {
+            (Some(at), _) if !self.may_name(now) => (at + PACE).min(self.look_at),
+            (_, true) => token.min(self.look_at),
+            (_, false) => self.look_at,
         }
     }
 
@@ -148,7 +171,9 @@ impl Learner {
                 }
             }
         }
-        self.name(&mut learned, mesh, now);
+        if self.may_name(now) {
+            self.name(&mut learned, mesh, now);
+        }
         if now >= self.look_at {
             self.look_at = now + self.look_every;
             self.look(&mut learned, mesh, now);
@@ -179,9 +204,15 @@ impl Learner {
             if let Some(oldest) = in_the_way(learned, &name) {
                 self.forget(learned, mesh, &oldest);
             }
-            if mesh.want(&dependency) {
+            let mut is_named = mesh.want(&dependency);
+            if !is_named && let Some(oldest) = of_the_largest(learned, &dependency) {
+                self.forget(learned, mesh, &oldest);
+                is_named = mesh.want(&dependency);
+            }
+            if is_named {
                 learned.insert(dependency, Named::new(Some(name.clone()), now));
                 self.learned.count_asked();
+                self.named_at = Some(now);
             } else {
                 self.questions
                     .refuse(&dependency, &name, Reason::DiscoveryOverflow);
@@ -224,12 +255,65 @@ impl Learner {
                 named.state = Some(*state);
             }
         }
+        if learned.values().all(|named| named.state.is_some()) {
+            self.named_at = None;
+        }
     }
 
-    /// Whether the control plane is away. While it is, nothing is forgotten.
-    pub(super) fn set_away(&self, is_away: bool) {
-        self.questions.set_away(is_away);
+    /// The control plane tells this node its part of the mesh: questions are answered.
+    pub(super) fn is_answered(&mut self) {
+        self.failures = 0;
+        self.questions.set_away(false);
     }
+
+    /// A connection to the control plane has failed. One that restarts is back at the next attempt: until then, questions
+    /// wait. After that they are refused at once.
+    pub(super) fn is_disconnected(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures > 1 {
+            self.questions.set_away(true);
+        }
+    }
+
+    /// The control plane's answer cannot be used, perhaps because the node has named too much: a quarter of it, what was
+    /// named last, is forgotten.
+    pub(super) fn is_too_much(&mut self, mesh: &mut NodeMesh) {
+        let learned = self.learned.clone();
+        let mut learned = learned.lock();
+        let mut newest: Vec<(Instant, Dependency)> = learned
+            .iter()
+            .map(|(one, named)| (named.since(), one.clone()))
+            .collect();
+        newest.sort_by(|one, other| other.cmp(one));
+        newest.truncate(newest.len().div_ceil(4));
+        for (_, one) in newest {
+            self.forget(&mut learned, mesh, &one);
+        }
+    }
+
+    /// The control plane is connected, and sends no mesh: no answer is expected.
+    pub(super) fn is_without_mesh(&self) {
+        self.questions.set_away(true);
+    }
+}
+
+/// What is forgotten for another name of its kind, when the node has as many as it may: what was not used for longest, of
+/// the caller that has the most. Names of an earlier run count as one caller's.
+fn of_the_largest(learned: &Book, wanted: &Dependency) -> Option<Dependency> {
+    let kind = mem::discriminant(wanted);
+    let alike = || {
+        learned
+            .iter()
+            .filter(|(one, _)| mem::discriminant(*one) == kind)
+    };
+    let mut counts: BTreeMap<Option<&WorkloadName>, usize> = BTreeMap::new();
+    for (_, named) in alike() {
+        *counts.entry(named.by.as_ref()).or_default() += 1;
+    }
+    let (largest, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    let of_largest = alike().filter(|(_, named)| named.by.as_ref() == largest);
+    let oldest = of_largest.min_by_key(|(_, named)| named.used);
+    oldest.map(|(dependency, _)| dependency.clone())
 }
 
 /// What a caller has not used for longest, if it has learned as much as it may.

@@ -241,6 +241,11 @@ impl State {
         if file.epoch.len() > MAX_EPOCH_BYTES {
             return Err(damaged("its epoch is too long".to_owned()));
         }
+        if file.on_demand != file.mesh.named.is_some() {
+            return Err(damaged(
+                "on_demand says otherwise than the mesh does".to_owned(),
+            ));
+        }
         check_mesh(&file.mesh, trusted).map_err(damaged)?;
         Ok(Some((file.epoch, file.mesh)))
     }
@@ -308,7 +313,12 @@ impl State {
     /// When it could not be made durable.
     pub(crate) fn save_mesh(&self, epoch: &str, mesh: &Mesh) -> Result<(), StateError> {
         // A mesh that was parsed from JSON can be serialised.
-        let json = serde_json::to_vec(&MeshRef { epoch, mesh }).unwrap_or_default();
+        let json = serde_json::to_vec(&MeshRef {
+            epoch,
+            mesh,
+            on_demand: mesh.named.is_some(),
+        })
+        .unwrap_or_default();
         Ok(self.folder.write(MESH, &json)?)
     }
 
@@ -370,12 +380,18 @@ pub(crate) fn check_mesh(mesh: &Mesh, trusted: &Trusted) -> Result<(), String> {
 struct MeshFile {
     epoch: String,
     mesh: Mesh,
+    /// Whether the mesh has only what the node has named. A program that does not know of that must not take the rest for
+    /// something outside of the mesh, and refuses the file.
+    #[serde(default)]
+    on_demand: bool,
 }
 
 #[derive(Serialize)]
 struct MeshRef<'a> {
     epoch: &'a str,
     mesh: &'a Mesh,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    on_demand: bool,
 }
 
 /// Name of a workload's leaf file. It is a digest of fixed length: an identity may be longer than a file name can be.

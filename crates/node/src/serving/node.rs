@@ -147,6 +147,8 @@ impl Node {
         self.applied = Instant::now();
         self.replaced.note(self.mesh.generation, self.applied);
         let gone = no_longer_served(&self.mesh, &mesh);
+        // Workloads may call hundreds of destinations in a second that they have not called before.
+        let is_learned = mesh.named != self.mesh.named && mesh.generation == self.mesh.generation;
         self.forgotten += (self.mesh.services.len()).saturating_sub(mesh.services.len());
         self.mesh = mesh;
         self.config.generation = self.mesh.generation;
@@ -163,14 +165,22 @@ impl Node {
         if let Some(supervisor) = &mut self.supervisor {
             supervisor.follow(&self.mesh, &self.listeners.status(&self.mesh));
         }
-        tracing::info!(
-            generation = self.mesh.generation,
-            services = self.mesh.services.len(),
-            workloads = self.mesh.workloads.len(),
-            opened,
-            closed,
-            "serving"
-        );
+        let (generation, services) = (self.mesh.generation, self.mesh.services.len());
+        match is_learned {
+            true => tracing::debug!(
+                generation,
+                services,
+                "serving what was learned or forgotten"
+            ),
+            false => tracing::info!(
+                generation,
+                services,
+                workloads = self.mesh.workloads.len(),
+                opened,
+                closed,
+                "serving"
+            ),
+        }
         if let Some(gone) = gone {
             tracing::info!("no longer served: {gone}");
         }
@@ -227,9 +237,9 @@ impl Node {
         self.mesh.generation > 0 && self.applied.elapsed() >= settled
     }
 
-    /// Whether it is time to give back the memory of Services that were forgotten: when the mesh has become so much
+    /// Whether to give back the memory of Services that were forgotten, once: when the mesh has become so much
     /// smaller, and has not changed for this long.
-    pub(super) fn has_forgotten(&mut self, settled: Duration) -> bool {
+    pub(super) fn take_forgotten(&mut self, settled: Duration) -> bool {
         let is_time = self.forgotten >= MANY_FORGOTTEN && self.applied.elapsed() >= settled;
         if is_time {
             self.forgotten = 0;

@@ -59,6 +59,8 @@ pub(crate) struct Discovery {
     /// Values: `eager` or `on-demand`.
     pub(crate) mode: Option<DiscoveryMode>,
     /// What was not used for so many seconds is forgotten.
+    ///
+    /// Values: 1 to 31536000.
     pub(crate) forget_after_s: ForgetAfter,
 }
 

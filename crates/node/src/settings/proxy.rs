@@ -52,7 +52,7 @@ struct ProxyTimeouts {
     /// line is complete. A connection without a complete first line after a second is passed on as bytes.
     request_head_ms: MsWithinDay,
     /// A question to the control plane about a destination that the node does not know.
-    discovery_ms: MsWithinDay,
+    discovery_ms: Within<1, 86_400_000>,
     /// A client's connection between two requests.
     client_idle_ms: MsWithinDay,
     /// Connecting to an endpoint, for each attempt, including an opaque connection's wait for room on a link.
@@ -148,7 +148,7 @@ impl Default for ProxyTimeouts {
         let ms = |duration: Duration| Within::nearest(duration.as_millis() as u64);
         ProxyTimeouts {
             request_head_ms: ms(default.request_head),
-            discovery_ms: ms(default.discovery),
+            discovery_ms: Within::nearest(default.discovery.as_millis() as u64),
             client_idle_ms: ms(default.client_idle),
             connect_ms: ms(default.connect),
             response_head_ms: ms(default.response_head),

@@ -182,6 +182,24 @@ fn a_contradiction_names_the_flag_and_the_line_or_that_there_is_neither() {
 }
 
 #[test]
+fn a_node_knows_only_what_it_uses_where_pods_are_intercepted_or_it_is_said() {
+    let eager = "node: {discovery: {mode: eager}, interception: {enabled: true}}\n";
+    let said = "node: {discovery: {mode: on-demand, forget_after_s: 60}}\n";
+    for (file, seconds) in [
+        ("{}", None),
+        ("node: {interception: {enabled: true}}\n", Some(600)),
+        (eager, None),
+        (said, Some(60)),
+    ] {
+        let node = given(file).checked().expect("valid").node;
+        let seconds = seconds.map(std::time::Duration::from_secs);
+        assert_eq!(node.forget_after(), seconds, "{file}");
+    }
+    refused("node: {discovery: {forget_after_s: 0}}\n");
+    refused("proxy: {timeouts: {discovery_ms: 0}}\n");
+}
+
+#[test]
 fn a_flag_that_was_not_given_changes_nothing() {
     let mut given = given("drain: {timeout_ms: 7}\n");
     given.flag("--drain-ms", "drain.timeout_ms", None::<u64>, |to, ms| {

@@ -20,7 +20,7 @@ impl DiscoveryStatus {
             ("asked", LearnedState::Asked),
             ("there", LearnedState::There),
             ("absent", LearnedState::Absent),
-            ("refused", LearnedState::Refused),
+            ("unreadable", LearnedState::Unreadable),
         ];
         states.map(|(name, state)| {
             let learned = self.learned.iter();
@@ -58,8 +58,8 @@ pub enum LearnedState {
     Asked,
     /// The mesh has it.
     There,
-    /// No Service or no workload has that name; an address may be a Service's all the same.
+    /// Nothing in the mesh has that name, or that address.
     Absent,
     /// This node cannot read what the control plane says of it.
-    Refused,
+    Unreadable,
 }

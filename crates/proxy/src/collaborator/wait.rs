@@ -11,7 +11,7 @@ use super::attempt::Attempt;
 use super::exchange::Exchange;
 use super::reply::Reply;
 use crate::clock::Millis;
-use crate::env::Question;
+use crate::env::PendingQuestion;
 use crate::failure::{Failure, Reason};
 use crate::settings::Timeouts;
 use crate::upstream::Endpoint;
@@ -23,7 +23,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// request fails.
 pub(super) struct Wait {
     future: Pin<Box<dyn Future<Output = Result<(), Reason>>>>,
-    /// The reason if it takes longer than a timeout.
+    /// The longest wait; `None` is the timeout for a response's head.
+    longest: Option<Duration>,
+    /// The reason if it takes longer.
     late: Reason,
 }
 
@@ -38,22 +40,17 @@ impl Wait {
         };
         Wait {
             future: Box::pin(future),
+            longest: None,
             late: Reason::RequestTimeout,
         }
     }
 
     /// Waits for what the control plane says of a destination, at most for the timeout of a question.
-    pub(super) fn for_answer(question: Question) -> Self {
+    pub(super) fn for_answer(question: PendingQuestion, timeouts: &Timeouts) -> Self {
         Wait {
             future: Box::pin(poll_fn(move |cx| question.poll(cx))),
+            longest: Some(timeouts.discovery),
             late: Reason::DiscoveryTimeout,
-        }
-    }
-
-    fn longest(&self, timeouts: &Timeouts) -> Duration {
-        match self.late {
-            Reason::DiscoveryTimeout => timeouts.discovery,
-            _ => timeouts.response_head,
         }
     }
 }
@@ -68,7 +65,9 @@ impl Connection {
         exchange: &mut Exchange,
         mut wait: Wait,
     ) -> Result<(), Reply> {
-        let by = (self.worker).after(wait.longest(&self.worker.settings.timeouts));
+        let longest = wait.longest;
+        let longest = longest.unwrap_or(self.worker.settings.timeouts.response_head);
+        let by = self.worker.after(longest);
         let until = match exchange.request.due {
             Some(due) if due.ms() < by => (due.ms(), Reason::RequestTimeout),
             _ => (by, wait.late),

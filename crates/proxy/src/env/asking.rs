@@ -21,7 +21,7 @@ pub(crate) struct Asking {
 }
 
 /// A question of a connection or request, until it is dropped.
-pub(crate) struct Question {
+pub(crate) struct PendingQuestion {
     ticket: Ticket,
     open: Rc<Cell<usize>>,
 }
@@ -43,11 +43,11 @@ impl Asking {
         questions: Option<&Questions>,
         dependency: Dependency,
         caller: &WorkloadName,
-    ) -> Result<Question, Reason> {
+    ) -> Result<PendingQuestion, Reason> {
         let questions = questions.ok_or(Reason::DiscoveryUnavailable)?;
         let ticket = questions.ask(dependency, caller, self.id)?;
         self.open.set(self.open.get() + 1);
-        Ok(Question {
+        Ok(PendingQuestion {
             ticket,
             open: Rc::clone(&self.open),
         })
@@ -61,14 +61,14 @@ impl Asking {
     }
 }
 
-impl Question {
+impl PendingQuestion {
     /// Ready when the configuration has the answer, or with the reason why there will be none.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), Reason>> {
         self.ticket.poll(cx)
     }
 }
 
-impl Drop for Question {
+impl Drop for PendingQuestion {
     fn drop(&mut self) {
         self.open.set(self.open.get() - 1);
     }

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use super::{Led, lead, lead_nowhere};
 use crate::door::Door;
-use crate::env::{Question, WorkKey};
+use crate::env::{PendingQuestion, WorkKey};
 use crate::failure::Reason;
 use crate::side::Side;
 use crate::worker::Worker;
@@ -25,6 +25,8 @@ pub(crate) struct Seeking {
     pub(crate) client: Side,
     /// The client's address.
     pub(crate) peer: SocketAddr,
+    /// The address that was dialled, once it was asked for.
+    address: Option<SocketAddr>,
     asked: u8,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct Seeking {
 pub(crate) enum Sought {
     /// With the door that leads there.
     Found(Seeking),
-    Asked(Seeking, Question),
+    Asked(Seeking, PendingQuestion),
     Nowhere,
 }
 
@@ -50,6 +52,7 @@ impl Seeking {
             key,
             client,
             peer,
+            address: None,
             asked: 0,
         }
     }
@@ -65,6 +68,7 @@ impl Seeking {
             Led::To(door, peer) => Sought::Found(Seeking { door, peer, ..self }),
             Led::Nowhere => Sought::Nowhere,
             Led::Unasked(dependency, address) => {
+                self.address = Some(address);
                 let questions = self.worker.settings.questions.as_ref();
                 let asked = match self.door.entry.caller() {
                     _ if self.asked >= MAX_QUESTIONS => Err(Reason::DiscoveryTimeout),
@@ -77,7 +81,7 @@ impl Seeking {
                         Sought::Asked(self, question)
                     }
                     Err(reason) => {
-                        self.give_up(reason, Some(address));
+                        self.give_up(reason);
                         Sought::Nowhere
                     }
                 }
@@ -86,7 +90,7 @@ impl Seeking {
     }
 
     /// Waits for the answer. `None`: there is none, which was counted, logged and answered by a reset.
-    pub(crate) async fn wait((seeking, question): (Self, Question)) -> Option<Self> {
+    pub(crate) async fn wait((seeking, question): (Self, PendingQuestion)) -> Option<Self> {
         let worker = &seeking.worker;
         let alarm = worker.alarms.alarm();
         let due = worker.after(worker.settings.timeouts.discovery);
@@ -107,19 +111,14 @@ impl Seeking {
         match answered {
             Ok(()) => Some(seeking),
             Err(reason) => {
-                seeking.give_up(reason, None);
+                seeking.give_up(reason);
                 None
             }
         }
     }
 
-    fn give_up(&self, reason: Reason, address: Option<SocketAddr>) {
-        lead_nowhere(
-            &self.worker,
-            &self.door,
-            (&self.client, self.peer),
-            reason,
-            address,
-        );
+    fn give_up(&self, reason: Reason) {
+        let client = (&self.client, self.peer);
+        lead_nowhere(&self.worker, &self.door, client, reason, self.address);
     }
 }

@@ -113,12 +113,12 @@ impl Addresses {
         self.workloads.contains_key(&address) || self.clusters.contains(&address)
     }
 
-    /// The cluster addresses of some ports.
-    pub(super) fn clusters_at(
+    /// The cluster addresses of some ports, and those of their endpoints.
+    pub(super) fn of_ports(
         &self,
         is_one: impl Fn(PortIndex) -> bool,
     ) -> impl Iterator<Item = IpAddr> {
-        let services = self.services.iter();
+        let services = self.services.iter().chain(&self.endpoints);
         let chosen = services.filter(move |(_, index)| is_one(**index));
         chosen.map(|(address, _)| address.ip())
     }

@@ -68,7 +68,7 @@ impl Known {
         };
         named.used.set();
         match named.state {
-            DependencyState::Refused => Err(Missing::Unreadable),
+            DependencyState::Unreadable => Err(Missing::Unreadable),
             state => Ok(state),
         }
     }
@@ -135,8 +135,8 @@ impl Snapshot {
         let mut used: BTreeSet<Dependency> = by_name
             .map(|((service, _), _)| Dependency::Service(service.clone()))
             .collect();
-        let clusters = self.addresses.clusters_at(is_used);
-        used.extend(clusters.map(Dependency::Address));
+        let addresses = self.addresses.of_ports(is_used);
+        used.extend(addresses.map(Dependency::Address));
         used.retain(|dependency| known.0.contains_key(dependency));
         let named = known.0.iter().filter(|(_, named)| named.used.take());
         used.extend(named.map(|(dependency, _)| dependency.clone()));

@@ -278,8 +278,8 @@ impl PortEntry {
         self.cluster.hosted(endpoint).map(|hosted| &hosted.workload)
     }
 
-    /// A caller of this node uses the port.
-    pub(crate) fn is_used(&self) {
+    /// Notes that a caller of this node uses the port.
+    pub(crate) fn mark_used(&self) {
         self.used.set();
     }
 

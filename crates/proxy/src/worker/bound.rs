@@ -159,7 +159,6 @@ impl Bound {
     /// Counts a request for a port.
     pub(crate) fn count_request(&self, port: PortIndex, now: Millis) {
         if let Some(cluster) = self.clusters.get(port.get()) {
-            self.snapshot.port(port).is_used();
             let mut budget = cluster.budget.borrow_mut();
             budget.get_or_insert_default().request(now);
         }

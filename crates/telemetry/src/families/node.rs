@@ -28,7 +28,7 @@ super::families! {
         "1 while the system's clock is behind the time floor."
         more "identity.md#a-clock-that-is-wrong";
     DISCOVERY_LEARNED = Gauge "heddle_discovery_learned" [state]
-        "Services and addresses that the node has named to the control plane: asked, there, absent or refused. The three families of discovery exist on a node that knows only what it uses."
+        "Services and addresses that the node has named to the control plane: asked, there, absent or unreadable. The three families of discovery exist on a node that knows only what it uses."
         more "on-demand.md";
     DISCOVERY_ASKED = Counter "heddle_discovery_asked_total" []
         "Services and addresses that were named to the control plane.";

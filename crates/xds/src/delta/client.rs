@@ -74,6 +74,15 @@ impl Subscription {
         }
     }
 
+    /// The same on this stream, which goes on: its next message is like a first one. Responses are still to be answered.
+    pub fn anew_on_stream(&self, is_wildcard: bool) -> Self {
+        Subscription {
+            stream: Stream::Fresh,
+            answers: self.answers.clone(),
+            ..self.anew(is_wildcard)
+        }
+    }
+
     /// What the client knows about a resource; `None` until the server has said something about it.
     pub fn held(&self, name: &str) -> Option<&Held> {
         self.held.get(name)

@@ -302,3 +302,53 @@ fn what_is_said_before_a_name_is_read_is_no_answer() {
     let update = mesh.accept(mark(begun + 1 + sent)).unwrap().unwrap();
     assert_eq!(update.mesh.named, Some(Vec::new()));
 }
+
+/// An address that is no workload's is known by the Services that have it; while one of these cannot be read, it may be that
+/// one's.
+#[test]
+fn an_address_is_there_if_a_service_has_it() {
+    let mut mesh = NodeMesh::on_demand(own());
+    let addresses = [1, 2].map(|last| Dependency::Address([10, 96, 0, last].into()));
+    addresses.iter().for_each(|one| assert!(mesh.want(one)));
+    mesh.connected();
+    let begun = said(&mut mesh).len() as u64;
+    mesh.accept(response(
+        Type::MeshSettings,
+        vec![sent(&settings(), "1")],
+        "1",
+    ))
+    .unwrap();
+    let mut absent = response(Type::Address, Vec::new(), "1");
+    absent.removed = vec!["10.96.0.1".to_owned(), "10.96.0.2".to_owned()];
+    mesh.accept(absent).unwrap();
+    let service = Resource::Service(heddle_model::Service {
+        name: ServiceName::new("shop", "echo").unwrap(),
+        headless: false,
+        addresses: vec![[10, 96, 0, 1].into()],
+        balancer: Default::default(),
+        balancing: Default::default(),
+        ports: Vec::new(),
+    });
+    mesh.accept(response(Type::Service, vec![sent(&service, "1")], "1"))
+        .unwrap();
+    let mut marked = mark(1);
+    marked.mark.as_mut().unwrap().requests = begun;
+    mesh.accept(marked.clone()).unwrap().unwrap();
+    let states = |mesh: &NodeMesh| addresses.each_ref().map(|one| mesh.state(one));
+    use DependencyState::{Absent, There, Unreadable};
+    assert_eq!(states(&mesh), [Some(There), Some(Absent)]);
+    let broken = Sent {
+        name: "shop/newer".to_owned(),
+        version: "1".to_owned(),
+        content: vec![0xff].into(),
+    };
+    mesh.accept(response(Type::Service, vec![broken], "2"))
+        .unwrap();
+    mesh.accept(marked.clone()).unwrap().unwrap();
+    assert_eq!(states(&mesh), [Some(There), Some(Unreadable)]);
+    let mut gone = response(Type::Service, Vec::new(), "3");
+    gone.removed = vec!["shop/newer".to_owned()];
+    mesh.accept(gone).unwrap();
+    mesh.accept(marked).unwrap().unwrap();
+    assert_eq!(states(&mesh), [Some(There), Some(Absent)]);
+}

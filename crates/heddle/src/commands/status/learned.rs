@@ -44,7 +44,7 @@ pub(super) fn brief(all: &[LearnedStatus]) -> String {
     let mut out = format!("{} learned of the mesh", count(all.len(), "destination"));
     for (number, what) in [
         (in_state(LearnedState::Asked), "not answered yet"),
-        (in_state(LearnedState::Refused), "unreadable"),
+        (in_state(LearnedState::Unreadable), "unreadable"),
     ] {
         if number > 0 {
             out.push_str(&format!(", {number} {what}"));
@@ -54,13 +54,11 @@ pub(super) fn brief(all: &[LearnedStatus]) -> String {
 }
 
 fn state(one: &LearnedStatus) -> &'static str {
-    match (one.state, one.services) {
-        (LearnedState::Asked, _) => "asked",
-        (LearnedState::Refused, _) => "unreadable",
-        (LearnedState::There, _) => "there",
-        (LearnedState::Absent, 0) => "not in the mesh",
-        // The address of a Service is that of no workload.
-        (LearnedState::Absent, _) => "there",
+    match one.state {
+        LearnedState::Asked => "asked",
+        LearnedState::There => "there",
+        LearnedState::Absent => "not in the mesh",
+        LearnedState::Unreadable => "unreadable",
     }
 }
 
@@ -91,7 +89,7 @@ mod tests {
         };
         let all = [
             one("10.9.9.9", LearnedState::Absent, 0, 60),
-            one("10.96.0.1", LearnedState::Absent, 1, 5),
+            one("10.96.0.1", LearnedState::There, 1, 5),
             one("shop/cart", LearnedState::There, 1, 0),
             one("shop/new", LearnedState::Asked, 0, 70),
         ];

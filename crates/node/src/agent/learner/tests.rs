@@ -106,6 +106,7 @@ fn a_scanner_has_its_rate_and_others_do_not_wait_behind_it() {
     let mut side = Side::new();
     let (mut told, mut next) = (0, 0);
     let mut tickets: VecDeque<Ticket> = VecDeque::new();
+    // Turns are not in step with whole milliseconds.
     for ms in 0..2_000 {
         // As fast as it can: what waits is given up for the next.
         for _ in 0..40 {
@@ -117,12 +118,13 @@ fn a_scanner_has_its_rate_and_others_do_not_wait_behind_it() {
         }
         if ms % 500 == 250 {
             let _other = side.ask(60_000 + ms, "other").unwrap();
-            side.turn();
+            told += side.turn() - 1;
             assert!(side.named.contains(&address(60_000 + ms).to_string()));
         } else {
             told += side.turn();
         }
-        side.pass(1);
+        side.answer(DependencyState::Absent);
+        side.now += Duration::from_micros(if ms % 2 == 0 { 100 } else { 1_900 });
     }
     let most = (BURST + 2 * PER_SECOND) as usize;
     assert!((most - 20..=most).contains(&told), "{told} names in 2 s");
@@ -189,4 +191,74 @@ fn what_was_known_in_an_earlier_run_is_named_at_once() {
     assert_eq!(side.turn(), 0);
     let status = side.learner.learned.status(&Mesh::default());
     assert_eq!((status.learned.len(), &status.learned[0].by), (2, &None));
+}
+
+#[test]
+fn a_full_node_forgets_for_a_new_caller_what_the_largest_one_has_not_used() {
+    let mut side = Side::new();
+    for caller in 0..2 {
+        for number in 0..2_200 {
+            let _ticket = side.ask(caller * 2_200 + number, &format!("large-{caller}"));
+            side.pass(10);
+            side.turn();
+            side.answer(DependencyState::There);
+        }
+    }
+    let most = side.learned_by("large-0") + side.learned_by("large-1");
+    assert_eq!(most, 4_096);
+    let ticket = side.ask(60_000, "small").unwrap();
+    side.turn();
+    assert!(side.named.contains(&address(60_000).to_string()));
+    assert_eq!(side.learned_by("small"), 1);
+    assert_eq!(side.named.len(), 4_096);
+    drop(ticket);
+}
+
+#[test]
+fn what_cannot_be_used_is_named_less_until_it_can() {
+    let mut side = Side::new();
+    for number in 0..8 {
+        let _ticket = side.ask(number, "a").unwrap();
+        side.turn();
+        side.answer(DependencyState::There);
+        side.pass(1);
+    }
+    side.learner.is_too_much(&mut side.mesh);
+    side.turn();
+    assert_eq!(side.named.len(), 6);
+    assert!(side.named.contains(&address(0).to_string()));
+}
+
+#[test]
+fn questions_wait_for_a_control_plane_that_restarts_and_not_for_one_that_is_away() {
+    let mut side = Side::new();
+    side.learner.is_disconnected();
+    assert!(side.ask(1, "a").is_ok());
+    side.learner.is_answered();
+    side.learner.is_disconnected();
+    assert!(side.ask(1, "a").is_ok());
+    side.learner.is_disconnected();
+    assert_eq!(side.ask(1, "a").err(), Some(Reason::DiscoveryUnavailable));
+    side.learner.is_answered();
+    side.learner.is_without_mesh();
+    assert_eq!(side.ask(1, "a").err(), Some(Reason::DiscoveryUnavailable));
+    side.learner.is_answered();
+    assert!(side.ask(1, "a").is_ok());
+}
+
+#[test]
+fn while_an_answer_is_outstanding_names_are_gathered() {
+    let mut side = Side::new();
+    let _tickets = [1, 2, 3].map(|number| side.ask(number, "a"));
+    assert_eq!(side.turn(), 3);
+    let _more = [4, 5].map(|number| side.ask(number, "a"));
+    side.pass(19);
+    assert_eq!(side.turn(), 0);
+    assert!(side.learner.next(side.now) <= side.now + Duration::from_millis(1));
+    side.pass(1);
+    assert_eq!(side.turn(), 2);
+    // Not when everything is answered.
+    side.answer(DependencyState::There);
+    let _last = side.ask(6, "a");
+    assert_eq!(side.turn(), 1);
 }

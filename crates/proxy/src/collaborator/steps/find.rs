@@ -34,7 +34,9 @@ pub(super) fn find(context: &mut StepContext<'_>) -> Step {
             port.ok_or(Reason::UnknownPort)?
         }
     };
-    let protocol = snapshot.port(called).protocol;
+    let port = snapshot.port(called);
+    port.mark_used();
+    let protocol = port.protocol;
     context.decision.port = Some(called);
     match (protocol, &context.door.entry) {
         (AppProtocol::Tcp | AppProtocol::Tls, Entry::ForwardProxy { .. }) => {
@@ -58,7 +60,7 @@ fn missing(context: &StepContext<'_>, service: Option<&ServiceName>, absent: Rea
             let worker = context.worker;
             let questions = worker.settings.questions.as_ref();
             match worker.asking.ask(questions, dependency, caller) {
-                Ok(question) => Stop::Wait(Wait::for_answer(question)),
+                Ok(question) => Stop::Wait(Wait::for_answer(question, &worker.settings.timeouts)),
                 Err(reason) => reason.into(),
             }
         }

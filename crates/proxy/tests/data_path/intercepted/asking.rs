@@ -162,7 +162,7 @@ fn without_an_answer_nothing_is_let_through() {
     assert_eq!(client.rest(), b"");
     assert_eq!(steered.dial("shop", going).sending(GET).rest(), b"");
     steered.expect_rejected("discovery_unavailable", 2.0);
-    let unreadable = [(at(going.ip()), DependencyState::Refused)];
+    let unreadable = [(at(going.ip()), DependencyState::Unreadable)];
     steered.apply(&naming(&empty(&whole), &unreadable));
     assert_eq!(steered.dial("shop", going).sending(GET).rest(), b"");
     steered.expect_rejected("destination_unreadable", 1.0);
