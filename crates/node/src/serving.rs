@@ -72,6 +72,8 @@ const SETTLED: Duration = Duration::from_millis(500);
 /// How long the mesh must be unchanged before memory of what was forgotten is given back: Workers have let go of it by
 /// then.
 const FORGOTTEN: Duration = Duration::from_secs(2);
+/// Time between two looks for metric series that nothing uses.
+const SERIES: Duration = Duration::from_secs(60);
 /// Longest wait at exit for buffered output to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -344,6 +346,7 @@ pub async fn serve(
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_settled = false;
+    let mut series_due = Instant::now() + SERIES;
     // The holder of a proxy is what the service manager started.
     let mut manager = holder.is_none().then(ServiceManager::default);
     loop {
@@ -377,6 +380,10 @@ pub async fn serve(
                 if !is_settled && node.serves_since(SETTLED) {
                     is_settled = true;
                     settle();
+                }
+                if Instant::now() >= series_due {
+                    series_due = Instant::now() + SERIES;
+                    node.forget_series(Instant::now());
                 }
                 if node.take_forgotten(FORGOTTEN) {
                     heddle_proxy::give_back_heap();

@@ -135,13 +135,16 @@ impl Registry {
         stats
     }
 
-    /// Drops label sets that at `now` have been unused for [`SeriesBounds::unused`].
-    fn forget_unused(&self, now: Instant) {
+    /// Drops label sets that at `now` have been unused for [`SeriesBounds::unused`], as each page of metrics does. Returns
+    /// how many.
+    pub fn forget_unused(&self, now: Instant) -> usize {
         let unused = self.bounds.unused;
         let inner = &mut *self.lock();
+        let before = inner.http.len() + inner.tcp.len();
         inner.http.retain(|_, kept| kept.stays(now, unused));
         inner.tcp.retain(|_, kept| kept.stays(now, unused));
         inner.cpu.forget_unused(now, unused);
+        before - (inner.http.len() + inner.tcp.len())
     }
 
     /// Ignores a poisoned lock: every change is a single insertion, so a thread that panicked cannot have left one

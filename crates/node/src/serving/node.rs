@@ -60,7 +60,7 @@ pub(super) struct NodeParts {
     pub(super) pods: Option<Pods>,
 }
 
-/// Services whose memory is worth giving back when they are forgotten.
+/// Services and metric series whose memory is worth giving back when they are forgotten.
 const MANY_FORGOTTEN: usize = 100;
 
 /// Owned by the main loop, changed between two events.
@@ -83,7 +83,7 @@ pub(super) struct Node {
     mesh: Mesh,
     /// Time at which the proxy got the mesh.
     applied: Instant,
-    /// Services that were forgotten since memory was given back.
+    /// Services and metric series that were forgotten since memory was given back.
     forgotten: usize,
     /// Generations that a Worker may still serve.
     replaced: Replaced,
@@ -235,6 +235,11 @@ impl Node {
     /// Whether a mesh is served that has not changed for this long.
     pub(super) fn serves_since(&self, settled: Duration) -> bool {
         self.mesh.generation > 0 && self.applied.elapsed() >= settled
+    }
+
+    /// Drops metric series that nothing uses, also where nothing reads the metrics. Each has a histogram.
+    pub(super) fn forget_series(&mut self, now: Instant) {
+        self.forgotten += self.registry.forget_unused(now);
     }
 
     /// Whether to give back the memory of Services that were forgotten, once: when the mesh has become so much
