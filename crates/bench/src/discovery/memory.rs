@@ -40,8 +40,8 @@ pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyh
         eprintln!("memory: round {} of {}", round + 1, sizes.rounds);
         all.push(measure(heddle, sizes).context("memory")?);
     }
-    let spread = |pick: fn(&Held) -> f64| Spread::of(&all.iter().map(pick).collect::<Vec<_>>());
-    let lines: [(&str, fn(&Held) -> f64); 5] = [
+    let spread = |pick: Figure| Spread::of(&all.iter().map(pick).collect::<Vec<_>>());
+    let lines: [(&str, Figure); 5] = [
         ("node_memory_mib_small", |held| held.small),
         ("node_memory_mib_large", |held| held.large),
         ("node_memory_mib_large_eager", |held| held.eager),
@@ -77,6 +77,9 @@ pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyh
     }));
     Ok(())
 }
+
+/// Takes one figure of a round.
+type Figure = fn(&Held) -> f64;
 
 /// Private memory in MiB.
 struct Held {

@@ -30,6 +30,9 @@ const BURST: u32 = 200;
 const PER_CALLER: usize = 2_500;
 /// How many of these may be names and addresses that do not exist: a caller that tries them all keeps few.
 const ABSENT_PER_CALLER: usize = 512;
+/// Names of one caller that wait before those are dropped that are not asked any more. A proxy lets it ask a quarter of
+/// that at a time.
+const WAITING: usize = 512;
 /// Least time between two messages while an answer is outstanding: each answer makes the node's configuration anew.
 const PACE: Duration = Duration::from_millis(20);
 /// Longest and shortest time between two looks at what is used.
@@ -165,8 +168,14 @@ impl Learner {
                 // The answer is on its way.
                 Some(named) => named.used = now,
                 None => {
+                    let name = caller.clone();
                     let caller = self.callers.entry(caller);
                     let caller = caller.or_insert_with(|| Caller::new(now));
+                    // Most of a full queue was given up by those that had asked.
+                    if caller.waiting.len() >= WAITING {
+                        let questions = &self.questions;
+                        (caller.waiting).retain(|one| questions.is_open(one, &name));
+                    }
                     caller.waiting.push_back(dependency);
                 }
             }

@@ -17,9 +17,6 @@ use heddle_telemetry::Registry;
 
 use super::*;
 
-/// Edits of a run, unless the environment gives another number.
-const EDITS: &str = "HEDDLE_EDITS";
-const FEW_EDITS: usize = 150;
 /// Requests after each edit.
 const ASKED: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -395,8 +392,18 @@ impl ServingNode {
 
 #[test]
 fn whatever_a_node_knows_it_answers_as_if_it_knew_all() {
-    let edits = std::env::var(EDITS).ok();
-    let edits = edits.map_or(FEW_EDITS, |edits| edits.parse().unwrap());
+    answers_are_alike_after(150);
+}
+
+#[test]
+#[ignore = "slow: 10,000 edits"]
+fn whatever_a_node_knows_it_answers_as_if_it_knew_all_for_long() {
+    answers_are_alike_after(10_000);
+}
+
+/// Makes requests to a node that knows all, to one that learns, and to some that have just been started, after each of this
+/// many edits.
+fn answers_are_alike_after(edits: usize) {
     let port = serve_everywhere();
     let board = Board::new(Nodes::default()).unwrap();
     board.serve_on_demand();

@@ -131,6 +131,19 @@ fn a_scanner_has_its_rate_and_others_do_not_wait_behind_it() {
 }
 
 #[test]
+fn what_a_caller_asks_and_gives_up_again_takes_no_memory() {
+    let mut side = Side::new();
+    for number in 0..20_000 {
+        let _given_up = side.ask(number % 60_000, "a").unwrap();
+        let _taken = side.questions.take();
+        let _ticket = side.ask(number % 60_000 + 1, "a").unwrap();
+        side.turn();
+    }
+    let waiting = side.learner.callers.values().map(|one| one.waiting.len());
+    assert!(waiting.max().unwrap_or(0) <= WAITING);
+}
+
+#[test]
 fn a_caller_keeps_few_names_that_do_not_exist_and_takes_no_place_of_another() {
     let mut side = Side::new();
     let other = side.ask(60_000, "other").unwrap();

@@ -66,6 +66,10 @@ fn a_connection_is_held_until_its_destination_is_known() {
         let mut other = empty(&whole);
         other.generation = 2;
         steered.apply(&other);
+        // A call to what is known is carried after all that the configuration has woken.
+        let known = steered.dial("shop", upstream.address).sending("hello");
+        assert_eq!(upstream.accept().exact(5), b"hello");
+        drop(known);
         assert!(upstream.is_quiet());
         steered.apply(&Mesh {
             generation: 3,
@@ -98,6 +102,8 @@ fn an_endpoint_and_what_is_outside_are_asked_for_as_well() {
     // An answer about something else does not lead outside.
     let named = [(at(SERVICE.ip()), DependencyState::Absent)];
     steered.apply(&naming(&whole, &named));
+    drop(steered.dial("shop", own.address).sending("hello"));
+    assert_eq!(own.accept().exact(5), b"hello");
     assert!(outside.is_quiet());
     let mut mesh = naming(
         &whole,
