@@ -181,7 +181,7 @@ impl Courier {
                 backoff.succeeded();
             }
             if let Some(learner) = &mut learner {
-                learner.is_disconnected();
+                learner.disconnected();
             }
             sleep(random.spread(backoff.failed())).await;
         }
@@ -252,9 +252,9 @@ impl Courier {
                     Err(error) => {
                         mesh = None;
                         if let Some(learner) = learner {
-                            learner.is_without_mesh();
+                            learner.without_mesh();
                             if matches!(error, ClientError::Invalid(_)) {
-                                learner.is_too_much(known);
+                                learner.forget_newest(known);
                             }
                         }
                         known.tell_again();
@@ -274,14 +274,14 @@ impl Courier {
                         Ok(discovery) => {
                             mesh = Some(discovery);
                             if let Some(learner) = learner {
-                                learner.is_answered();
+                                learner.connected();
                             }
                             continue;
                         }
                         Err(error @ ClientError::Unavailable(_)) => return Err(error.into()),
                         Err(error) => {
                             if let Some(learner) = learner {
-                                learner.is_without_mesh();
+                                learner.without_mesh();
                             }
                             known.tell_again();
                             ask_mesh.as_mut().reset(Instant::now() + MESH_WAIT);

@@ -270,14 +270,14 @@ impl Learner {
     }
 
     /// The control plane tells this node its part of the mesh: questions are answered.
-    pub(super) fn is_answered(&mut self) {
+    pub(super) fn connected(&mut self) {
         self.failures = 0;
         self.questions.set_away(false);
     }
 
     /// A connection to the control plane has failed. One that restarts is back at the next attempt: until then, questions
     /// wait. After that they are refused at once.
-    pub(super) fn is_disconnected(&mut self) {
+    pub(super) fn disconnected(&mut self) {
         self.failures = self.failures.saturating_add(1);
         if self.failures > 1 {
             self.questions.set_away(true);
@@ -286,7 +286,7 @@ impl Learner {
 
     /// The control plane's answer cannot be used, perhaps because the node has named too much: a quarter of it, what was
     /// named last, is forgotten.
-    pub(super) fn is_too_much(&mut self, mesh: &mut NodeMesh) {
+    pub(super) fn forget_newest(&mut self, mesh: &mut NodeMesh) {
         let learned = self.learned.clone();
         let mut learned = learned.lock();
         let mut newest: Vec<(Instant, Dependency)> = learned
@@ -301,7 +301,7 @@ impl Learner {
     }
 
     /// The control plane is connected, and sends no mesh: no answer is expected.
-    pub(super) fn is_without_mesh(&self) {
+    pub(super) fn without_mesh(&self) {
         self.questions.set_away(true);
     }
 }
