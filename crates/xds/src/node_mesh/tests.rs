@@ -45,14 +45,24 @@ fn response(kind: Type, resources: Vec<Sent>, nonce: &str) -> DiscoveryResponse 
 }
 
 fn mark(generation: u64) -> DiscoveryResponse {
+    mark_of("first", generation, 0)
+}
+
+/// A mark that covers so many of the node's messages.
+fn mark_of(epoch: &str, generation: u64, requests: u64) -> DiscoveryResponse {
     DiscoveryResponse {
         mark: Some(Mark {
-            epoch: "first".to_owned(),
+            epoch: epoch.to_owned(),
             generation,
-            requests: 0,
+            requests,
         }),
         ..DiscoveryResponse::default()
     }
+}
+
+/// The first response of a call: the settings of the mesh.
+fn first() -> DiscoveryResponse {
+    response(Type::MeshSettings, vec![sent(&settings(), "1")], "1")
 }
 
 /// The ports of the nodes, which tell their versions apart.
@@ -228,12 +238,7 @@ fn an_older_control_plane_is_asked_for_everything() {
     mesh.connected();
     assert!(mesh.is_on_demand());
     said(&mut mesh);
-    mesh.accept(response(
-        Type::MeshSettings,
-        vec![sent(&settings(), "1")],
-        "1",
-    ))
-    .unwrap();
+    mesh.accept(first()).unwrap();
     assert_eq!(mesh.accept(mark(1)), Ok(None), "not without the addresses");
     let asked = said(&mut mesh);
     let all = |one: &DiscoveryRequest| {
@@ -251,15 +256,7 @@ fn an_older_control_plane_is_asked_for_everything() {
         said(&mut mesh).iter().any(named),
         "what it uses is named again"
     );
-    let newer = |requests| DiscoveryResponse {
-        mark: Some(Mark {
-            epoch: "second".to_owned(),
-            generation: 1,
-            requests,
-        }),
-        ..DiscoveryResponse::default()
-    };
-    let update = mesh.accept(newer(9)).unwrap().unwrap();
+    let update = mesh.accept(mark_of("second", 1, 9)).unwrap().unwrap();
     assert_eq!(update.mesh.named, Some(Vec::new()));
 }
 
@@ -268,21 +265,9 @@ fn what_is_said_before_a_name_is_read_is_no_answer() {
     let mut mesh = NodeMesh::on_demand(own());
     mesh.connected();
     let begun = said(&mut mesh).len() as u64;
-    mesh.accept(response(
-        Type::MeshSettings,
-        vec![sent(&settings(), "1")],
-        "1",
-    ))
-    .unwrap();
+    mesh.accept(first()).unwrap();
     let service = Dependency::Service(ServiceName::new("shop", "echo").unwrap());
-    let mark = |requests| DiscoveryResponse {
-        mark: Some(Mark {
-            epoch: "first".to_owned(),
-            generation: 1,
-            requests,
-        }),
-        ..DiscoveryResponse::default()
-    };
+    let mark = |requests| mark_of("first", 1, requests);
     mesh.accept(mark(begun)).unwrap().unwrap();
     said(&mut mesh);
     mesh.want(&service);
@@ -312,12 +297,7 @@ fn an_address_is_there_if_a_service_has_it() {
     addresses.iter().for_each(|one| assert!(mesh.want(one)));
     mesh.connected();
     let begun = said(&mut mesh).len() as u64;
-    mesh.accept(response(
-        Type::MeshSettings,
-        vec![sent(&settings(), "1")],
-        "1",
-    ))
-    .unwrap();
+    mesh.accept(first()).unwrap();
     let mut absent = response(Type::Address, Vec::new(), "1");
     absent.removed = vec!["10.96.0.1".to_owned(), "10.96.0.2".to_owned()];
     mesh.accept(absent).unwrap();
@@ -331,8 +311,7 @@ fn an_address_is_there_if_a_service_has_it() {
     });
     mesh.accept(response(Type::Service, vec![sent(&service, "1")], "1"))
         .unwrap();
-    let mut marked = mark(1);
-    marked.mark.as_mut().unwrap().requests = begun;
+    let marked = mark_of("first", 1, begun);
     mesh.accept(marked.clone()).unwrap().unwrap();
     let states = |mesh: &NodeMesh| addresses.each_ref().map(|one| mesh.state(one));
     use DependencyState::{Absent, There, Unreadable};
