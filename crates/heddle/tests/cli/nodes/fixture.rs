@@ -90,10 +90,19 @@ pub(super) fn joined_by(
     number: u8,
     control: impl FnOnce(&Folder) -> (Heddle, SocketAddr),
 ) -> Joined {
+    joined_with(number, control, [&[], &[]])
+}
+
+/// Like [`joined_by`], with more flags for each node.
+pub(super) fn joined_with(
+    number: u8,
+    control: impl FnOnce(&Folder) -> (Heddle, SocketAddr),
+    more: [&[&str]; 2],
+) -> Joined {
     let (folder, namespace) = mesh(number);
     let (control, at) = control(&folder);
-    let one = join(&folder, "n1", at);
-    let two = join(&folder, "n2", at);
+    let one = join_with(&folder, "n1", at, more[0]);
+    let two = join_with(&folder, "n2", at, more[1]);
     eventually("both have their identities", || {
         is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
     });

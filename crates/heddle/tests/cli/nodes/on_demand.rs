@@ -1,39 +1,32 @@
 //! Nodes that know only what their workloads call.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::*;
 
-/// Two nodes: the first knows only what it uses, and has this setting for how long.
-fn joined_on_demand(number: u8, forget_after_s: u32) -> (Joined, PathBuf) {
-    let (folder, namespace) = mesh(number);
-    let at = free_address();
-    let control = Heddle::control_at(&folder, at, &[]);
-    let config = folder.path("settings.yaml");
+/// Two nodes: the first knows only what it uses, and has this setting for how long. With the folder of its settings.
+fn joined_on_demand(number: u8, forget_after_s: u32) -> (Joined, Folder) {
+    let settings = Folder::new();
+    let config = settings.path("settings.yaml");
     let discovery =
         format!("node: {{discovery: {{mode: on-demand, forget_after_s: {forget_after_s}}}}}");
     fs::write(&config, discovery).expect("written");
-    let one = join_with(&folder, "n1", at, &["--config", as_str(&config)]);
-    let two = join_with(&folder, "n2", at, &["--discovery", "on-demand"]);
-    eventually("both have their identities", || {
-        is_well(&folder, "n1", 2) && is_well(&folder, "n2", 2)
-    });
+    let at = free_address();
+    let joined = joined_with(
+        number,
+        |folder| (Heddle::control_at(folder, at, &[]), at),
+        [
+            &["--config", as_str(&config)],
+            &["--discovery", "on-demand"],
+        ],
+    );
     eventually("the first knows the other", || {
-        let nodes = one.status()["nodes"].as_array().cloned();
+        let nodes = joined.one.status()["nodes"].as_array().cloned();
         nodes.iter().flatten().any(|other| other["node"] == "n2")
     });
-    let joined = Joined {
-        folder,
-        namespace,
-        control,
-        at,
-        one,
-        two,
-    };
-    (joined, config)
+    (joined, settings)
 }
 
 /// What a node has learned: name and state of each.
@@ -54,7 +47,8 @@ fn services(node: &Heddle) -> Option<u64> {
 
 #[test]
 fn a_node_learns_what_its_workloads_call_and_goes_on_with_that_while_the_control_plane_is_away() {
-    let (joined, config) = joined_on_demand(20, 600);
+    let (joined, settings) = joined_on_demand(20, 600);
+    let config = settings.path("settings.yaml");
     let Joined {
         folder,
         namespace,
@@ -137,7 +131,7 @@ fn a_node_learns_what_its_workloads_call_and_goes_on_with_that_while_the_control
 
 #[test]
 fn what_is_not_used_is_forgotten_and_learned_again() {
-    let (joined, _) = joined_on_demand(21, 1);
+    let (joined, _settings) = joined_on_demand(21, 1);
     let (one, namespace) = (&joined.one, &joined.namespace);
     one.stdout_line("SERVICE");
     let proxy = one.forward_proxy(&format!("{namespace}/web"));
