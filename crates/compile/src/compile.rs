@@ -12,7 +12,7 @@ use std::path::Path;
 
 use heddle_model::report::Cause;
 use heddle_model::report::Severity;
-use heddle_model::{Mesh, Name, Namespace, ServiceName};
+use heddle_model::{Mesh, Name, Namespace, ServiceName, Shared, Workload};
 
 use crate::Options;
 use crate::check::Flaw;
@@ -47,6 +47,7 @@ mod tests;
 
 use index::Index;
 pub(crate) use policy::Pins;
+pub(crate) use service::MAX_ENDPOINTS;
 
 /// Compiles objects. Those of the folder `base` may name files relative to it. Policies concern the workloads that are
 /// pinned to them, whatever they select.
@@ -75,8 +76,8 @@ pub(crate) fn compile(
         generation: 1,
         trust_domain: trust_domain.clone(),
         nodes: Vec::new(),
-        services,
-        workloads,
+        services: services.into_iter().map(Shared::from).collect(),
+        workloads: workloads.into_iter().map(Shared::from).collect(),
         policies,
         elsewhere: Vec::new(),
         further: Vec::new(),
@@ -89,15 +90,26 @@ pub(crate) fn flaw_of_workload(
     workload: &Object,
     options: &Options,
 ) -> Option<heddle_model::report::Problem> {
+    let (_, findings) = alone(workload, Path::new("/"), options);
+    let mut problems = findings.report.problems.into_iter();
+    problems.find(|problem| problem.severity == Severity::Error)
+}
+
+/// A workload compiled alone, as [`flaw_of_workload`] does it; `None` if there is anything to say about it. Without
+/// policies, and in the mode of a namespace that sets none.
+pub(crate) fn workload_alone(object: &Object, base: &Path, options: &Options) -> Option<Workload> {
+    let (mut compiled, findings) = alone(object, base, options);
+    let is_all = findings.report.problems.is_empty() && compiled.len() == 1;
+    compiled.pop().filter(|_| is_all)
+}
+
+fn alone(workload: &Object, base: &Path, options: &Options) -> (Vec<Workload>, Findings) {
     let account = workload.account();
     let objects: Vec<&Object> = account.iter().chain([workload]).collect();
     let mut findings = Findings::default();
     let index = Index::build(&objects, &mut findings);
-    let _compiled = workload::compile(&index, Path::new("/"), options, &mut findings);
-    let problems = findings.report.problems.into_iter();
-    problems
-        .into_iter()
-        .find(|problem| problem.severity == Severity::Error)
+    let compiled = workload::compile(&index, base, options, &mut findings);
+    (compiled, findings)
 }
 
 /// An object being checked: reports problems with its fields.

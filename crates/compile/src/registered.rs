@@ -17,6 +17,7 @@ use heddle_model::report::{Cause, Origin, Problem, Severity};
 
 pub(crate) mod admit;
 mod key;
+pub(crate) mod replicas;
 pub(crate) mod tally;
 mod value;
 
@@ -32,7 +33,7 @@ pub const MAX_VALUE_BYTES: usize = 16 << 10;
 /// The content of the registry at one time.
 #[derive(Debug, Clone, Default)]
 pub struct Providers {
-    /// The entries that are valid on their own, sorted by key.
+    /// The entries that are valid on their own, in the order of their keys in etcd.
     pub entries: Vec<Arc<Entry>>,
     /// The faults of other keys and values, up to a limit.
     pub problems: Vec<Problem>,

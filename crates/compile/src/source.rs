@@ -132,7 +132,9 @@ fn read(
         objects: &folder.valid,
         pins: &Pins::new(),
     };
-    let (mesh, mut findings) = compiling.with(providers, tried);
+    let Compiled {
+        mesh, mut findings, ..
+    } = compiling.with(providers, tried);
     findings.report.left_aside = scan.left_aside.clone();
     findings.report.sort();
     ((!findings.report.has_errors()).then_some(mesh), findings)
@@ -181,6 +183,14 @@ fn objects_of(scan: &Scan) -> (Folder, Findings) {
     (folder, findings)
 }
 
+/// What came of compiling a folder.
+struct Compiled {
+    mesh: Mesh,
+    findings: Findings,
+    /// The providers that were compiled beside it.
+    registered: Vec<Object>,
+}
+
 /// A folder's objects, before any provider is compiled beside them.
 struct Compiling<'c> {
     dir: &'c Path,
@@ -194,24 +204,26 @@ struct Compiling<'c> {
 
 impl Compiling<'_> {
     /// Compiles the folder and every provider that fits. If the folder does not compile alone, no provider is tried.
-    fn with(&self, providers: &Providers, tried: &mut Tried) -> (Mesh, Findings) {
+    fn with(&self, providers: &Providers, tried: &mut Tried) -> Compiled {
         let (fit, mut problems) = candidates(self.objects, &providers.entries);
-        let (entries, objects): (Vec<_>, Vec<_>) =
+        let (entries, mut objects): (Vec<_>, Vec<_>) =
             fit.into_iter().map(|one| (one.entry, one.object)).unzip();
         let (mut mesh, mut findings) = self.beside(&objects);
         if !findings.report.has_errors() {
             tried.all_fit(entries);
         } else if !objects.is_empty() {
             (mesh, findings) = self.beside(&[]);
+            let candidates = std::mem::take(&mut objects);
             if !findings.report.has_errors() {
-                let fit = entries.into_iter().zip(objects);
+                let fit = entries.into_iter().zip(candidates);
                 let fit = fit.map(|(entry, object)| Candidate { entry, object });
                 let admitted = tried.admit(fit.collect(), |objects| {
                     let (_, findings) = self.beside(&objects);
                     (objects, first_error(findings))
                 });
                 problems.extend(admitted.problems);
-                (mesh, findings) = self.beside(&admitted.objects);
+                objects = admitted.objects;
+                (mesh, findings) = self.beside(&objects);
             }
         }
         let of_registry = findings
@@ -226,7 +238,11 @@ impl Compiling<'_> {
         let of_values = providers.problems.iter().cloned();
         let all = problems.into_iter().chain(of_values).chain(uncalled);
         all.for_each(|problem| findings.push(problem));
-        (mesh, findings)
+        Compiled {
+            mesh,
+            findings,
+            registered: objects,
+        }
     }
 
     /// Compiles the folder with these objects beside it.

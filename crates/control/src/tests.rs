@@ -76,8 +76,8 @@ fn services(number: usize) -> Mesh {
         command: None,
     };
     Mesh {
-        services: (0..number).map(service).collect(),
-        workloads: vec![cart],
+        services: (0..number).map(service).map(Into::into).collect(),
+        workloads: vec![cart.into()],
         ..Mesh::default()
     }
 }

@@ -1,5 +1,7 @@
 //! Logs the problems found in a folder of manifests.
 
+use std::collections::BTreeSet;
+
 use heddle_model::report::{Report, Severity};
 use heddle_node::table::count;
 
@@ -14,9 +16,10 @@ const MAX_REFUSED: usize = 100;
 /// Logs all problems, except those that are also in `before` and about the registry, or about a folder that has not
 /// changed: a report is made whenever a provider comes or goes, and would repeat them each time.
 pub(crate) fn say_new(report: &Report, before: &[String]) {
+    let before: BTreeSet<&str> = before.iter().map(String::as_str).collect();
     for problem in &report.problems {
         let is_old = report.is_same_folder || problem.origin.is_registry();
-        if is_old && before.contains(&problem.to_string()) {
+        if is_old && before.contains(problem.to_string().as_str()) {
             continue;
         }
         match problem.severity {

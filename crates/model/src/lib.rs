@@ -29,6 +29,7 @@ mod registry;
 pub mod report;
 mod route;
 mod service;
+mod shared;
 mod text_form;
 mod workload;
 
@@ -64,6 +65,7 @@ pub use route::{
     Rewrite, RouteAction, RouteMatch, RouteRule,
 };
 pub use service::{AppProtocol, Balancer, Endpoint, Service, ServicePort};
+pub use shared::Shared;
 pub use workload::{Command, Workload, WorkloadPort};
 
 /// The API group of Heddle's own kinds, labels and annotations.

@@ -7,14 +7,17 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Dependency, DependencyState, NodeName, Policy, PolicyName, Service, ServiceName, TrustDomain,
-    Workload, WorkloadName,
+    Dependency, DependencyState, Endpoint, NodeName, Policy, PolicyName, Service, ServiceName,
+    Shared, TrustDomain, Workload, WorkloadName,
 };
 
 #[cfg(test)]
 mod tests;
 
 /// A snapshot of the mesh. All lists are sorted by name and hold each name once.
+///
+/// What one snapshot has unchanged from the one before is the same object in memory, where the source can tell: of two snapshots
+/// only what differs in that need be compared.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mesh {
     /// Counts the snapshots of one source, starting at 1. It identifies the served configuration, and does not affect
@@ -25,9 +28,9 @@ pub struct Mesh {
     /// The nodes whose address is known. Endpoints may be on other nodes, which cannot be reached yet.
     pub nodes: Vec<Node>,
     /// Every Service that the node knows, with its endpoints and routes.
-    pub services: Vec<Service>,
+    pub services: Vec<Shared<Service>>,
     /// Every workload on this node.
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<Shared<Workload>>,
     /// Every policy that selects one of these workloads.
     pub policies: Vec<Arc<Policy>>,
     /// The addresses of workloads on other nodes, sorted, each once, including those without any Service. Traffic to
@@ -61,12 +64,12 @@ fn find<'a, T, K: Ord + ?Sized>(list: &'a [T], name: &K, of: impl Fn(&T) -> &K) 
 impl Mesh {
     /// The Service of that name; a binary search.
     pub fn service(&self, name: &ServiceName) -> Option<&Service> {
-        find(&self.services, name, |service| &service.name)
+        find(&self.services, name, |service| &service.name).map(|shared| &**shared)
     }
 
     /// The workload of that name; a binary search.
     pub fn workload(&self, name: &WorkloadName) -> Option<&Workload> {
-        find(&self.workloads, name, |workload| &workload.name)
+        find(&self.workloads, name, |workload| &workload.name).map(|shared| &**shared)
     }
 
     /// The policy of that name; a binary search.
@@ -111,7 +114,7 @@ impl Mesh {
             .partition(|workload| workload.node.as_ref() == Some(node));
         mesh.workloads = own;
         let mut elsewhere: BTreeSet<IpAddr> = mesh.elsewhere.drain(..).collect();
-        elsewhere.extend(others.iter().flat_map(Workload::all_addresses));
+        elsewhere.extend(others.iter().flat_map(|other| other.all_addresses()));
         mesh.elsewhere = elsewhere.into_iter().collect();
         let mut further: BTreeMap<IpAddr, IpAddr> = mesh.further.drain(..).collect();
         for workload in &others {
@@ -129,17 +132,15 @@ impl Mesh {
             .flat_map(|workload| &workload.policies)
             .collect();
         mesh.policies.retain(|policy| needed.contains(&policy.name));
+        let is_remote = |one: &Endpoint| one.node.as_ref() != Some(node) && one.workload.is_some();
         for service in &mut mesh.services {
-            for endpoint in service
-                .ports
-                .iter_mut()
-                .flat_map(|port| &mut port.endpoints)
-            {
-                if endpoint.node.as_ref() != Some(node)
-                    && let Some(workload) = endpoint.workload.take()
-                {
-                    endpoint.remote_workload = Some(workload);
-                }
+            if !service.endpoints().any(is_remote) {
+                continue;
+            }
+            let ports = service.ports.iter_mut();
+            let endpoints = ports.flat_map(|port| &mut port.endpoints);
+            for endpoint in endpoints.filter(|one| is_remote(one)) {
+                endpoint.remote_workload = endpoint.workload.take();
             }
         }
         mesh

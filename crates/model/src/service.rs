@@ -39,6 +39,11 @@ impl Service {
             .ok()?;
         self.ports.get(found)
     }
+
+    /// The endpoints of all ports.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.ports.iter().flat_map(|port| &port.endpoints)
+    }
 }
 
 /// The method by which a ready endpoint is chosen.

@@ -29,7 +29,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use heddle_model::{
-    Endpoint, Node, NodeName, Policy, Service, ServiceName, TrustDomain, Workload, WorkloadName,
+    Endpoint, Node, NodeName, Policy, Service, ServiceName, Shared, TrustDomain, Workload,
+    WorkloadName,
 };
 use prost::Message;
 use prost::bytes::Bytes;
@@ -113,7 +114,7 @@ pub enum Resource {
     Node(Node),
     Address(AddressOf),
     Policy(Arc<Policy>),
-    Workload(Workload),
+    Workload(Shared<Workload>),
     /// Its ports have no endpoints.
     Service(Service),
     Endpoint(EndpointOf),
@@ -194,7 +195,7 @@ impl Resource {
             Self::Node(node) => proto::Node::from(node).encode_to_vec(),
             Self::Address(address) => proto::Address::from(address).encode_to_vec(),
             Self::Policy(policy) => proto::Policy::from(&**policy).encode_to_vec(),
-            Self::Workload(workload) => proto::Workload::from(workload).encode_to_vec(),
+            Self::Workload(workload) => proto::Workload::from(&**workload).encode_to_vec(),
             Self::Service(service) => proto::Service::from(service).encode_to_vec(),
             Self::Endpoint(of) => proto::Endpoint::from(&of.endpoint).encode_to_vec(),
         };
@@ -226,10 +227,10 @@ impl Resource {
                 name::policy(name)?,
                 proto::Policy::decode(content)?,
             )?)),
-            Type::Workload => Self::Workload(workload::workload(
-                name::workload(name)?,
-                proto::Workload::decode(content)?,
-            )?),
+            Type::Workload => Self::Workload(
+                workload::workload(name::workload(name)?, proto::Workload::decode(content)?)?
+                    .into(),
+            ),
             Type::Service => Self::Service(service::service(
                 name::service(name)?,
                 proto::Service::decode(content)?,

@@ -204,14 +204,17 @@ fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {
     };
     Mesh {
         generation: 1,
-        services: vec![Service {
-            name: service.clone(),
-            headless: false,
-            addresses: Vec::new(),
-            balancer: Balancer::RoundRobin,
-            balancing: heddle_model::Balancing::default(),
-            ports: vec![port],
-        }],
+        services: vec![
+            Service {
+                name: service.clone(),
+                headless: false,
+                addresses: Vec::new(),
+                balancer: Balancer::RoundRobin,
+                balancing: heddle_model::Balancing::default(),
+                ports: vec![port],
+            }
+            .into(),
+        ],
         ..Mesh::default()
     }
 }

@@ -15,7 +15,7 @@ use crate::manifest::node::FieldPath;
 use crate::manifest::{Kind, Object};
 
 /// Limit of endpoints from selectors, for all ports of all Services.
-const MAX_ENDPOINTS: usize = 1_000_000;
+pub(crate) const MAX_ENDPOINTS: usize = 1_000_000;
 /// Limit of ports of one Service.
 const MAX_PORTS: usize = 256;
 

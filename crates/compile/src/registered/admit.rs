@@ -205,7 +205,7 @@ impl<'o> Admission<'o> {
     }
 }
 
-fn workload_name(object: &Object) -> WorkloadName {
+pub(super) fn workload_name(object: &Object) -> WorkloadName {
     WorkloadName {
         namespace: object.namespace.clone(),
         name: object.name.clone(),
@@ -231,7 +231,7 @@ fn node(object: &Object) -> Option<&str> {
 }
 
 /// The valid addresses of a workload, beginning with the one by which Services call it.
-fn addresses(object: &Object) -> impl Iterator<Item = IpAddr> {
+pub(super) fn addresses(object: &Object) -> impl Iterator<Item = IpAddr> {
     spec(object).into_iter().flat_map(|spec| {
         let written = std::iter::once(&spec.address).chain(&spec.addresses);
         // An IPv4 address may be written in its IPv6-mapped form.

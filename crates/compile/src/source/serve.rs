@@ -11,13 +11,14 @@ use heddle_model::report::{Origin, Problem, Report, Severity};
 use super::good::Good;
 use super::settle::{Folder, Settled, settle};
 use super::words::closing_words;
-use super::{Compiling, Scan, holds_nothing, objects_of};
+use super::{Compiled, Compiling, Scan, holds_nothing, objects_of};
 use crate::compile::Pins;
 use crate::findings::Findings;
 use crate::manifest::Object;
 use crate::registered::Providers;
 use crate::registered::admit::Tried;
-use crate::{Options, compile};
+use crate::registered::replicas::{self, Replicas};
+use crate::{Addresses, Options, compile};
 
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,9 @@ struct Current {
     digest: Option<u64>,
     objects: Vec<Arc<Object>>,
     pins: Pins,
+    /// Follows replicas among the providers; `None` before the first compilation for their sake alone, and while they
+    /// cannot be followed.
+    replicas: Option<Replicas>,
     /// What is to be said of that content, whatever the registry has.
     report: Report,
 }
@@ -87,22 +91,35 @@ impl Serving {
         beside: Beside<'_>,
         had_content: bool,
     ) -> (Option<Mesh>, Report) {
+        if let Some(read) = self.read_beside(digest, beside) {
+            return read;
+        }
+        let (mesh, report) = self.read_anew(scan, digest, beside, had_content);
+        (mesh, self.saved(report, beside))
+    }
+
+    /// Compiles what is in force once more, if it is of a folder with this digest: only providers have changed.
+    pub(super) fn read_beside(
+        &mut self,
+        digest: u64,
+        beside: Beside<'_>,
+    ) -> Option<(Option<Mesh>, Report)> {
         let known = self.in_force.as_ref();
-        let (mesh, mut report) = match known.filter(|known| known.digest == Some(digest)) {
-            // Only providers have changed.
-            Some(known) => {
-                let mut report = known.report.clone();
-                report.is_same_folder = true;
-                let (mesh, served) = self.again(beside);
-                (mesh, and_served(report, served))
-            }
-            None => self.read_anew(scan, digest, beside, had_content),
-        };
+        let known = known.filter(|known| known.digest == Some(digest))?;
+        let mut report = known.report.clone();
+        report.is_same_folder = true;
+        let (mesh, served) = self.again(beside);
+        let report = and_served(report, served);
+        Some((mesh, self.saved(report, beside)))
+    }
+
+    /// The sorted report, after the last good versions are saved.
+    fn saved(&mut self, mut report: Report, beside: Beside<'_>) -> Report {
         if let Err(error) = self.save(beside.dir) {
             report.push(not_saved(beside.dir, &error));
         }
         report.sort();
-        (mesh, report)
+        report
     }
 
     fn read_anew(
@@ -115,7 +132,9 @@ impl Serving {
         let (folder, found) = objects_of(scan);
         let is_empty = found.is_empty();
         let read = found.report.problems.clone();
-        let (mesh, mut findings) = self.compile(&folder.valid, &Pins::new(), found, beside);
+        let Compiled {
+            mesh, mut findings, ..
+        } = self.compile(&folder.valid, &Pins::new(), found, beside);
         findings.report.left_aside = scan.left_aside.clone();
         if is_empty && had_content {
             findings.push_general(holds_nothing(beside.dir, Severity::Error));
@@ -136,6 +155,7 @@ impl Serving {
             digest: Some(digest),
             objects: folder.valid,
             pins: Pins::new(),
+            replicas: None,
             report: said_of_folder(&findings.report, &read),
         });
         (Some(mesh), findings.report)
@@ -187,6 +207,7 @@ impl Serving {
             digest: Some(digest),
             objects,
             pins: self.good.pins_of(&held),
+            replicas: None,
             report: report.clone(),
         });
         let (mesh, served) = self.again(beside);
@@ -199,13 +220,54 @@ impl Serving {
 
     /// Compiles what is in force once more, beside the providers of now.
     fn again(&mut self, beside: Beside<'_>) -> (Option<Mesh>, Report) {
-        let Some(in_force) = self.in_force.take() else {
+        let Some(mut in_force) = self.in_force.take() else {
             return (None, Report::default());
         };
+        in_force.replicas = self.followed(in_force.replicas, beside);
+        if let Some(replicas) = &in_force.replicas {
+            let (mesh, report) = replicas.compiled();
+            self.in_force = Some(in_force);
+            return (Some(mesh), report);
+        }
         let found = Findings::default();
-        let (mesh, served) = self.compile(&in_force.objects, &in_force.pins, found, beside);
+        let compiled = self.compile(&in_force.objects, &in_force.pins, found, beside);
+        in_force.replicas = self.replicas(&in_force, &compiled, beside);
         self.in_force = Some(in_force);
-        (Some(mesh), served.report)
+        (Some(compiled.mesh), compiled.findings.report)
+    }
+
+    /// The replicas that were followed, with the providers of now; `None` if everything has to be compiled.
+    fn followed(&mut self, replicas: Option<Replicas>, beside: Beside<'_>) -> Option<Replicas> {
+        let (replicas, providers) = replicas.zip(beside.providers)?;
+        let entries = replicas.entries().to_vec();
+        let followed = replicas.follow(providers, beside.dir, beside.options);
+        if followed.is_none() {
+            self.tried.all_fit(entries);
+        }
+        followed
+    }
+
+    /// Follows the replicas of what was compiled, where they are all that decides.
+    fn replicas(
+        &self,
+        in_force: &Current,
+        compiled: &Compiled,
+        beside: Beside<'_>,
+    ) -> Option<Replicas> {
+        let providers = beside.providers?;
+        let report = &compiled.findings.report;
+        let is_written = beside.options.addresses == Addresses::Written;
+        let is_plain = in_force.pins.is_empty() && !self.tried.has_unfit();
+        let can_be_followed = is_written && is_plain && !report.has_errors();
+        can_be_followed.then(|| {
+            Replicas::of(&replicas::Compiled {
+                objects: &in_force.objects,
+                registered: &compiled.registered,
+                providers,
+                mesh: &compiled.mesh,
+                report,
+            })
+        })
     }
 
     fn compile(
@@ -214,7 +276,7 @@ impl Serving {
         pins: &Pins,
         findings: Findings,
         beside: Beside<'_>,
-    ) -> (Mesh, Findings) {
+    ) -> Compiled {
         let none = Providers::default();
         let compiling = Compiling {
             dir: beside.dir,

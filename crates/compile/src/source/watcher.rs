@@ -12,7 +12,7 @@
 //!      └────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A registry followed beside the folder wakes the watcher, too. Changes of the registry take effect even while the
+//! A registry followed beside the folder wakes the watcher, too. The folder is not read for that. Changes of the registry take effect even while the
 //! folder as a whole is refused: what is in force is compiled with them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::folder::{self, Identity, Scan, Watched};
 use super::serve::{Beside, Serving};
@@ -65,6 +65,8 @@ pub struct Watcher {
     has_content: bool,
     /// How long to wait for an event before looking anyway.
     look_every: Duration,
+    /// When the folder is read without an event.
+    look_at: Instant,
     /// The value of `look_every` while every folder is watched.
     slow_look: Duration,
 }
@@ -91,6 +93,15 @@ struct Filter {
     /// Something was removed, perhaps a watched folder. The kernel drops the watch with it, and a new folder may get
     /// the old inode number, so every watch has to be set anew.
     removed: bool,
+}
+
+/// What a watcher was woken by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// An event of the folder, or the time to read it without one.
+    ByFolder,
+    /// The registry alone.
+    ByRegistry,
 }
 
 impl Filter {
@@ -148,6 +159,7 @@ impl Watcher {
             generation: 0,
             has_content: false,
             look_every: SLOW_LOOK,
+            look_at: Instant::now(),
             slow_look: SLOW_LOOK,
         }
     }
@@ -195,18 +207,29 @@ impl Watcher {
     /// loses nothing: the next call finds the same change. Needs a tokio runtime with time.
     pub async fn next(&mut self) -> (Option<Mesh>, Report) {
         loop {
-            if !self.stale {
-                self.wait().await;
-            }
+            let woken = match self.stale {
+                true => Woken::ByFolder,
+                false => self.wait().await,
+            };
             self.stale = true;
+            if woken == Woken::ByFolder {
+                self.look_at = Instant::now() + self.look_every;
+            }
             let eyes = Arc::clone(&self.eyes);
             let (last, had_content) = (self.digest, self.has_content);
             let providers = self.providers.as_mut();
             let providers = providers.map(|providers| Arc::clone(&providers.borrow_and_update()));
             let look = move || {
                 let mut eyes = eyes.lock().unwrap_or_else(PoisonError::into_inner);
-                let scan = eyes.look();
                 let version = providers.as_ref().map_or(0, |providers| providers.version);
+                if let (Woken::ByRegistry, Some((folder, before))) = (woken, last)
+                    && before != version
+                    && let Some(read) = eyes.read_beside(folder, providers.as_deref())
+                {
+                    let is_unfinished = eyes.serving.is_unfinished();
+                    return ((folder, version), Some(read), eyes.blind, is_unfinished);
+                }
+                let scan = eyes.look();
                 let digest = (scan.digest(), version);
                 let read = (last != Some(digest))
                     .then(|| eyes.read((&scan, digest.0), providers.as_deref(), had_content));
@@ -236,23 +259,27 @@ impl Watcher {
         }
     }
 
-    /// Waits for an event and for the writer to pause, or for the interval to elapse.
-    async fn wait(&mut self) {
-        if timeout(self.look_every, self.event()).await.is_err() {
-            return;
+    /// Waits for the registry, for an event of the folder and for its writer to pause, or until the folder is due.
+    async fn wait(&mut self) -> Woken {
+        match timeout_at(self.look_at, self.event()).await {
+            Err(_) => return Woken::ByFolder,
+            // The registry is passed on at intervals, so it needs no pause.
+            Ok(Woken::ByRegistry) => return Woken::ByRegistry,
+            Ok(Woken::ByFolder) => {}
         }
         // From here on dropping the future must not lose the event.
         self.stale = true;
         let settled_at = Instant::now() + LONGEST_SETTLING;
         while Instant::now() < settled_at {
-            if timeout(QUIET, self.event()).await.is_err() {
-                return;
+            if timeout(QUIET, self.events.recv()).await.is_err() {
+                break;
             }
         }
+        Woken::ByFolder
     }
 
     /// Waits for a wake-up from the folder or the registry.
-    async fn event(&mut self) {
+    async fn event(&mut self) -> Woken {
         let registry = async {
             // A closed channel sends no more changes.
             if let Some(providers) = &mut self.providers
@@ -263,8 +290,8 @@ impl Watcher {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            _ = self.events.recv() => {}
-            () = registry => {}
+            _ = self.events.recv() => Woken::ByFolder,
+            () = registry => Woken::ByRegistry,
         }
     }
 }
@@ -294,6 +321,20 @@ impl Eyes {
             providers,
         };
         self.serving.read(content, beside, had_content)
+    }
+
+    /// Compiles the providers of now beside the folder as it was read last; `None` if the folder has to be read.
+    fn read_beside(
+        &mut self,
+        folder: u64,
+        providers: Option<&Providers>,
+    ) -> Option<(Option<Mesh>, Report)> {
+        let beside = Beside {
+            dir: &self.root,
+            options: &self.options,
+            providers,
+        };
+        self.serving.read_beside(folder, beside)
     }
 
     /// Watches exactly these folders; returns whether one of them is new.

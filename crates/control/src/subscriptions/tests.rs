@@ -64,21 +64,24 @@ fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
             account: Some(account.clone()),
             node: on.clone(),
         });
-        mesh.workloads.push(Workload {
-            name,
-            labels: BTreeMap::new(),
-            service_account: account,
-            address: address.ip(),
-            more_addresses: Vec::new(),
-            ports: Vec::new(),
-            weight: weight + 1,
-            node: on,
-            mode: Mode::default(),
-            policies: is_selected.then_some(policy).into_iter().collect(),
-            probes: Vec::new(),
-            qos: Qos::default(),
-            command: None,
-        });
+        mesh.workloads.push(
+            Workload {
+                name,
+                labels: BTreeMap::new(),
+                service_account: account,
+                address: address.ip(),
+                more_addresses: Vec::new(),
+                ports: Vec::new(),
+                weight: weight + 1,
+                node: on,
+                mode: Mode::default(),
+                policies: is_selected.then_some(policy).into_iter().collect(),
+                probes: Vec::new(),
+                qos: Qos::default(),
+                command: None,
+            }
+            .into(),
+        );
     }
     let services = services.into_iter().map(|(name, endpoints)| Service {
         name,
@@ -95,7 +98,7 @@ fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
             consumer_routes: BTreeMap::new(),
         }],
     });
-    mesh.services = services.collect();
+    mesh.services = services.map(Into::into).collect();
     mesh
 }
 

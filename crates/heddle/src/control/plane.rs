@@ -125,13 +125,12 @@ impl Plane {
         self.config.generation = generation;
         self.config.services = services;
         self.placed = placed;
-        tracing::info!(
-            generation,
-            services,
-            workloads,
-            nodes = self.placed.len(),
-            "put up"
-        );
+        let nodes = self.placed.len();
+        // Providers come and go all the time.
+        match report.is_same_folder {
+            true => tracing::debug!(generation, services, workloads, nodes, "put up"),
+            false => tracing::info!(generation, services, workloads, nodes, "put up"),
+        }
     }
 
     /// Changes whenever [`Plane::nodes_changed`] has to be called.

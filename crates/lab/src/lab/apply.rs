@@ -323,8 +323,8 @@ impl Lab {
             // Compared with the plan one way only: further workloads come from a registry, not from the lab.
             let served: BTreeSet<WorkloadName> = mesh
                 .workloads
-                .into_iter()
-                .map(|workload| workload.name)
+                .iter()
+                .map(|workload| workload.name.clone())
                 .collect();
             (is_new || Instant::now() >= looked_at)
                 && wanted().all(|name| served.contains(name))

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use heddle_model::{Command, NodeName, ServiceName, Workload, WorkloadName};
+use heddle_model::{Command, NodeName, ServiceName, WorkloadName};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -145,7 +145,7 @@ impl Plan {
         }
         let (mesh, warnings) = manifests.compile()?;
         let workloads = mesh.workloads.into_iter();
-        let mut workloads: BTreeMap<WorkloadName, Workload> = workloads
+        let mut workloads: BTreeMap<WorkloadName, _> = workloads
             .map(|workload| (workload.name.clone(), workload))
             .collect();
         for pod in &mut pods {
@@ -154,7 +154,7 @@ impl Plan {
                 .with_context(|| format!("{}: the control plane leaves it out", pod.workload))?;
             pod.ports = workload.ports.iter().map(|port| port.port).collect();
             check_ports(pod, file.carried)?;
-            pod.command = workload.command;
+            pod.command = workload.command.clone();
         }
         Ok(Self {
             name: file.name.clone(),

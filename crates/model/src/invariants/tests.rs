@@ -40,52 +40,58 @@ fn mesh() -> Mesh {
     let workload = WorkloadName::parse("a/w").unwrap();
     Mesh {
         generation: 1,
-        services: vec![Service {
-            name: ServiceName::parse("a/s").unwrap(),
-            headless: false,
-            addresses: Vec::new(),
-            balancer: Balancer::default(),
-            balancing: crate::Balancing::default(),
-            ports: vec![ServicePort {
-                name: None,
-                port: 80,
-                protocol: AppProtocol::Http,
-                endpoints: vec![Endpoint {
-                    address: "127.0.0.1:80".parse().unwrap(),
-                    weight: 1,
-                    max_requests: None,
-                    workload: Some(workload.clone()),
-                    remote_workload: None,
-                    account: Some(ServiceAccountName::parse("a/default").unwrap()),
-                    node: None,
+        services: vec![
+            Service {
+                name: ServiceName::parse("a/s").unwrap(),
+                headless: false,
+                addresses: Vec::new(),
+                balancer: Balancer::default(),
+                balancing: crate::Balancing::default(),
+                ports: vec![ServicePort {
+                    name: None,
+                    port: 80,
+                    protocol: AppProtocol::Http,
+                    endpoints: vec![Endpoint {
+                        address: "127.0.0.1:80".parse().unwrap(),
+                        weight: 1,
+                        max_requests: None,
+                        workload: Some(workload.clone()),
+                        remote_workload: None,
+                        account: Some(ServiceAccountName::parse("a/default").unwrap()),
+                        node: None,
+                    }],
+                    routes: Some(vec![rule()]),
+                    consumer_routes: BTreeMap::new(),
                 }],
-                routes: Some(vec![rule()]),
-                consumer_routes: BTreeMap::new(),
-            }],
-        }],
-        workloads: vec![Workload {
-            qos: Default::default(),
-            name: workload,
-            labels: BTreeMap::new(),
-            service_account: ServiceAccountName::parse("a/default").unwrap(),
-            address: "127.0.0.1".parse().unwrap(),
-            more_addresses: Vec::new(),
-            ports: Vec::new(),
-            weight: 1,
-            node: None,
-            mode: Mode::Permissive,
-            policies: vec![policy_name()],
-            probes: vec![Probe {
-                port: 80,
-                path: Some("/healthz".into()),
-                query: "full".into(),
-            }],
-            command: Some(Command {
-                argv: vec!["run".into()],
-                env: BTreeMap::new(),
-                working_dir: Some("/".into()),
-            }),
-        }],
+            }
+            .into(),
+        ],
+        workloads: vec![
+            Workload {
+                qos: Default::default(),
+                name: workload,
+                labels: BTreeMap::new(),
+                service_account: ServiceAccountName::parse("a/default").unwrap(),
+                address: "127.0.0.1".parse().unwrap(),
+                more_addresses: Vec::new(),
+                ports: Vec::new(),
+                weight: 1,
+                node: None,
+                mode: Mode::Permissive,
+                policies: vec![policy_name()],
+                probes: vec![Probe {
+                    port: 80,
+                    path: Some("/healthz".into()),
+                    query: "full".into(),
+                }],
+                command: Some(Command {
+                    argv: vec!["run".into()],
+                    env: BTreeMap::new(),
+                    working_dir: Some("/".into()),
+                }),
+            }
+            .into(),
+        ],
         nodes: vec![Node {
             name: NodeName::parse("n").unwrap(),
             address: "10.0.0.1:15008".parse().unwrap(),

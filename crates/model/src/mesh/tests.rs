@@ -13,7 +13,7 @@ fn finds_a_service_by_name() {
     };
     let mesh = Mesh {
         generation: 1,
-        services: vec![service("a/x"), service("b/x")],
+        services: vec![service("a/x").into(), service("b/x").into()],
         ..Mesh::default()
     };
     let found = mesh
@@ -45,8 +45,13 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
         qos: Default::default(),
         command: None,
     };
-    let workloads: Vec<_> = nodes.into_iter().enumerate().map(workload).collect();
-    let endpoint = |(n, workload): (u16, &Workload)| crate::Endpoint {
+    let workloads: Vec<_> = nodes
+        .into_iter()
+        .enumerate()
+        .map(workload)
+        .map(Shared::from)
+        .collect();
+    let endpoint = |(n, workload): (u16, &Shared<Workload>)| crate::Endpoint {
         address: (workload.address, 8000 + n).into(),
         weight: 1,
         max_requests: None,
@@ -57,21 +62,24 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
     };
     let policies = workloads.iter().flat_map(|workload| &workload.policies);
     Mesh {
-        services: vec![Service {
-            name: ServiceName::parse("a/s").unwrap(),
-            headless: false,
-            addresses: Vec::new(),
-            balancer: Balancer::default(),
-            balancing: crate::Balancing::default(),
-            ports: vec![crate::ServicePort {
-                name: None,
-                port: 80,
-                protocol: crate::AppProtocol::Http,
-                endpoints: (0..).zip(&workloads).map(endpoint).collect(),
-                routes: None,
-                consumer_routes: Default::default(),
-            }],
-        }],
+        services: vec![
+            Service {
+                name: ServiceName::parse("a/s").unwrap(),
+                headless: false,
+                addresses: Vec::new(),
+                balancer: Balancer::default(),
+                balancing: crate::Balancing::default(),
+                ports: vec![crate::ServicePort {
+                    name: None,
+                    port: 80,
+                    protocol: crate::AppProtocol::Http,
+                    endpoints: (0..).zip(&workloads).map(endpoint).collect(),
+                    routes: None,
+                    consumer_routes: Default::default(),
+                }],
+            }
+            .into(),
+        ],
         policies: policies
             .map(|name| {
                 Arc::new(Policy {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_intercept::Event;
-use heddle_model::{Mesh, ServiceName, WorkloadName};
+use heddle_model::{Mesh, ServiceName, Shared, WorkloadName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, exposition};
@@ -495,7 +495,7 @@ impl Node {
     }
 
     fn workloads(&self) -> Vec<WorkloadStatus> {
-        let workload = |workload: &heddle_model::Workload| WorkloadStatus {
+        let workload = |workload: &Shared<heddle_model::Workload>| WorkloadStatus {
             name: workload.name.to_string(),
             address: workload.address,
             ports: workload.ports.iter().map(|port| port.port).collect(),

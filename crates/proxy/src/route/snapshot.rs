@@ -157,7 +157,7 @@ impl Snapshot {
         let rules = compiler.rules;
         judge_paths(&mut ports, &rules, &guards);
         let numbered = (0..).map(PortIndex).zip(all());
-        let numbered = numbered.map(|(index, (service, port))| (index, service, port));
+        let numbered = numbered.map(|(index, (service, port))| (index, &**service, port));
         let addresses = Addresses::new(mesh, numbered);
         let mut by_workload = HashMap::default();
         for workload in &mesh.workloads {

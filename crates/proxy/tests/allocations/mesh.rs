@@ -90,8 +90,8 @@ pub(crate) fn mesh(endpoint: SocketAddr) -> Mesh {
     ];
     let mesh = Mesh {
         generation: 1,
-        services: vec![service],
-        workloads: vec![workload(endpoint, &policies)],
+        services: vec![service.into()],
+        workloads: vec![workload(endpoint, &policies).into()],
         policies,
         ..Mesh::default()
     };

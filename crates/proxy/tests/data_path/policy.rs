@@ -54,7 +54,10 @@ pub(crate) fn guarded(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
     port.endpoints[0].account = Some(account("echo"));
     let nowhere = SocketAddr::from((IpAddr::from([127, 0, 0, 1]), 1));
     let callers = CALLERS.iter().map(|name| workload(name, nowhere));
-    mesh.workloads = callers.chain([workload("echo", endpoint)]).collect();
+    mesh.workloads = callers
+        .chain([workload("echo", endpoint)])
+        .map(Into::into)
+        .collect();
     mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
     mesh
 }
@@ -402,7 +405,7 @@ fn a_request_that_is_tried_again_is_judged_by_the_policies_of_now() {
         let endpoints = &mut mesh.services[0].ports[0].endpoints;
         endpoints.push(first);
         endpoints.sort_by_key(|endpoint| endpoint.address);
-        mesh.workloads.push(workload("first", away));
+        mesh.workloads.push(workload("first", away).into());
         mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
         let settings = quick(|timeouts| timeouts.connect = Duration::from_millis(1_500));
         let nodes = Guarded::with(settings, &mesh);

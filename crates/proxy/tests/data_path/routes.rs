@@ -73,7 +73,7 @@ fn requests_are_split_by_weight() {
         forward(vec![to("test/one", 1), to("test/nine", 9)]),
     )];
     let mut mesh = mesh(&[], Some(rules));
-    mesh.services.extend([nine, one]);
+    mesh.services.extend([nine.into(), one.into()]);
     let bed = Bed::of(&mesh);
     let mut client = bed.client();
     let ones = (0..2000)
@@ -147,10 +147,8 @@ fn on_field(name: &str, value: &str, settings: Settings) -> Bed {
         &[serve(|head| format!("other {head}"))],
         Some(vec![with, without]),
     );
-    mesh.services.push(service(
-        "test/match",
-        &[serve(|head| format!("match {head}"))],
-    ));
+    mesh.services
+        .push(service("test/match", &[serve(|head| format!("match {head}"))]).into());
     mesh.services
         .sort_by(|one, other| one.name.cmp(&other.name));
     Bed::with(settings, &mesh)
@@ -369,7 +367,7 @@ fn a_route_of_the_callers_namespace_takes_the_place_of_the_services_own() {
         heddle_model::Namespace::parse("shop").unwrap(),
         vec![plain("", forward(vec![to("test/consumer", 1)]))],
     );
-    mesh.services.insert(0, consumer);
+    mesh.services.insert(0, consumer.into());
     let bed = Bed::of(&mesh);
     for (id, caller, asked) in [(2, "shop/web", "consumer"), (3, "other/web", "producer")] {
         let caller = WorkloadName::parse(caller).unwrap();

@@ -134,8 +134,8 @@ fn mesh() -> Mesh {
     };
     Mesh {
         generation: 1,
-        services: vec![service],
-        workloads: vec![caller],
+        services: vec![service.into()],
+        workloads: vec![caller.into()],
         ..Mesh::default()
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use heddle_model::{
     BackendTarget, Endpoint, Mesh, Node, NodeName, Outcome, Policy, PolicyName, RouteAction,
-    RouteRule, Service, ServiceAccountName, ServiceName, ServicePort, SpiffeId, Workload,
+    RouteRule, Service, ServiceAccountName, ServiceName, ServicePort, Shared, SpiffeId, Workload,
     WorkloadName,
 };
 
@@ -40,7 +40,7 @@ pub fn join<'r>(
         settings: parts.settings?,
         node,
     };
-    let workloads: Vec<Workload> = parts.workloads(&place).cloned().collect();
+    let workloads: Vec<Shared<Workload>> = parts.workloads(&place).cloned().collect();
     let needed: BTreeSet<&PolicyName> = workloads
         .iter()
         .flat_map(|workload| &workload.policies)
@@ -99,7 +99,7 @@ struct Parts<'r> {
     nodes: BTreeMap<&'r NodeName, &'r Node>,
     addresses: BTreeMap<IpAddr, &'r AddressOf>,
     policies: BTreeMap<&'r PolicyName, &'r Arc<Policy>>,
-    workloads: BTreeMap<&'r WorkloadName, &'r Workload>,
+    workloads: BTreeMap<&'r WorkloadName, &'r Shared<Workload>>,
     services: BTreeMap<&'r ServiceName, &'r Service>,
     endpoints: BTreeMap<(&'r ServiceName, u16), BTreeMap<SocketAddr, &'r Endpoint>>,
 }
@@ -139,7 +139,10 @@ impl<'r> Parts<'r> {
     }
 
     /// The workloads on the node.
-    fn workloads<'p>(&'p self, place: &'p Place<'_>) -> impl Iterator<Item = &'r Workload> + 'p {
+    fn workloads<'p>(
+        &'p self,
+        place: &'p Place<'_>,
+    ) -> impl Iterator<Item = &'r Shared<Workload>> + 'p {
         let workloads = self.workloads.values().copied();
         workloads.filter(|workload| {
             place.is_here(workload.node.as_ref()) && place.can_be_account(&workload.service_account)
@@ -169,7 +172,7 @@ impl<'r> Parts<'r> {
         (elsewhere.into_iter().collect(), further)
     }
 
-    fn services(&self, place: &Place<'_>) -> Vec<Service> {
+    fn services(&self, place: &Place<'_>) -> Vec<Shared<Service>> {
         let mut taken = BTreeSet::new();
         let services = self.services.values().map(|service| {
             let mut joined = (*service).clone();
@@ -179,7 +182,7 @@ impl<'r> Parts<'r> {
                 port.endpoints = self.endpoints(place, (&service.name, port.port));
                 self.resolve(port, &mut resolved);
             }
-            joined
+            joined.into()
         });
         services.collect()
     }

@@ -19,7 +19,10 @@ pub fn split(mesh: &Mesh) -> impl Iterator<Item = Resource> + '_ {
     };
     let nodes = mesh.nodes.iter().cloned().map(Resource::Node);
     let policies = mesh.policies.iter().map(Arc::clone).map(Resource::Policy);
-    let services = mesh.services.iter().map(without_endpoints);
+    let services = mesh
+        .services
+        .iter()
+        .map(|service| without_endpoints(service));
     std::iter::once(Resource::MeshSettings(settings))
         .chain(nodes)
         .chain(addresses(mesh).map(Resource::Address))

@@ -63,6 +63,11 @@ impl Tried {
         self.is_unfinished
     }
 
+    /// Whether a provider is left out because of what it does to others.
+    pub(crate) fn has_unfit(&self) -> bool {
+        !self.unfit.is_empty()
+    }
+
     /// Records that every provider compiled without an error.
     pub(crate) fn all_fit(&mut self, entries: Vec<Arc<Entry>>) {
         self.fit = by_key(entries);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use heddle_model::{
     Backend, BackendTarget, Dependency, DependencyState, Filters, Outcome, PathMatch, RouteAction,
-    RouteMatch, RouteRule,
+    RouteMatch, RouteRule, Shared,
 };
 
 use super::*;
@@ -73,8 +73,8 @@ fn dependency() -> impl Strategy<Value = Dependency> {
 }
 
 /// What a mesh has for something that a node uses.
-fn found(mesh: &Mesh, used: &Dependency) -> (Vec<Service>, bool) {
-    let is_at = |one: &&Service, address: &IpAddr| {
+fn found(mesh: &Mesh, used: &Dependency) -> (Vec<Shared<Service>>, bool) {
+    let is_at = |one: &&Shared<Service>, address: &IpAddr| {
         let mut endpoints = one.ports.iter().flat_map(|port| &port.endpoints);
         one.addresses.contains(address) || endpoints.any(|one| one.address.ip() == *address)
     };
@@ -166,7 +166,7 @@ proptest! {
                 prop_assert_eq!(found(mesh, one), found(&eager, one), "{}", one);
             }
             for service in &mesh.services {
-                prop_assert_eq!(Some(service), eager.service(&service.name), "it is whole");
+                prop_assert_eq!(Some(&**service), eager.service(&service.name), "it is whole");
             }
             if used.is_empty() && mesh.workloads.is_empty() {
                 prop_assert_eq!(&mesh.services, &Vec::new());

@@ -56,7 +56,7 @@ fn mesh(accounts: &[&str]) -> Mesh {
         command: None,
     };
     Mesh {
-        workloads: accounts.iter().map(workload).collect(),
+        workloads: accounts.iter().map(workload).map(Into::into).collect(),
         ..Mesh::default()
     }
 }

@@ -13,14 +13,17 @@ fn mesh(generation: u64, edit: impl FnOnce(&mut Mesh)) -> MeshOf {
 
 fn with_service(mesh: &mut Mesh) {
     let name = ServiceName::new("shop", "web").expect("a name");
-    mesh.services.push(Service {
-        name,
-        headless: false,
-        addresses: Vec::new(),
-        balancer: heddle_model::Balancer::default(),
-        balancing: heddle_model::Balancing::default(),
-        ports: Vec::new(),
-    });
+    mesh.services.push(
+        Service {
+            name,
+            headless: false,
+            addresses: Vec::new(),
+            balancer: heddle_model::Balancer::default(),
+            balancing: heddle_model::Balancing::default(),
+            ports: Vec::new(),
+        }
+        .into(),
+    );
 }
 
 fn with_policy(mesh: &mut Mesh) {

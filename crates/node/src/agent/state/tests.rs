@@ -245,7 +245,7 @@ fn broken() -> Mesh {
     };
     Mesh {
         generation: 2,
-        workloads: vec![one.clone(), one],
+        workloads: vec![one.clone().into(), one.into()],
         ..Mesh::default()
     }
 }

@@ -57,8 +57,8 @@ fn most(set: usize) -> Most {
 fn mesh(services: Vec<Service>, workloads: Vec<Workload>) -> Mesh {
     Mesh {
         generation: 1,
-        services,
-        workloads,
+        services: services.into_iter().map(Into::into).collect(),
+        workloads: workloads.into_iter().map(Into::into).collect(),
         ..Mesh::default()
     }
 }

@@ -99,7 +99,7 @@ fn mesh(scripts: &[(&str, &str)]) -> Mesh {
     };
     Mesh {
         generation: 1,
-        workloads: scripts.iter().map(workload).collect(),
+        workloads: scripts.iter().map(workload).map(Into::into).collect(),
         ..Mesh::default()
     }
 }
@@ -288,12 +288,13 @@ fn the_environment_is_that_of_a_pod_with_this_callers_addresses() {
     };
     let mut mesh = mesh(&[("web", "")]);
     mesh.services = vec![
-        service("other", "far", vec![port(80, "http")]),
+        service("other", "far", vec![port(80, "http")]).into(),
         service(
             "shop",
             "rating-db",
             vec![port(80, "http"), port(9090, "admin-v2")],
-        ),
+        )
+        .into(),
     ];
     let listener =
         |service: Option<&str>, port, caller: Option<&str>, address: [u8; 4], at| ListenerStatus {

@@ -134,8 +134,13 @@ fn mesh(endpoint: SocketAddr, addresses: &[SocketAddr]) -> Mesh {
     let workload = |name| workload(name, nowhere, placed(name));
     Mesh {
         generation: 1,
-        services: vec![service("echo", endpoint), service(RELAY, nowhere)],
-        workloads: ["echo", RELAY, "shop"].map(workload).into(),
+        services: vec![
+            service("echo", endpoint).into(),
+            service(RELAY, nowhere).into(),
+        ],
+        workloads: ["echo", RELAY, "shop"]
+            .map(|name| workload(name).into())
+            .into(),
         nodes,
         ..Mesh::default()
     }

@@ -49,8 +49,8 @@ fn mesh(endpoint: SocketAddr, policies: Vec<Policy>) -> Mesh {
     echo.policies = policies.iter().map(|policy| policy.name.clone()).collect();
     Mesh {
         generation: 1,
-        services: vec![service("echo", endpoint, None)],
-        workloads: vec![echo],
+        services: vec![service("echo", endpoint, None).into()],
+        workloads: vec![echo.into()],
         policies: policies.into_iter().map(Arc::new).collect(),
         ..Mesh::default()
     }

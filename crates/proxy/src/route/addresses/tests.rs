@@ -70,12 +70,12 @@ fn every_address_of_a_mesh_is_found_as_what_it_is() {
     let mut mesh = Mesh {
         generation: 1,
         services: vec![
-            service("a/1", Some("10.96.0.1"), Undeclared, vec![own, outside()]),
-            service("a/2", Some("fd00:96::2"), Http, vec![there(), outside()]),
-            service("a/3", Some("10.96.0.3"), Tcp, vec![outside()]),
-            service("a/4", None, Undeclared, vec![there()]),
+            service("a/1", Some("10.96.0.1"), Undeclared, vec![own, outside()]).into(),
+            service("a/2", Some("fd00:96::2"), Http, vec![there(), outside()]).into(),
+            service("a/3", Some("10.96.0.3"), Tcp, vec![outside()]).into(),
+            service("a/4", None, Undeclared, vec![there()]).into(),
         ],
-        workloads: vec![here("a/w", &["10.0.0.1", "fd00::1"])],
+        workloads: vec![here("a/w", &["10.0.0.1", "fd00::1"]).into()],
         ..Mesh::default()
     };
     mesh.elsewhere = vec!["10.0.1.9".parse().unwrap()];

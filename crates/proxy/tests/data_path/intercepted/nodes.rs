@@ -91,7 +91,7 @@ fn nothing_goes_to_a_workload_of_another_node_in_the_clear() {
     let mut other = workload("lonely", lonely.address);
     other.more_addresses = vec![IpAddr::from([127, 30, 1, 7])];
     other.node = Some(NodeName::parse("called").unwrap());
-    mesh.workloads.push(other);
+    mesh.workloads.push(other.into());
     mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
     let mut pair = Pair::of(&settings(), mesh);
     for workload in &mut pair.mesh.workloads {

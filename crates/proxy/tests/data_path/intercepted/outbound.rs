@@ -186,7 +186,7 @@ fn of_several_services_a_headless_one_is_meant() {
         headless.ports[0].endpoints[0].account,
         Some(account("echo"))
     );
-    mesh.services.push(headless);
+    mesh.services.push(headless.into());
     mesh.check_invariants().unwrap();
     let steered = Steered::new(&mesh, &["echo"]);
     let _client = steered.dial("shop", upstream.address).sending("no request");

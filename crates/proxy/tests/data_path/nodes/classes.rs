@@ -139,7 +139,7 @@ fn handshakes_of_offline_callers_are_made_by_workers_for_them() {
         batch.qos.class = Class::Offline;
         batch.node = echo.map(|echo| echo.node.clone()).next().unwrap();
         let name = batch.name.clone();
-        mesh.workloads.insert(0, batch);
+        mesh.workloads.insert(0, batch.into());
         pair.send(&pair.called, &mesh);
         open(&pair.called.proxy, 99, echo_entry(Some(name)));
         has_worker(&pair.called);

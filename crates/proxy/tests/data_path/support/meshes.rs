@@ -44,7 +44,7 @@ pub(crate) fn mesh(endpoints: &[SocketAddr], routes: Option<Vec<RouteRule>>) -> 
     echo.ports[0].routes = routes;
     Mesh {
         generation: 1,
-        services: vec![echo],
+        services: vec![echo.into()],
         ..Mesh::default()
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn resource() -> BoxedStrategy<Resource> {
         node().prop_map(Resource::Node),
         address().prop_map(Resource::Address),
         policy().prop_map(|policy| Resource::Policy(Arc::new(policy))),
-        workload().prop_map(Resource::Workload),
+        workload().prop_map(|one| Resource::Workload(one.into())),
         service().prop_map(Resource::Service),
         endpoint().prop_map(Resource::Endpoint),
     ]

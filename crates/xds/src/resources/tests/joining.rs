@@ -50,8 +50,8 @@ proptest! {
             prop_assert_eq!(&joined, &mesh.for_node(&node));
             // What is of other nodes changes nothing.
             prop_assert_eq!(&join(&all, &node).unwrap(), &joined);
-            let shared = joined.services.iter().map(sharing);
-            prop_assert!(shared.eq(mesh.services.iter().map(sharing)));
+            let shared = joined.services.iter().map(|one| sharing(one));
+            prop_assert!(shared.eq(mesh.services.iter().map(|one| sharing(one))));
         }
     }
 
@@ -155,10 +155,10 @@ fn small() -> Mesh {
     };
     let mesh = Mesh {
         services: vec![
-            service("a/s", Some(vec![rule("/a"), rule("/b")])),
-            service("a/t", None),
+            service("a/s", Some(vec![rule("/a"), rule("/b")])).into(),
+            service("a/t", None).into(),
         ],
-        workloads: vec![workload],
+        workloads: vec![workload.into()],
         policies: vec![Arc::new(policy())],
         ..Mesh::default()
     };

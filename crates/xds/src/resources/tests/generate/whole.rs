@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use heddle_model::{
     Backend, BackendTarget, Endpoint, Mesh, Node, NodeName, Outcome, Policy, PolicyName,
-    RouteAction, RouteRule, Service, ServiceAccountName, ServiceName, ServicePort, TrustDomain,
-    Workload, WorkloadName,
+    RouteAction, RouteRule, Service, ServiceAccountName, ServiceName, ServicePort, Shared,
+    TrustDomain, Workload, WorkloadName,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -59,8 +59,8 @@ pub(in crate::resources::tests) fn mesh() -> BoxedStrategy<Mesh> {
             trust_domain: TrustDomain::parse(domain).unwrap(),
             nodes,
             policies: needed(&workloads, &policies),
-            workloads,
-            services,
+            workloads: workloads.into_iter().map(Shared::from).collect(),
+            services: services.into_iter().map(Shared::from).collect(),
             elsewhere: Vec::new(),
             further: Vec::new(),
             named: None,
