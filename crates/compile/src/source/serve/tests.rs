@@ -10,6 +10,7 @@ use crate::{Options, Outcome, Request, explain};
 
 mod closed;
 mod random;
+mod replicas;
 mod together;
 
 const DIR: &str = "/mesh";
