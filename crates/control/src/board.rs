@@ -1,9 +1,6 @@
 //! The newest mesh, and the resources of it that each node gets.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use heddle_model::{Mesh, Node, NodeName, ServiceAccountName};
@@ -14,7 +11,8 @@ use heddle_xds::resources::Type;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::catalog::{Catalog, Changes, encoded};
+use super::catalog::Catalog;
+use super::changes::Changes;
 use super::nodes::{Nodes, Present};
 use super::subscriptions::{Subscriptions, Told};
 
@@ -38,22 +36,13 @@ pub struct Board {
 struct BoardState {
     epoch: String,
     nodes: Nodes,
-    newest: Mutex<Newest>,
-    catalog: Mutex<Catalog>,
-    /// Held while a mesh is encoded and compared with the one before.
+    newest: Mutex<Option<Arc<Mesh>>>,
+    /// Read by the streams of all nodes.
+    catalog: RwLock<Catalog>,
+    /// Held while a mesh is compared with the one before.
     changes: Mutex<Changes>,
-    /// Whether there was a node that names what it uses.
-    on_demand: AtomicBool,
     /// Generation of the published mesh, from 1; 0 before the first.
     generation: watch::Sender<u64>,
-}
-
-/// The published mesh, and an index of it.
-#[derive(Clone, Default)]
-struct Newest {
-    mesh: Option<Arc<Mesh>>,
-    /// Service accounts that have a workload on each node.
-    placed: Arc<BTreeMap<NodeName, BTreeSet<ServiceAccountName>>>,
 }
 
 impl Board {
@@ -67,39 +56,18 @@ impl Board {
                 epoch: heddle_transport::secrets::random_text()?,
                 nodes,
                 newest: Mutex::default(),
-                catalog: Mutex::default(),
+                catalog: RwLock::default(),
                 changes: Mutex::default(),
-                on_demand: AtomicBool::new(false),
                 generation: watch::Sender::new(0),
             }),
         })
     }
 
-    /// Publishes a mesh in place of the previous one. Blocks while the mesh is encoded, some microseconds for each resource.
+    /// Publishes a mesh in place of the previous one. Blocks while what differs is encoded, some microseconds for each
+    /// resource. What is the same object in memory as before does not differ.
     pub fn put(&self, mesh: Mesh) {
-        let mut placed: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        for workload in &mesh.workloads {
-            if let Some(node) = &workload.node {
-                let accounts = placed.entry(node.clone()).or_default();
-                accounts.insert(workload.service_account.clone());
-            }
-        }
-        *self.shared.newest() = Newest {
-            mesh: Some(Arc::new(mesh)),
-            placed: Arc::new(placed),
-        };
+        *self.shared.newest() = Some(Arc::new(mesh));
         self.shared.publish();
-    }
-
-    /// Prepares for nodes that name what they use. Blocks, the first time, while the mesh is encoded.
-    pub(super) fn serve_on_demand(&self) {
-        self.shared.on_demand.store(true, Relaxed);
-        // A mesh that is being published may not know it yet.
-        drop(self.shared.changes());
-        let is_indexed = self.shared.catalog().index().is_some();
-        if !is_indexed {
-            self.shared.publish();
-        }
     }
 
     /// The published mesh, with the known nodes and their addresses.
@@ -124,9 +92,8 @@ impl Board {
 
     /// Whether the published mesh places a workload with that service account on the node.
     pub(super) fn is_placed(&self, node: &NodeName, account: &ServiceAccountName) -> bool {
-        let placed = Arc::clone(&self.shared.newest().placed);
-        let accounts = placed.get(node);
-        accounts.is_some_and(|accounts| accounts.contains(account))
+        let own = self.shared.catalog().own(node);
+        own.accounts.contains(account)
     }
 
     /// Takes a node's message about a type of resource.
@@ -203,18 +170,16 @@ impl BoardState {
         // Of two calls the one that reads the mesh later publishes later.
         let mut changes = self.changes();
         let Some(mesh) = self.whole() else { return };
-        let on_demand = self.on_demand.load(Relaxed);
-        let change = changes.of(&mesh, encoded(&mesh), on_demand);
-        // Nodes are served meanwhile: what takes long is done.
-        let mut catalog = self.catalog();
-        let before = catalog.apply(change);
+        // Nodes are served meanwhile: what takes long is done before the catalog is changed.
+        let change = changes.of(mesh, &self.catalog());
+        let catalog = self.catalog.write();
+        let mut catalog = catalog.unwrap_or_else(PoisonError::into_inner);
+        catalog.apply(change);
         self.generation.send_replace(catalog.generation());
-        drop(catalog);
-        drop(before);
     }
 
     fn whole(&self) -> Option<Mesh> {
-        let mesh = self.newest().mesh.clone()?;
+        let mesh = self.newest().clone()?;
         let mut mesh = Mesh::clone(&mesh);
         mesh.nodes = nodes(&self.nodes.reached());
         Some(mesh)
@@ -224,11 +189,11 @@ impl BoardState {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn catalog(&self) -> MutexGuard<'_, Catalog> {
-        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn newest(&self) -> MutexGuard<'_, Newest> {
+    fn newest(&self) -> MutexGuard<'_, Option<Arc<Mesh>>> {
         // It is only ever replaced as a whole, so a poisoned lock is safe to use.
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -68,10 +68,6 @@ impl server::Discovery for DiscoveryService {
         let address = mesh_address(&registration.mesh_address)?;
         let types = registration.type_urls.iter();
         let types = types.filter_map(|url| Type::from_url(url)).collect();
-        if registration.on_demand {
-            let board = shared.board.clone();
-            shared.blocking(move || board.serve_on_demand()).await?;
-        }
         let mut subscriptions = Subscriptions::new(node.clone(), types, registration.on_demand);
         shared.take(&node, &mut subscriptions, first)?;
         let presence = shared.nodes.arrive(&node, address);

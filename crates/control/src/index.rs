@@ -3,18 +3,18 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use heddle_model::{BackendTarget, Mesh, Outcome, Service};
+use heddle_model::{BackendTarget, Outcome, Service};
 use heddle_xds::delta::Name;
 
 /// The Services of a mesh. Names are those of resources.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
     services: HashMap<Name, Bound>,
     by_address: HashMap<IpAddr, BTreeSet<Name>>,
 }
 
 /// What belongs to one Service.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Bound {
     /// Its endpoints.
     pub(super) endpoints: Vec<Name>,
@@ -24,45 +24,44 @@ pub(super) struct Bound {
     pub(super) addresses: Vec<IpAddr>,
 }
 
-impl Index {
-    /// `endpoints` are the names of all endpoints; `name` gives the name of a Service's resource.
-    pub(super) fn new<'e>(
-        mesh: &Mesh,
-        endpoints: impl Iterator<Item = &'e Name>,
-        name: impl Fn(&str) -> Name,
-    ) -> Self {
-        let mut index = Index::default();
-        for service in &mesh.services {
-            let of = name(&service.name.to_string());
-            for &address in &service.addresses {
-                index.add_address(address, &of);
-            }
-            let bound = Bound {
-                endpoints: Vec::new(),
-                backends: backends(service).map(|backend| name(&backend)).collect(),
-                addresses: service.addresses.clone(),
-            };
-            index.services.insert(of, bound);
+impl Bound {
+    /// What belongs to a Service with these endpoints. `name` gives the name of a Service's resource.
+    pub(super) fn of(service: &Service, endpoints: Vec<Name>, name: impl Fn(&str) -> Name) -> Self {
+        Bound {
+            endpoints,
+            backends: backends(service).map(|backend| name(&backend)).collect(),
+            addresses: service.addresses.clone(),
         }
-        for endpoint in endpoints {
-            let service = service_of(endpoint);
-            let known = service.and_then(|service| index.services.get_key_value(service));
-            let Some(of) = known.map(|(of, _)| of.clone()) else {
-                continue;
-            };
-            if let Some(bound) = index.services.get_mut(&of) {
-                bound.endpoints.push(endpoint.clone());
-            }
-            if let Some(address) = address_of(endpoint) {
-                index.add_address(address, &of);
-            }
-        }
-        index
     }
 
-    fn add_address(&mut self, address: IpAddr, service: &Name) {
-        let services = self.by_address.entry(address).or_default();
-        services.insert(service.clone());
+    /// All its addresses, some of them several times.
+    fn all_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let endpoints = self.endpoints.iter();
+        let endpoints = endpoints.filter_map(|endpoint| address_of(endpoint));
+        self.addresses.iter().copied().chain(endpoints)
+    }
+}
+
+impl Index {
+    /// Sets what belongs to a Service; `None`: there is none of that name any more.
+    pub(super) fn put(&mut self, service: Name, bound: Option<Bound>) {
+        if let Some(before) = self.services.remove(&service) {
+            for address in before.all_addresses() {
+                if let Some(services) = self.by_address.get_mut(&address) {
+                    services.remove(&service);
+                    if services.is_empty() {
+                        self.by_address.remove(&address);
+                    }
+                }
+            }
+        }
+        if let Some(bound) = bound {
+            for address in bound.all_addresses() {
+                let services = self.by_address.entry(address).or_default();
+                services.insert(service.clone());
+            }
+            self.services.insert(service, bound);
+        }
     }
 
     /// What belongs to a Service; `None` if there is none of that name.

@@ -34,6 +34,7 @@ use tonic::{Request, Status};
 mod accept;
 mod board;
 mod catalog;
+mod changes;
 mod convert;
 mod discovery;
 mod index;

@@ -30,9 +30,7 @@ impl Scope {
             addresses: addresses.filter_map(|name| name.parse().ok()).collect(),
             ..Scope::default()
         };
-        let Some(index) = catalog.index() else {
-            return scope;
-        };
+        let index = catalog.index();
         let at = scope
             .addresses
             .iter()
@@ -57,7 +55,7 @@ impl Scope {
     pub(super) fn depends_on(&self, kind: Type, name: &Name, catalog: &Catalog) -> bool {
         match kind {
             Type::Service => {
-                let bound = catalog.index().and_then(|index| index.service(name));
+                let bound = catalog.index().service(name);
                 let mut addresses = bound.iter().flat_map(|bound| &bound.addresses);
                 self.services.contains(name)
                     || addresses.any(|address| self.addresses.contains(address))

@@ -12,7 +12,7 @@ use super::catalog::{Catalog, Own};
 use super::scope::Scope;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// What one node wants and has, on one stream. No I/O: its owner carries messages.
 #[derive(Debug)]

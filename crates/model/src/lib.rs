@@ -15,6 +15,7 @@ pub mod calendar;
 mod class;
 mod control_group;
 mod dependency;
+mod differences;
 mod duration;
 mod identity;
 mod invariants;
@@ -40,6 +41,7 @@ pub use balancing::{
 pub use class::{CLASS_LABEL, Class, LATENCY_ANNOTATION, Qos, QosFault, QosLabels};
 pub use control_group::ControlGroup;
 pub use dependency::{Dependency, DependencyState};
+pub use differences::{Difference, differences};
 pub use duration::duration_ms;
 pub use identity::{
     MAX_SPIFFE_ID_BYTES, NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject, TrustDomain,

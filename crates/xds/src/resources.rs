@@ -40,7 +40,7 @@ use crate::proto;
 pub use error::InvalidResource;
 pub use join::join;
 pub use name::of_policy as policy_name;
-pub use split::split;
+pub use split::{Holders, of_mesh, of_service, split};
 
 /// Limit on the encoding of one resource, in bytes. [`Resource::decode`] enforces it; a control plane leaves out what is
 /// larger, and says so.

@@ -152,21 +152,18 @@ impl Replicas {
         if !self.wrong.is_of(providers) {
             return None;
         }
-        let changes = changes(&self.entries, &providers.entries);
+        let before = std::mem::take(&mut self.entries);
+        let changes = changes(&before, &providers.entries);
         if changes.len() > MANY.max(providers.entries.len() / MANY_OF) {
             return None;
         }
         let mut touched = Touched::default();
         // An address may go from one provider to another.
-        for change in &changes {
-            if let Some(old) = &change.old {
-                self.remove(old, base, options, &mut touched)?;
-            }
+        for old in changes.iter().filter_map(|(old, _)| *old) {
+            self.remove(old, base, options, &mut touched)?;
         }
-        for change in &changes {
-            if let Some(new) = &change.new {
-                self.add(new, base, options, &mut touched)?;
-            }
+        for new in changes.iter().filter_map(|(_, new)| *new) {
+            self.add(new, base, options, &mut touched)?;
         }
         let is_left = |kind: &Kind| {
             self.kinds

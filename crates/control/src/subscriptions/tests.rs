@@ -22,7 +22,7 @@ use crate::nodes::Nodes;
 mod on_demand;
 mod requests;
 
-const NODES: [&str; 3] = ["a", "b", "c"];
+pub(crate) const NODES: [&str; 3] = ["a", "b", "c"];
 const SERVICES: u8 = 6;
 
 fn node(name: &str) -> NodeName {
@@ -30,10 +30,10 @@ fn node(name: &str) -> NodeName {
 }
 
 /// A workload of the mesh: its number, its node, whether a policy selects it, and a value that changes.
-type Choice = (u8, Option<usize>, bool, u32);
+pub(crate) type Choice = (u8, Option<usize>, bool, u32);
 
 /// A mesh of these workloads, each of which serves one of three Services.
-fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
+pub(crate) fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
     let mut services: BTreeMap<ServiceName, Vec<Endpoint>> = BTreeMap::new();
     let mut mesh = Mesh::default();
     for (number, node_number, is_selected, weight) in choices.values() {

@@ -1,52 +1,101 @@
 //! The resources of a mesh.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use heddle_model::{Mesh, Service, ServicePort};
+use heddle_model::{Mesh, Service, ServicePort, Workload, WorkloadName};
 
 use super::{AddressOf, EndpointOf, Holder, Resource, Settings};
 
 /// All resources of the whole mesh, as the control plane has it: [`Mesh::elsewhere`] and [`Mesh::further`] are empty,
 /// and endpoints have their workload in [`heddle_model::Endpoint::workload`]. Types are in order, and the resources of
-/// each type are in the order of the mesh.
+/// each type are in the order of the mesh, except that endpoints follow their Service.
 pub fn split(mesh: &Mesh) -> impl Iterator<Item = Resource> + '_ {
-    let workloads = mesh.workloads.iter();
-    let settings = Settings {
-        trust_domain: mesh.trust_domain.clone(),
-        single_node: workloads.clone().all(|workload| workload.node.is_none()),
-    };
-    let nodes = mesh.nodes.iter().cloned().map(Resource::Node);
-    let policies = mesh.policies.iter().map(Arc::clone).map(Resource::Policy);
-    let services = mesh
-        .services
-        .iter()
-        .map(|service| without_endpoints(service));
-    std::iter::once(Resource::MeshSettings(settings))
-        .chain(nodes)
-        .chain(addresses(mesh).map(Resource::Address))
-        .chain(policies)
-        .chain(workloads.cloned().map(Resource::Workload))
-        .chain(services.map(Resource::Service))
-        .chain(endpoints(mesh).map(Resource::Endpoint))
+    let mut holders = Holders::default();
+    for workload in &mesh.workloads {
+        holders.add(workload);
+    }
+    let addresses: BTreeSet<IpAddr> = holders.take_changed();
+    let addresses = addresses.into_iter();
+    let addresses = addresses.filter_map(move |address| holders.resource(address));
+    std::iter::once(of_mesh(mesh))
+        .chain(mesh.nodes.iter().cloned().map(Resource::Node))
+        .chain(addresses)
+        .chain(mesh.policies.iter().map(Arc::clone).map(Resource::Policy))
+        .chain(mesh.workloads.iter().cloned().map(Resource::Workload))
+        .chain(mesh.services.iter().flat_map(|service| of_service(service)))
 }
 
-fn addresses(mesh: &Mesh) -> impl Iterator<Item = AddressOf> + use<> {
-    let mut addresses: BTreeMap<IpAddr, Vec<Holder>> = BTreeMap::new();
-    // Workloads are sorted by name, so holders are, too.
-    for workload in &mesh.workloads {
+/// What holds for the whole mesh.
+pub fn of_mesh(mesh: &Mesh) -> Resource {
+    let mut workloads = mesh.workloads.iter();
+    Resource::MeshSettings(Settings {
+        trust_domain: mesh.trust_domain.clone(),
+        single_node: workloads.all(|workload| workload.node.is_none()),
+    })
+}
+
+/// A Service and its endpoints.
+pub fn of_service(service: &Service) -> impl Iterator<Item = Resource> + '_ {
+    let endpoints = service.ports.iter().flat_map(|port| {
+        let endpoints = port.endpoints.iter();
+        endpoints.map(|endpoint| EndpointOf {
+            service: service.name.clone(),
+            port: port.port,
+            endpoint: endpoint.clone(),
+        })
+    });
+    std::iter::once(Resource::Service(without_endpoints(service)))
+        .chain(endpoints.map(Resource::Endpoint))
+}
+
+/// Which workloads have which address, as workloads come and go.
+#[derive(Debug, Default)]
+pub struct Holders {
+    by_address: BTreeMap<IpAddr, BTreeMap<WorkloadName, Holder>>,
+    /// Addresses whose resources may have changed.
+    changed: BTreeSet<IpAddr>,
+}
+
+impl Holders {
+    /// A workload has come.
+    pub fn add(&mut self, workload: &Workload) {
         for address in workload.all_addresses() {
-            addresses.entry(address).or_default().push(Holder {
+            let holder = Holder {
                 workload: workload.name.clone(),
                 node: workload.node.clone(),
                 first: (address != workload.address).then_some(workload.address),
-            });
+            };
+            let holders = self.by_address.entry(address).or_default();
+            holders.insert(workload.name.clone(), holder);
+            self.changed.insert(address);
         }
     }
-    addresses
-        .into_iter()
-        .map(|(address, holders)| AddressOf { address, holders })
+
+    /// A workload has gone.
+    pub fn remove(&mut self, workload: &Workload) {
+        for address in workload.all_addresses() {
+            if let Some(holders) = self.by_address.get_mut(&address) {
+                holders.remove(&workload.name);
+                if holders.is_empty() {
+                    self.by_address.remove(&address);
+                }
+            }
+            self.changed.insert(address);
+        }
+    }
+
+    /// The addresses with a change since the last call.
+    pub fn take_changed(&mut self) -> BTreeSet<IpAddr> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The resource of an address, if a workload has it.
+    pub fn resource(&self, address: IpAddr) -> Option<Resource> {
+        let holders = self.by_address.get(&address)?.values().cloned().collect();
+        Some(Resource::Address(AddressOf { address, holders }))
+    }
 }
 
 fn without_endpoints(service: &Service) -> Service {
@@ -66,19 +115,4 @@ fn without_endpoints(service: &Service) -> Service {
         balancing: service.balancing.clone(),
         ports: service.ports.iter().map(port).collect(),
     }
-}
-
-fn endpoints(mesh: &Mesh) -> impl Iterator<Item = EndpointOf> + '_ {
-    let ports = mesh.services.iter().flat_map(|service| {
-        let ports = service.ports.iter();
-        ports.map(move |port| (service, port))
-    });
-    ports.flat_map(|(service, port)| {
-        let endpoints = port.endpoints.iter();
-        endpoints.map(move |endpoint| EndpointOf {
-            service: service.name.clone(),
-            port: port.port,
-            endpoint: endpoint.clone(),
-        })
-    })
 }

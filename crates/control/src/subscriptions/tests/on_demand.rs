@@ -106,7 +106,6 @@ proptest! {
         ),
     ) {
         let board = Board::new(Nodes::default()).unwrap();
-        board.serve_on_demand();
         let mut sides = NODES.map(Side::on_demand);
         let mut used: [BTreeSet<Dependency>; NODES.len()] = Default::default();
         let mut choices = BTreeMap::new();
@@ -183,7 +182,6 @@ fn a_change_of_what_a_node_does_not_use_costs_it_nothing() {
         .map(|number| (number, (number, Some(0), true, 0)))
         .collect();
     board.put(routed(&choices));
-    board.serve_on_demand();
     let mut side = Side::on_demand("b");
     side.known.want(&Dependency::Service(service(5)));
     while side.step(&board) {}

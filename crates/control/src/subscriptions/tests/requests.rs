@@ -406,7 +406,6 @@ fn whatever_a_node_knows_it_answers_as_if_it_knew_all_for_long() {
 fn answers_are_alike_after(edits: usize) {
     let port = serve_everywhere();
     let board = Board::new(Nodes::default()).unwrap();
-    board.serve_on_demand();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut folder = Folder::default();
     for of in &mut folder.services {
