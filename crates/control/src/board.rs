@@ -1,6 +1,6 @@
 //! The newest mesh, and the resources of it that each node gets.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use heddle_model::{Mesh, Node, NodeName, ServiceAccountName};
@@ -38,7 +38,7 @@ struct BoardState {
     nodes: Nodes,
     newest: Mutex<Option<Arc<Mesh>>>,
     /// Read by the streams of all nodes.
-    catalog: RwLock<Catalog>,
+    catalog: Mutex<Catalog>,
     /// Held while a mesh is compared with the one before.
     changes: Mutex<Changes>,
     /// Generation of the published mesh, from 1; 0 before the first.
@@ -56,7 +56,7 @@ impl Board {
                 epoch: heddle_transport::secrets::random_text()?,
                 nodes,
                 newest: Mutex::default(),
-                catalog: RwLock::default(),
+                catalog: Mutex::default(),
                 changes: Mutex::default(),
                 generation: watch::Sender::new(0),
             }),
@@ -171,9 +171,8 @@ impl BoardState {
         let mut changes = self.changes();
         let Some(mesh) = self.whole() else { return };
         // Nodes are served meanwhile: what takes long is done before the catalog is changed.
-        let change = changes.of(mesh, &self.catalog());
-        let catalog = self.catalog.write();
-        let mut catalog = catalog.unwrap_or_else(PoisonError::into_inner);
+        let change = changes.of(mesh, &self.catalog);
+        let mut catalog = self.catalog();
         catalog.apply(change);
         self.generation.send_replace(catalog.generation());
     }
@@ -189,8 +188,8 @@ impl BoardState {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
-        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+    fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn newest(&self) -> MutexGuard<'_, Option<Arc<Mesh>>> {

@@ -5,7 +5,8 @@
 //!            (encodes that)              (quick, under a lock)
 //! ```
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -33,7 +34,7 @@ pub(super) struct Catalog {
     nothing: Arc<Own>,
     index: Index,
     /// The newest changes, the last one that of `generation`.
-    changes: VecDeque<Vec<(Type, Name)>>,
+    changes: VecDeque<Changed>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -65,9 +66,48 @@ impl Own {
     }
 }
 
+/// The names of what one mesh changes, so that a stream finds what concerns its node without looking at all of them.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// Resources that any node may have.
+    pub(super) common: Vec<(Type, Name)>,
+    /// Workloads and policies, and the nodes that may have them.
+    pub(super) own: Vec<(Type, Name)>,
+    pub(super) owners: Owners,
+    pub(super) services: Vec<ChangedService>,
+}
+
+/// The nodes that some resources are for.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    /// Any node may be one.
+    pub(super) is_any: bool,
+    pub(super) nodes: HashSet<NodeName>,
+}
+
+/// A Service of which something has changed.
+#[derive(Debug)]
+pub(super) struct ChangedService {
+    pub(super) name: Name,
+    /// Its resource and those of its endpoints, as far as they have changed.
+    pub(super) changed: Vec<(Type, Name)>,
+    /// Its cluster addresses, and those of the endpoints that have changed.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+impl Changed {
+    /// The changed resources that a node may have that does not name what it uses.
+    pub(super) fn of_node(&self, node: &NodeName) -> impl Iterator<Item = &(Type, Name)> {
+        let is_owner = self.owners.is_any || self.owners.nodes.contains(node);
+        let own = if is_owner { &self.own[..] } else { &[] };
+        self.common.iter().chain(own)
+    }
+}
+
 /// What one mesh changes.
 #[derive(Debug, Default)]
 pub(super) struct Change {
+    pub(super) changed: Changed,
     pub(super) set: Vec<(Type, Name, Entry)>,
     pub(super) removed: Vec<(Type, Name)>,
     /// What is for a node from now on; `None` for a node without workloads.
@@ -86,16 +126,13 @@ impl Catalog {
     /// Goes on to the next mesh, which takes time for what has changed only.
     pub(super) fn apply(&mut self, change: Change) {
         self.generation += 1;
-        let mut names = Vec::with_capacity(change.set.len() + change.removed.len());
         for (kind, name, entry) in change.set {
-            names.push((kind, name.clone()));
             self.types[kind as usize].insert(name, entry);
         }
         for (kind, name) in change.removed {
             self.types[kind as usize].remove(&name);
-            names.push((kind, name));
         }
-        self.changes.push_back(names);
+        self.changes.push_back(change.changed);
         if self.changes.len() > KEPT_CHANGES {
             self.changes.pop_front();
         }
@@ -117,14 +154,14 @@ impl Catalog {
         Arc::clone(own.unwrap_or(&self.nothing))
     }
 
-    /// The names of what has changed since a generation; `None` when that is not known any more.
+    /// What has changed since a generation; `None` when that is not known any more.
     pub(super) fn changes_since(
         &self,
         generation: u64,
-    ) -> Option<impl Iterator<Item = &(Type, Name)>> {
+    ) -> Option<impl Iterator<Item = &Changed> + Clone> {
         let behind = usize::try_from(self.generation.checked_sub(generation)?).ok()?;
         let known = self.changes.len();
-        let changes = || self.changes.iter().skip(known - behind).flatten();
+        let changes = || self.changes.iter().skip(known - behind);
         (behind <= known).then(changes)
     }
 

@@ -4,8 +4,9 @@
 //! that a mesh that was compiled as a whole changes only what is different in it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use heddle_model::{Difference, Mesh, Node, Policy, Service, Shared, Workload, differences};
 use heddle_xds::delta::Name;
 use heddle_xds::resources::{
@@ -13,8 +14,8 @@ use heddle_xds::resources::{
 };
 use tracing::error;
 
-use super::catalog::{Catalog, Change, Entry};
-use super::index::Bound;
+use super::catalog::{Catalog, Change, ChangedService, Entry};
+use super::index::{Bound, address_of};
 
 mod parts;
 
@@ -29,8 +30,9 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// What this mesh changes in the catalog, which has the mesh before. Changes have to be applied in order.
-    pub(super) fn of(&mut self, mesh: Mesh, catalog: &Catalog) -> Change {
+    /// What this mesh changes in the catalog, which has the mesh before: only this caller changes the catalog, and applies
+    /// each change before it asks for the next. The catalog is locked for one resource at a time.
+    pub(super) fn of(&mut self, mesh: Mesh, catalog: &Mutex<Catalog>) -> Change {
         let before = std::mem::replace(&mut self.mesh, mesh);
         let mut finding = Finding {
             catalog,
@@ -94,7 +96,7 @@ fn services<'m>(before: &'m Mesh, now: &'m Mesh) -> Vec<Difference<'m, Shared<Se
 
 /// A change that is being found.
 struct Finding<'c> {
-    catalog: &'c Catalog,
+    catalog: &'c Mutex<Catalog>,
     change: Change,
     /// Names that the catalog does not have yet.
     fresh: [HashMap<String, Name>; Type::ALL.len()],
@@ -111,14 +113,18 @@ impl Finding<'_> {
 
     /// Replaces a Service and its endpoints.
     fn replace_service(&mut self, old: Option<&Shared<Service>>, new: Option<&Shared<Service>>) {
+        let Some(service) = new.or(old) else { return };
+        let name = self.name(Type::Service, &service.name.to_string());
+        self.change.changed.services.push(ChangedService {
+            name: name.clone(),
+            changed: Vec::new(),
+            addresses: service.addresses.clone(),
+        });
         let resources = |service| of_service(service).map(|one| (one.kind(), one.name()));
         let mut gone: BTreeSet<(Type, String)> =
             old.into_iter().flat_map(|old| resources(old)).collect();
         let Some(new) = new else {
-            if let Some(old) = old {
-                let name = self.name(Type::Service, &old.name.to_string());
-                self.change.bound.push((name, None));
-            }
+            self.change.bound.push((name, None));
             gone.iter()
                 .for_each(|(kind, name)| self.remove(*kind, name));
             return;
@@ -134,7 +140,7 @@ impl Finding<'_> {
         }
         gone.iter()
             .for_each(|(kind, name)| self.remove(*kind, name));
-        let name = self.name(Type::Service, &new.name.to_string());
+        let name = self.name(Type::Service, &name);
         let bound = Bound::of(new, endpoints, |service| self.name(Type::Service, service));
         self.change.bound.push((name, Some(bound)));
     }
@@ -153,32 +159,62 @@ impl Finding<'_> {
             self.remove(kind, &name);
             return None;
         }
-        let known = self.catalog.get(kind, &name);
-        if let Some((known, entry)) = known
-            && entry.content == content
+        if let Some((known, before)) = self.known(kind, &name)
+            && before == content
         {
-            return Some(known.clone());
+            return Some(known);
         }
         let version = version(&content);
         let name = self.name(kind, &name);
         let fresh = &mut self.fresh[kind as usize];
         fresh.insert(name.to_string(), name.clone());
         let entry = Entry { version, content };
+        self.note(kind, &name);
         self.change.set.push((kind, name.clone(), entry));
         Some(name)
     }
 
     fn remove(&mut self, kind: Type, name: &str) {
-        if let Some((known, _)) = self.catalog.get(kind, name) {
-            self.change.removed.push((kind, known.clone()));
+        if let Some((name, _)) = self.known(kind, name) {
+            self.note(kind, &name);
+            self.change.removed.push((kind, name));
+        }
+    }
+
+    /// The name and the content of a resource as the catalog has them.
+    fn known(&self, kind: Type, name: &str) -> Option<(Name, Bytes)> {
+        let catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        let (name, entry) = catalog.get(kind, name)?;
+        Some((name.clone(), entry.content.clone()))
+    }
+
+    /// Notes a change where streams look for it.
+    fn note(&mut self, kind: Type, name: &Name) {
+        let changed = &mut self.change.changed;
+        let name_of = (kind, name.clone());
+        match kind {
+            Type::MeshSettings | Type::Node | Type::Address => changed.common.push(name_of),
+            Type::Workload => changed.own.push(name_of),
+            Type::Policy => {
+                changed.own.push(name_of);
+                // It may select workloads that are as they were.
+                changed.owners.is_any = true;
+            }
+            Type::Service | Type::Endpoint => {
+                // The Service that is being replaced.
+                if let Some(service) = changed.services.last_mut() {
+                    service.addresses.extend(address_of(name));
+                    service.changed.push(name_of);
+                }
+            }
         }
     }
 
     /// The name as the catalog has it or will have it, so that equal names share their bytes.
     fn name(&self, kind: Type, name: &str) -> Name {
-        let known = self.catalog.get(kind, name).map(|(known, _)| known);
-        let known = known.or_else(|| self.fresh[kind as usize].get(name));
-        known.map_or_else(|| Name::from(name), Name::clone)
+        let fresh = self.fresh[kind as usize].get(name).cloned();
+        let known = fresh.or_else(|| self.known(kind, name).map(|(known, _)| known));
+        known.unwrap_or_else(|| Name::from(name))
     }
 }
 

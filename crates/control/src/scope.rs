@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use heddle_xds::delta::Name;
 use heddle_xds::resources::Type;
 
-use super::catalog::{Catalog, Own};
-use super::index::{address_of, service_of};
+use super::catalog::{Catalog, ChangedService, Own};
 
 /// The Services and endpoints that one node uses, with what belongs to them.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -51,24 +50,16 @@ impl Scope {
         scope
     }
 
-    /// Whether a change of this resource may change the scope.
-    pub(super) fn depends_on(&self, kind: Type, name: &Name, catalog: &Catalog) -> bool {
-        match kind {
-            Type::Service => {
-                let bound = catalog.index().service(name);
-                let mut addresses = bound.iter().flat_map(|bound| &bound.addresses);
-                self.services.contains(name)
-                    || addresses.any(|address| self.addresses.contains(address))
-            }
-            Type::Endpoint => {
-                let of = |service: &str| self.services.contains(service);
-                let at = |address: IpAddr| self.addresses.contains(&address);
-                let is_new = !self.endpoints.contains(name);
-                is_new && service_of(name).is_some_and(of) || address_of(name).is_some_and(at)
-            }
-            Type::MeshSettings | Type::Node | Type::Address | Type::Policy | Type::Workload => {
-                false
-            }
+    /// Whether a change of a Service may change the scope.
+    pub(super) fn depends_on(&self, service: &ChangedService) -> bool {
+        if self.services.contains(&service.name) {
+            // Other values of endpoints that the node has change nothing but the endpoints.
+            let is_known = |(kind, name): &(Type, Name)| {
+                *kind == Type::Endpoint && self.endpoints.contains(name)
+            };
+            return !service.changed.iter().all(is_known);
         }
+        let mut addresses = service.addresses.iter();
+        addresses.any(|address| self.addresses.contains(address))
     }
 }

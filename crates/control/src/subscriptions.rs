@@ -8,7 +8,7 @@ use heddle_model::NodeName;
 use heddle_xds::delta::{Answer, Name, Request, Response, Subscriber, TooMany};
 use heddle_xds::resources::Type;
 
-use super::catalog::{Catalog, Own};
+use super::catalog::{Catalog, ChangedService, Own};
 use super::scope::Scope;
 
 #[cfg(test)]
@@ -59,6 +59,12 @@ impl Visible {
 
     fn has(&self, kind: Type, name: &Name) -> bool {
         self.names(kind).is_none_or(|names| names.contains(name))
+    }
+
+    /// Whether the node may have something of a Service.
+    fn uses(&self, service: &ChangedService) -> bool {
+        let scope = self.scope.as_ref();
+        scope.is_none_or(|scope| scope.services.contains(&service.name))
     }
 }
 
@@ -192,11 +198,16 @@ impl Subscriptions {
         let now = &self.visible;
         match catalog.changes_since(self.noted) {
             Some(changes) => {
-                for (kind, name) in changes {
-                    // Most workloads and policies are those of other nodes.
-                    let had = before.names(*kind);
-                    if now.has(*kind, name) || had.is_some_and(|names| names.contains(name)) {
-                        self.types[*kind as usize].changed(name);
+                for changed in changes {
+                    let services = changed.services.iter();
+                    let services = services.filter(|one| now.uses(one) || before.uses(one));
+                    let services = services.flat_map(|one| &one.changed);
+                    for (kind, name) in changed.of_node(&self.node).chain(services) {
+                        // Some workloads and policies are those of other nodes.
+                        let had = before.names(*kind);
+                        if now.has(*kind, name) || had.is_some_and(|names| names.contains(name)) {
+                            self.types[*kind as usize].changed(name);
+                        }
                     }
                 }
             }
@@ -229,7 +240,10 @@ impl Subscriptions {
     fn new_scope(&mut self, catalog: &Catalog, own: &Own, is_own_new: bool) -> Option<Scope> {
         let scope = self.visible.scope.as_ref()?;
         let is_changed = match catalog.changes_since(self.noted) {
-            Some(mut changes) => changes.any(|(kind, name)| scope.depends_on(*kind, name, catalog)),
+            Some(changes) => {
+                let mut services = changes.flat_map(|changed| &changed.services);
+                services.any(|service| scope.depends_on(service))
+            }
             None => true,
         };
         if !(is_own_new || is_changed || std::mem::take(&mut self.has_named)) {

@@ -38,8 +38,10 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// watch can be lost although its connection is not.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 const MAX_UNANSWERED: u32 = 3;
-/// The least time between two states passed on.
+/// The least time between two states passed on …
 const PASS_ON_EVERY: Duration = Duration::from_millis(50);
+/// … and for each provider: what a state costs grows with them, whatever has changed.
+const PASS_ON_PER_PROVIDER: Duration = Duration::from_nanos(2_500);
 /// The wait before another list of a registry that was too full.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 
@@ -291,8 +293,9 @@ impl Following {
 
     /// The earliest time to pass on the next state.
     fn may_pass_on_at(&self) -> Instant {
-        self.passed_on
-            .map_or_else(Instant::now, |last| last + PASS_ON_EVERY)
+        let providers = u32::try_from(self.seen.borrow().providers).unwrap_or(u32::MAX);
+        let rest = PASS_ON_EVERY.max(PASS_ON_PER_PROVIDER * providers);
+        self.passed_on.map_or_else(Instant::now, |last| last + rest)
     }
 
     fn expire(&mut self) -> Option<Instant> {

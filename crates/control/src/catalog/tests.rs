@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Mutex;
 
 use heddle_model::{Mesh, Node, Shared, Workload};
 use proptest::prelude::*;
@@ -59,7 +60,7 @@ fn assert_same(one: &Catalog, other: &Catalog) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn it_is_that_of_a_fresh_start(edits in prop::collection::vec((edit(), any::<bool>()), 1..24)) {
-        let (mut catalog, mut changes) = (Catalog::default(), Changes::default());
+        let (catalog, mut changes) = (Mutex::new(Catalog::default()), Changes::default());
         let mut choices = BTreeMap::new();
         let (mut shares, mut nodes) = (BTreeMap::new(), BTreeMap::new());
         let mut before = Mesh::default();
@@ -82,16 +83,16 @@ proptest! {
             let now = if is_shared { sharing(now, &before) } else { now };
             let change = changes.of(now.clone(), &catalog);
             let touched = change.set.len() + change.removed.len();
-            catalog.apply(change);
+            catalog.lock().unwrap().apply(change);
             prop_assert!(touched > 0 || now == before, "a change is noted");
-            let mut fresh = Catalog::default();
+            let fresh = Mutex::new(Catalog::default());
             let change = Changes::default().of(now.clone(), &fresh);
-            fresh.apply(change);
-            assert_same(&catalog, &fresh)?;
+            fresh.lock().unwrap().apply(change);
+            assert_same(&catalog.lock().unwrap(), &fresh.lock().unwrap())?;
             let again = changes.of(now.clone(), &catalog);
             prop_assert!(again.set.is_empty() && again.removed.is_empty(), "the same changes nothing");
             prop_assert!(again.own.is_empty() && again.bound.is_empty());
-            catalog.apply(again);
+            catalog.lock().unwrap().apply(again);
             before = now;
         }
     }

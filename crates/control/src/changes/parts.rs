@@ -80,6 +80,11 @@ impl Parts {
     /// Puts into a change what is for each node from now on.
     pub(super) fn take_changed(&mut self, change: &mut Change) {
         for node in std::mem::take(&mut self.changed) {
+            let owners = &mut change.changed.owners;
+            match &node {
+                Some(node) => drop(owners.nodes.insert(node.clone())),
+                None => owners.is_any = true,
+            }
             let Some(part) = self.of.get_mut(&node) else {
                 continue;
             };

@@ -25,8 +25,8 @@ impl Amount {
 
 /// The limit for all namespaces together.
 pub(super) const MOST: Amount = Amount {
-    keys: 10_000,
-    bytes: 32 << 20,
+    keys: 150_000,
+    bytes: 128 << 20,
 };
 /// The limit for one namespace.
 pub(super) const MOST_OF_NAMESPACE: Amount = Amount {
