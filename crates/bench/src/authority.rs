@@ -7,12 +7,14 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::Context;
-use heddle_model::{NODE_NAME_OID, NODE_UNIT, ServiceAccountName, SpiffeId, TrustDomain};
+use heddle_model::{NODE_NAME_OID, NODE_UNIT, NodeName, ServiceAccountName, SpiffeId, TrustDomain};
+use heddle_transport::{Denied, Leaf, Trust};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use time::{Duration, OffsetDateTime};
+use zeroize::Zeroizing;
 
 /// The trust domain of every mesh of the experiments, which is Heddle's default.
 const TRUST_DOMAIN: &str = "cluster.local";
@@ -28,14 +30,17 @@ const LIFE: Duration = Duration::days(60);
 /// When `account` is not a valid name.
 pub(super) fn identity(account: &str) -> anyhow::Result<SpiffeId> {
     let account = ServiceAccountName::new(NAMESPACE, account).context("an account's name")?;
-    let domain = TrustDomain::parse(TRUST_DOMAIN).context("trust domain")?;
-    Ok(SpiffeId::workload(domain, account))
+    Ok(SpiffeId::workload(trust_domain()?, account))
+}
+
+fn trust_domain() -> anyhow::Result<TrustDomain> {
+    TrustDomain::parse(TRUST_DOMAIN).context("trust domain")
 }
 
 /// A root certificate and its key.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    root: String,
+    root: rcgen::Certificate,
     root_key: String,
 }
 
@@ -60,7 +65,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         params.subject_alt_names = vec![uri(&format!("spiffe://{TRUST_DOMAIN}"))?];
         Ok(Authority {
-            root: params.self_signed(&key)?.pem(),
+            root: params.self_signed(&key)?,
             root_key: key.serialize_pem(),
             issuer: Issuer::new(params, key),
         })
@@ -87,18 +92,48 @@ impl Authority {
         self.certified(account, params)
     }
 
-    fn certified(&self, account: &str, mut params: CertificateParams) -> anyhow::Result<Certified> {
+    /// The certificate of a node's own identity, which it shows to the control plane.
+    ///
+    /// # Errors
+    /// When the certificate cannot be signed, or `node` is not a valid name.
+    pub(super) fn node(&self, node: &str) -> anyhow::Result<Leaf> {
+        let name = NodeName::parse(node).context("a node's name")?;
+        let id = SpiffeId::node(trust_domain()?, name);
+        let (certificate, key) = self.signed(&id, valid_now()?)?;
+        let key = Zeroizing::new(key.serialize_der());
+        Leaf::new(vec![certificate.der().to_vec()], &key).context("a node's certificate")
+    }
+
+    /// Trust in this authority alone.
+    ///
+    /// # Errors
+    /// When the root is malformed.
+    pub(super) fn trust(&self) -> anyhow::Result<Trust> {
+        let roots = [self.root.der().to_vec()];
+        Trust::new(trust_domain()?, &roots, Denied::default()).context("the root")
+    }
+
+    fn certified(&self, account: &str, params: CertificateParams) -> anyhow::Result<Certified> {
+        let (certificate, key) = self.signed(&identity(account)?, params)?;
+        Ok(Certified {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+
+    fn signed(
+        &self,
+        id: &SpiffeId,
+        mut params: CertificateParams,
+    ) -> anyhow::Result<(rcgen::Certificate, KeyPair)> {
         let key = KeyPair::generate()?;
-        params.subject_alt_names = vec![uri(&identity(account)?.to_string())?];
+        params.subject_alt_names = vec![uri(&id.to_string())?];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
         ];
-        Ok(Certified {
-            certificate: params.signed_by(&key, &self.issuer)?.pem(),
-            key: key.serialize_pem(),
-        })
+        Ok((params.signed_by(&key, &self.issuer)?, key))
     }
 
     /// Writes `root.pem`.
@@ -106,7 +141,7 @@ impl Authority {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn write_root(&self, dir: &Path) -> anyhow::Result<()> {
-        write_private(&dir.join("root.pem"), &self.root)
+        write_private(&dir.join("root.pem"), &self.root.pem())
     }
 
     /// Makes a folder with `root.pem` and `root.key`, from which a control plane takes its authority.

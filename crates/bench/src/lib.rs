@@ -1,6 +1,7 @@
 //! Experiments that compare Heddle with other proxies.
 //!
-//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `discovery`, `elastic`, `between`, `concurrency` and `node` are the experiments,
+//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `discovery`, `control_scale`, `elastic`, `between`,
+//! `concurrency` and `node` are the experiments,
 //! `results` runs them all and records the results; the other modules are their instruments. The load generator, the
 //! upstream and the confinement of every process are processes of this same program.
 
@@ -26,10 +27,12 @@ mod cgroup;
 mod child;
 mod concurrency;
 mod confine;
+mod control_scale;
 mod cost;
 mod discovery;
 mod downloads;
 mod elastic;
+mod etcd;
 mod findings;
 mod fixed_rate;
 mod grpc;
@@ -80,6 +83,8 @@ pub enum BenchCommand {
     Identities(identities::Identities),
     /// A node that knows only what it uses: its memory, the first request to a service, and a scan beside it.
     Discovery(discovery::Discovery),
+    /// A control plane of meshes of up to 100,000 pods: how soon, and with how many bytes, nodes hear of a change.
+    ControlScale(control_scale::ControlScale),
     /// Workers that come and go with the load, and connections that move.
     Elastic(elastic::Elastic),
     /// A second worker of a node that other nodes call: links compared with HTTP/1.1 connections.
@@ -125,6 +130,7 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Link(options) => link::run(options),
         BenchCommand::Identities(options) => identities::run(options),
         BenchCommand::Discovery(options) => discovery::run(options),
+        BenchCommand::ControlScale(options) => control_scale::run(options),
         BenchCommand::Elastic(options) => elastic::run(options),
         BenchCommand::ElasticBetweenNodes(options) => between::run(options),
         BenchCommand::Concurrency(options) => concurrency::run(options),

@@ -70,6 +70,8 @@ pub(super) struct MeshProcesses {
     /// In the order of their names.
     pub(super) nodes: Vec<NodeProcess>,
     pub(super) control: Child,
+    /// Where nodes connect to the control plane.
+    pub(super) control_at: SocketAddr,
 }
 
 impl Nodes {
@@ -78,7 +80,7 @@ impl Nodes {
     /// # Errors
     /// When one does not start; the end of its log is quoted.
     pub(super) fn start(site: &Site) -> anyhow::Result<Nodes> {
-        let MeshProcesses { nodes, control } = MeshProcesses::start(site, &[NEAR, FAR])?;
+        let MeshProcesses { nodes, control, .. } = MeshProcesses::start(site, &[NEAR, FAR])?;
         let mut nodes = nodes.into_iter();
         let mut next = || nodes.next().context("a node for each name");
         Ok(Nodes {
@@ -123,7 +125,11 @@ impl MeshProcesses {
             NodeProcess::start(site, name, listen, &token)
         };
         let nodes = names.iter().map(start).collect::<anyhow::Result<_>>()?;
-        Ok(MeshProcesses { nodes, control })
+        Ok(MeshProcesses {
+            nodes,
+            control,
+            control_at: listen,
+        })
     }
 }
 

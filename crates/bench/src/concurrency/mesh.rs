@@ -61,7 +61,9 @@ fn heddles(
         .into_iter()
         .chain(SIZES.map(|size| size.name))
         .collect();
-    let MeshProcesses { mut nodes, control } = MeshProcesses::start(&site, &names)?;
+    let MeshProcesses {
+        mut nodes, control, ..
+    } = MeshProcesses::start(&site, &names)?;
     let near = &mut nodes[0];
     let (heddle, socket) = (near.heddle.clone(), near.socket.clone());
     let target = near.child.wait_until(READY_WITHIN, || {

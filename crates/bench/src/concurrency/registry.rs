@@ -1,22 +1,17 @@
 //! Registration of the providers: in an etcd of the experiment's own if this Heddle can follow one, else in the folder
 //! of manifests.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Context;
 
 use super::plan::{ROOMS, Room};
 use super::provider::{ProviderEndpoint, SERVICE, manifest};
 use crate::child::{Child, Confinement, words};
-use crate::install;
-use crate::nodes::{free_address, write_manifest};
-
-/// How long etcd may take until it answers.
-const ETCD_WITHIN: Duration = Duration::from_secs(20);
+use crate::nodes::write_manifest;
+use crate::{etcd, install};
 
 /// The features of the measured Heddle that the experiment needs to know.
 #[derive(Debug, Clone)]
@@ -91,7 +86,7 @@ impl Abilities {
                 processes: Vec::new(),
             });
         };
-        let (etcd, client) = start_etcd(etcd, dir)?;
+        let (etcd, client) = etcd::start(etcd, &beside(), dir)?;
         let url = format!("http://{client}");
         let mut processes = Vec::new();
         for provider in providers {
@@ -119,40 +114,6 @@ impl Abilities {
             processes,
         })
     }
-}
-
-/// Starts an etcd and waits until it answers; returns its client address.
-fn start_etcd(program: &Path, dir: &Path) -> anyhow::Result<(Child, SocketAddr)> {
-    let (client, peer) = (free_address()?, free_address()?);
-    let data = dir.join("etcd");
-    fs::create_dir(&data)?;
-    // Debian's etcd refuses to run on arm64 without that.
-    let mut command = words(["env", "ETCD_UNSUPPORTED_ARCH=arm64"]);
-    command.push(program.into());
-    command.extend(words(["--data-dir".as_ref(), data.as_os_str()]));
-    let urls = [format!("http://{client}"), format!("http://{peer}")];
-    for (flags, url) in [
-        (
-            ["--listen-client-urls", "--advertise-client-urls"],
-            &urls[0],
-        ),
-        (
-            ["--listen-peer-urls", "--initial-advertise-peer-urls"],
-            &urls[1],
-        ),
-    ] {
-        command.extend(flags.iter().flat_map(|flag| words([*flag, url])));
-    }
-    command.extend(words([
-        "--initial-cluster",
-        &format!("default={}", urls[1]),
-    ]));
-    let mut etcd = Child::start("etcd", &beside(), &command, &dir.join("etcd.log"), false)?;
-    etcd.wait_until(ETCD_WITHIN, || {
-        let health = crate::ask::get(client, "/health").ok()?;
-        health.contains("true").then_some(())
-    })?;
-    Ok((etcd, client))
 }
 
 /// Core 1; the proxies that are measured have core 0.

@@ -1,0 +1,175 @@
+//! `heddle-lab bench control-scale`: what a control plane costs as its mesh grows, and how soon nodes hear of a change.
+//!
+//! ```text
+//! writer ── 200 changes/s ──▶ etcd ──▶ heddle control ══ a TLS connection each ══▶ simulated nodes, 30 pods each
+//!    └────────────── when each change was due ──────────── compared ───────────── when its last node has marked it
+//! ```
+//!
+//! Control plane and etcd are real processes. The nodes are in this process: they have certificates of their own and
+//! speak as nodes do, but have no pods. A change replaces a pod: it writes a provider's key again, with an address that
+//! no pod had before. Three scenarios:
+//!
+//! - *On demand*: meshes of 100 to 100,000 pods, whose nodes name ten Services beside those of their own pods.
+//! - *Eager*: the same up to 10,000 pods, with nodes that want everything, for the ratio of bytes.
+//! - *Faults*: one node of 300 reads nothing any more and another one answers late, beside a run without.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`shape`] | which pod is where, and which node uses which Service |
+//! | [`schedule`] | when each change is due, and which pod it replaces |
+//! | [`ledger`] | which changes have come to which nodes |
+//! | [`machine`] | what a node says and has |
+//! | [`link`], [`node`], [`fleet`] | a node's connection, its calls, and all nodes |
+//! | [`registry`] | writes providers into etcd |
+//! | [`stage`], [`usage`] | the processes, and what they use |
+//! | [`run`], [`faults`] | one run, and the scenario of faults |
+//! | [`report`], [`picture`] | how results are presented |
+//!
+//! `docs/benchmarks.md` explains every choice.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tokio::task::LocalSet;
+
+use super::install;
+use super::runner::{Network, RunOptions, Subject};
+use ledger::Told;
+use report::Scales;
+use stage::{Programs, Stage};
+
+mod faults;
+mod fleet;
+mod ledger;
+mod link;
+mod machine;
+mod node;
+mod picture;
+mod registry;
+mod report;
+mod run;
+mod schedule;
+mod shape;
+mod stage;
+mod usage;
+
+/// The largest mesh with nodes that want everything.
+const MAX_EAGER: usize = 10_000;
+
+/// Options of `bench control-scale`.
+#[derive(Args, Clone)]
+pub struct ControlScale {
+    /// Pods of the meshes [default: 100,1000,10000,100000; with --quick 100,1000].
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(10..=shape::MAX_PODS as i64))]
+    pods: Vec<u32>,
+    /// Only these scenarios.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_enum)]
+    only: Vec<Scenario>,
+    /// Draw time and bytes of a change by the number of pods into FILE.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunOptions,
+    #[command(flatten)]
+    subject: Subject,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    OnDemand,
+    Eager,
+    Faults,
+}
+
+/// How long a run takes.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    /// Changes before those that count.
+    warm_up: Duration,
+    window: Duration,
+    /// How long after the last change nodes may take to have it.
+    drain: Duration,
+}
+
+impl Times {
+    fn new(quick: bool) -> Times {
+        let [warm_up, window, drain] = match quick {
+            true => [2, 10, 20],
+            false => [10, 60, 60],
+        };
+        Times {
+            warm_up: Duration::from_secs(warm_up),
+            window: Duration::from_secs(window),
+            drain: Duration::from_secs(drain),
+        }
+    }
+}
+
+impl ControlScale {
+    fn sizes(&self) -> Vec<usize> {
+        let usual: &[u32] = match (self.pods.is_empty(), self.run.quick) {
+            (false, _) => &self.pods,
+            (true, true) => &[100, 1_000],
+            (true, false) => &[100, 1_000, 10_000, 100_000],
+        };
+        let mut sizes: Vec<usize> = usual.iter().map(|pods| *pods as usize).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
+    fn has(&self, scenario: Scenario) -> bool {
+        self.only.is_empty() || self.only.contains(&scenario)
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// When etcd is missing, something does not start, or a file cannot be written.
+pub(super) fn run(options: &ControlScale) -> anyhow::Result<()> {
+    let programs = Programs {
+        heddle: options.subject.heddle()?,
+        etcd: install::etcd()?,
+    };
+    let mut runner = options.run.begin("control-scale", Network::Own)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut scales = Scales::default();
+    let measuring = measure(options, &programs, &mut scales);
+    let measured = LocalSet::new().block_on(&runtime, measuring);
+    scales.tell(&mut runner.findings);
+    runner.end(measured)?;
+    if let Some(file) = &options.svg {
+        picture::draw(&scales, file, options.run.quick)?;
+    }
+    Ok(())
+}
+
+async fn measure(
+    options: &ControlScale,
+    programs: &Programs,
+    scales: &mut Scales,
+) -> anyhow::Result<()> {
+    let times = Times::new(options.run.quick);
+    let all = [
+        (Scenario::OnDemand, Told::Users, shape::MAX_PODS),
+        (Scenario::Eager, Told::All, MAX_EAGER),
+    ];
+    for pods in options.sizes() {
+        for (scenario, told, most) in all {
+            if options.has(scenario) && pods <= most {
+                eprintln!("{pods} pods, {}", report::mode(told));
+                let mut stage = Stage::new(programs, pods, told, &[]).await?;
+                let found = run::run(&mut stage, &times, &[]).await?;
+                scales.add(pods, told, found);
+            }
+        }
+    }
+    if options.has(Scenario::Faults) {
+        scales.faults = Some(faults::run(programs, &times, options.run.quick).await?);
+    }
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! All simulated nodes, on one thread: each has a connection, a certificate and subscriptions of its own.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::ops::Sub;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::ledger::{Ledger, Told};
+use super::machine::{Machine, SharedNames};
+use super::node;
+use super::shape::{Shape, node_name};
+use crate::authority::Authority;
+
+/// Nodes that connect at one time: the control plane makes 256 handshakes at most.
+const CONNECT_AT_ONCE: usize = 32;
+/// How often it is looked whether all nodes are complete, and how often that is said.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const SAY_EVERY: Duration = Duration::from_secs(5);
+/// How long there is no message when everything has been said, and how long that may take.
+const QUIET: Duration = Duration::from_millis(1_500);
+const QUIET_WITHIN: Duration = Duration::from_secs(60);
+
+/// What one node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Health {
+    Healthy,
+    /// Does not read its connection any more.
+    Dead,
+    /// Answers each message late.
+    Slow,
+}
+
+/// Messages from the control plane to all nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Traffic {
+    pub(super) messages: u64,
+    pub(super) marks: u64,
+    /// Bytes about Services that their node uses, as protobuf.
+    pub(super) owed_bytes: u64,
+    /// Messages about nothing that their node uses, and their bytes.
+    pub(super) stray_messages: u64,
+    pub(super) stray_bytes: u64,
+}
+
+impl Sub for Traffic {
+    type Output = Traffic;
+    fn sub(self, before: Traffic) -> Traffic {
+        Traffic {
+            messages: self.messages - before.messages,
+            marks: self.marks - before.marks,
+            owed_bytes: self.owed_bytes - before.owed_bytes,
+            stray_messages: self.stray_messages - before.stray_messages,
+            stray_bytes: self.stray_bytes - before.stray_bytes,
+        }
+    }
+}
+
+/// What all nodes share.
+pub(super) struct Common {
+    pub(super) shape: Arc<Shape>,
+    pub(super) control: SocketAddr,
+    pub(super) authority: Authority,
+    pub(super) told: Told,
+    pub(super) names: SharedNames,
+    pub(super) traffic: Cell<Traffic>,
+    /// That of the run, if there is one.
+    pub(super) ledger: RefCell<Option<Ledger>>,
+    pub(super) nodes: Vec<Node>,
+    connecting: Arc<Semaphore>,
+}
+
+pub(super) struct Node {
+    pub(super) uses: BTreeSet<usize>,
+    pub(super) machine: RefCell<Machine>,
+    pub(super) health: Cell<Health>,
+    pub(super) is_dead: RefCell<Arc<AtomicBool>>,
+    /// Whether it may become dead.
+    pub(super) may_die: bool,
+    /// Why its call has ended.
+    ended: RefCell<Option<String>>,
+    task: RefCell<Option<JoinHandle<()>>>,
+}
+
+/// The nodes of a mesh. Dropping it ends their connections.
+pub(super) struct Fleet(pub(super) Rc<Common>);
+
+impl Fleet {
+    /// Nodes that connect to `control`, which has its root from `authority`. `victims` may become dead.
+    pub(super) fn new(
+        shape: &Arc<Shape>,
+        (control, authority): (SocketAddr, Authority),
+        told: Told,
+        victims: &[usize],
+    ) -> Fleet {
+        let node = |node| Node {
+            uses: match told {
+                Told::Users => shape.used(node),
+                Told::All => (0..shape.services).collect(),
+            },
+            machine: RefCell::new(Machine::new(shape, node, told == Told::Users)),
+            health: Cell::new(Health::Healthy),
+            is_dead: RefCell::default(),
+            may_die: victims.contains(&node),
+            ended: RefCell::default(),
+            task: RefCell::default(),
+        };
+        Fleet(Rc::new(Common {
+            nodes: (0..shape.nodes).map(node).collect(),
+            shape: Arc::clone(shape),
+            control,
+            authority,
+            told,
+            names: SharedNames::default(),
+            traffic: Cell::default(),
+            ledger: RefCell::default(),
+            connecting: Arc::new(Semaphore::new(CONNECT_AT_ONCE)),
+        }))
+    }
+
+    /// Connects all nodes, and waits until each has everything that it uses, and no more is said.
+    ///
+    /// # Errors
+    /// When a call ends, or a node does not have everything `within` this time.
+    pub(super) async fn connect(&self, within: Duration) -> anyhow::Result<()> {
+        for node in 0..self.0.nodes.len() {
+            self.start(node);
+        }
+        self.complete(within).await
+    }
+
+    /// Connects these nodes anew, as nodes that have nothing yet.
+    ///
+    /// # Errors
+    /// As [`Fleet::connect`].
+    pub(super) async fn replace(&self, nodes: &[usize], within: Duration) -> anyhow::Result<()> {
+        for node in nodes {
+            let one = &self.0.nodes[*node];
+            if let Some(task) = one.task.take() {
+                task.abort();
+            }
+            let machine = Machine::new(&self.0.shape, *node, self.0.told == Told::Users);
+            one.machine.replace(machine);
+            one.health.set(Health::Healthy);
+            one.is_dead.take();
+            self.start(*node);
+        }
+        self.complete(within).await
+    }
+
+    /// Changes what a node does.
+    pub(super) fn set_health(&self, node: usize, health: Health) {
+        let node = &self.0.nodes[node];
+        node.health.set(health);
+        let is_dead = node.is_dead.borrow();
+        is_dead.store(health == Health::Dead, Ordering::Relaxed);
+    }
+
+    fn start(&self, number: usize) {
+        let common = Rc::clone(&self.0);
+        self.0.nodes[number].ended.take();
+        let task = tokio::task::spawn_local(async move {
+            let Ok(place) = Arc::clone(&common.connecting).acquire_owned().await else {
+                return;
+            };
+            let why = match node::follow(&common, number, place).await {
+                Ok(never) => match never {},
+                Err(why) => format!("{why:#}"),
+            };
+            common.nodes[number].ended.replace(Some(why));
+        });
+        self.0.nodes[number].task.replace(Some(task));
+    }
+
+    async fn complete(&self, within: Duration) -> anyhow::Result<()> {
+        let (began, all) = (Instant::now(), self.0.nodes.len());
+        let mut said = began;
+        loop {
+            self.check()?;
+            let mut open = (0..all).filter(|node| !self.is_complete(*node));
+            let Some(first) = open.next() else { break };
+            let count = 1 + open.count();
+            let have = || self.0.nodes[first].machine.borrow().described();
+            anyhow::ensure!(
+                began.elapsed() < within,
+                "after {within:?}, {count} of {all} nodes do not have everything; {}: {}",
+                node_name(first),
+                have()
+            );
+            if said.elapsed() > SAY_EVERY {
+                said = Instant::now();
+                let seconds = began.elapsed().as_secs();
+                eprintln!(
+                    "  {seconds} s: {} of {all} nodes have everything",
+                    all - count
+                );
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        self.quiet().await
+    }
+
+    /// Waits until nothing has been said for a while.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub(super) async fn quiet(&self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let (mut before, mut since) = (self.0.traffic.get(), began);
+        while since.elapsed() < QUIET {
+            anyhow::ensure!(
+                began.elapsed() < QUIET_WITHIN,
+                "the control plane goes on sending although nothing changes"
+            );
+            sleep(LOOK_EVERY).await;
+            let now = self.0.traffic.get();
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the calls of all healthy nodes go on.
+    ///
+    /// # Errors
+    /// The first one that has ended, and how many have.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let healthy = self.0.nodes.iter().enumerate();
+        let healthy = healthy.filter(|(_, node)| node.health.get() == Health::Healthy);
+        let mut ended = healthy.filter_map(|(number, node)| {
+            let why = node.ended.borrow();
+            why.clone().map(|why| (number, why))
+        });
+        let Some((node, why)) = ended.next() else {
+            return Ok(());
+        };
+        let others = ended.count();
+        Err(anyhow::anyhow!(why)).with_context(|| {
+            format!(
+                "{} and {others} others: the call has ended",
+                node_name(node)
+            )
+        })
+    }
+
+    /// Whether a node has everything that it uses, and nothing else.
+    pub(super) fn is_complete(&self, node: usize) -> bool {
+        let one = &self.0.nodes[node];
+        one.machine.borrow().is_complete(&self.0.shape, &one.uses)
+    }
+
+    /// How many healthy nodes have something else than what they use.
+    pub(super) fn wrong(&self) -> usize {
+        let all = 0..self.0.nodes.len();
+        let is_healthy = |node: &usize| self.0.nodes[*node].health.get() == Health::Healthy;
+        all.filter(is_healthy)
+            .filter(|node| !self.is_complete(*node))
+            .count()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for node in &self.0.nodes {
+            if let Some(task) = node.task.take() {
+                task.abort();
+            }
+        }
+    }
+}

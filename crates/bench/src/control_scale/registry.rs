@@ -1,0 +1,232 @@
+//! Writes providers into etcd: those of the beginning in bulk, and then changes at an even pace.
+//!
+//! Only the messages that this needs of etcd's interface are written down here (`rpc.proto`, version 3). A program that
+//! registers one provider (`heddle register`) would be a process for each pod.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::http::uri::PathAndQuery;
+use anyhow::Context;
+use prost::Message;
+use serde_json::json;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinSet;
+use tonic::Request;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic_prost::ProstCodec;
+
+use super::schedule::Schedule;
+use super::shape::{
+    POD_PORT, Shape, changed_address, first_address, node_name, service_name, service_of,
+};
+
+/// How long the lease of the providers lives, in seconds: longer than any run.
+const LEASE_S: i64 = 3_600;
+/// Puts of a transaction: etcd takes 128.
+const PUTS: usize = 100;
+/// Writes that wait for their answer at one time.
+const AT_ONCE: usize = 64;
+/// How long etcd may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
+
+/// A connection to etcd, and the lease under which providers are registered.
+#[derive(Clone)]
+pub(super) struct Registry {
+    channel: Channel,
+    lease: i64,
+}
+
+impl Registry {
+    /// Connects, and makes a lease.
+    ///
+    /// # Errors
+    /// When etcd does not answer.
+    pub(super) async fn connect(etcd: SocketAddr) -> anyhow::Result<Registry> {
+        let mut registry = Registry {
+            channel: channel(etcd).await?,
+            lease: 0,
+        };
+        let grant = LeaseGrantRequest { ttl: LEASE_S };
+        let path = "/etcdserverpb.Lease/LeaseGrant";
+        let granted: LeaseGrantResponse = registry.call(path, grant).await?;
+        anyhow::ensure!(granted.id != 0, "etcd grants no lease: {}", granted.error);
+        registry.lease = granted.id;
+        Ok(registry)
+    }
+
+    /// Registers every pod at its first address.
+    ///
+    /// # Errors
+    /// When etcd does not take them.
+    pub(super) async fn fill(&self, shape: &Shape) -> anyhow::Result<()> {
+        for first in (0..shape.pods).step_by(PUTS) {
+            let pods = first..shape.pods.min(first + PUTS);
+            let puts = pods.map(|pod| RequestOp {
+                put: Some(self.put(shape, pod, first_address(pod))),
+            });
+            let txn = TxnRequest {
+                success: puts.collect(),
+            };
+            let done: TxnResponse = self.call("/etcdserverpb.KV/Txn", txn).await?;
+            anyhow::ensure!(done.succeeded, "etcd takes no providers");
+        }
+        Ok(())
+    }
+
+    /// The write that registers a pod at an address, as `heddle register` makes it.
+    fn put(&self, shape: &Shape, pod: usize, address: Ipv4Addr) -> PutRequest {
+        let (namespace, service) = service_name(service_of(pod));
+        let value = json!({
+            "apiVersion": "heddle.dev/v1alpha1",
+            "kind": "LocalWorkload",
+            "metadata": {"labels": {"app": service}},
+            "spec": {
+                "address": address,
+                "ports": [{"name": "http", "port": POD_PORT}],
+                "nodeName": node_name(shape.node_of(pod)),
+            },
+        });
+        PutRequest {
+            key: format!("/heddle/v1/providers/{namespace}/{service}/p{pod}").into_bytes(),
+            value: value.to_string().into_bytes(),
+            lease: self.lease,
+        }
+    }
+
+    async fn call<Asked, Answered>(
+        &self,
+        path: &'static str,
+        asked: Asked,
+    ) -> anyhow::Result<Answered>
+    where
+        Asked: Message + Send + Sync + 'static,
+        Answered: Message + Default + Send + Sync + 'static,
+    {
+        let calling = async {
+            let mut grpc = Grpc::new(self.channel.clone());
+            grpc.ready().await?;
+            let codec = ProstCodec::<Asked, Answered>::default();
+            let path = PathAndQuery::from_static(path);
+            let answer = grpc.unary(Request::new(asked), path, codec).await?;
+            anyhow::Ok(answer.into_inner())
+        };
+        let answer = tokio::time::timeout(ANSWER_WAIT, calling).await;
+        answer.context("etcd does not answer")?.context("etcd")
+    }
+}
+
+async fn channel(etcd: SocketAddr) -> anyhow::Result<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{etcd}"))?;
+    let channel = endpoint.tcp_nodelay(true).connect().await;
+    channel.with_context(|| format!("cannot connect to etcd at {etcd}"))
+}
+
+/// Writes the changes in a thread of its own, so that what the nodes have to do makes none of them late. The result is
+/// how long each took until etcd had it, from when it was due, sorted.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub(super) fn write_changes(
+    etcd: SocketAddr,
+    lease: &Registry,
+    schedule: Schedule,
+    shape: Arc<Shape>,
+) -> anyhow::Result<oneshot::Receiver<anyhow::Result<Vec<Duration>>>> {
+    let (done, written) = oneshot::channel();
+    let lease = lease.lease;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    thread::Builder::new()
+        .name("writer".to_owned())
+        .spawn(move || {
+            let written = runtime.block_on(write(etcd, lease, schedule, shape));
+            // The receiver is gone only when the run has failed.
+            let _ = done.send(written);
+        })?;
+    Ok(written)
+}
+
+async fn write(
+    etcd: SocketAddr,
+    lease: i64,
+    schedule: Schedule,
+    shape: Arc<Shape>,
+) -> anyhow::Result<Vec<Duration>> {
+    // The kernel may otherwise fire timers 50 µs late.
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
+    let registry = Registry {
+        channel: channel(etcd).await?,
+        lease,
+    };
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut writes = JoinSet::new();
+    for change in schedule.changes() {
+        let due = schedule.due(change);
+        tokio::time::sleep_until(due.into()).await;
+        let place = Arc::clone(&places).acquire_owned().await?;
+        let (registry, shape) = (registry.clone(), Arc::clone(&shape));
+        writes.spawn(async move {
+            let put = registry.put(&shape, schedule.pod(change), changed_address(change));
+            let _put: PutResponse = registry.call("/etcdserverpb.KV/Put", put).await?;
+            drop(place);
+            anyhow::Ok(Instant::now().saturating_duration_since(due))
+        });
+    }
+    let mut took = Vec::with_capacity(schedule.count);
+    while let Some(written) = writes.join_next().await {
+        took.push(written.context("a write")??);
+    }
+    took.sort_unstable();
+    Ok(took)
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LeaseGrantRequest {
+    #[prost(int64, tag = "1")]
+    ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LeaseGrantResponse {
+    #[prost(int64, tag = "2")]
+    id: i64,
+    #[prost(string, tag = "4")]
+    error: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    lease: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PutResponse {}
+
+#[derive(Clone, PartialEq, Message)]
+struct TxnRequest {
+    #[prost(message, repeated, tag = "2")]
+    success: Vec<RequestOp>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RequestOp {
+    #[prost(message, optional, tag = "2")]
+    put: Option<PutRequest>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TxnResponse {
+    #[prost(bool, tag = "2")]
+    succeeded: bool,
+}

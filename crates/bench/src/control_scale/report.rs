@@ -1,0 +1,284 @@
+//! From runs to figures: tables, values, and whether they are within their bars.
+
+use serde_json::json;
+
+use super::faults::FaultRuns;
+use super::ledger::Told;
+use super::run::Found;
+use super::schedule::RATE;
+use crate::findings::{Findings, shown};
+use crate::sheet::{Column, Sheet};
+use crate::statistics;
+
+/// The mesh whose ratio of bytes is the published one.
+const RATIO_OF: usize = 10_000;
+
+/// All runs.
+#[derive(Debug, Default)]
+pub(super) struct Scales {
+    /// By the number of pods and what nodes are told, in the order in which they were measured.
+    pub(super) runs: Vec<(usize, Told, Found)>,
+    pub(super) faults: Option<FaultRuns>,
+}
+
+/// How nodes are told, in words.
+pub(super) fn mode(told: Told) -> &'static str {
+    match told {
+        Told::Users => "on demand",
+        Told::All => "eager",
+    }
+}
+
+/// What a figure of a mesh of so many pods should be at most.
+const BARS: [(&str, f64); 9] = [
+    ("bytes_per_node_change", 500.0),
+    ("bytes_to_other_nodes", 0.0),
+    ("push_p99_ms_10000", 100.0),
+    ("push_p99_ms_100000", 500.0),
+    ("control_memory_mib_10000", 150.0),
+    ("control_memory_mib_100000", 1024.0),
+    ("control_cores_10000", 0.5),
+    ("control_cores_100000", 0.5),
+    ("push_p99_dead_and_slow_vs_healthy", 1.1),
+];
+
+const TIMES: [Column; 7] = [
+    ("nodes told", "nodes", 1),
+    ("p50 ms", "p50", 1),
+    ("p99 ms", "p99", 1),
+    ("max ms", "max", 1),
+    ("missed", "missed", 0),
+    ("merged", "merged", 0),
+    ("etcd p99 ms", "written", 1),
+];
+const COSTS: [Column; 8] = [
+    ("bytes", "bytes", 0),
+    ("to others", "stray", 0),
+    ("marks/s", "marks", 0),
+    ("MiB at rest", "rest", 1),
+    ("MiB", "private", 1),
+    ("cores", "control", 2),
+    ("etcd", "etcd", 2),
+    ("nodes and writer", "bench", 2),
+];
+
+impl Scales {
+    pub(super) fn add(&mut self, pods: usize, told: Told, found: Found) {
+        self.runs.push((pods, told, found));
+    }
+
+    pub(super) fn of(&self, pods: usize, told: Told) -> Option<&Found> {
+        let found = |run: &&(usize, Told, Found)| (run.0, run.1) == (pods, told);
+        self.runs.iter().find(found).map(|(_, _, found)| found)
+    }
+
+    /// Reports everything.
+    pub(super) fn tell(&self, findings: &mut Findings) {
+        let mut figures = Vec::new();
+        self.tell_tables(findings);
+        for (pods, told, found) in &self.runs {
+            tell_problems(&format!("{pods} pods, {}", mode(*told)), found, findings);
+            findings.rows.push(row(*pods, mode(*told), found));
+            figures.extend(of_run(*pods, *told, found));
+        }
+        let largest = self.runs.iter().rfind(|(_, told, _)| *told == Told::Users);
+        if let Some((_, _, found)) = largest {
+            figures.extend(named(
+                "bytes_per_node_change",
+                found.bytes_per_node_change(),
+            ));
+            let stray = found.traffic.stray_bytes as f64;
+            figures.push(("bytes_to_other_nodes".to_owned(), stray));
+        }
+        let sizes = self.runs.iter().map(|(pods, _, _)| *pods);
+        let compared = sizes.filter_map(|pods| {
+            let lazy = bytes_of_change(self.of(pods, Told::Users)?);
+            Some((pods, lazy / bytes_of_change(self.of(pods, Told::All)?)))
+        });
+        let compared: std::collections::BTreeMap<usize, f64> = compared.collect();
+        for (pods, ratio) in &compared {
+            findings.say(format!(
+                "  bytes of a change to all nodes of {pods} pods, on demand divided by eager: {ratio:.4}"
+            ));
+        }
+        if let Some((pods, ratio)) = compared.last_key_value() {
+            let name = match *pods {
+                RATIO_OF => "bytes_lazy_vs_eager_10000".to_owned(),
+                pods => format!("bytes_lazy_vs_eager_{pods}"),
+            };
+            findings.ratio(name, Some(*ratio));
+        }
+        if let Some(runs) = &self.faults {
+            figures.extend(tell_faults(runs, findings));
+        }
+        tell_bars(&figures, findings);
+        for (name, value) in figures {
+            match name.contains("_vs_") {
+                true => findings.ratio(name, Some(value)),
+                false => findings.value(name, Some(value)),
+            }
+        }
+    }
+
+    fn tell_tables(&self, findings: &mut Findings) {
+        if self.runs.is_empty() {
+            return;
+        }
+        let mut sheet = Sheet::default();
+        for (pods, told, found) in &self.runs {
+            let cell = format!("{pods} pods");
+            for (name, value) in in_table(found) {
+                sheet.add(name, mode(*told), &cell, 0, value);
+            }
+        }
+        findings.say(format!(
+            "\n{RATE} pods a second are replaced; until the last node that is told of it has marked it"
+        ));
+        findings.say(sheet.table(&TIMES).trim_end());
+        findings.say(
+            "\nBytes of a change to a node that uses the Service, bytes to all others, and the control plane",
+        );
+        findings.say(sheet.table(&COSTS).trim_end());
+    }
+}
+
+fn in_table(found: &Found) -> Vec<(&'static str, f64)> {
+    let or_none = |value: Option<f64>| value.unwrap_or(f64::NAN);
+    let seconds = found.changes as f64 / f64::from(RATE);
+    vec![
+        ("nodes", found.nodes),
+        ("p50", or_none(found.p50_ms)),
+        ("p99", or_none(found.p99_ms)),
+        ("max", or_none(found.max_ms)),
+        ("missed", found.missed as f64),
+        ("merged", found.merged as f64),
+        ("written", or_none(found.written_p99_ms)),
+        ("bytes", or_none(found.bytes_per_node_change())),
+        ("stray", found.traffic.stray_bytes as f64),
+        ("marks", found.traffic.marks as f64 / seconds),
+        ("rest", found.rest_mib),
+        ("private", found.usage.private_mib),
+        ("control", found.usage.control_cores),
+        ("etcd", found.usage.etcd_cores),
+        ("bench", found.usage.bench_cores),
+    ]
+}
+
+/// The figures of a run, by the names that the documents explain.
+fn of_run(pods: usize, told: Told, found: &Found) -> Vec<(String, f64)> {
+    let suffix = match told {
+        Told::Users => pods.to_string(),
+        Told::All => format!("eager_{pods}"),
+    };
+    let usage = &found.usage;
+    let all = [
+        ("push_p50_ms", found.p50_ms),
+        ("push_p99_ms", found.p99_ms),
+        ("push_max_ms", found.max_ms),
+        ("push_missed", Some(found.missed as f64)),
+        ("push_bytes", found.bytes_per_node_change()),
+        ("control_memory_mib", Some(usage.private_mib)),
+        ("control_memory_rest_mib", Some(found.rest_mib)),
+        ("control_cores", Some(usage.control_cores)),
+        ("etcd_cores", Some(usage.etcd_cores)),
+        ("load_cores", Some(usage.bench_cores)),
+    ];
+    let all = all.into_iter();
+    all.flat_map(|(name, value)| named(&format!("{name}_{suffix}"), value))
+        .collect()
+}
+
+fn named(name: &str, value: Option<f64>) -> Option<(String, f64)> {
+    let value = value.filter(|value| value.is_finite())?;
+    Some((name.to_owned(), value))
+}
+
+/// Bytes of a change to all nodes together.
+fn bytes_of_change(found: &Found) -> f64 {
+    let bytes = found.traffic.owed_bytes + found.traffic.stray_bytes;
+    bytes as f64 / (found.delivered as f64 / found.nodes)
+}
+
+/// Says what makes a run worth nothing.
+fn tell_problems(of: &str, found: &Found, findings: &mut Findings) {
+    if found.missed > 0 {
+        findings.say(format!(
+            "  {of}: {} of {} changes had not come to every node when the run ended",
+            found.missed, found.changes
+        ));
+    }
+    if found.strangers > 0 {
+        findings.invalid(format!(
+            "{of}: {} times a change came to a node that does not use the service",
+            found.strangers
+        ));
+    }
+    if found.wrong > 0 && found.missed == 0 {
+        findings.invalid(format!(
+            "{of}: {} nodes do not have exactly what they use",
+            found.wrong
+        ));
+    }
+}
+
+fn tell_faults(runs: &FaultRuns, findings: &mut Findings) -> Option<(String, f64)> {
+    let p99 = |runs: &[Found]| runs.iter().map(|found| found.p99_ms).collect::<Vec<_>>();
+    let median = |all: &[Option<f64>]| {
+        let all: Vec<f64> = all.iter().copied().flatten().collect();
+        shown(statistics::median(&all), 1)
+    };
+    let (healthy, faulty) = (p99(&runs.healthy), p99(&runs.faulty));
+    let ratio = statistics::ratio(&faulty, &healthy);
+    findings.say(format!(
+        "\nOne dead and one slow node among {}, {} rounds: p99 of the others {} ms, without these faults {} ms",
+        runs.nodes,
+        runs.healthy.len(),
+        median(&faulty),
+        median(&healthy)
+    ));
+    for (name, all) in [("healthy", &runs.healthy), ("faulty", &runs.faulty)] {
+        for found in all {
+            tell_problems(&format!("faults, {name}"), found, findings);
+            findings.rows.push(row(runs.nodes * 30, name, found));
+        }
+    }
+    let middle = ratio.as_ref().map(|ratio| ratio.median);
+    named("push_p99_dead_and_slow_vs_healthy", middle)
+}
+
+fn tell_bars(figures: &[(String, f64)], findings: &mut Findings) {
+    let lines = BARS.iter().filter_map(|(name, bar)| {
+        let (_, value) = figures.iter().find(|(known, _)| known == name)?;
+        let verdict = if value <= bar { "kept" } else { "MISSED" };
+        Some(format!(
+            "  {name:34} {value:>10.2}  of {bar:>7.2}  {verdict}"
+        ))
+    });
+    let lines: Vec<String> = lines.collect();
+    if !lines.is_empty() {
+        findings.say("\nAgainst what they should be at most");
+        findings.say(lines.join("\n"));
+    }
+}
+
+fn row(pods: usize, mode: &str, found: &Found) -> serde_json::Value {
+    let (traffic, usage) = (&found.traffic, &found.usage);
+    json!({
+        "scenario": mode,
+        "pods": pods,
+        "push_ms": {"p50": found.p50_ms, "p99": found.p99_ms, "max": found.max_ms},
+        "etcd_ms": {"p50": found.written_p50_ms, "p99": found.written_p99_ms},
+        "changes": found.changes, "missed": found.missed, "nodes_of_change": found.nodes,
+        "delivered": found.delivered, "merged": found.merged, "strangers": found.strangers,
+        "messages": traffic.messages, "marks": traffic.marks,
+        "bytes": traffic.owed_bytes,
+        "other_messages": traffic.stray_messages, "other_bytes": traffic.stray_bytes,
+        "memory_mib": {
+            "rest": found.rest_mib, "private": usage.private_mib, "pss": usage.pss_mib,
+        },
+        "cores": {
+            "control": usage.control_cores, "etcd": usage.etcd_cores, "load": usage.bench_cores,
+        },
+        "wrong_nodes": found.wrong,
+    })
+}

@@ -1,0 +1,175 @@
+//! The real processes: an etcd with all providers registered, and a control plane that follows it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tempfile::TempDir;
+
+use super::fleet::Fleet;
+use super::ledger::Told;
+use super::registry::Registry;
+use super::shape::{Shape, service_address, service_name};
+use crate::authority::Authority;
+use crate::child::{Child, Confinement};
+use crate::etcd;
+use crate::nodes::{MeshProcesses, Site};
+
+/// Objects in one file.
+const IN_A_FILE: usize = 500;
+/// How long the control plane may take until it accepts connections: it reads its manifests and the registry first.
+const LISTENS_WITHIN: Duration = Duration::from_secs(60);
+/// How long it may take until every node has everything: so long for each pod, and at least a minute. Nodes arrive one
+/// after the other, and the control plane tells all of them of each.
+const COMPLETE_AT_LEAST: Duration = Duration::from_secs(60);
+const COMPLETE_PER_POD: Duration = Duration::from_millis(10);
+/// Descriptors beside those of connections.
+const OTHER_DESCRIPTORS: u64 = 256;
+
+/// A running mesh, in which nothing changes by itself. Fields are dropped in this order.
+pub(super) struct Stage {
+    pub(super) fleet: Fleet,
+    pub(super) control: Child,
+    pub(super) etcd: Child,
+    pub(super) registry: Registry,
+    pub(super) etcd_at: SocketAddr,
+    pub(super) shape: Arc<Shape>,
+    /// The number of the next change.
+    pub(super) next_change: usize,
+    complete_within: Duration,
+    _dir: TempDir,
+}
+
+/// The programs.
+pub(super) struct Programs {
+    pub(super) heddle: PathBuf,
+    pub(super) etcd: PathBuf,
+}
+
+impl Stage {
+    /// Starts the processes, and connects all nodes. `victims` are nodes that may become dead.
+    ///
+    /// # Errors
+    /// When something does not start, or a node does not get everything in time.
+    pub(super) async fn new(
+        programs: &Programs,
+        pods: usize,
+        told: Told,
+        victims: &[usize],
+    ) -> anyhow::Result<Stage> {
+        let shape = Arc::new(Shape::new(pods));
+        raise_descriptors(shape.nodes)?;
+        let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        let place = Confinement::default();
+        let (mut etcd, etcd_at) = etcd::start(&programs.etcd, &place, dir.path())?;
+        let began = Instant::now();
+        let registry = Registry::connect(etcd_at).await?;
+        registry.fill(&shape).await?;
+        eprintln!(
+            "{} pods: registered in {:.1} s",
+            shape.pods,
+            began.elapsed().as_secs_f64()
+        );
+        write_manifests(dir.path(), &shape)?;
+        let authority = Authority::new()?;
+        let site = Site {
+            heddle: &programs.heddle,
+            dir: dir.path(),
+            place: &place,
+            settings: None,
+            apart: None,
+            etcd: Some(&format!("http://{etcd_at}")),
+            root: &authority,
+        };
+        let MeshProcesses {
+            mut control,
+            control_at,
+            ..
+        } = MeshProcesses::start(&site, &[])?;
+        control.wait_until(LISTENS_WITHIN, || TcpStream::connect(control_at).ok())?;
+        let fleet = Fleet::new(&shape, (control_at, authority), told, victims);
+        let per_pod = COMPLETE_PER_POD * u32::try_from(shape.pods)?;
+        let complete_within = COMPLETE_AT_LEAST.max(per_pod);
+        let began = Instant::now();
+        let connected = fleet.connect(complete_within).await;
+        // A process that has ended says why.
+        for child in [&mut control, &mut etcd] {
+            child.wait_until(Duration::from_secs(1), || Some(()))?;
+        }
+        connected?;
+        eprintln!(
+            "{} nodes: have everything after {:.1} s",
+            shape.nodes,
+            began.elapsed().as_secs_f64()
+        );
+        Ok(Stage {
+            fleet,
+            control,
+            etcd,
+            registry,
+            etcd_at,
+            shape,
+            next_change: 0,
+            complete_within,
+            _dir: dir,
+        })
+    }
+
+    /// Connects these nodes anew.
+    ///
+    /// # Errors
+    /// When one does not get everything in time.
+    pub(super) async fn replace(&self, nodes: &[usize]) -> anyhow::Result<()> {
+        self.fleet.replace(nodes, self.complete_within).await
+    }
+}
+
+/// Writes the namespaces and the Services into `mesh/`.
+fn write_manifests(dir: &Path, shape: &Shape) -> anyhow::Result<()> {
+    let mesh = dir.join("mesh");
+    fs::create_dir(&mesh)?;
+    let mut text = String::new();
+    for name in shape.namespaces() {
+        writeln!(
+            text,
+            "{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}\n---"
+        )?;
+    }
+    fs::write(mesh.join("namespaces.yaml"), text)?;
+    for first in (0..shape.services).step_by(IN_A_FILE) {
+        let mut text = String::new();
+        for service in first..shape.services.min(first + IN_A_FILE) {
+            let (namespace, name) = service_name(service);
+            let address = service_address(service);
+            writeln!(
+                text,
+                "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: {namespace}}}, spec: {{clusterIP: \
+                 {address}, selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: http}}]}}}}\n---"
+            )?;
+        }
+        fs::write(mesh.join(format!("services-{first:06}.yaml")), text)?;
+    }
+    Ok(())
+}
+
+/// Raises the limit of open files, which the control plane inherits: each end has a connection to each node.
+fn raise_descriptors(nodes: usize) -> anyhow::Result<()> {
+    let needed = nodes as u64 + OTHER_DESCRIPTORS;
+    let mut limit = getrlimit(Resource::Nofile);
+    let is_enough = |limit: Option<u64>| limit.is_none_or(|limit| limit >= needed);
+    if !is_enough(limit.current) {
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit).context("the limit of open files")?;
+    }
+    anyhow::ensure!(
+        is_enough(limit.current),
+        "{needed} open files are needed, the limit is {:?} (raise it: ulimit -Hn)",
+        limit.current
+    );
+    Ok(())
+}
