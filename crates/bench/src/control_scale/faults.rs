@@ -11,7 +11,7 @@ const PODS: usize = 9_000;
 const QUICK_PODS: usize = 900;
 /// Rounds of a run without faults and one with them, and those of a quick run.
 const ROUNDS: u32 = 3;
-const QUICK_ROUNDS: u32 = 1;
+const QUICK_ROUNDS: u32 = 2;
 /// The nodes that fail.
 const DEAD: usize = 7;
 const SLOW: usize = 11;

@@ -72,9 +72,10 @@ pub(super) async fn follow(
                 continue;
             }
         };
-        let mut machine = node.machine.borrow_mut();
-        let taken = machine.take(response, &node.uses, &common.names)?;
-        drop(machine);
+        let taken = node
+            .machine
+            .borrow_mut()
+            .take(response, &node.uses, &common.names)?;
         common.note(number, taken);
         if node.health.get() == Health::Slow {
             sleep(SLOW).await;

@@ -51,12 +51,13 @@ const TIMES: [Column; 7] = [
     ("merged", "merged", 0),
     ("etcd p99 ms", "written", 1),
 ];
-const COSTS: [Column; 8] = [
+const COSTS: [Column; 9] = [
     ("bytes", "bytes", 0),
     ("to others", "stray", 0),
     ("marks/s", "marks", 0),
     ("MiB at rest", "rest", 1),
     ("MiB", "private", 1),
+    ("high water", "high", 1),
     ("cores", "control", 2),
     ("etcd", "etcd", 2),
     ("nodes and writer", "bench", 2),
@@ -158,6 +159,7 @@ fn in_table(found: &Found) -> Vec<(&'static str, f64)> {
         ("marks", found.traffic.marks as f64 / seconds),
         ("rest", found.rest_mib),
         ("private", found.usage.private_mib),
+        ("high", found.usage.high_water_mib),
         ("control", found.usage.control_cores),
         ("etcd", found.usage.etcd_cores),
         ("bench", found.usage.bench_cores),
@@ -179,6 +181,7 @@ fn of_run(pods: usize, told: Told, found: &Found) -> Vec<(String, f64)> {
         ("push_bytes", found.bytes_per_node_change()),
         ("control_memory_mib", Some(usage.private_mib)),
         ("control_memory_rest_mib", Some(found.rest_mib)),
+        ("control_memory_high_water_mib", Some(usage.high_water_mib)),
         ("control_cores", Some(usage.control_cores)),
         ("etcd_cores", Some(usage.etcd_cores)),
         ("load_cores", Some(usage.bench_cores)),
@@ -275,6 +278,7 @@ fn row(pods: usize, mode: &str, found: &Found) -> serde_json::Value {
         "other_messages": traffic.stray_messages, "other_bytes": traffic.stray_bytes,
         "memory_mib": {
             "rest": found.rest_mib, "private": usage.private_mib, "pss": usage.pss_mib,
+            "high_water": usage.high_water_mib,
         },
         "cores": {
             "control": usage.control_cores, "etcd": usage.etcd_cores, "load": usage.bench_cores,

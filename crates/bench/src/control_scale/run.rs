@@ -84,8 +84,7 @@ pub(super) async fn run(
     let (_, ends) = schedule.window();
     let open = loop {
         sleep(LOOK_EVERY).await;
-        stage.fleet.check()?;
-        stage.control.wait_until(Duration::ZERO, || Some(()))?;
+        stage.check()?;
         if written.is_none()
             && let Ok(done) = writing.try_recv()
         {

@@ -97,9 +97,9 @@ impl Stage {
         let complete_within = COMPLETE_AT_LEAST.max(per_pod);
         let began = Instant::now();
         let connected = fleet.connect(complete_within).await;
-        // A process that has ended says why.
-        for child in [&mut control, &mut etcd] {
-            child.wait_until(Duration::from_secs(1), || Some(()))?;
+        if connected.is_err() {
+            ensure_running(&mut control)?;
+            ensure_running(&mut etcd)?;
         }
         connected?;
         eprintln!(
@@ -120,6 +120,19 @@ impl Stage {
         })
     }
 
+    /// Checks that the calls of all healthy nodes go on.
+    ///
+    /// # Errors
+    /// When one has ended, or a process has, which is the more likely reason.
+    pub(super) fn check(&mut self) -> anyhow::Result<()> {
+        let checked = self.fleet.check();
+        if checked.is_err() {
+            ensure_running(&mut self.control)?;
+            ensure_running(&mut self.etcd)?;
+        }
+        checked
+    }
+
     /// Connects these nodes anew.
     ///
     /// # Errors
@@ -127,6 +140,15 @@ impl Stage {
     pub(super) async fn replace(&self, nodes: &[usize]) -> anyhow::Result<()> {
         self.fleet.replace(nodes, self.complete_within).await
     }
+}
+
+/// Fails with the last words of a process that has ended.
+fn ensure_running(child: &mut Child) -> anyhow::Result<()> {
+    let mut has_looked = false;
+    // Between the two answers it is looked whether the process has ended.
+    child.wait_until(Duration::from_secs(1), || {
+        std::mem::replace(&mut has_looked, true).then_some(())
+    })
 }
 
 /// Writes the namespaces and the Services into `mesh/`.

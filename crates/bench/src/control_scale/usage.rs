@@ -1,5 +1,6 @@
 //! What the processes use while changes come: CPU in the window, and memory.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -23,6 +24,8 @@ pub(super) struct Usage {
     /// Private memory of the control plane, and its proportional set: the most of all looks.
     pub(super) private_mib: f64,
     pub(super) pss_mib: f64,
+    /// The most resident memory that it has had since its start, between two looks, too.
+    pub(super) high_water_mib: f64,
 }
 
 /// Looks at the processes in a thread of its own: reading the memory of a large process takes milliseconds.
@@ -96,7 +99,16 @@ fn look(
         bench_cores: (after.bench - before.bench).as_secs_f64() / seconds,
         private_mib: most.private_kib as f64 / 1024.0,
         pss_mib: most.pss_kib as f64 / 1024.0,
+        high_water_mib: high_water_kib(pids[0]).context("VmHWM")? / 1024.0,
     })
+}
+
+fn high_water_kib(pid: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// CPU time up to one moment.
