@@ -133,6 +133,8 @@ pub(super) struct Core {
     cluster: u64,
     /// The revision up to which every change is known.
     revision: i64,
+    /// Whether there may be entries that the store has lost.
+    has_lost: bool,
     /// Whether a list was completed once.
     is_known: bool,
     has_changed: bool,
@@ -149,6 +151,7 @@ impl Core {
             full: BTreeSet::new(),
             cluster: 0,
             revision: 0,
+            has_lost: false,
             is_known: false,
             has_changed: false,
             version: 0,
@@ -254,6 +257,7 @@ impl Core {
                 }
                 if has_lost && held.good.is_some() {
                     held.lost_until.get_or_insert(now + GRACE);
+                    self.has_lost = true;
                 }
                 // Revisions of another store do not compare with coming ones.
                 held.modified = 0;
@@ -303,6 +307,10 @@ impl Core {
 
     /// Removes entries that the store has lost and no provider has registered again. Returns when to call it again.
     pub(super) fn expire(&mut self, now: Instant) -> Option<Instant> {
+        // Called at each event.
+        if !self.has_lost {
+            return None;
+        }
         let mut next: Option<Instant> = None;
         self.held.retain(|key, held| match held.lost_until {
             Some(until) if until <= now => {
@@ -317,6 +325,7 @@ impl Core {
             }
             None => true,
         });
+        self.has_lost = next.is_some();
         next
     }
 

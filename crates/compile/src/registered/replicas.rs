@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use heddle_model::report::{Cause, Problem, Report};
+use heddle_model::report::{Cause, Origin, Problem, Report};
 use heddle_model::{Endpoint, Mesh, Shared, Workload, WorkloadName};
 
 use super::admit::{addresses, workload_name};
@@ -137,6 +137,12 @@ impl Replicas {
         replicas
     }
 
+    /// The same, without problems that were found before anything was compiled.
+    pub(crate) fn without(mut self, problems: &[Problem]) -> Self {
+        self.report.problems.retain(|one| !problems.contains(one));
+        self
+    }
+
     /// What was compiled of the registry.
     pub(crate) fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
@@ -231,9 +237,11 @@ impl Replicas {
         let kind = self.kind_of.remove(&name)?;
         let at = position(&self.mesh.workloads, &name).ok()?;
         // What was said of it would stay.
-        compile::workload_alone(&old.object().ok()?, base, options)?;
-        if self.is_mentioned(&name) {
+        if self.is_mentioned(&old.origin, &name) {
             return None;
+        }
+        if self.report.omitted > 0 {
+            compile::workload_alone(&old.object().ok()?, base, options)?;
         }
         let workload = self.mesh.workloads.remove(at);
         for address in workload.all_addresses() {
@@ -318,11 +326,12 @@ impl Replicas {
         Some(())
     }
 
-    /// Whether a problem names the workload.
-    fn is_mentioned(&self, name: &WorkloadName) -> bool {
+    /// Whether a problem is one of the workload, or names it.
+    fn is_mentioned(&self, origin: &Origin, name: &WorkloadName) -> bool {
         let name = name.name.as_str();
+        let names = |text: &str| text.contains(name);
         let problems = &mut self.report.problems.iter();
-        problems.any(|one| one.reason.contains(name) || one.remedy.contains(name))
+        problems.any(|one| one.origin == *origin || names(&one.reason) || names(&one.remedy))
     }
 
     fn put_services(&mut self, touched: Touched) -> Option<()> {

@@ -44,8 +44,7 @@ struct Current {
     digest: Option<u64>,
     objects: Vec<Arc<Object>>,
     pins: Pins,
-    /// Follows replicas among the providers; `None` before the first compilation for their sake alone, and while they
-    /// cannot be followed.
+    /// Follows replicas among the providers; `None` while they cannot be followed.
     replicas: Option<Replicas>,
     /// What is to be said of that content, whatever the registry has.
     report: Report,
@@ -132,9 +131,11 @@ impl Serving {
         let (folder, found) = objects_of(scan);
         let is_empty = found.is_empty();
         let read = found.report.problems.clone();
+        let compiled = self.compile(&folder.valid, &Pins::new(), found, beside);
+        let replicas = self.replicas(&folder.valid, &Pins::new(), &compiled, beside);
         let Compiled {
             mesh, mut findings, ..
-        } = self.compile(&folder.valid, &Pins::new(), found, beside);
+        } = compiled;
         findings.report.left_aside = scan.left_aside.clone();
         if is_empty && had_content {
             findings.push_general(holds_nothing(beside.dir, Severity::Error));
@@ -155,7 +156,7 @@ impl Serving {
             digest: Some(digest),
             objects: folder.valid,
             pins: Pins::new(),
-            replicas: None,
+            replicas: replicas.map(|replicas| replicas.without(&read)),
             report: said_of_folder(&findings.report, &read),
         });
         (Some(mesh), findings.report)
@@ -231,7 +232,7 @@ impl Serving {
         }
         let found = Findings::default();
         let compiled = self.compile(&in_force.objects, &in_force.pins, found, beside);
-        in_force.replicas = self.replicas(&in_force, &compiled, beside);
+        in_force.replicas = self.replicas(&in_force.objects, &in_force.pins, &compiled, beside);
         self.in_force = Some(in_force);
         (Some(compiled.mesh), compiled.findings.report)
     }
@@ -250,18 +251,19 @@ impl Serving {
     /// Follows the replicas of what was compiled, where they are all that decides.
     fn replicas(
         &self,
-        in_force: &Current,
+        objects: &[Arc<Object>],
+        pins: &Pins,
         compiled: &Compiled,
         beside: Beside<'_>,
     ) -> Option<Replicas> {
         let providers = beside.providers?;
         let report = &compiled.findings.report;
         let is_written = beside.options.addresses == Addresses::Written;
-        let is_plain = in_force.pins.is_empty() && !self.tried.has_unfit();
+        let is_plain = pins.is_empty() && !self.tried.has_unfit();
         let can_be_followed = is_written && is_plain && !report.has_errors();
         can_be_followed.then(|| {
             Replicas::of(&replicas::Compiled {
-                objects: &in_force.objects,
+                objects,
                 registered: &compiled.registered,
                 providers,
                 mesh: &compiled.mesh,
