@@ -14,7 +14,7 @@ use heddle_model::{NodeName, ServiceAccountName};
 use heddle_xds::delta::{Name, Resources};
 use heddle_xds::resources::Type;
 
-use super::index::{Bound, Index};
+use super::index::{Bound, Index, service_of};
 
 #[cfg(test)]
 mod tests;
@@ -175,11 +175,34 @@ impl Catalog {
         self.types[kind as usize].get_key_value(name)
     }
 
-    /// Resources of a type, as a node may have them: those of these names, or all.
-    pub(super) fn view<'c>(&'c self, kind: Type, names: Option<&'c BTreeSet<Name>>) -> View<'c> {
+    /// Resources of a type, as a node may have them.
+    pub(super) fn view<'c>(&'c self, kind: Type, part: Part<'c>) -> View<'c> {
         View {
             entries: &self.types[kind as usize],
-            names,
+            index: &self.index,
+            part,
+        }
+    }
+}
+
+/// Which resources of a type a node may have.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part<'c> {
+    All,
+    /// Those of these names.
+    Named(&'c BTreeSet<Name>),
+    /// The endpoints of these Services.
+    EndpointsOf(&'c BTreeSet<Name>),
+}
+
+impl Part<'_> {
+    pub(super) fn has(self, name: &str) -> bool {
+        match self {
+            Part::All => true,
+            Part::Named(names) => names.contains(name),
+            Part::EndpointsOf(services) => {
+                service_of(name).is_some_and(|service| services.contains(service))
+            }
         }
     }
 }
@@ -187,14 +210,15 @@ impl Catalog {
 /// Resources of a type, as one node may have them.
 pub(super) struct View<'c> {
     entries: &'c HashMap<Name, Entry>,
-    names: Option<&'c BTreeSet<Name>>,
+    index: &'c Index,
+    part: Part<'c>,
 }
 
 impl Resources for View<'_> {
     type Content = Bytes;
 
     fn get(&self, name: &str) -> Option<(u64, Bytes)> {
-        if self.names.is_some_and(|names| !names.contains(name)) {
+        if !self.part.has(name) {
             return None;
         }
         let entry = self.entries.get(name)?;
@@ -202,11 +226,18 @@ impl Resources for View<'_> {
     }
 
     fn names(&self) -> impl Iterator<Item = &Name> {
-        let (some, all) = match self.names {
-            Some(names) => (Some(names.iter()), None),
-            None => (None, Some(self.entries.keys())),
+        let (all, named, of) = match self.part {
+            Part::All => (Some(self.entries.keys()), None, None),
+            Part::Named(names) => (None, Some(names.iter()), None),
+            Part::EndpointsOf(services) => (None, None, Some(services.iter())),
         };
-        some.into_iter().flatten().chain(all.into_iter().flatten())
+        let bound = of.into_iter().flatten();
+        let bound = bound.filter_map(|service| self.index.service(service));
+        let endpoints = bound.flat_map(|bound| &bound.endpoints);
+        all.into_iter()
+            .flatten()
+            .chain(named.into_iter().flatten())
+            .chain(endpoints)
     }
 
     fn bytes(content: &Bytes) -> usize {

@@ -88,6 +88,12 @@ fn backends(service: &Service) -> impl Iterator<Item = String> + '_ {
     })
 }
 
+/// The Service in the name of an endpoint: NAMESPACE/SERVICE of NAMESPACE/SERVICE/PORT/IP:PORT.
+pub(super) fn service_of(endpoint: &str) -> Option<&str> {
+    let (namespace_end, _) = endpoint.match_indices('/').nth(1)?;
+    endpoint.get(..namespace_end)
+}
+
 /// The address in the name of an endpoint.
 pub(super) fn address_of(endpoint: &str) -> Option<IpAddr> {
     let (_, address) = endpoint.rsplit_once('/')?;

@@ -8,13 +8,12 @@ use heddle_xds::resources::Type;
 
 use super::catalog::{Catalog, ChangedService, Own};
 
-/// The Services and endpoints that one node uses, with what belongs to them.
+/// The Services that one node uses, with what belongs to them. It has all endpoints of those.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Scope {
     /// Addresses that the node uses.
     addresses: BTreeSet<IpAddr>,
     pub(super) services: BTreeSet<Name>,
-    pub(super) endpoints: BTreeSet<Name>,
 }
 
 impl Scope {
@@ -43,7 +42,6 @@ impl Scope {
             }
             // One that does not exist may come.
             if let Some(bound) = index.service(&service) {
-                scope.endpoints.extend(bound.endpoints.iter().cloned());
                 used.extend(bound.backends.iter().cloned());
             }
         }
@@ -53,11 +51,9 @@ impl Scope {
     /// Whether a change of a Service may change the scope.
     pub(super) fn depends_on(&self, service: &ChangedService) -> bool {
         if self.services.contains(&service.name) {
-            // Other values of endpoints that the node has change nothing but the endpoints.
-            let is_known = |(kind, name): &(Type, Name)| {
-                *kind == Type::Endpoint && self.endpoints.contains(name)
-            };
-            return !service.changed.iter().all(is_known);
+            // Its routes may lead elsewhere. Endpoints come and go without a change of the scope.
+            let mut changed = service.changed.iter();
+            return changed.any(|(kind, _)| *kind == Type::Service);
         }
         let mut addresses = service.addresses.iter();
         addresses.any(|address| self.addresses.contains(address))

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use heddle_model::NodeName;
-use heddle_xds::delta::{Answer, Name, Request, Response, Subscriber, TooMany};
+use heddle_xds::delta::{Answer, Request, Response, Subscriber, TooMany};
 use heddle_xds::resources::Type;
 
-use super::catalog::{Catalog, ChangedService, Own};
+use super::catalog::{Catalog, ChangedService, Own, Part};
 use super::scope::Scope;
 
 #[cfg(test)]
@@ -47,24 +47,25 @@ struct Visible {
 }
 
 impl Visible {
-    /// The names of this type, or `None` if the node may have all of them.
-    fn names(&self, kind: Type) -> Option<&BTreeSet<Name>> {
-        let scope = self.scope.as_ref();
-        match kind {
-            Type::Service => scope.map(|scope| &scope.services),
-            Type::Endpoint => scope.map(|scope| &scope.endpoints),
-            _ => self.own.names(kind),
+    /// What the node may have of a type.
+    fn part(&self, kind: Type) -> Part<'_> {
+        match (kind, &self.scope) {
+            (Type::Service, Some(scope)) => Part::Named(&scope.services),
+            (Type::Endpoint, Some(scope)) => Part::EndpointsOf(&scope.services),
+            _ => self.own.names(kind).map_or(Part::All, Part::Named),
         }
-    }
-
-    fn has(&self, kind: Type, name: &Name) -> bool {
-        self.names(kind).is_none_or(|names| names.contains(name))
     }
 
     /// Whether the node may have something of a Service.
     fn uses(&self, service: &ChangedService) -> bool {
         let scope = self.scope.as_ref();
         scope.is_none_or(|scope| scope.services.contains(&service.name))
+    }
+
+    /// Whether the node might have something of a Service that it named, in a part that is over.
+    fn used(&self, service: &ChangedService) -> bool {
+        let scope = self.scope.as_ref();
+        scope.is_some_and(|scope| scope.services.contains(&service.name))
     }
 }
 
@@ -125,7 +126,7 @@ impl Subscriptions {
             // The node is told even if nothing else changes: from then on it knows that there is no more to come.
             self.is_unmarked = true;
         }
-        let view = catalog.view(kind, self.visible.names(kind));
+        let view = catalog.view(kind, self.visible.part(kind));
         self.types[kind as usize].receive(request, &view)
     }
 
@@ -170,7 +171,7 @@ impl Subscriptions {
     fn look(&mut self, catalog: &Catalog) {
         self.follow(catalog);
         for kind in Type::ALL {
-            let view = catalog.view(kind, self.visible.names(kind));
+            let view = catalog.view(kind, self.visible.part(kind));
             if let Some(response) = self.types[kind as usize].respond(&view) {
                 self.ready.push_back((kind, response));
             }
@@ -189,23 +190,24 @@ impl Subscriptions {
         let own = catalog.own(&self.node);
         let is_own_new = !Arc::ptr_eq(&own, &self.visible.own);
         let scope = self.new_scope(catalog, &own, is_own_new);
-        let is_scope_new = scope.is_some();
-        let now = Visible {
-            own,
-            scope: scope.or_else(|| self.visible.scope.take()),
+        // What the node might have until now, as far as that is another part.
+        let before = Visible {
+            own: std::mem::replace(&mut self.visible.own, own),
+            scope: scope.and_then(|scope| self.visible.scope.replace(scope)),
         };
-        let before = std::mem::replace(&mut self.visible, now);
         let now = &self.visible;
         match catalog.changes_since(self.noted) {
             Some(changes) => {
                 for changed in changes {
                     let services = changed.services.iter();
-                    let services = services.filter(|one| now.uses(one) || before.uses(one));
+                    let services = services.filter(|one| now.uses(one) || before.used(one));
                     let services = services.flat_map(|one| &one.changed);
-                    for (kind, name) in changed.of_node(&self.node).chain(services) {
+                    services.for_each(|(kind, name)| self.types[*kind as usize].changed(name));
+                    for (kind, name) in changed.of_node(&self.node) {
                         // Some workloads and policies are those of other nodes.
-                        let had = before.names(*kind);
-                        if now.has(*kind, name) || had.is_some_and(|names| names.contains(name)) {
+                        let mut own = [&before.own, &now.own].into_iter();
+                        if own.any(|own| own.names(*kind).is_none_or(|names| names.contains(name)))
+                        {
                             self.types[*kind as usize].changed(name);
                         }
                     }
@@ -214,24 +216,29 @@ impl Subscriptions {
             // Versions tell what has.
             None => {
                 for kind in Type::ALL {
-                    let view = catalog.view(kind, now.names(kind));
+                    let view = catalog.view(kind, now.part(kind));
                     self.types[kind as usize].all_may_have_changed(&view);
                 }
             }
         }
         self.noted = catalog.generation();
-        for (kind, is_new) in [
-            (Type::Workload, is_own_new),
-            (Type::Policy, is_own_new),
-            (Type::Service, is_scope_new),
-            (Type::Endpoint, is_scope_new),
-        ] {
-            let names = before.names(kind).zip(now.names(kind));
-            let Some((old, new)) = names.filter(|_| is_new) else {
-                continue;
-            };
-            for name in old.symmetric_difference(new) {
-                self.types[kind as usize].changed(name);
+        if is_own_new {
+            for kind in [Type::Workload, Type::Policy] {
+                let names = before.own.names(kind).zip(now.own.names(kind));
+                let differ = names.map(|(old, new)| old.symmetric_difference(new));
+                for name in differ.into_iter().flatten() {
+                    self.types[kind as usize].changed(name);
+                }
+            }
+        }
+        if let Some((old, new)) = before.scope.as_ref().zip(now.scope.as_ref()) {
+            for service in old.services.symmetric_difference(&new.services) {
+                self.types[Type::Service as usize].changed(service);
+                // Those that are gone as well are among the changes.
+                let bound = catalog.index().service(service);
+                for endpoint in bound.iter().flat_map(|bound| &bound.endpoints) {
+                    self.types[Type::Endpoint as usize].changed(endpoint);
+                }
             }
         }
     }
