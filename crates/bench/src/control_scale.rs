@@ -37,6 +37,7 @@ use super::install;
 use super::runner::{Network, RunOptions, Subject};
 use ledger::Told;
 use report::Scales;
+use run::Found;
 use stage::{Programs, Stage};
 
 mod faults;
@@ -148,6 +149,7 @@ pub(super) fn run(options: &ControlScale) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Measures all scenarios, also after one has failed.
 async fn measure(
     options: &ControlScale,
     programs: &Programs,
@@ -158,18 +160,35 @@ async fn measure(
         (Scenario::OnDemand, Told::Users, shape::MAX_PODS),
         (Scenario::Eager, Told::All, MAX_EAGER),
     ];
+    let mut failed = Vec::new();
     for pods in options.sizes() {
         for (scenario, told, most) in all {
-            if options.has(scenario) && pods <= most {
-                eprintln!("{pods} pods, {}", report::mode(told));
-                let mut stage = Stage::new(programs, pods, told, &[]).await?;
-                let found = run::run(&mut stage, &times, &[]).await?;
-                scales.add(pods, told, found);
+            if !options.has(scenario) || pods > most {
+                continue;
+            }
+            let mode = report::mode(told);
+            eprintln!("{pods} pods, {mode}");
+            match scale(programs, (pods, told), &times).await {
+                Ok(found) => scales.add(pods, told, found),
+                Err(error) => failed.push(format!("{pods} pods, {mode}: {error:#}")),
             }
         }
     }
     if options.has(Scenario::Faults) {
-        scales.faults = Some(faults::run(programs, &times, options.run.quick).await?);
+        match faults::run(programs, &times, options.run.quick).await {
+            Ok(found) => scales.faults = Some(found),
+            Err(error) => failed.push(format!("faults: {error:#}")),
+        }
     }
+    anyhow::ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
+}
+
+async fn scale(
+    programs: &Programs,
+    (pods, told): (usize, Told),
+    times: &Times,
+) -> anyhow::Result<Found> {
+    let mut stage = Stage::new(programs, pods, told, &[]).await?;
+    run::run(&mut stage, times, &[]).await
 }

@@ -1,9 +1,8 @@
 //! Experiments that compare Heddle with other proxies.
 //!
-//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `discovery`, `control_scale`, `elastic`, `between`,
-//! `concurrency` and `node` are the experiments,
-//! `results` runs them all and records the results; the other modules are their instruments. The load generator, the
-//! upstream and the confinement of every process are processes of this same program.
+//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `discovery`, `control_scale`, `elastic`, `between`, `concurrency` and `node`
+//! are the experiments, `results` runs them all and records the results; the other modules are their instruments. The load
+//! generator, the upstream and the confinement of every process are processes of this same program.
 
 use clap::Subcommand;
 

@@ -25,6 +25,8 @@ const CONNECT_AT_ONCE: usize = 32;
 /// How often it is looked whether all nodes are complete, and how often that is said.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const SAY_EVERY: Duration = Duration::from_secs(5);
+/// After so long without a message nodes do not get what they lack.
+const SILENT: Duration = Duration::from_secs(90);
 /// How long there is no message when everything has been said, and how long that may take.
 const QUIET: Duration = Duration::from_millis(1_500);
 const QUIET_WITHIN: Duration = Duration::from_secs(60);
@@ -183,15 +185,22 @@ impl Fleet {
     async fn complete(&self, within: Duration) -> anyhow::Result<()> {
         let (began, all) = (Instant::now(), self.0.nodes.len());
         let mut said = began;
+        let (mut before, mut since) = (self.0.traffic.get(), began);
         loop {
             self.check()?;
+            let now = self.0.traffic.get();
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
             let mut open = (0..all).filter(|node| !self.is_complete(*node));
             let Some(first) = open.next() else { break };
             let count = 1 + open.count();
             let have = || self.0.nodes[first].machine.borrow().described();
             anyhow::ensure!(
-                began.elapsed() < within,
-                "after {within:?}, {count} of {all} nodes do not have everything; {}: {}",
+                began.elapsed() < within && since.elapsed() < SILENT,
+                "after {:?}, {count} of {all} nodes do not have what they use, and {:?} without a message; {}: {}",
+                began.elapsed(),
+                since.elapsed(),
                 node_name(first),
                 have()
             );
