@@ -198,9 +198,9 @@ impl Fleet {
             let have = || self.0.nodes[first].machine.borrow().described();
             anyhow::ensure!(
                 began.elapsed() < within && since.elapsed() < SILENT,
-                "after {:?}, {count} of {all} nodes do not have what they use, and {:?} without a message; {}: {}",
-                began.elapsed(),
-                since.elapsed(),
+                "after {} s, the last {} without a message, {count} of {all} nodes do not have exactly what they use; {}: {}",
+                began.elapsed().as_secs(),
+                since.elapsed().as_secs(),
                 node_name(first),
                 have()
             );
