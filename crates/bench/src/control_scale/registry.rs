@@ -25,7 +25,7 @@ use super::shape::{
     POD_PORT, Shape, changed_address, first_address, node_name, service_name, service_of,
 };
 
-/// How long the lease of the providers lives, in seconds: longer than any run.
+/// How long the leases of the providers live, in seconds: longer than any run.
 const LEASE_S: i64 = 3_600;
 /// Puts of a transaction: etcd takes 128.
 const PUTS: usize = 100;
@@ -34,29 +34,22 @@ const AT_ONCE: usize = 64;
 /// How long etcd may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
-/// A connection to etcd, and the lease under which providers are registered.
+/// A connection to etcd.
 #[derive(Clone)]
 pub(super) struct Registry {
     channel: Channel,
-    lease: i64,
 }
 
 impl Registry {
-    /// Connects, and makes a lease.
+    /// Connects.
     ///
     /// # Errors
     /// When etcd does not answer.
     pub(super) async fn connect(etcd: SocketAddr) -> anyhow::Result<Registry> {
-        let mut registry = Registry {
-            channel: channel(etcd).await?,
-            lease: 0,
-        };
-        let grant = LeaseGrantRequest { ttl: LEASE_S };
-        let path = "/etcdserverpb.Lease/LeaseGrant";
-        let granted: LeaseGrantResponse = registry.call(path, grant).await?;
-        anyhow::ensure!(granted.id != 0, "etcd grants no lease: {}", granted.error);
-        registry.lease = granted.id;
-        Ok(registry)
+        let endpoint = Endpoint::from_shared(format!("http://{etcd}"))?;
+        let channel = endpoint.tcp_nodelay(true).connect().await;
+        let channel = channel.with_context(|| format!("cannot connect to etcd at {etcd}"))?;
+        Ok(Registry { channel })
     }
 
     /// Registers every pod at its first address.
@@ -64,10 +57,24 @@ impl Registry {
     /// # Errors
     /// When etcd does not take them.
     pub(super) async fn fill(&self, shape: &Shape) -> anyhow::Result<()> {
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        let mut grants = JoinSet::new();
+        for service in 0..shape.services {
+            let place = Arc::clone(&places).acquire_owned().await?;
+            let registry = self.clone();
+            grants.spawn(async move {
+                let granted = registry.grant(lease_of(service)).await;
+                drop(place);
+                granted
+            });
+        }
+        while let Some(granted) = grants.join_next().await {
+            granted.context("a lease")??;
+        }
         for first in (0..shape.pods).step_by(PUTS) {
             let pods = first..shape.pods.min(first + PUTS);
             let puts = pods.map(|pod| RequestOp {
-                put: Some(self.put(shape, pod, first_address(pod))),
+                put: Some(put(shape, pod, first_address(pod))),
             });
             let txn = TxnRequest {
                 success: puts.collect(),
@@ -78,24 +85,12 @@ impl Registry {
         Ok(())
     }
 
-    /// The write that registers a pod at an address, as `heddle register` makes it.
-    fn put(&self, shape: &Shape, pod: usize, address: Ipv4Addr) -> PutRequest {
-        let (namespace, service) = service_name(service_of(pod));
-        let value = json!({
-            "apiVersion": "heddle.dev/v1alpha1",
-            "kind": "LocalWorkload",
-            "metadata": {"labels": {"app": service}},
-            "spec": {
-                "address": address,
-                "ports": [{"name": "http", "port": POD_PORT}],
-                "nodeName": node_name(shape.node_of(pod)),
-            },
-        });
-        PutRequest {
-            key: format!("/heddle/v1/providers/{namespace}/{service}/p{pod}").into_bytes(),
-            value: value.to_string().into_bytes(),
-            lease: self.lease,
-        }
+    async fn grant(&self, id: i64) -> anyhow::Result<()> {
+        let grant = LeaseGrantRequest { ttl: LEASE_S, id };
+        let path = "/etcdserverpb.Lease/LeaseGrant";
+        let granted: LeaseGrantResponse = self.call(path, grant).await?;
+        anyhow::ensure!(granted.id == id, "etcd grants no lease: {}", granted.error);
+        Ok(())
     }
 
     async fn call<Asked, Answered>(
@@ -120,10 +115,32 @@ impl Registry {
     }
 }
 
-async fn channel(etcd: SocketAddr) -> anyhow::Result<Channel> {
-    let endpoint = Endpoint::from_shared(format!("http://{etcd}"))?;
-    let channel = endpoint.tcp_nodelay(true).connect().await;
-    channel.with_context(|| format!("cannot connect to etcd at {etcd}"))
+/// The lease of a Service's providers. A provider has a lease of its own; here ten share one, which spares etcd nine
+/// writes of ten before the beginning. More must not: at each put etcd 3.4 goes through all keys of the lease.
+fn lease_of(service: usize) -> i64 {
+    i64::try_from(service + 1).unwrap_or(i64::MAX)
+}
+
+/// The write that registers a pod at an address, as `heddle register` makes it.
+fn put(shape: &Shape, pod: usize, address: Ipv4Addr) -> PutRequest {
+    let service = service_of(pod);
+    let lease = lease_of(service);
+    let (namespace, service) = service_name(service);
+    let value = json!({
+        "apiVersion": "heddle.dev/v1alpha1",
+        "kind": "LocalWorkload",
+        "metadata": {"labels": {"app": service}},
+        "spec": {
+            "address": address,
+            "ports": [{"name": "http", "port": POD_PORT}],
+            "nodeName": node_name(shape.node_of(pod)),
+        },
+    });
+    PutRequest {
+        key: format!("/heddle/v1/providers/{namespace}/{service}/p{pod}").into_bytes(),
+        value: value.to_string().into_bytes(),
+        lease,
+    }
 }
 
 /// Writes the changes in a thread of its own, so that what the nodes have to do makes none of them late. The result is
@@ -133,19 +150,17 @@ async fn channel(etcd: SocketAddr) -> anyhow::Result<Channel> {
 /// When the thread cannot be started.
 pub(super) fn write_changes(
     etcd: SocketAddr,
-    lease: &Registry,
     schedule: Schedule,
     shape: Arc<Shape>,
 ) -> anyhow::Result<oneshot::Receiver<anyhow::Result<Vec<Duration>>>> {
     let (done, written) = oneshot::channel();
-    let lease = lease.lease;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     thread::Builder::new()
         .name("writer".to_owned())
         .spawn(move || {
-            let written = runtime.block_on(write(etcd, lease, schedule, shape));
+            let written = runtime.block_on(write(etcd, schedule, shape));
             // The receiver is gone only when the run has failed.
             let _ = done.send(written);
         })?;
@@ -154,16 +169,12 @@ pub(super) fn write_changes(
 
 async fn write(
     etcd: SocketAddr,
-    lease: i64,
     schedule: Schedule,
     shape: Arc<Shape>,
 ) -> anyhow::Result<Vec<Duration>> {
     // The kernel may otherwise fire timers 50 µs late.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
-    let registry = Registry {
-        channel: channel(etcd).await?,
-        lease,
-    };
+    let registry = Registry::connect(etcd).await?;
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut writes = JoinSet::new();
     for change in schedule.changes() {
@@ -172,7 +183,7 @@ async fn write(
         let place = Arc::clone(&places).acquire_owned().await?;
         let (registry, shape) = (registry.clone(), Arc::clone(&shape));
         writes.spawn(async move {
-            let put = registry.put(&shape, schedule.pod(change), changed_address(change));
+            let put = put(&shape, schedule.pod(change), changed_address(change));
             let _put: PutResponse = registry.call("/etcdserverpb.KV/Put", put).await?;
             drop(place);
             anyhow::Ok(Instant::now().saturating_duration_since(due))
@@ -190,6 +201,8 @@ async fn write(
 struct LeaseGrantRequest {
     #[prost(int64, tag = "1")]
     ttl: i64,
+    #[prost(int64, tag = "2")]
+    id: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

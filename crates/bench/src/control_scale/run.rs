@@ -77,7 +77,7 @@ pub(super) async fn run(
     let before = common.traffic.get();
     let usage = UsageWatch::begin((control, etcd), schedule.window())?;
     let shape = std::sync::Arc::clone(&stage.shape);
-    let mut writing = registry::write_changes(stage.etcd_at, &stage.registry, schedule, shape)?;
+    let mut writing = registry::write_changes(stage.etcd_at, schedule, shape)?;
 
     let mut said = Instant::now();
     let mut written = None;

@@ -36,7 +36,6 @@ pub(super) struct Stage {
     pub(super) fleet: Fleet,
     pub(super) control: Child,
     pub(super) etcd: Child,
-    pub(super) registry: Registry,
     pub(super) etcd_at: SocketAddr,
     pub(super) shape: Arc<Shape>,
     /// The number of the next change.
@@ -68,8 +67,7 @@ impl Stage {
         let place = Confinement::default();
         let (mut etcd, etcd_at) = etcd::start(&programs.etcd, &place, dir.path())?;
         let began = Instant::now();
-        let registry = Registry::connect(etcd_at).await?;
-        registry.fill(&shape).await?;
+        Registry::connect(etcd_at).await?.fill(&shape).await?;
         eprintln!(
             "{} pods: registered in {:.1} s",
             shape.pods,
@@ -111,7 +109,6 @@ impl Stage {
             fleet,
             control,
             etcd,
-            registry,
             etcd_at,
             shape,
             next_change: 0,
