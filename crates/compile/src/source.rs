@@ -4,6 +4,7 @@
 //! validate` and `heddle up` report the same about the same files. Beside the folder a watcher may follow a
 //! [registry](crate::registered), whose providers are compiled together with the folder's objects.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -256,7 +257,7 @@ impl Compiling<'_> {
             namespace: object.namespace.clone(),
             name: object.name.clone(),
         });
-        findings.report.registered = names.collect();
+        findings.report.registered = names.collect::<BTreeSet<_>>().into();
         (mesh, findings)
     }
 }

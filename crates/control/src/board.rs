@@ -1,5 +1,6 @@
 //! The newest mesh, and the resources of it that each node gets.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -94,6 +95,16 @@ impl Board {
     pub(super) fn is_placed(&self, node: &NodeName, account: &ServiceAccountName) -> bool {
         let own = self.shared.catalog().own(node);
         own.accounts.contains(account)
+    }
+
+    /// The nodes with workloads in the published mesh, and how many each has.
+    pub fn placed(&self) -> BTreeMap<NodeName, usize> {
+        self.shared.catalog().placed()
+    }
+
+    /// Whether the published mesh has a workload on the node.
+    pub fn has_workloads(&self, node: &NodeName) -> bool {
+        self.shared.catalog().own(node).has_workloads()
     }
 
     /// Takes a node's message about a type of resource.

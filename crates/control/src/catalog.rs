@@ -5,7 +5,7 @@
 //!            (encodes that)              (quick, under a lock)
 //! ```
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -54,6 +54,11 @@ pub(super) struct Own {
 }
 
 impl Own {
+    /// Whether there is a workload.
+    pub(super) fn has_workloads(&self) -> bool {
+        !self.workloads.is_empty()
+    }
+
     /// The names of this type, or `None` if resources of the type are for all nodes.
     pub(super) fn names(&self, kind: Type) -> Option<&BTreeSet<Name>> {
         match kind {
@@ -71,6 +76,8 @@ impl Own {
 pub(super) struct Changed {
     /// Resources that any node may have.
     pub(super) common: Vec<(Type, Name)>,
+    /// Addresses that other workloads have than before.
+    pub(super) addresses: Vec<IpAddr>,
     /// Workloads and policies, and the nodes that may have them.
     pub(super) own: Vec<(Type, Name)>,
     pub(super) owners: Owners,
@@ -93,6 +100,8 @@ pub(super) struct ChangedService {
     pub(super) changed: Vec<(Type, Name)>,
     /// Its cluster addresses, and those of the endpoints that have changed.
     pub(super) addresses: Vec<IpAddr>,
+    /// Whether its endpoints are on other nodes than before.
+    pub(super) has_moved: bool,
 }
 
 impl Changed {
@@ -113,6 +122,8 @@ pub(super) struct Change {
     /// What is for a node from now on; `None` for a node without workloads.
     pub(super) own: Vec<(NodeName, Option<Arc<Own>>)>,
     pub(super) everyones: Option<Arc<Own>>,
+    /// The nodes whose workloads have an address.
+    pub(super) holders: Vec<(IpAddr, Vec<Name>)>,
     /// What belongs to a Service; `None` for one that is gone.
     pub(super) bound: Vec<(Name, Option<Bound>)>,
 }
@@ -143,6 +154,9 @@ impl Catalog {
             }
         }
         self.everyones = change.everyones;
+        for (address, nodes) in change.holders {
+            self.index.put_address(address, nodes);
+        }
         for (service, bound) in change.bound {
             self.index.put(service, bound);
         }
@@ -152,6 +166,13 @@ impl Catalog {
     pub(super) fn own(&self, node: &NodeName) -> Arc<Own> {
         let own = self.everyones.as_ref().or_else(|| self.own.get(node));
         Arc::clone(own.unwrap_or(&self.nothing))
+    }
+
+    /// The nodes with workloads, and how many each has.
+    pub(super) fn placed(&self) -> BTreeMap<NodeName, usize> {
+        let placed = self.own.iter();
+        let placed = placed.map(|(node, own)| (node.clone(), own.workloads.len()));
+        placed.collect()
     }
 
     /// What has changed since a generation; `None` when that is not known any more.

@@ -15,7 +15,7 @@ use heddle_xds::resources::{
 use tracing::error;
 
 use super::catalog::{Catalog, Change, ChangedService, Entry};
-use super::index::{Bound, address_of};
+use super::index::{Bound, address_of, nodes as nodes_of};
 
 mod parts;
 
@@ -56,6 +56,11 @@ impl Changes {
             new.iter().for_each(|new| self.holders.add(new));
         }
         for address in self.holders.take_changed() {
+            finding.change.changed.addresses.push(address);
+            let nodes = self.holders.nodes(address);
+            let nodes = nodes.map(|node| finding.name(Type::Node, node.as_str()));
+            let nodes = nodes.collect();
+            finding.change.holders.push((address, nodes));
             match self.holders.resource(address) {
                 Some(resource) => drop(finding.put(&resource)),
                 None => finding.remove(Type::Address, &address.to_string()),
@@ -119,6 +124,7 @@ impl Finding<'_> {
             name: name.clone(),
             changed: Vec::new(),
             addresses: service.addresses.clone(),
+            has_moved: old.map(|old| nodes_of(old)) != new.map(|new| nodes_of(new)),
         });
         let resources = |service| of_service(service).map(|one| (one.kind(), one.name()));
         let mut gone: BTreeSet<(Type, String)> =
@@ -141,7 +147,7 @@ impl Finding<'_> {
         gone.iter()
             .for_each(|(kind, name)| self.remove(*kind, name));
         let name = self.name(Type::Service, &name);
-        let bound = Bound::of(new, endpoints, |service| self.name(Type::Service, service));
+        let bound = Bound::of(new, endpoints, |kind, name| self.name(kind, name));
         self.change.bound.push((name, Some(bound)));
     }
 

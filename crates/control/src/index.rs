@@ -3,14 +3,17 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use heddle_model::{BackendTarget, Outcome, Service};
+use heddle_model::{BackendTarget, NodeName, Outcome, Service};
 use heddle_xds::delta::Name;
+use heddle_xds::resources::Type;
 
 /// The Services of a mesh. Names are those of resources.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
     services: HashMap<Name, Bound>,
     by_address: HashMap<IpAddr, BTreeSet<Name>>,
+    /// The nodes whose workloads have an address.
+    nodes: HashMap<IpAddr, Vec<Name>>,
 }
 
 /// What belongs to one Service.
@@ -20,16 +23,26 @@ pub(super) struct Bound {
     pub(super) endpoints: Vec<Name>,
     /// The Services that its routes lead to, whatever the namespace of a caller.
     pub(super) backends: BTreeSet<Name>,
+    /// The nodes that its endpoints are on.
+    pub(super) nodes: BTreeSet<Name>,
     /// Its cluster addresses.
     pub(super) addresses: Vec<IpAddr>,
 }
 
 impl Bound {
-    /// What belongs to a Service with these endpoints. `name` gives the name of a Service's resource.
-    pub(super) fn of(service: &Service, endpoints: Vec<Name>, name: impl Fn(&str) -> Name) -> Self {
+    /// What belongs to a Service with these endpoints. `name` gives the name of a resource.
+    pub(super) fn of(
+        service: &Service,
+        endpoints: Vec<Name>,
+        name: impl Fn(Type, &str) -> Name,
+    ) -> Self {
+        let (backends, nodes) = (backends(service), nodes(service).into_iter());
         Bound {
             endpoints,
-            backends: backends(service).map(|backend| name(&backend)).collect(),
+            backends: backends
+                .map(|backend| name(Type::Service, &backend))
+                .collect(),
+            nodes: nodes.map(|node| name(Type::Node, node.as_str())).collect(),
             addresses: service.addresses.clone(),
         }
     }
@@ -64,6 +77,19 @@ impl Index {
         }
     }
 
+    /// Sets the nodes whose workloads have an address.
+    pub(super) fn put_address(&mut self, address: IpAddr, nodes: Vec<Name>) {
+        match nodes.is_empty() {
+            true => drop(self.nodes.remove(&address)),
+            false => drop(self.nodes.insert(address, nodes)),
+        }
+    }
+
+    /// The nodes whose workloads have an address.
+    pub(super) fn nodes_at(&self, address: IpAddr) -> impl Iterator<Item = &Name> {
+        self.nodes.get(&address).into_iter().flatten()
+    }
+
     /// What belongs to a Service; `None` if there is none of that name.
     pub(super) fn service(&self, name: &str) -> Option<&Bound> {
         self.services.get(name)
@@ -73,6 +99,14 @@ impl Index {
     pub(super) fn at(&self, address: IpAddr) -> impl Iterator<Item = &Name> {
         self.by_address.get(&address).into_iter().flatten()
     }
+}
+
+/// The nodes that a Service's endpoints are on.
+pub(super) fn nodes(service: &Service) -> BTreeSet<&NodeName> {
+    let endpoints = service.endpoints();
+    endpoints
+        .filter_map(|endpoint| endpoint.node.as_ref())
+        .collect()
 }
 
 /// The names of the Services that a Service's routes lead to.

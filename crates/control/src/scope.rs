@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use heddle_xds::delta::Name;
 use heddle_xds::resources::Type;
 
-use super::catalog::{Catalog, ChangedService, Own};
+use super::catalog::{Catalog, Changed, ChangedService, Own};
 
 /// The Services that one node uses, with what belongs to them. It has all endpoints of those.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(super) struct Scope {
     /// Addresses that the node uses.
     addresses: BTreeSet<IpAddr>,
     pub(super) services: BTreeSet<Name>,
+    /// The nodes on which any of that is.
+    pub(super) nodes: BTreeSet<Name>,
 }
 
 impl Scope {
@@ -43,17 +45,29 @@ impl Scope {
             // One that does not exist may come.
             if let Some(bound) = index.service(&service) {
                 used.extend(bound.backends.iter().cloned());
+                scope.nodes.extend(bound.nodes.iter().cloned());
             }
         }
+        let addresses = scope.addresses.iter();
+        let nodes = addresses.flat_map(|address| index.nodes_at(*address));
+        scope.nodes.extend(nodes.cloned());
         scope
     }
 
-    /// Whether a change of a Service may change the scope.
-    pub(super) fn depends_on(&self, service: &ChangedService) -> bool {
+    /// Whether a change of the mesh may change the scope.
+    pub(super) fn depends_on(&self, changed: &Changed) -> bool {
+        let is_used = |address: &IpAddr| self.addresses.contains(address);
+        let has_addresses = !self.addresses.is_empty();
+        let mut services = changed.services.iter();
+        (has_addresses && changed.addresses.iter().any(is_used))
+            || services.any(|service| self.depends_on_service(service))
+    }
+
+    fn depends_on_service(&self, service: &ChangedService) -> bool {
         if self.services.contains(&service.name) {
-            // Its routes may lead elsewhere. Endpoints come and go without a change of the scope.
+            // Its routes may lead elsewhere. Endpoints come and go on the same nodes without a change of the scope.
             let mut changed = service.changed.iter();
-            return changed.any(|(kind, _)| *kind == Type::Service);
+            return service.has_moved || changed.any(|(kind, _)| *kind == Type::Service);
         }
         let mut addresses = service.addresses.iter();
         addresses.any(|address| self.addresses.contains(address))

@@ -52,6 +52,7 @@ impl Visible {
         match (kind, &self.scope) {
             (Type::Service, Some(scope)) => Part::Named(&scope.services),
             (Type::Endpoint, Some(scope)) => Part::EndpointsOf(&scope.services),
+            (Type::Node, Some(scope)) => Part::Named(&scope.nodes),
             _ => self.own.names(kind).map_or(Part::All, Part::Named),
         }
     }
@@ -60,6 +61,16 @@ impl Visible {
     fn uses(&self, service: &ChangedService) -> bool {
         let scope = self.scope.as_ref();
         scope.is_none_or(|scope| scope.services.contains(&service.name))
+    }
+
+    /// Whether the node might have a resource of its own, or of another node, in a part that is over.
+    fn had(&self, kind: Type, name: &str) -> bool {
+        let nodes = self.scope.as_ref().map(|scope| &scope.nodes);
+        let names = match kind {
+            Type::Node => nodes,
+            _ => self.own.names(kind),
+        };
+        names.is_some_and(|names| names.contains(name))
     }
 
     /// Whether the node might have something of a Service that it named, in a part that is over.
@@ -204,10 +215,8 @@ impl Subscriptions {
                     let services = services.flat_map(|one| &one.changed);
                     services.for_each(|(kind, name)| self.types[*kind as usize].changed(name));
                     for (kind, name) in changed.of_node(&self.node) {
-                        // Some workloads and policies are those of other nodes.
-                        let mut own = [&before.own, &now.own].into_iter();
-                        if own.any(|own| own.names(*kind).is_none_or(|names| names.contains(name)))
-                        {
+                        // Some are for other nodes.
+                        if now.part(*kind).has(name) || before.had(*kind, name) {
                             self.types[*kind as usize].changed(name);
                         }
                     }
@@ -232,6 +241,9 @@ impl Subscriptions {
             }
         }
         if let Some((old, new)) = before.scope.as_ref().zip(now.scope.as_ref()) {
+            for node in old.nodes.symmetric_difference(&new.nodes) {
+                self.types[Type::Node as usize].changed(node);
+            }
             for service in old.services.symmetric_difference(&new.services) {
                 self.types[Type::Service as usize].changed(service);
                 // Those that are gone as well are among the changes.
@@ -247,10 +259,7 @@ impl Subscriptions {
     fn new_scope(&mut self, catalog: &Catalog, own: &Own, is_own_new: bool) -> Option<Scope> {
         let scope = self.visible.scope.as_ref()?;
         let is_changed = match catalog.changes_since(self.noted) {
-            Some(changes) => {
-                let mut services = changes.flat_map(|changed| &changed.services);
-                services.any(|service| scope.depends_on(service))
-            }
+            Some(mut changes) => changes.any(|changed| scope.depends_on(changed)),
             None => true,
         };
         if !(is_own_new || is_changed || std::mem::take(&mut self.has_named)) {

@@ -59,6 +59,8 @@ use plane::{Plane, PlaneParts, PutUp};
 const ASKS: usize = 32;
 /// Time between two messages to the service manager that the main loop goes on.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often memory is given back that changes of the mesh have left.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
 /// Threads for TLS handshakes and calls of nodes.
 const THREADS: usize = 2;
 /// Threads for disk access, and for encoding the mesh when nodes come and go.
@@ -148,9 +150,10 @@ async fn serve(
         registry,
     });
     let (mesh, report) = first;
-    plane.folder_changed(Some(PutUp::put(&board, mesh)), &report);
+    plane.folder_changed(Some(&PutUp::put(&board, mesh)), &report);
     let changing = board.clone();
     tokio::spawn(async move { changing.follow_nodes().await });
+    tokio::spawn(give_back_heap(board.clone()));
     let (stop, mut served) = start_serving(server, listener, door);
     tracing::info!("nodes are served at {listen}");
 
@@ -175,7 +178,9 @@ async fn serve(
                     Err(error) => tracing::error!("the settings stay as they were: {error}"),
                 },
             },
-            Some((put, report)) = changes.recv() => plane.folder_changed(put, &report),
+            Some((put, report)) = changes.recv() => {
+                plane.folder_changed(put.as_ref(), &report);
+            }
             Some(ask) = questions.recv() => plane.answer(ask),
             Ok(()) = present.changed() => plane.nodes_changed(),
             _ = look.tick() => manager.turn(Instant::now(), plane.is_ready()),
@@ -302,6 +307,22 @@ fn follow(mut watcher: Watcher, board: Board) -> mpsc::Receiver<(Option<PutUp>, 
         }
     });
     changes
+}
+
+/// Gives memory back to the system, at intervals in which the mesh has changed: compiling everything takes much more of it
+/// than what is left of that. Never returns.
+async fn give_back_heap(board: Board) {
+    let mut tick = tokio::time::interval(GIVE_BACK_EVERY);
+    let mut known = 0;
+    loop {
+        tick.tick().await;
+        let generation = board.generation();
+        if generation != known {
+            known = generation;
+            // It fails only when the runtime ends.
+            let _ended = tokio::task::spawn_blocking(heddle_node::give_back_heap).await;
+        }
+    }
 }
 
 /// Serves in a task of its own, until the returned sender is used or dropped, or serving fails.

@@ -4,6 +4,7 @@
 //! replaces a valid one. The rest is
 //! [`heddle_node::serving`].
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -111,7 +112,7 @@ impl Source {
         let tally = report.registry.clone();
         Findings {
             problems: self.problems.clone(),
-            registered: report.registered.clone(),
+            registered: BTreeSet::clone(&report.registered),
             uncalled: tally.uncalled.clone(),
             report: Some(report),
             registry: self

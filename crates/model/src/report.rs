@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
-use crate::{WorkloadName, printable};
+use crate::{Shared, WorkloadName, printable};
 
 mod origin;
 mod refused;
@@ -106,7 +106,7 @@ pub struct Report {
     pub objects: usize,
     /// The providers compiled from the registry: they are called, but no caller of this node is one of them.
     #[serde(skip)]
-    pub registered: BTreeSet<WorkloadName>,
+    pub registered: Shared<BTreeSet<WorkloadName>>,
     /// The outcome of each registered provider.
     #[serde(skip)]
     pub registry: Tally,

@@ -55,6 +55,14 @@ impl<T: PartialEq> PartialEq for Shared<T> {
     }
 }
 
+impl<T: Eq> Eq for Shared<T> {}
+
+impl<T: Default> Default for Shared<T> {
+    fn default() -> Self {
+        Self::from(T::default())
+    }
+}
+
 impl<T: fmt::Debug> fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -37,3 +37,5 @@ pub mod status;
 pub mod table;
 pub mod time;
 mod user;
+
+pub use heddle_proxy::give_back_heap;

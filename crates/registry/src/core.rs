@@ -341,11 +341,18 @@ impl Core {
         }
         self.has_changed = false;
         self.version += 1;
-        let entries = self.held.values().filter_map(|held| held.good.as_ref());
-        let mut problems: Vec<Problem> = Vec::new();
+        let mut entries = Vec::with_capacity(self.held.len());
+        let (mut problems, mut wrong) = (Vec::new(), Vec::new());
         let mut by_cause: BTreeMap<Cause, usize> = BTreeMap::new();
         let mut more = 0;
-        for problem in self.held.values().filter_map(|held| held.problem.as_ref()) {
+        for (key, held) in &self.held {
+            match &held.good {
+                Some((entry, _)) => entries.push(Arc::clone(entry)),
+                None => wrong.extend(self.layout.provider(key)),
+            }
+            let Some(problem) = &held.problem else {
+                continue;
+            };
             if let Some(cause) = problem.cause {
                 *by_cause.entry(cause).or_default() += 1;
             }
@@ -363,13 +370,11 @@ impl Core {
             by_cause.insert(Cause::Room, self.full.len());
         }
         problems.extend(self.full.iter().map(|full| self.left_out(full)));
-        let wrong = self.held.iter().filter(|(_, held)| held.good.is_none());
-        let wrong = wrong.filter_map(|(key, _)| self.layout.provider(key).ok());
         Some(Providers {
-            entries: entries.map(|(entry, _)| Arc::clone(entry)).collect(),
+            entries,
             problems,
             by_cause,
-            wrong: wrong.collect(),
+            wrong,
             version: self.version,
         })
     }

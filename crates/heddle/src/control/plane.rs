@@ -46,24 +46,15 @@ pub(super) struct PutUp {
     generation: u64,
     services: usize,
     workloads: usize,
-    /// Number of workloads on each node.
-    placed: BTreeMap<NodeName, usize>,
 }
 
 impl PutUp {
     /// Puts a mesh up for the nodes. Blocks while it is encoded.
     pub(super) fn put(board: &Board, mesh: Mesh) -> PutUp {
-        let mut placed = BTreeMap::new();
-        for workload in &mesh.workloads {
-            if let Some(node) = &workload.node {
-                *placed.entry(node.clone()).or_default() += 1;
-            }
-        }
         let put = PutUp {
             generation: mesh.generation,
             services: mesh.services.len(),
             workloads: mesh.workloads.len(),
-            placed,
         };
         board.put(mesh);
         put
@@ -78,8 +69,6 @@ pub(super) struct Plane {
     config: ConfigStatus,
     /// Counts of the registry's providers at the last compilation.
     tally: Tally,
-    /// Number of workloads on each node.
-    placed: BTreeMap<NodeName, usize>,
     /// Connected nodes without a workload that were logged.
     said_idle: BTreeSet<NodeName>,
     /// Opened at the start, while there are free descriptors.
@@ -94,14 +83,13 @@ impl Plane {
             draining: false,
             config: ConfigStatus::default(),
             tally: Tally::default(),
-            placed: BTreeMap::new(),
             said_idle: BTreeSet::new(),
             probe: Probe::open(),
         }
     }
 
     /// Takes note of a mesh that was put up for the nodes, or that the folder as a whole is refused.
-    pub(super) fn folder_changed(&mut self, put: Option<PutUp>, report: &Report) {
+    pub(super) fn folder_changed(&mut self, put: Option<&PutUp>, report: &Report) {
         report::say_new(report, &self.config.problems);
         self.config.problems = report.problems.iter().map(ToString::to_string).collect();
         self.config.stale = report.is_refused;
@@ -113,23 +101,23 @@ impl Plane {
                 "the folder was refused, nodes keep the last good state"
             );
         }
-        let Some(PutUp {
+        let Some(&PutUp {
             generation,
             services,
             workloads,
-            placed,
         }) = put
         else {
             return;
         };
         self.config.generation = generation;
         self.config.services = services;
-        self.placed = placed;
-        let nodes = self.placed.len();
         // Providers come and go all the time.
         match report.is_same_folder {
-            true => tracing::debug!(generation, services, workloads, nodes, "put up"),
-            false => tracing::info!(generation, services, workloads, nodes, "put up"),
+            true => tracing::debug!(generation, services, workloads, "put up"),
+            false => {
+                let nodes = self.parts.board.placed().len();
+                tracing::info!(generation, services, workloads, nodes, "put up");
+            }
         }
     }
 
@@ -143,7 +131,7 @@ impl Plane {
         let present = self.parts.nodes.present();
         self.said_idle.retain(|name| present.contains_key(name));
         for node in present.keys() {
-            if !self.placed.contains_key(node) && self.said_idle.insert(node.clone()) {
+            if !self.parts.board.has_workloads(node) && self.said_idle.insert(node.clone()) {
                 tracing::warn!(
                     %node,
                     "a node is present that no LocalWorkload is on: is that the name that its nodeName says?"
@@ -266,7 +254,7 @@ impl Plane {
         for member in authority.members(now) {
             all.entry(member.node).or_default().certificate_until = Some(member.until);
         }
-        for (name, workloads) in &self.placed {
+        for (name, workloads) in &self.parts.board.placed() {
             all.entry(name.clone()).or_default().workloads = *workloads;
         }
         let denied = authority.trust().denied;

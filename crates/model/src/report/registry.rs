@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{ServiceName, WorkloadName};
+use crate::{ServiceName, Shared, WorkloadName};
 
 /// The category of a problem in the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +67,7 @@ pub struct Tally {
     /// The number of problems by cause. [`Cause::Room`] counts once for each limit that is reached.
     pub problems: BTreeMap<Cause, usize>,
     /// Providers by the Service in their key, whichever Service selects them.
-    pub services: BTreeMap<ServiceName, Providing>,
+    pub services: Shared<BTreeMap<ServiceName, Providing>>,
     /// Providers that are not in the mesh, with the reason.
     pub left_out: BTreeMap<WorkloadName, String>,
     /// Providers in the mesh that are not an endpoint of any Service.

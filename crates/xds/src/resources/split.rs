@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use heddle_model::{Mesh, Service, ServicePort, Workload, WorkloadName};
+use heddle_model::{Mesh, NodeName, Service, ServicePort, Workload, WorkloadName};
 
 use super::{AddressOf, EndpointOf, Holder, Resource, Settings};
 
@@ -89,6 +89,13 @@ impl Holders {
     /// The addresses with a change since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<IpAddr> {
         std::mem::take(&mut self.changed)
+    }
+
+    /// The nodes whose workloads have an address; one may come several times.
+    pub fn nodes(&self, address: IpAddr) -> impl Iterator<Item = &NodeName> {
+        let holders = self.by_address.get(&address).into_iter();
+        let holders = holders.flat_map(BTreeMap::values);
+        holders.filter_map(|holder| holder.node.as_ref())
     }
 
     /// The resource of an address, if a workload has it.

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use heddle_model::{
-    Backend, BackendTarget, Dependency, DependencyState, Filters, Outcome, PathMatch, RouteAction,
-    RouteMatch, RouteRule, Shared,
+    Backend, BackendTarget, Dependency, DependencyState, Filters, Node, Outcome, PathMatch,
+    RouteAction, RouteMatch, RouteRule, Shared,
 };
 
 use super::*;
@@ -72,6 +72,23 @@ fn dependency() -> impl Strategy<Value = Dependency> {
     ]
 }
 
+/// The nodes that a node calls with this part of the mesh.
+fn needed(newest: &Mesh, part: &Mesh, used: &BTreeSet<Dependency>) -> Vec<Node> {
+    let endpoints = part.services.iter().flat_map(|service| service.endpoints());
+    let mut names: BTreeSet<&NodeName> = endpoints.filter_map(|one| one.node.as_ref()).collect();
+    for workload in &newest.workloads {
+        let mut addresses = workload.all_addresses();
+        if addresses.any(|address| used.contains(&Dependency::Address(address))) {
+            names.extend(&workload.node);
+        }
+    }
+    let nodes = newest.nodes.iter();
+    nodes
+        .filter(|node| names.contains(&node.name))
+        .cloned()
+        .collect()
+}
+
 /// What a mesh has for something that a node uses.
 fn found(mesh: &Mesh, used: &Dependency) -> (Vec<Shared<Service>>, bool) {
     let is_at = |one: &&Shared<Service>, address: &IpAddr| {
@@ -105,7 +122,14 @@ proptest! {
             1..60,
         ),
     ) {
-        let board = Board::new(Nodes::default()).unwrap();
+        let nodes = Nodes::default();
+        let mut unknown = NODES.iter().zip(1..);
+        let mut appear = || {
+            if let Some((name, port)) = unknown.next() {
+                nodes.remember(&node(name), SocketAddr::from(([127, 2, 0, 1], port)));
+            }
+        };
+        let board = Board::new(nodes.clone()).unwrap();
         let mut sides = NODES.map(Side::on_demand);
         let mut used: [BTreeSet<Dependency>; NODES.len()] = Default::default();
         let mut choices = BTreeMap::new();
@@ -144,7 +168,10 @@ proptest! {
                     continue;
                 }
                 Event::Add(choice) => drop(choices.insert(choice.0, choice)),
-                Event::Remove(number) => drop(choices.remove(&number)),
+                Event::Remove(number) => {
+                    choices.remove(&number);
+                    appear();
+                }
             }
             board.put(routed(&choices));
         }
@@ -159,7 +186,7 @@ proptest! {
             let mesh = side.used.as_ref().unwrap();
             prop_assert_eq!(&mesh.workloads, &eager.workloads);
             prop_assert_eq!(&mesh.policies, &eager.policies);
-            prop_assert_eq!(&mesh.nodes, &eager.nodes);
+            prop_assert_eq!(&mesh.nodes, &needed(&newest, mesh, used));
             for one in used {
                 prop_assert!(side.known.state(one).is_some(), "{} is not answered", one);
                 prop_assert_eq!(found(mesh, one), found(&eager, one), "{}", one);
