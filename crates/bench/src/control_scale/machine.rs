@@ -174,13 +174,13 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether it has been told of all nodes, and of all endpoints of exactly the Services that it uses.
+    /// Whether it has been told of all endpoints of exactly the Services that it uses, and of the nodes that they are on.
     pub(super) fn is_complete(&self, shape: &Shape, uses: &BTreeSet<usize>) -> bool {
         let count = |kind: Type| self.counts[kind as usize];
         self.has_mark
-            && count(Type::Node) == shape.nodes
             && count(Type::Endpoint) == uses.len() * shape::PODS_OF_SERVICE
             && self.services == *uses
+            && count(Type::Node) == shape.nodes_of(uses)
     }
 
     /// What it has, for a person.

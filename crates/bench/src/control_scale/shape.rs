@@ -96,6 +96,16 @@ impl Shape {
         own.chain(&self.named[node]).copied().collect()
     }
 
+    /// How many nodes the pods of these Services are on.
+    pub(super) fn nodes_of(&self, services: &BTreeSet<usize>) -> usize {
+        let pods = services.iter().flat_map(|service| {
+            let first = service * PODS_OF_SERVICE;
+            first..first + PODS_OF_SERVICE
+        });
+        let nodes: BTreeSet<usize> = pods.map(|pod| self.node_of(pod)).collect();
+        nodes.len()
+    }
+
     /// The nodes that are told of a change of a Service's pods.
     pub(super) fn users(&self, service: usize) -> &[usize] {
         &self.users[service]
