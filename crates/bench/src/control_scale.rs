@@ -40,6 +40,7 @@ use report::Scales;
 use run::Found;
 use stage::{Programs, Stage};
 
+mod common;
 mod faults;
 mod fleet;
 mod ledger;

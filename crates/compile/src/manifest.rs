@@ -16,6 +16,7 @@ pub(crate) mod closed;
 pub(crate) mod core;
 mod decode;
 pub(crate) mod gateway;
+mod json;
 pub(crate) mod kind;
 mod lab;
 pub(crate) mod local;

@@ -81,8 +81,8 @@ impl NodeMesh {
         Self::of(node, false)
     }
 
-    /// Nothing yet, of a node that names what it uses. Without being named, there are its workloads and their policies, all
-    /// nodes, and the Services that its workloads are endpoints of.
+    /// Nothing yet, of a node that names what it uses. Without being named, there are its workloads and their policies, and
+    /// the Services that its workloads are endpoints of, with the nodes of these Services.
     pub fn on_demand(node: NodeName) -> Self {
         Self::of(node, true)
     }

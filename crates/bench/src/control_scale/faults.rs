@@ -1,7 +1,7 @@
 //! One node that reads nothing any more and one that answers late: what they cost the others.
 
 use super::Times;
-use super::fleet::Health;
+use super::common::Health;
 use super::ledger::Told;
 use super::run::{self, Found};
 use super::stage::{Programs, Stage};

@@ -1,20 +1,18 @@
 //! All simulated nodes, on one thread: each has a connection, a certificate and subscriptions of its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::ops::Sub;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::ledger::{Ledger, Told};
+use super::common::{Common, Health, Node};
+use super::ledger::Told;
 use super::machine::{Machine, SharedNames};
 use super::node;
 use super::shape::{Shape, node_name};
@@ -30,67 +28,6 @@ const SILENT: Duration = Duration::from_secs(90);
 /// How long there is no message when everything has been said, and how long that may take.
 const QUIET: Duration = Duration::from_millis(1_500);
 const QUIET_WITHIN: Duration = Duration::from_secs(60);
-
-/// What one node does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Health {
-    Healthy,
-    /// Does not read its connection any more.
-    Dead,
-    /// Answers each message late.
-    Slow,
-}
-
-/// Messages from the control plane to all nodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Traffic {
-    pub(super) messages: u64,
-    pub(super) marks: u64,
-    /// Bytes about Services that their node uses, as protobuf.
-    pub(super) owed_bytes: u64,
-    /// Messages about nothing that their node uses, and their bytes.
-    pub(super) stray_messages: u64,
-    pub(super) stray_bytes: u64,
-}
-
-impl Sub for Traffic {
-    type Output = Traffic;
-    fn sub(self, before: Traffic) -> Traffic {
-        Traffic {
-            messages: self.messages - before.messages,
-            marks: self.marks - before.marks,
-            owed_bytes: self.owed_bytes - before.owed_bytes,
-            stray_messages: self.stray_messages - before.stray_messages,
-            stray_bytes: self.stray_bytes - before.stray_bytes,
-        }
-    }
-}
-
-/// What all nodes share.
-pub(super) struct Common {
-    pub(super) shape: Arc<Shape>,
-    pub(super) control: SocketAddr,
-    pub(super) authority: Authority,
-    pub(super) told: Told,
-    pub(super) names: SharedNames,
-    pub(super) traffic: Cell<Traffic>,
-    /// That of the run, if there is one.
-    pub(super) ledger: RefCell<Option<Ledger>>,
-    pub(super) nodes: Vec<Node>,
-    connecting: Arc<Semaphore>,
-}
-
-pub(super) struct Node {
-    pub(super) uses: BTreeSet<usize>,
-    pub(super) machine: RefCell<Machine>,
-    pub(super) health: Cell<Health>,
-    pub(super) is_dead: RefCell<Arc<AtomicBool>>,
-    /// Whether it may become dead.
-    pub(super) may_die: bool,
-    /// Why its call has ended.
-    ended: RefCell<Option<String>>,
-    task: RefCell<Option<JoinHandle<()>>>,
-}
 
 /// The nodes of a mesh. Dropping it ends their connections.
 pub(super) struct Fleet(pub(super) Rc<Common>);

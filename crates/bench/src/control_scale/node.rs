@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use super::fleet::{Common, Health};
+use super::common::{Common, Health};
 use super::link;
 use super::machine::Taken;
 use super::shape::node_name;

@@ -6,7 +6,7 @@ use anyhow::Context;
 use tokio::time::sleep;
 
 use super::Times;
-use super::fleet::Traffic;
+use super::common::Traffic;
 use super::ledger::{Ledger, quantile_ms};
 use super::registry;
 use super::schedule::Schedule;

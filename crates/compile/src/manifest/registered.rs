@@ -12,7 +12,7 @@ use heddle_model::report::{Origin, Problem, Severity};
 use super::kind::{Kind, Verdict, judge};
 use super::local::LocalWorkloadSpec;
 use super::node::{MappingEntry, Node, Value};
-use super::{Body, Object, Written, read_object, type_of, yaml};
+use super::{Body, Object, Written, json, read_object, type_of, yaml};
 
 /// Limit of values in one object.
 const MAX_VALUES: usize = 2_000;
@@ -52,8 +52,11 @@ pub(crate) fn read_registered(
         })
     };
     let mut values_left = MAX_VALUES;
-    let documents = yaml::parse(bytes, &mut values_left)
-        .map_err(|error| problem("", &of_a_value(&error), WORKLOAD))?;
+    let documents = match json::parse(bytes) {
+        Some(document) => vec![document],
+        None => yaml::parse(bytes, &mut values_left)
+            .map_err(|error| problem("", &of_a_value(&error), WORKLOAD))?,
+    };
     let Ok([mut tree]) = <[Node; 1]>::try_from(documents) else {
         return Err(problem(
             "",

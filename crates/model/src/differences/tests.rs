@@ -1,7 +1,5 @@
 //! Tests of differences.
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::differences;
@@ -15,7 +13,7 @@ proptest! {
         let [one, other]: [Vec<(u8, u8)>; 2] =
             [&before, &now].map(|map| map.iter().map(|(key, value)| (*key, *value)).collect());
         let found = differences(&one, &other, |a, b| a.0.cmp(&b.0), |a, b| a == b);
-        let mut patched: BTreeMap<u8, u8> = before.clone();
+        let mut patched = before;
         for (was, is) in found {
             prop_assert_ne!(was, is, "it differs");
             if let Some((key, value)) = was {
