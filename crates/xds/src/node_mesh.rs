@@ -1,17 +1,18 @@
 //! What a node has of the mesh: resources of all types, kept from one call to the next.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
-use std::net::IpAddr;
 
-use heddle_model::{Dependency, DependencyState, Mesh, NodeName, ServiceName};
+use heddle_model::{Dependency, DependencyState, Mesh, NodeName};
 
 use crate::delta::{Held, Name, News, Request, Response, Subscription, Versioned};
 use crate::limits::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
 use crate::proto::{DiscoveryRequest, DiscoveryResponse, Resource as Sent, ResourceVersion};
-use crate::resources::{InvalidResource, Resource, Type, join};
+use crate::resources::{InvalidResource, Joined, Resource, Type};
 use crate::trust::Invalid;
+use states::{States, Touched};
 
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -32,7 +33,10 @@ const MAX_VERSION_BYTES: usize = 64;
 pub struct NodeMesh {
     node: NodeName,
     types: [Subscription; Type::ALL.len()],
+    /// The resources that there are.
     known: BTreeMap<(Type, Name), Known>,
+    /// Their contents.
+    joined: Joined,
     /// Bytes of all contents.
     bytes: usize,
     /// Whether something has come since the last mark.
@@ -55,12 +59,11 @@ pub struct NodeMesh {
     /// Names without an answer, each with the message that brought it to the control plane in this call.
     unanswered: BTreeMap<(Type, Name), Option<u64>>,
     /// What is known at the last mark of what is used.
-    states: BTreeMap<Dependency, DependencyState>,
+    states: States,
 }
 
 #[derive(Debug)]
 struct Known {
-    resource: Resource,
     bytes: usize,
     /// [`NodeMesh::anew`] when it came last.
     anew: u64,
@@ -89,6 +92,7 @@ impl NodeMesh {
 
     fn of(node: NodeName, on_demand: bool) -> Self {
         NodeMesh {
+            joined: Joined::new(node.clone()),
             node,
             on_demand,
             would_name: on_demand,
@@ -96,7 +100,7 @@ impl NodeMesh {
             refused: BTreeSet::new(),
             sent: 0,
             unanswered: BTreeMap::new(),
-            states: BTreeMap::new(),
+            states: States::default(),
             types: Type::ALL.map(|kind| Subscription::new(is_whole(kind, on_demand))),
             known: BTreeMap::new(),
             bytes: 0,
@@ -135,6 +139,7 @@ impl NodeMesh {
         }
         // They come again, without a version that this node has.
         self.refused.clear();
+        self.states.touched = Touched::All;
         self.sent = 0;
         for message in self.unanswered.values_mut() {
             *message = None;
@@ -184,21 +189,19 @@ impl NodeMesh {
         let (kind, name) = (kind_of(dependency), name_of(dependency));
         self.types[kind as usize].forget(&name);
         // It is not known any more, whether something is forgotten with it or not.
-        self.is_new |= self.states.remove(dependency).is_some();
-        self.unanswered.remove(&(kind, name.clone()));
-        self.refused.remove(&(kind, name.clone()));
+        self.is_new |= self.states.forget(dependency);
+        let key = (kind, name);
+        self.unanswered.remove(&key);
+        self.refused.remove(&key);
         // The control plane says nothing more about a name that it chooses no resource for.
-        if !is_whole(kind, self.on_demand)
-            && let Some(before) = self.known.remove(&(kind, name))
-        {
-            self.bytes -= before.bytes;
-            self.is_new = true;
+        if !is_whole(kind, self.on_demand) {
+            self.remove(&key);
         }
     }
 
     /// What is known of something that is used, as of the last mark; `None` before the control plane has said it.
     pub fn state(&self, dependency: &Dependency) -> Option<DependencyState> {
-        self.states.get(dependency).copied()
+        self.states.of(dependency, &self.joined)
     }
 
     /// The next message to send, if there is something to say.
@@ -250,10 +253,15 @@ impl NodeMesh {
             self.want_all();
             return Ok(None);
         }
-        let (taken, answered) = (mark.requests, self.unanswered.len());
-        self.unanswered
-            .retain(|_, sent| sent.is_none_or(|sent| sent > taken));
-        self.is_new |= self.unanswered.len() < answered;
+        let (states, is_new) = (&mut self.states, &mut self.is_new);
+        self.unanswered.retain(|key, sent| {
+            let is_open = sent.is_none_or(|sent| sent > mark.requests);
+            if !is_open {
+                states.touched.add(key);
+                *is_new = true;
+            }
+            is_open
+        });
         let mark = (mark.epoch, mark.generation);
         let is_known = self.mark.as_ref() == Some(&mark);
         if is_known && !mem::take(&mut self.is_new) {
@@ -262,23 +270,23 @@ impl NodeMesh {
         self.is_new = false;
         self.mark = Some(mark.clone());
         self.find_states();
-        let resources = self.known.values().map(|known| &known.resource);
-        let mesh = join(resources, &self.node).ok_or(Invalid("mark, before MeshSettings"))?;
-        self.find_addresses(&mesh);
+        if self.on_demand {
+            self.joined.find_addresses();
+        }
+        let mesh = self.joined.mesh();
+        let mut mesh = mesh.ok_or(Invalid("mark, before MeshSettings"))?.clone();
+        mesh.generation = mark.1;
+        mesh.named = self.on_demand.then(|| self.states.all(&self.joined));
         Ok(Some(Update {
             epoch: mark.0,
-            mesh: Mesh {
-                generation: mark.1,
-                named: self.on_demand.then(|| self.named()),
-                ..mesh
-            },
+            mesh,
         }))
     }
 
     /// The control plane serves no node on demand. It has sent all Services, and sends another mark after all addresses.
     fn want_all(&mut self) {
         self.on_demand = false;
-        self.states.clear();
+        self.states = States::default();
         self.unanswered.clear();
         let all = self.types[Type::Address as usize].anew_on_stream(true);
         self.subscribe_to_addresses(all);
@@ -286,13 +294,9 @@ impl NodeMesh {
 
     /// Begins anew with addresses, from another subscription.
     fn subscribe_to_addresses(&mut self, subscription: Subscription) {
-        let bytes = &mut self.bytes;
-        self.known.retain(|(kind, _), known| {
-            let is_kept = *kind != Type::Address;
-            *bytes -= if is_kept { 0 } else { known.bytes };
-            is_kept
-        });
+        self.retain(|kind, _| kind != Type::Address);
         self.types[Type::Address as usize] = subscription;
+        self.states.touched = Touched::All;
         self.is_new = true;
     }
 
@@ -330,12 +334,14 @@ impl NodeMesh {
             match one {
                 News::Is(name, (resource, bytes)) => {
                     let known = Known {
-                        resource,
                         bytes,
                         anew: self.anew,
                     };
-                    self.refused.remove(&(kind, name.clone()));
-                    let before = self.known.insert((kind, name), known);
+                    let key = (kind, name);
+                    self.refused.remove(&key);
+                    self.touch(&key);
+                    self.joined.put(resource);
+                    let before = self.known.insert(key, known);
                     self.bytes += bytes;
                     self.bytes -= before.map_or(0, |before| before.bytes);
                     self.is_new = true;
@@ -343,84 +349,50 @@ impl NodeMesh {
                 News::Absent(name) => {
                     let key = (kind, name);
                     self.is_new |= self.refused.remove(&key);
-                    if let Some(before) = self.known.remove(&key) {
-                        self.bytes -= before.bytes;
-                        self.is_new = true;
-                    }
+                    self.touch(&key);
+                    self.remove(&key);
                     // That there is none may be what the node waits for.
                     let held = self.types[kind as usize].held(&key.1);
                     self.is_new |= held == Some(&Held::Absent);
                 }
                 // The control plane logs it. What was known before stays.
-                News::Refused(name, _) => match self.known.get_mut(&(kind, name.clone())) {
-                    Some(known) => known.anew = self.anew,
-                    // The node may wait for an answer, about it or about its address.
-                    None => {
-                        self.refused.insert((kind, name));
-                        self.is_new = true;
+                News::Refused(name, _) => {
+                    let key = (kind, name);
+                    self.touch(&key);
+                    match self.known.get_mut(&key) {
+                        Some(known) => known.anew = self.anew,
+                        // The node may wait for an answer, about it or about its address.
+                        None => {
+                            self.refused.insert(key);
+                            self.is_new = true;
+                        }
                     }
-                },
-            }
-        }
-    }
-
-    fn named(&self) -> Vec<(Dependency, DependencyState)> {
-        let states = self.states.iter();
-        states.map(|(one, state)| (one.clone(), *state)).collect()
-    }
-
-    /// Finds what is known now of what is used. What the control plane said of a name before it had read that this node
-    /// wants it is no answer: it may have been about an earlier use.
-    fn find_states(&mut self) {
-        self.states.clear();
-        for kind in [Type::Service, Type::Address] {
-            let subscription = &self.types[kind as usize];
-            for name in subscription.names() {
-                let key = (kind, name.clone());
-                if self.unanswered.contains_key(&key) {
-                    continue;
                 }
-                let state = match subscription.held(name) {
-                    Some(Held::Version(_)) => DependencyState::There,
-                    Some(Held::Absent) => DependencyState::Absent,
-                    None if self.refused.contains(&key) => DependencyState::Unreadable,
-                    None => continue,
-                };
-                let dependency = match kind {
-                    Type::Service => ServiceName::parse(name).ok().map(Dependency::Service),
-                    _ => name.parse().ok().map(Dependency::Address),
-                };
-                self.states.extend(dependency.map(|one| (one, state)));
             }
         }
     }
 
-    /// An address that is no workload's may be a Service's: its cluster address, or that of an endpoint. It may be any
-    /// one's that this node cannot read.
-    fn find_addresses(&mut self, mesh: &Mesh) {
-        let is_unreadable = self.refused.iter().any(|(kind, _)| *kind == Type::Service);
-        let absent =
-            |(_, state): &(&Dependency, &mut DependencyState)| **state == DependencyState::Absent;
-        let mut absent = self.states.iter_mut().filter(absent).peekable();
-        if absent.peek().is_none() {
-            return;
+    /// Forgets a resource, if there is one.
+    fn remove(&mut self, key: &(Type, Name)) {
+        if let Some(before) = self.known.remove(key) {
+            self.joined.remove(key.0, &key.1);
+            self.bytes -= before.bytes;
+            self.is_new = true;
         }
-        let addresses = mesh.services.iter().flat_map(|service| {
-            let ports = service.ports.iter().flat_map(|port| &port.endpoints);
-            let endpoints = ports.map(|endpoint| endpoint.address.ip());
-            service.addresses.iter().copied().chain(endpoints)
-        });
-        let addresses: HashSet<IpAddr> = addresses.collect();
-        for (dependency, state) in absent {
-            let Dependency::Address(address) = dependency else {
-                continue;
-            };
-            if addresses.contains(address) {
-                *state = DependencyState::There;
-            } else if is_unreadable {
-                *state = DependencyState::Unreadable;
+    }
+
+    /// Forgets the resources that are not to be kept.
+    fn retain(&mut self, is_kept: impl Fn(Type, &Known) -> bool) {
+        let (bytes, joined, is_new) = (&mut self.bytes, &mut self.joined, &mut self.is_new);
+        self.known.retain(|(kind, name), known| {
+            let is_kept = is_kept(*kind, known);
+            if !is_kept {
+                joined.remove(*kind, name);
+                *bytes -= known.bytes;
+                *is_new = true;
             }
-        }
+            is_kept
+        });
     }
 
     /// After a call that began anew: what has not come again does not exist.
@@ -428,14 +400,8 @@ impl NodeMesh {
         if self.anew == 0 {
             return;
         }
-        let (anew, before) = (self.anew, self.known.len());
-        let bytes = &mut self.bytes;
-        self.known.retain(|_, known| {
-            let is_there = known.anew == anew;
-            *bytes -= if is_there { 0 } else { known.bytes };
-            is_there
-        });
-        self.is_new |= self.known.len() < before;
+        let anew = self.anew;
+        self.retain(|_, known| known.anew == anew);
         // Later calls compare versions again.
         for known in self.known.values_mut() {
             known.anew = 0;

@@ -1,3 +1,5 @@
+mod names;
+
 use std::net::SocketAddr;
 
 use heddle_model::{Dependency, DependencyState, Node, NodeName, ServiceName, TrustDomain};

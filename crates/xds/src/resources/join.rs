@@ -2,18 +2,25 @@
 //!
 //! Resources arrive one by one, so what one refers to may be missing, or be older or newer than the reference. A mesh
 //! must hold its invariants at any time; so what would break them is left out until it fits.
+//!
+//! A node that knows a thousand Services is told of one more at a time. So only what may have changed is joined anew
+//! ([`Changed`]), and what is equal to what it was stays the same object ([`Shared`]), which spares whatever comes after
+//! from looking at it. Joining too much is a waste and never wrong.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeSet, HashMap};
+use std::mem;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use heddle_model::{
-    BackendTarget, Endpoint, Mesh, Node, NodeName, Outcome, Policy, PolicyName, RouteAction,
-    RouteRule, Service, ServiceAccountName, ServiceName, ServicePort, Shared, SpiffeId, Workload,
-    WorkloadName,
-};
+use heddle_model::{Mesh, Node, NodeName, PolicyName, Service, ServiceName, Shared, WorkloadName};
 
-use super::{AddressOf, Resource, Settings};
+use super::{Resource, Type};
+use parts::Parts;
+use place::Place;
+
+mod parts;
+mod place;
+mod service;
 
 /// The mesh of a node, from everything that the node has: MeshSettings, all Nodes, Addresses, Services and Endpoints,
 /// the Workloads of the node, and the Policies that they name. Their order does not matter. Of two resources with one
@@ -33,238 +40,249 @@ use super::{AddressOf, Resource, Settings};
 /// trust domain is left out.
 pub fn join<'r>(
     resources: impl IntoIterator<Item = &'r Resource>,
-    node: &'r NodeName,
+    node: &NodeName,
 ) -> Option<Mesh> {
-    let parts = Parts::new(resources);
-    let place = Place {
-        settings: parts.settings?,
-        node,
-    };
-    let workloads: Vec<Shared<Workload>> = parts.workloads(&place).cloned().collect();
-    let needed: BTreeSet<&PolicyName> = workloads
-        .iter()
-        .flat_map(|workload| &workload.policies)
-        .collect();
-    let policies = parts.policies.iter();
-    let policies = policies.filter(|(name, _)| needed.contains(*name));
-    let policies = policies.map(|(_, policy)| Arc::clone(policy)).collect();
-    let nodes = parts.nodes.values().copied();
-    let (elsewhere, further) = parts.elsewhere(&place);
-    Some(Mesh {
-        generation: 0,
-        trust_domain: place.settings.trust_domain.clone(),
-        nodes: nodes
-            .filter(|node| place.can_be_node(&node.name))
-            .cloned()
-            .collect(),
-        services: parts.services(&place),
-        workloads,
-        policies,
-        elsewhere,
-        further,
-        named: None,
-    })
-}
-
-/// The node, and what holds for the mesh.
-struct Place<'r> {
-    settings: &'r Settings,
-    node: &'r NodeName,
-}
-
-impl Place<'_> {
-    /// Whether what names this node, or none, is on the node.
-    fn is_here(&self, node: Option<&NodeName>) -> bool {
-        node.map_or(self.settings.single_node, |node| node == self.node)
+    let mut joined = Joined::new(node.clone());
+    for resource in resources {
+        joined.put(resource.clone());
     }
-
-    /// Whether a TLS client can ask for workloads of the account.
-    fn can_be_account(&self, account: &ServiceAccountName) -> bool {
-        let domain = self.settings.trust_domain.clone();
-        let id = SpiffeId::workload(domain, account.clone());
-        id.server_name().is_some()
-    }
-
-    fn can_be_node(&self, node: &NodeName) -> bool {
-        let domain = self.settings.trust_domain.clone();
-        let id = SpiffeId::node(domain, node.clone());
-        id.server_name().is_some()
-    }
+    joined.mesh().cloned()
 }
 
-/// The resources by type and name.
-#[derive(Default)]
-struct Parts<'r> {
-    settings: Option<&'r Settings>,
-    nodes: BTreeMap<&'r NodeName, &'r Node>,
-    addresses: BTreeMap<IpAddr, &'r AddressOf>,
-    policies: BTreeMap<&'r PolicyName, &'r Arc<Policy>>,
-    workloads: BTreeMap<&'r WorkloadName, &'r Shared<Workload>>,
-    services: BTreeMap<&'r ServiceName, &'r Service>,
-    endpoints: BTreeMap<(&'r ServiceName, u16), BTreeMap<SocketAddr, &'r Endpoint>>,
+/// The resources of a node, and the mesh that was joined from them last.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    node: NodeName,
+    parts: Parts,
+    changed: Changed,
+    mesh: Mesh,
+    /// Of how many Services and endpoints of the mesh an address is; `None` until it is of interest.
+    at: Option<HashMap<IpAddr, u32>>,
 }
 
-impl<'r> Parts<'r> {
-    fn new(resources: impl IntoIterator<Item = &'r Resource>) -> Self {
-        let mut parts = Self::default();
-        for resource in resources {
-            parts.add(resource);
+/// What has to be joined anew.
+#[derive(Debug, Default)]
+struct Changed {
+    /// The settings are others, on which everything depends.
+    all: bool,
+    nodes: bool,
+    addresses: bool,
+    policies: bool,
+    workloads: BTreeSet<WorkloadName>,
+    /// Services that have other endpoints, or whose resource is another one.
+    services: BTreeSet<ServiceName>,
+    /// Services to which backends of others refer, and that have other ports now.
+    targets: BTreeSet<ServiceName>,
+}
+
+impl Joined {
+    /// Nothing yet.
+    pub(crate) fn new(node: NodeName) -> Self {
+        Joined {
+            node,
+            parts: Parts::default(),
+            changed: Changed::default(),
+            mesh: Mesh::default(),
+            at: None,
         }
-        parts
     }
 
-    fn add(&mut self, resource: &'r Resource) {
+    /// Adds a resource, in place of one with its name.
+    pub(crate) fn put(&mut self, resource: Resource) {
+        let (parts, changed) = (&mut self.parts, &mut self.changed);
         match resource {
-            Resource::MeshSettings(settings) => self.settings = Some(settings),
+            Resource::MeshSettings(settings) => {
+                changed.all |= parts.settings.as_ref() != Some(&settings);
+                parts.settings = Some(settings);
+            }
             Resource::Node(node) => {
-                self.nodes.insert(&node.name, node);
+                changed.nodes = true;
+                parts.nodes.insert(node.name.clone(), node);
             }
             Resource::Address(address) => {
-                self.addresses.insert(address.address, address);
+                changed.addresses = true;
+                parts.addresses.insert(address.address, address);
             }
             Resource::Policy(policy) => {
-                self.policies.insert(&policy.name, policy);
+                changed.policies = true;
+                parts.policies.insert(policy.name.clone(), policy);
             }
             Resource::Workload(workload) => {
-                self.workloads.insert(&workload.name, workload);
+                changed.workloads.insert(workload.name.clone());
+                parts.workloads.insert(workload.name.clone(), workload);
             }
-            Resource::Service(service) => {
-                self.services.insert(&service.name, service);
-            }
+            Resource::Service(service) => self.put_service(service),
             Resource::Endpoint(of) => {
-                let port = self.endpoints.entry((&of.service, of.port)).or_default();
-                port.insert(of.endpoint.address, &of.endpoint);
+                changed.services.insert(of.service.clone());
+                let key = (of.service, of.port, of.endpoint.address);
+                parts.endpoints.insert(key, of.endpoint);
             }
         }
     }
 
-    /// The workloads on the node.
-    fn workloads<'p>(
-        &'p self,
-        place: &'p Place<'_>,
-    ) -> impl Iterator<Item = &'r Shared<Workload>> + 'p {
-        let workloads = self.workloads.values().copied();
-        workloads.filter(|workload| {
-            place.is_here(workload.node.as_ref()) && place.can_be_account(&workload.service_account)
-        })
-    }
-
-    /// The addresses of workloads on other nodes, and the first addresses of their workloads.
-    fn elsewhere(&self, place: &Place<'_>) -> (Vec<IpAddr>, Vec<(IpAddr, IpAddr)>) {
-        let (mut elsewhere, mut further) = (BTreeSet::new(), Vec::new());
-        for (&address, of) in &self.addresses {
-            let others = of.holders.iter();
-            let others = others.filter(|holder| !place.is_here(holder.node.as_ref()));
-            // Of no holder there, or of all: the first address of one workload is no further one of another.
-            let Some(firsts) = others
-                .map(|holder| holder.first)
-                .reduce(|one, next| one.and(next))
-            else {
-                continue;
-            };
-            elsewhere.insert(address);
-            if let Some(first) = firsts {
-                further.push((address, first));
-                // The resource of that address may be missing.
-                elsewhere.insert(first);
+    /// Removes the resource of that type and name, if there is one.
+    pub(crate) fn remove(&mut self, kind: Type, name: &str) {
+        use super::name as read;
+        let (parts, changed) = (&mut self.parts, &mut self.changed);
+        match kind {
+            Type::MeshSettings => {
+                changed.all = true;
+                parts.settings = None;
+            }
+            Type::Node => {
+                changed.nodes = true;
+                let node = read::node(name).ok();
+                node.and_then(|node| parts.nodes.remove(&node));
+            }
+            Type::Address => {
+                changed.addresses = true;
+                let address = read::address(name).ok();
+                address.and_then(|address| parts.addresses.remove(&address));
+            }
+            Type::Policy => {
+                changed.policies = true;
+                let policy = read::policy(name).ok();
+                policy.and_then(|policy| parts.policies.remove(&policy));
+            }
+            Type::Workload => {
+                if let Ok(workload) = read::workload(name) {
+                    parts.workloads.remove(&workload);
+                    changed.workloads.insert(workload);
+                }
+            }
+            Type::Service => {
+                if let Ok(service) = read::service(name) {
+                    let before = parts.services.remove(&service);
+                    self.service_changed(service, before.as_ref());
+                }
+            }
+            Type::Endpoint => {
+                if let Ok(of) = read::endpoint(name) {
+                    changed.services.insert(of.service.clone());
+                    let key = (of.service, of.port, of.address);
+                    parts.endpoints.remove(&key);
+                }
             }
         }
-        (elsewhere.into_iter().collect(), further)
     }
 
-    fn services(&self, place: &Place<'_>) -> Vec<Shared<Service>> {
-        let mut taken = BTreeSet::new();
-        let services = self.services.values().map(|service| {
-            let mut joined = (*service).clone();
-            joined.addresses.retain(|address| taken.insert(*address));
-            let mut resolved = Resolved::default();
-            for port in &mut joined.ports {
-                port.endpoints = self.endpoints(place, (&service.name, port.port));
-                self.resolve(port, &mut resolved);
+    fn put_service(&mut self, service: Service) {
+        let name = service.name.clone();
+        let before = self.parts.services.insert(name.clone(), service);
+        self.service_changed(name, before.as_ref());
+    }
+
+    /// The resource of a Service is another one now, or gone.
+    fn service_changed(&mut self, name: ServiceName, before: Option<&Service>) {
+        let others = self.parts.follow(&name, before);
+        self.changed.services.extend(others);
+        self.changed.services.insert(name.clone());
+        self.changed.targets.insert(name);
+    }
+
+    /// The mesh of the resources that there are now, with 0 as its generation; `None` without settings.
+    pub(crate) fn mesh(&mut self) -> Option<&Mesh> {
+        let settings = self.parts.settings.clone()?;
+        let changed = mem::take(&mut self.changed);
+        let place = Place {
+            settings: &settings,
+            node: &self.node.clone(),
+        };
+        let (parts, mesh) = (&self.parts, &mut self.mesh);
+        if changed.all || changed.nodes {
+            let can_be = |node: &&Node| place.can_be_node(&node.name);
+            mesh.nodes = parts.nodes.values().filter(can_be).cloned().collect();
+        }
+        if changed.all || changed.addresses {
+            (mesh.elsewhere, mesh.further) = parts.elsewhere(&place);
+        }
+        if changed.all || changed.policies || !changed.workloads.is_empty() {
+            mesh.workloads = parts.workloads(&place).cloned().collect();
+            let named = mesh.workloads.iter().flat_map(|one| &one.policies);
+            let named: BTreeSet<&PolicyName> = named.collect();
+            let policies = parts.policies.iter();
+            let policies = policies.filter(|(name, _)| named.contains(*name));
+            mesh.policies = policies.map(|(_, policy)| Arc::clone(policy)).collect();
+        }
+        let services = match changed.all {
+            true => {
+                let before = mesh.services.iter().map(|service| &service.name);
+                parts.services.keys().chain(before).cloned().collect()
             }
-            joined.into()
+            false => {
+                let mut services = changed.services;
+                services.extend(parts.referring(&changed.targets));
+                services.extend(parts.with_endpoints(&changed.workloads));
+                services
+            }
+        };
+        mesh.trust_domain = settings.trust_domain.clone();
+        for service in &services {
+            self.join_service(&place, service);
+        }
+        Some(&self.mesh)
+    }
+
+    fn join_service(&mut self, place: &Place<'_>, name: &ServiceName) {
+        let services = &mut self.mesh.services;
+        let at = services.binary_search_by(|one| one.name.cmp(name));
+        let joined = self.parts.service(place, name);
+        let (before, now) = match (at, joined) {
+            (Ok(at), Some(now)) if *services[at] == now => return,
+            (Ok(at), Some(now)) => {
+                let now = Shared::from(now);
+                let before = mem::replace(&mut services[at], now.clone());
+                (Some(before), Some(now))
+            }
+            (Ok(at), None) => (Some(services.remove(at)), None),
+            (Err(at), Some(now)) => {
+                let now = Shared::from(now);
+                services.insert(at, now.clone());
+                (None, Some(now))
+            }
+            (Err(_), None) => return,
+        };
+        if let Some(at) = &mut self.at {
+            now.iter().for_each(|now| count(at, now));
+            before.iter().for_each(|before| discount(at, before));
+        }
+    }
+
+    /// From now on [`Joined::has_address`] knows the addresses of the mesh.
+    pub(crate) fn find_addresses(&mut self) {
+        let services = &self.mesh.services;
+        self.at.get_or_insert_with(|| {
+            let mut at = HashMap::new();
+            services.iter().for_each(|service| count(&mut at, service));
+            at
         });
-        services.collect()
     }
 
-    fn endpoints(&self, place: &Place<'_>, port: (&ServiceName, u16)) -> Vec<Endpoint> {
-        let endpoints = self.endpoints.get(&port).into_iter().flatten();
-        endpoints
-            .filter_map(|(_, endpoint)| self.endpoint(place, endpoint))
-            .collect()
-    }
-
-    fn endpoint(&self, place: &Place<'_>, endpoint: &Endpoint) -> Option<Endpoint> {
-        let account = endpoint.account.as_ref();
-        if account.is_some_and(|account| !place.can_be_account(account)) {
-            return None;
-        }
-        let mut joined = endpoint.clone();
-        let workload = joined.workload.take().or(joined.remote_workload.take());
-        if !place.is_here(endpoint.node.as_ref()) {
-            joined.remote_workload = workload;
-            return Some(joined);
-        }
-        if let Some(name) = &workload {
-            let known = self.workloads.get(name);
-            known.filter(|known| endpoint.is_of(known))?;
-        }
-        joined.workload = workload;
-        Some(joined)
-    }
-
-    /// Replaces references to Services that are missing.
-    fn resolve(&self, port: &mut ServicePort, resolved: &mut Resolved) {
-        let lists = port.routes.iter_mut();
-        let lists = lists.chain(port.consumer_routes.values_mut());
-        for rule in lists.flatten() {
-            self.resolve_rule(rule, resolved);
-        }
-    }
-
-    fn resolve_rule(&self, rule: &mut RouteRule, resolved: &mut Resolved) {
-        let key = Arc::as_ptr(&rule.action);
-        let replacement = resolved
-            .entry(key)
-            .or_insert_with(|| self.resolved(&rule.action));
-        if let Some(action) = replacement {
-            rule.action = Arc::clone(action);
-        }
-    }
-
-    /// The action with its missing backends unresolved; `None` if none is missing.
-    fn resolved(&self, action: &RouteAction) -> Option<Arc<RouteAction>> {
-        let Outcome::Forward(backends) = &action.outcome else {
-            return None;
-        };
-        let is_missing = |target: &BackendTarget| match target {
-            BackendTarget::Unresolved { .. } => false,
-            BackendTarget::Service { service, port } => {
-                let known = self.services.get(service);
-                known.and_then(|known| known.port(*port)).is_none()
-            }
-        };
-        if !backends.iter().any(|backend| is_missing(&backend.target)) {
-            return None;
-        }
-        let mut backends = backends.clone();
-        for backend in &mut backends {
-            if let BackendTarget::Service { service, port } = &backend.target
-                && is_missing(&backend.target)
-            {
-                let reason = format!("the node does not know port {port} of the Service {service}");
-                backend.target = BackendTarget::Unresolved { reason };
-            }
-        }
-        Some(Arc::new(RouteAction {
-            filters: action.filters.clone(),
-            outcome: Outcome::Forward(backends),
-            request_timeout_ms: action.request_timeout_ms,
-            backend_timeout_ms: action.backend_timeout_ms,
-        }))
+    /// Whether an address is a cluster address of a Service of the mesh, or that of an endpoint.
+    pub(crate) fn has_address(&self, address: IpAddr) -> bool {
+        self.at.as_ref().is_some_and(|at| at.contains_key(&address))
     }
 }
 
-/// Replacements of the actions of a Service, by the address of the original, which lives in its resource. `None`: the
-/// original stays.
-type Resolved = BTreeMap<*const RouteAction, Option<Arc<RouteAction>>>;
+/// The cluster addresses of a Service, and the addresses of its endpoints.
+fn addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let endpoints = service.endpoints().map(|endpoint| endpoint.address.ip());
+    service.addresses.iter().copied().chain(endpoints)
+}
+
+fn count(at: &mut HashMap<IpAddr, u32>, service: &Service) {
+    for address in addresses(service) {
+        *at.entry(address).or_default() += 1;
+    }
+}
+
+fn discount(at: &mut HashMap<IpAddr, u32>, service: &Service) {
+    for address in addresses(service) {
+        if let Some(number) = at.get_mut(&address) {
+            *number -= 1;
+            if *number == 0 {
+                at.remove(&address);
+            }
+        }
+    }
+}

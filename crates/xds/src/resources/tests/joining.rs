@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use heddle_model::{
     Access, Connect, Decider, Guard, Mesh, Mode, Outcome, PolicyAction, PolicyName,
 };
@@ -72,6 +74,90 @@ proptest! {
             workload.policies.retain(|policy| known.contains(&policy));
         }
         prop_assert_eq!(joined.check_invariants(), Ok(()));
+    }
+}
+
+/// Services of few names and few cluster addresses, which they claim from each other.
+fn contested(mesh: &Mesh, claims: &[Index]) -> Vec<Resource> {
+    let mut all = sent(mesh);
+    let mut claims = claims.iter();
+    for resource in &mut all {
+        if let Resource::Service(service) = resource
+            && let Some(claim) = claims.next()
+        {
+            let last = u8::try_from(claim.index(3)).unwrap();
+            service.addresses = match service.headless {
+                true => Vec::new(),
+                false => vec![[10, 96, 0, last].into()],
+            };
+        }
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// What changes step by step is joined as if it had come at once, and what has stayed is the same object.
+    #[test]
+    fn a_mesh_that_changes_is_the_one_that_its_resources_make(
+        old in generate::mesh(),
+        new in generate::mesh(),
+        claims in vec(any::<Index>(), 8),
+        steps in vec((any::<Index>(), 0..4_u8), 0..80),
+        name in select(generate::NODES.to_vec()),
+    ) {
+        let node = node_named(name);
+        let all = [contested(&old, &claims[..4]), contested(&new, &claims[4..])].concat();
+        let mut held: BTreeMap<(Type, String), Resource> = BTreeMap::new();
+        let mut joined = Joined::new(node.clone());
+        joined.find_addresses();
+        let mut before: Option<Mesh> = None;
+        // At first there is all of the first mesh.
+        let first = all.iter().take(split(&old).count()).map(|one| (one, false));
+        let steps = steps.iter().map(|(index, kind)| (index.get(&all), *kind == 0));
+        for (resource, is_removed) in first.chain(steps) {
+            let key = (resource.kind(), resource.name());
+            match is_removed {
+                true => {
+                    joined.remove(key.0, &key.1);
+                    held.remove(&key);
+                }
+                false => {
+                    joined.put(resource.clone());
+                    held.insert(key, resource.clone());
+                }
+            }
+            // Several changes at once, too.
+            if resource.name().len() % 2 == 0 {
+                continue;
+            }
+            let now = joined.mesh().cloned();
+            let anew = join(held.values(), &node);
+            prop_assert_eq!(&now, &anew);
+            let Some(now) = now else { continue };
+            for service in &now.services {
+                let was = before.iter().flat_map(|mesh| &mesh.services);
+                let was = was.into_iter().find(|was| was.name == service.name);
+                let is_kept = was.is_none_or(|was| {
+                    **was != **service || heddle_model::Shared::is_same(was, service)
+                });
+                prop_assert!(is_kept, "{} is another object", service.name);
+            }
+            let addresses: Vec<IpAddr> = now.services.iter().flat_map(|one| {
+                let endpoints = one.endpoints().map(|endpoint| endpoint.address.ip());
+                one.addresses.iter().copied().chain(endpoints)
+            }).collect();
+            let of_any = held.values().flat_map(|one| match one {
+                Resource::Service(service) => service.addresses.clone(),
+                Resource::Endpoint(of) => vec![of.endpoint.address.ip()],
+                _ => Vec::new(),
+            });
+            for address in of_any {
+                prop_assert_eq!(joined.has_address(address), addresses.contains(&address));
+            }
+            before = Some(now);
+        }
     }
 }
 
