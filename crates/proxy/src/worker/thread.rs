@@ -225,9 +225,7 @@ impl Worker {
     }
 
     fn apply(&self, snapshot: Arc<Snapshot>) {
-        self.stats
-            .config_generation
-            .set(i64::try_from(snapshot.generation).unwrap_or(i64::MAX));
+        let generation = i64::try_from(snapshot.generation).unwrap_or(i64::MAX);
         let guards = &snapshot.guards;
         self.alarms
             .revoke(|door, flow| guards.allow_live(door, flow));
@@ -235,6 +233,7 @@ impl Worker {
         let bound = Bound::new(snapshot, &self.pods.borrow(), &self.upstreams);
         bound.remember(&self.bound());
         self.serve_by(bound);
+        self.stats.config_generation.set(generation);
         self.asking
             .applied(self.settings.questions.as_ref(), &self.snapshot());
         // Requests that wait for an endpoint check whether there are other endpoints now.
