@@ -8,12 +8,12 @@
 //! Each object has a check of its own, of all that can be seen in the object alone. The check of a mesh adds what
 //! concerns several objects: references, lists of objects, and identities, which depend on the trust domain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::{
-    Endpoint, Mesh, Node, PathMatch, Service, ServiceAccountName, ServiceName, SpiffeId,
+    Endpoint, Mesh, Node, PathMatch, Service, ServiceAccountName, ServiceName, Shared, SpiffeId,
     is_dns_label,
 };
 
@@ -50,14 +50,65 @@ impl Mesh {
     /// # Errors
     /// The first broken invariant, with its place.
     pub fn check_part(&self) -> Result<(), String> {
-        increasing(&self.nodes, |node| &node.name, "nodes")?;
+        self.check_part_after(&Mesh::default())
+    }
+
+    /// The same as [`Mesh::check_part`], where `before` has passed it: what is the same object in both, and depends on
+    /// nothing that is not, is not looked at again.
+    ///
+    /// # Errors
+    /// The first broken invariant, with its place.
+    pub fn check_part_after(&self, before: &Mesh) -> Result<(), String> {
         increasing(&self.services, |service| &service.name, "services")?;
-        increasing(&self.workloads, |workload| &workload.name, "workloads")?;
+        let is_same_domain = self.trust_domain == before.trust_domain;
+        if !is_same_domain || self.nodes != before.nodes {
+            self.check_nodes()?;
+        }
+        let is_same_guarded = is_same_domain
+            && is_each_same(&self.workloads, &before.workloads, Shared::is_same)
+            && is_each_same(&self.policies, &before.policies, Arc::ptr_eq);
+        if !is_same_guarded {
+            self.check_workloads()?;
+        }
+        let mut known = before.services.iter().peekable();
+        for service in &self.services {
+            while known.next_if(|known| known.name < service.name).is_some() {}
+            let is_same = known.next_if(|known| Shared::is_same(known, service));
+            let check = || match is_same {
+                // What its routes lead to may be gone.
+                Some(_) if is_same_guarded => self.check_references(service, |_| Ok(())),
+                Some(_) => self.check_references(service, |one| self.check_reference(one)),
+                None => {
+                    service.check_invariants()?;
+                    self.check_references(service, |one| self.check_reference(one))
+                }
+            };
+            check().map_err(|broken| format!("{}: {broken}", service.name))?;
+        }
+        self.check_addresses()?;
+        if self.elsewhere != before.elsewhere || self.further != before.further {
+            self.check_elsewhere()?;
+        }
+        increasing(
+            self.named.as_deref().unwrap_or_default(),
+            |(dependency, _)| dependency,
+            "what the node has named",
+        )
+    }
+
+    fn check_nodes(&self) -> Result<(), String> {
+        increasing(&self.nodes, |node| &node.name, "nodes")?;
         for node in &self.nodes {
             node.check_invariants()
                 .and_then(|()| ensure(self.has_valid_identity(node), TOO_LONG))
                 .map_err(|broken| format!("node {}: {broken}", node.name))?;
         }
+        Ok(())
+    }
+
+    /// Checks the workloads, and the policies, of which each concerns one of them.
+    fn check_workloads(&self) -> Result<(), String> {
+        increasing(&self.workloads, |workload| &workload.name, "workloads")?;
         self.check_policies()?;
         for workload in &self.workloads {
             workload
@@ -65,23 +116,15 @@ impl Mesh {
                 .and_then(|()| self.check_account(&workload.service_account))
                 .map_err(|broken| format!("{}: {broken}", workload.name))?;
         }
-        for service in &self.services {
-            service
-                .check_invariants()
-                .and_then(|()| self.check_references(service))
-                .map_err(|broken| format!("{}: {broken}", service.name))?;
-        }
-        self.check_addresses()?;
+        Ok(())
+    }
+
+    fn check_elsewhere(&self) -> Result<(), String> {
         increasing(&self.elsewhere, |address| address, "addresses elsewhere")?;
         increasing(
             &self.further,
             |(address, _)| address,
             "further addresses elsewhere",
-        )?;
-        increasing(
-            self.named.as_deref().unwrap_or_default(),
-            |(dependency, _)| dependency,
-            "what the node has named",
         )?;
         let is_elsewhere = |address| self.elsewhere.binary_search(address).is_ok();
         ensure(
@@ -99,13 +142,18 @@ impl Mesh {
 
     /// Checks that each cluster address belongs to one Service.
     fn check_addresses(&self) -> Result<(), String> {
-        let mut owners: BTreeMap<IpAddr, &ServiceName> = BTreeMap::new();
-        for service in &self.services {
-            for address in &service.addresses {
-                if let Some(other) = owners.insert(*address, &service.name) {
-                    let name = &service.name;
-                    return Err(format!("{address} is that of {other} and of {name}"));
-                }
+        let owned = self.services.iter().flat_map(|service| {
+            let addresses = service.addresses.iter();
+            addresses.map(move |address| (*address, &service.name))
+        });
+        let mut owned: Vec<(IpAddr, &ServiceName)> = owned.collect();
+        owned.sort_unstable();
+        for pair in owned.windows(2) {
+            let [(address, other), (next, name)] = pair else {
+                continue;
+            };
+            if address == next {
+                return Err(format!("{address} is that of {other} and of {name}"));
             }
         }
         Ok(())
@@ -122,13 +170,17 @@ impl Mesh {
         ensure(id.server_name().is_some(), TOO_LONG)
     }
 
-    /// Checks what a Service refers to.
-    fn check_references(&self, service: &Service) -> Result<(), String> {
+    /// Checks what a Service refers to: its endpoints by `check`.
+    fn check_references(
+        &self,
+        service: &Service,
+        check: impl Fn(&Endpoint) -> Result<(), String>,
+    ) -> Result<(), String> {
         let mut actions = BTreeSet::new();
         for port in &service.ports {
             let place = |broken| format!("port {}: {broken}", port.port);
             for endpoint in &port.endpoints {
-                self.check_reference(endpoint)
+                check(endpoint)
                     .map_err(|broken| place(format!("endpoint {}: {broken}", endpoint.address)))?;
             }
             for rule in port.all_rules() {
@@ -169,6 +221,11 @@ impl Node {
         ensure(self.address.port() > 0, "its port is 0")?;
         ensure(is_one_place(self.address.ip()), "invalid address")
     }
+}
+
+fn is_each_same<T>(ones: &[T], others: &[T], is_same: impl Fn(&T, &T) -> bool) -> bool {
+    let mut pairs = ones.iter().zip(others);
+    ones.len() == others.len() && pairs.all(|(one, other)| is_same(one, other))
 }
 
 fn ensure(holds: bool, broken: &str) -> Result<(), String> {

@@ -32,6 +32,8 @@ mod mesh_file;
 mod moment;
 mod start;
 mod state;
+#[cfg(test)]
+mod tests;
 mod trusted;
 mod view;
 
@@ -44,7 +46,7 @@ use held_back::HeldBack;
 pub(crate) use join::{TokenFile, read_token};
 use key::LeafKey;
 pub(crate) use learned::Learned;
-use mesh_file::MeshFile;
+use mesh_file::{MeshFile, MeshOf};
 use moment::Moment;
 pub(crate) use start::{Learning, Setup, run};
 pub(crate) use state::{
@@ -92,6 +94,8 @@ struct Agent {
     durable: (u64, u64),
     /// Time of the last rebuild of the identities.
     built: Option<Instant>,
+    /// The last mesh that was found good.
+    checked: Option<MeshOf>,
     held_back: HeldBack,
     mesh_file: MeshFile,
     /// Files that the disk does not hold as it should; failed writes are retried.

@@ -187,8 +187,13 @@ fn redirect(change: impl FnOnce(&mut Redirect)) -> Outcome {
     Outcome::Redirect(redirect)
 }
 
+thread_local! {
+    static WHOLE: Mesh = mesh();
+}
+
+/// What does not change is the same object as in the whole one.
 fn with(change: impl FnOnce(&mut Mesh)) -> Mesh {
-    let mut mesh = mesh();
+    let mut mesh = WHOLE.with(Mesh::clone);
     change(&mut mesh);
     mesh
 }
@@ -208,6 +213,8 @@ fn every_broken_promise_is_found() {
     };
     let broken = [
         with(|mesh| mesh.services.push(mesh.services[0].clone())),
+        with(|mesh| mesh.services.insert(0, mesh.services[0].clone())),
+        with(|mesh| mesh.trust_domain = crate::TrustDomain::parse(&["d"; 127].join(".")).unwrap()),
         with(|mesh| mesh.workloads.clear()),
         with(|mesh| mesh.workloads[0].weight = 0),
         with(|mesh| mesh.workloads[0].command.as_mut().unwrap().argv.clear()),
@@ -318,5 +325,39 @@ fn every_broken_promise_is_found() {
     ];
     for (number, mesh) in broken.iter().enumerate() {
         assert!(mesh.check_invariants().is_err(), "number {number} passes");
+        // A mesh that has passed hides nothing of the next one.
+        let checked = WHOLE.with(|whole| mesh.check_part_after(whole));
+        assert_eq!(checked, mesh.check_part(), "number {number}");
     }
+}
+
+/// A Service that stays may lead to one that does not.
+#[test]
+fn a_route_of_a_service_that_stays_leads_somewhere() {
+    let before = with(|mesh| {
+        let mut target = mesh.services[0].clone();
+        target.name = ServiceName::parse("a/t").unwrap();
+        target.addresses.clear();
+        let mut changed = rule();
+        let action = Arc::get_mut(&mut changed.action).unwrap();
+        action.outcome = Outcome::Forward(vec![Backend {
+            weight: 1,
+            target: BackendTarget::Service {
+                service: target.name.clone(),
+                port: target.ports[0].port,
+            },
+            filters: Filters::default(),
+        }]);
+        mesh.services[0].ports[0].routes = Some(vec![changed]);
+        mesh.services.push(target);
+    });
+    assert_eq!(before.check_part(), Ok(()));
+    let mut now = before.clone();
+    assert_eq!(now.check_part_after(&before), Ok(()));
+    now.services.pop();
+    let checked = now.check_part_after(&before);
+    assert!(
+        checked.is_err() && checked == now.check_part(),
+        "{checked:?}"
+    );
 }

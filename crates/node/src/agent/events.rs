@@ -97,7 +97,9 @@ impl Agent {
     }
 
     async fn new_mesh(&mut self, epoch: String, mesh: Box<Mesh>) {
-        let checked = check_mesh(&mesh, self.core().trusted());
+        let none = Mesh::default();
+        let before = self.checked.as_ref().map_or(&none, |before| &before.1);
+        let checked = check_mesh(&mesh, before, self.core().trusted());
         let problem = checked.err().map(|why| {
             let generation = mesh.generation;
             tracing::error!(
@@ -115,6 +117,7 @@ impl Agent {
         self.show();
         let now = Instant::now();
         let to_keep = Arc::new((epoch, mesh.clone()));
+        self.checked = Some(Arc::clone(&to_keep));
         if let Some(at_once) = self.mesh_file.put(to_keep, now) {
             self.save(Write::Mesh(at_once)).await;
         }

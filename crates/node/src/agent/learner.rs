@@ -259,8 +259,11 @@ impl Learner {
     /// A mesh has come.
     pub(super) fn answered(&mut self, mesh: &Mesh) {
         let mut learned = self.learned.lock();
-        for (dependency, state) in mesh.named.iter().flatten() {
-            if let Some(named) = learned.get_mut(dependency) {
+        // Both are sorted.
+        let mut answers = mesh.named.iter().flatten().peekable();
+        for (dependency, named) in &mut *learned {
+            while answers.next_if(|(one, _)| one < dependency).is_some() {}
+            if let Some((_, state)) = answers.next_if(|(one, _)| one == dependency) {
                 named.state = Some(*state);
             }
         }

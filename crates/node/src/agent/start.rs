@@ -93,7 +93,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
             // If the write below fails, the node runs all the same, but its next start needs another token.
             new_pair = Some(pair_of(new));
             // The mesh on disk may be of another trust domain, which the node was in before.
-            mesh = mesh.filter(|(_, mesh)| check_mesh(mesh, &joined.1).is_ok());
+            mesh = mesh.filter(|(_, mesh)| check_mesh(mesh, &Mesh::default(), &joined.1).is_ok());
             (joined, Vec::new())
         }
         (Some(joined), None) => (joined, found.leaves),
@@ -130,6 +130,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         unconfirmed: None,
         durable,
         built: None,
+        checked: None,
         held_back: HeldBack::default(),
         mesh_file: MeshFile::default(),
         unsaved: Unsaved::default(),

@@ -246,7 +246,7 @@ impl State {
                 "on_demand says otherwise than the mesh does".to_owned(),
             ));
         }
-        check_mesh(&file.mesh, trusted).map_err(damaged)?;
+        check_mesh(&file.mesh, &Mesh::default(), trusted).map_err(damaged)?;
         Ok(Some((file.epoch, file.mesh)))
     }
 
@@ -361,18 +361,19 @@ fn is_being_written(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(".tmp")
 }
 
-/// Checks that a received or stored mesh can be served: its invariants hold, and it is of this trust domain.
+/// Checks that a received or stored mesh can be served: its invariants hold, and it is of this trust domain. `before` is
+/// one that has passed: what is the same in both is not looked at again.
 ///
 /// # Errors
 /// What is wrong, in words.
-pub(crate) fn check_mesh(mesh: &Mesh, trusted: &Trusted) -> Result<(), String> {
+pub(crate) fn check_mesh(mesh: &Mesh, before: &Mesh, trusted: &Trusted) -> Result<(), String> {
     if mesh.trust_domain != trusted.domain {
         return Err(format!(
             "it is of the trust domain {}, this node is of {}",
             mesh.trust_domain, trusted.domain
         ));
     }
-    mesh.check_part()
+    mesh.check_part_after(before)
 }
 
 #[derive(Deserialize)]

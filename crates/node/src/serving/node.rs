@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_intercept::Event;
-use heddle_model::{Mesh, ServiceName, Shared, WorkloadName};
+use heddle_model::{Mesh, Service, Shared, WorkloadName};
 use heddle_proxy::{Observer, Proxy};
 use heddle_telemetry::process::Probe;
 use heddle_telemetry::{AccessLog, Registry, exposition};
@@ -526,12 +526,14 @@ impl Node {
 
 /// Services of `before` that are not in `now`, by name up to [`NAMED_SERVICES`]; `None` when there are none.
 fn no_longer_served(before: &Mesh, now: &Mesh) -> Option<String> {
-    let still: BTreeSet<&ServiceName> = now.services.iter().map(|service| &service.name).collect();
-    let names = before.services.iter().map(|service| &service.name);
-    let gone: Vec<String> = names
-        .filter(|name| !still.contains(name))
-        .map(ToString::to_string)
-        .collect();
+    // Both are sorted by name.
+    let mut still = now.services.iter().peekable();
+    let is_gone = |service: &&Shared<Service>| {
+        while still.next_if(|one| one.name < service.name).is_some() {}
+        still.next_if(|one| one.name == service.name).is_none()
+    };
+    let gone = before.services.iter().filter(is_gone);
+    let gone: Vec<String> = gone.map(|service| service.name.to_string()).collect();
     let (named, others) = gone.split_at(gone.len().min(NAMED_SERVICES));
     match others.len() {
         0 if named.is_empty() => None,

@@ -203,19 +203,15 @@ impl Pods {
             let longest = ranges.max_by_key(|(cidr, inside)| (cidr.prefix(), !inside));
             longest.is_some_and(|(_, inside)| *inside)
         };
-        let services = mesh.services.iter();
-        let services = services.flat_map(|service| {
+        let services = mesh.services.iter().flat_map(|service| {
             let addresses = service.addresses.iter();
-            addresses.map(move |address| (format!("Service {}", service.name), *address))
+            let outside = addresses.filter(|address| !is_inside(**address));
+            outside.map(|address| format!("Service {} at {address}", service.name))
         });
         let workloads = mesh.workloads.iter();
-        let workloads =
-            workloads.map(|workload| (format!("workload {}", workload.name), workload.address));
-        let outside: BTreeSet<String> = services
-            .chain(workloads)
-            .filter(|(_, address)| !is_inside(*address))
-            .map(|(what, address)| format!("{what} at {address}"))
-            .collect();
+        let workloads = workloads.filter(|workload| !is_inside(workload.address));
+        let workloads = workloads.map(|one| format!("workload {} at {}", one.name, one.address));
+        let outside: BTreeSet<String> = services.chain(workloads).collect();
         if outside != self.outside && !outside.is_empty() {
             let named: Vec<&str> = outside.iter().take(NAMED).map(String::as_str).collect();
             tracing::warn!(

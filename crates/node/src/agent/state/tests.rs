@@ -284,6 +284,7 @@ async fn a_mesh_that_breaks_its_promises_takes_the_place_of_none() {
         unconfirmed: None,
         durable: (1, 0),
         built: None,
+        checked: None,
         held_back: HeldBack::default(),
         mesh_file: MeshFile::default(),
         unsaved: Unsaved::default(),

@@ -118,12 +118,14 @@ impl Parts {
         &self,
         workloads: &BTreeSet<WorkloadName>,
     ) -> impl Iterator<Item = ServiceName> {
-        let all = self.endpoints.iter().filter(|_| !workloads.is_empty());
+        // Most changes are about other things.
+        let all = (!workloads.is_empty()).then_some(&self.endpoints);
         let is_one = |endpoint: &Endpoint| {
             let name = endpoint.workload_name();
             name.is_some_and(|name| workloads.contains(name))
         };
-        let found = all.filter(move |(_, endpoint)| is_one(endpoint));
+        let found = all.into_iter().flatten();
+        let found = found.filter(move |(_, endpoint)| is_one(endpoint));
         found.map(|((service, ..), _)| service.clone())
     }
 
