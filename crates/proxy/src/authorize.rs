@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use heddle_model::{
-    Access, Connect, Decision, Guard, HttpAccess, Mesh, ServiceAccountName, SpiffeId, WorkloadName,
+    Access, Connect, Decision, Endpoint, Guard, HttpAccess, Mesh, ServiceAccountName, SpiffeId,
+    WorkloadName,
 };
 use heddle_telemetry::Counter;
 use heddle_wire::http1::{Framing, Limits, RequestHead, path};
@@ -43,8 +44,14 @@ pub(crate) struct Guards {
     /// Endpoints that are not open to every caller. If several workloads share an address, all of their guards must
     /// allow.
     by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState>,
+    workloads: Arc<GuardedWorkloads>,
+}
+
+/// What is known of the workloads of this node. Snapshots share it until workloads or policies change.
+#[derive(Debug, Default)]
+pub(crate) struct GuardedWorkloads {
     /// The guards by workload, used for ports of a workload that belong to no Service.
-    by_workload: HashMap<WorkloadName, Arc<Guard>, RandomState>,
+    guards: HashMap<WorkloadName, Arc<Guard>, RandomState>,
     /// The workloads that call from this node.
     identities: HashMap<WorkloadName, Identified, RandomState>,
 }
@@ -74,7 +81,7 @@ pub(crate) struct Judged {
     path: Vec<u8>,
 }
 
-impl Guards {
+impl GuardedWorkloads {
     pub(crate) fn new(mesh: &Mesh) -> Self {
         let mut guards: HashMap<WorkloadName, Arc<Guard>, RandomState> = HashMap::default();
         for workload in &mesh.workloads {
@@ -83,9 +90,28 @@ impl Guards {
                 guards.insert(workload.name.clone(), Arc::new(guard));
             }
         }
+        let identities = mesh.workloads.iter().map(|workload| {
+            let account = workload.service_account.clone();
+            let id = SpiffeId::workload(mesh.trust_domain.clone(), account);
+            let text = id.to_string().into();
+            (workload.name.clone(), Identified { id, text })
+        });
+        GuardedWorkloads {
+            identities: identities.collect(),
+            guards,
+        }
+    }
+}
+
+impl Guards {
+    /// `endpoints` are those of all Services that are workloads of this node; others do not matter.
+    pub(crate) fn new<'m>(
+        workloads: Arc<GuardedWorkloads>,
+        endpoints: impl Iterator<Item = &'m Endpoint>,
+    ) -> Self {
         let mut by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState> = HashMap::default();
-        let ports = mesh.services.iter().flat_map(|service| &service.ports);
-        for endpoint in ports.flat_map(|port| &port.endpoints) {
+        let guards = &workloads.guards;
+        for endpoint in endpoints.filter(|_| !guards.is_empty()) {
             let guard = endpoint.workload.as_ref().and_then(|name| guards.get(name));
             let Some(guard) = guard else { continue };
             let known = by_endpoint.entry(endpoint.address).or_default();
@@ -93,22 +119,25 @@ impl Guards {
                 known.push(Arc::clone(guard));
             }
         }
-        let identities = mesh.workloads.iter().map(|workload| {
-            let account = workload.service_account.clone();
-            let id = SpiffeId::workload(mesh.trust_domain.clone(), account);
-            let text = id.to_string().into();
-            (workload.name.clone(), Identified { id, text })
-        });
         Guards {
-            identities: identities.collect(),
             by_endpoint,
-            by_workload: guards,
+            workloads,
         }
+    }
+
+    pub(crate) fn workloads(&self) -> &Arc<GuardedWorkloads> {
+        &self.workloads
     }
 
     /// Whether every workload is open to every caller.
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_workload.is_empty()
+        self.workloads.guards.is_empty()
+    }
+
+    /// Whether a policy rule of any Service's endpoint examines paths.
+    pub(crate) fn any_looks_at_paths(&self) -> bool {
+        let mut guards = self.by_endpoint.values().flatten();
+        guards.any(|guard| guard.looks_at_paths())
     }
 
     /// Whether a policy rule of a Service's endpoint examines paths.
@@ -162,7 +191,7 @@ impl Guards {
             Entry::Direct(direct) => direct.workload(),
             _ => None,
         };
-        let own = own.and_then(|name| self.by_workload.get(name));
+        let own = own.and_then(|name| self.workloads.guards.get(name));
         let own = own.filter(|own| !known.iter().any(|one| Arc::ptr_eq(one, own)));
         known.iter().chain(own)
     }
@@ -172,7 +201,7 @@ impl Guards {
     fn identity<'a>(&'a self, door: &'a Door) -> Option<&'a SpiffeId> {
         match door.inbound() {
             Some(inbound) => inbound.caller.as_ref(),
-            None => Some(&self.identities.get(door.entry.caller()?)?.id),
+            None => Some(&self.workloads.identities.get(door.entry.caller()?)?.id),
         }
     }
 
@@ -180,7 +209,7 @@ impl Guards {
     pub(crate) fn principal<'a>(&'a self, door: &'a Door) -> Option<&'a Arc<str>> {
         match &door.proven {
             Some(proven) => Some(proven),
-            None => Some(&self.identities.get(door.entry.caller()?)?.text),
+            None => Some(&self.workloads.identities.get(door.entry.caller()?)?.text),
         }
     }
 

@@ -174,6 +174,7 @@ fn admit_stream(
 
 /// Puts an idle connection into the pool of its endpoint, and returns the endpoint.
 fn pool_idle(worker: &Worker, idle: PackedUpstream) -> Rc<Endpoint> {
+    worker.bound().expect(&idle.endpoint);
     let endpoint = worker.upstreams.endpoint(&idle.endpoint);
     // A connection that cannot be registered is closed: it was only kept to save time.
     let pod = idle.endpoint.pod();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,6 +36,8 @@ pub struct Proxy {
     permits: Permits,
     /// Connection shares of the called workloads of the newest mesh.
     called: Mutex<CalledShares>,
+    /// The newest configuration; the next one has from it what is the same.
+    newest: Mutex<Arc<Snapshot>>,
     /// Request limits of endpoints, and the requests that wait for them; kept from one mesh to the next.
     rooms: Mutex<Keeper>,
     workers_limit: usize,
@@ -133,6 +135,7 @@ impl Proxy {
             manager,
             permits,
             called: Mutex::default(),
+            newest: Mutex::new(Arc::new(Snapshot::new(&Mesh::default()))),
             rooms: Mutex::new(Keeper::new(Instant::now())),
             workers_limit,
             questions,
@@ -143,13 +146,20 @@ impl Proxy {
 
     /// Applies this configuration to every request that starts from now on. Connections stay open.
     pub fn apply(&self, mesh: &Mesh) {
-        self.say_unreached(mesh);
-        let mut snapshot = Snapshot::new(mesh);
-        snapshot.called = self.shares_of(mesh);
+        let mut newest = (self.newest.lock()).unwrap_or_else(PoisonError::into_inner);
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        snapshot.furnish(mesh, &mut rooms, Instant::now());
+        let now = Instant::now();
+        let mut snapshot = newest.followed_by(mesh, |service, port, cluster| {
+            let places = cluster.endpoints.iter();
+            let addresses: Vec<SocketAddr> = places.map(|place| place.address).collect();
+            cluster.rooms = rooms.rooms(service, port, &addresses, now);
+        });
+        rooms.forget(|service, port| snapshot.has(service, port));
         drop(rooms);
+        snapshot.called = self.shares_of(mesh);
+        self.say_unreached(&snapshot);
         let snapshot = Arc::new(snapshot);
+        *newest = Arc::clone(&snapshot);
         if let Some(questions) = &self.questions {
             let used = Arc::clone(&snapshot);
             questions.serves(move || used.take_used());
@@ -250,8 +260,8 @@ impl Proxy {
     }
 
     /// Logs which nodes cannot be reached, whenever that set changes.
-    fn say_unreached(&self, mesh: &Mesh) {
-        let now: BTreeSet<NodeName> = mesh.unreached_nodes().into_iter().cloned().collect();
+    fn say_unreached(&self, snapshot: &Snapshot) {
+        let now: BTreeSet<NodeName> = snapshot.unreached().cloned().collect();
         let mut said = self
             .unreached
             .lock()

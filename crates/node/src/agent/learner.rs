@@ -33,7 +33,7 @@ const ABSENT_PER_CALLER: usize = 512;
 /// Names of one caller that wait before those are dropped that are not asked any more. A proxy lets it ask a quarter of
 /// that at a time.
 const WAITING: usize = 512;
-/// Least time between two messages while an answer is outstanding: each answer makes the node's configuration anew.
+/// Least time between two messages while an answer is outstanding: each answer is another configuration of the node.
 const PACE: Duration = Duration::from_millis(20);
 /// Longest and shortest time between two looks at what is used.
 const LOOK: Duration = Duration::from_secs(10);

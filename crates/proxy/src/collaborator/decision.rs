@@ -13,6 +13,7 @@ pub(super) struct Decision {
     pub(super) bound: Rc<Bound>,
     /// The Service's port that was called.
     pub(super) port: Option<PortIndex>,
+    /// The rule of that port.
     pub(super) rule: Option<RuleIndex>,
     /// Index in the rule's backends. Small, since every connection has room for an exchange.
     pub(super) backend: u32,
@@ -40,7 +41,8 @@ impl Decision {
 
     /// The rule that matched.
     pub(super) fn rule(&self) -> Option<&Rule> {
-        self.rule.map(|rule| self.bound.snapshot.rule(rule))
+        let port = self.bound.snapshot.port(self.port?);
+        Some(port.rule(self.rule?))
     }
 
     /// The backend chosen by weight; none if requests go directly to the Service's endpoints.

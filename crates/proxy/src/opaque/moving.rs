@@ -75,6 +75,7 @@ impl Moving {
         let both = client.unpack_as(worker.stats.class());
         let both =
             both.and_then(|client| Ok((client, self.upstream.unpack_as(worker.stats.class())?)));
+        worker.bound().expect(&self.endpoint);
         let endpoint = worker.upstreams.endpoint(&self.endpoint);
         if endpoint.workload().is_none() {
             endpoint.stands_for(self.workload.as_ref());

@@ -88,11 +88,6 @@ impl Cluster {
         Some(&hosted[found.ok()?])
     }
 
-    /// Whether any workload of this node is an endpoint.
-    pub(super) fn has_hosted(&self) -> bool {
-        !self.hosted.is_empty()
-    }
-
     /// The workload behind the endpoint at an index, as metrics and logs name it.
     pub(crate) fn workload(&self, index: usize) -> Option<&Arc<str>> {
         self.workloads.get(index)?.as_ref()

@@ -4,26 +4,42 @@
 //! `service.namespace.svc`, `service.namespace.svc.cluster.local` everywhere.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use heddle_model::{Namespace, ServiceName};
 
+use super::names::is_loose;
+
 const SUFFIXES: [&str; 2] = [".svc.cluster.local", ".svc"];
 
 /// Service names, by the host names that callers use.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Hosts {
     /// Keyed by `namespace/service`, so that a lookup of any form is one hash of one buffer.
-    known: HashMap<Box<str>, ServiceName, RandomState>,
+    known: HashMap<Arc<str>, ServiceName, RandomState>,
 }
 
 impl Hosts {
-    pub(crate) fn new<'a>(services: impl Iterator<Item = &'a ServiceName>) -> Self {
-        Hosts {
-            known: services
-                .map(|name| (name.to_string().into(), name.clone()))
-                .collect(),
+    pub(super) fn add(&mut self, service: &ServiceName) {
+        self.known
+            .insert(service.to_string().into(), service.clone());
+    }
+
+    pub(super) fn remove(&mut self, service: &ServiceName) {
+        self.known.remove(&*service.to_string());
+    }
+
+    /// Gives back room for names that are gone.
+    pub(super) fn fit(&mut self) {
+        if is_loose(self.known.capacity(), self.known.len()) {
+            self.known.shrink_to_fit();
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.known.capacity()
     }
 
     /// Whether there is such a Service.
@@ -83,7 +99,9 @@ mod tests {
             ("other", "reviews"),
         ]
         .map(|(namespace, name)| ServiceName::new(namespace, name).unwrap());
-        Hosts::new(names.iter())
+        let mut hosts = Hosts::default();
+        names.iter().for_each(|name| hosts.add(name));
+        hosts
     }
 
     fn find(namespace: &str, host: &str) -> Option<String> {

@@ -96,7 +96,7 @@ impl Snapshot {
             (None, _) => self.addresses.find(address),
         };
         if let Found::Service(index) | Found::Endpoint(index) = found {
-            self.port(index).used.set();
+            self.mark_used(index);
         }
         Ok(found)
     }
@@ -128,15 +128,21 @@ impl Snapshot {
         let Some(known) = &self.known else {
             return BTreeSet::new();
         };
-        let ports = self.ports.iter().map(|port| port.used.take());
-        let ports: Vec<bool> = ports.collect();
-        let is_used = |index: PortIndex| ports.get(index.get()).copied().unwrap_or(false);
-        let by_name = self.by_name.iter().filter(|(_, index)| is_used(**index));
-        let mut used: BTreeSet<Dependency> = by_name
-            .map(|((service, _), _)| Dependency::Service(service.clone()))
-            .collect();
-        let addresses = self.addresses.of_ports(is_used);
-        used.extend(addresses.map(Dependency::Address));
+        let ports = self.used.iter().enumerate();
+        let ports = ports.filter(|(_, mark)| mark.take());
+        let mut used = BTreeSet::new();
+        for index in ports.map(|(at, _)| PortIndex::at(at)) {
+            let Some((service, port)) = self.port(index).written() else {
+                continue;
+            };
+            used.insert(Dependency::Service(service.name.clone()));
+            let clusters = service.addresses.iter();
+            let clusters = clusters.map(|address| SocketAddr::new(*address, port.port));
+            let endpoints = port.endpoints.iter().map(|endpoint| endpoint.address);
+            let addresses = clusters.chain(endpoints);
+            let its = addresses.filter(|address| self.addresses.leads_to(*address, index));
+            used.extend(its.map(|address| Dependency::Address(address.ip())));
+        }
         used.retain(|dependency| known.0.contains_key(dependency));
         let named = known.0.iter().filter(|(_, named)| named.used.take());
         used.extend(named.map(|(dependency, _)| dependency.clone()));

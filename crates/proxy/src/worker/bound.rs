@@ -1,7 +1,8 @@
 //! A configuration snapshot bound to one Worker: its endpoints refer to the Worker's own entries, and the series of its
 //! routes are at hand.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::iter;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,20 +14,29 @@ use crate::clock::Millis;
 use crate::place::Pods;
 use crate::place::{Place, Way};
 use crate::rooms::Room;
-use crate::route::{PortEntry, PortIndex, Snapshot};
+use crate::route::{Found, PortEntry, PortIndex, Snapshot};
 use crate::upstream::{Endpoint, Upstreams};
 use crate::worker::series::RequestSeries;
+
+#[cfg(test)]
+mod tests;
 
 /// A snapshot and the state that one Worker keeps for it.
 pub(crate) struct Bound {
     pub(crate) snapshot: Arc<Snapshot>,
     /// By port, in the order of the snapshot.
-    clusters: Vec<BoundCluster>,
+    ports: Vec<BoundPort>,
+    pods: Arc<Pods>,
+    upstreams: Rc<Upstreams>,
     pub(crate) series: RequestSeries,
 }
 
-struct BoundCluster {
-    endpoints: Rc<[Rc<Endpoint>]>,
+/// What a Worker has of a port.
+#[derive(Default)]
+struct BoundPort {
+    /// The Worker's entries for the endpoints. They are looked up when the port is first used: of the ports that a node
+    /// knows, most Workers use few.
+    endpoints: OnceCell<Rc<[Rc<Endpoint>]>>,
     /// Number of endpoint choices made so far.
     turn: Cell<u64>,
     /// Counts of recent requests and retries; `None` before the first request.
@@ -34,6 +44,7 @@ struct BoundCluster {
 }
 
 /// The Worker's entries for the endpoints of a port.
+#[cold]
 fn endpoints(port: &PortEntry, pods: &Pods, upstreams: &Upstreams) -> Rc<[Rc<Endpoint>]> {
     let bind = |(index, place): (usize, &Place)| {
         let workload = port.workload_at(place.address);
@@ -53,60 +64,100 @@ fn endpoints(port: &PortEntry, pods: &Pods, upstreams: &Upstreams) -> Rc<[Rc<End
 }
 
 impl Bound {
-    pub(crate) fn new(snapshot: Arc<Snapshot>, pods: &Pods, upstreams: &Upstreams) -> Self {
+    pub(crate) fn new(snapshot: Arc<Snapshot>, pods: Arc<Pods>, upstreams: Rc<Upstreams>) -> Self {
         let ports = snapshot.ports().iter();
-        let clusters = ports
-            .map(|port| BoundCluster {
-                endpoints: endpoints(port, pods, upstreams),
-                turn: Cell::new(0),
-                budget: RefCell::default(),
-            })
-            .collect();
         Bound {
+            ports: ports.map(|_| BoundPort::default()).collect(),
             snapshot,
-            clusters,
+            pods,
+            upstreams,
+            series: RequestSeries::default(),
+        }
+    }
+
+    /// Binds the next snapshot. What this Worker has of a port stays while it is the same. Turns and retry budgets stay
+    /// even if it has changed: otherwise every change would restart with the first endpoint, and the last would never
+    /// have a turn.
+    pub(crate) fn followed_by(&self, snapshot: Arc<Snapshot>) -> Self {
+        let before = self.snapshot.ports().iter().zip(&self.ports);
+        let before = before.map(Some).chain(iter::repeat(None));
+        let follow = |(entry, before): (&Arc<PortEntry>, Option<(&Arc<PortEntry>, &BoundPort)>)| {
+            let Some((was, port)) = before else {
+                return BoundPort::default();
+            };
+            if Arc::ptr_eq(was, entry) {
+                return port.with(port.endpoints.clone());
+            }
+            if entry.name.is_none() || entry.name != was.name {
+                return BoundPort::default();
+            }
+            // Connections to endpoints that are still there stay open.
+            let is_used = port.endpoints.get().is_some();
+            let endpoints = is_used.then(|| endpoints(entry, &self.pods, &self.upstreams));
+            port.with(endpoints.map_or_else(OnceCell::new, OnceCell::from))
+        };
+        Bound {
+            ports: snapshot.ports().iter().zip(before).map(follow).collect(),
+            snapshot,
+            pods: Arc::clone(&self.pods),
+            upstreams: Rc::clone(&self.upstreams),
             series: RequestSeries::default(),
         }
     }
 
     /// Binds the same snapshot again after workloads have moved to other pods. Only the ports that have workloads of
     /// this node are bound anew: a mesh may have many more endpoints than a node has workloads, and pods come and go.
-    pub(crate) fn with_pods(&self, pods: &Pods, upstreams: &Upstreams) -> Self {
-        let ports = self.snapshot.ports().iter().zip(&self.clusters);
-        let clusters = ports.map(|(port, cluster)| BoundCluster {
-            endpoints: match port.has_workloads() {
-                true => endpoints(port, pods, upstreams),
-                false => Rc::clone(&cluster.endpoints),
-            },
-            turn: cluster.turn.clone(),
-            budget: RefCell::new(cluster.budget.take()),
-        });
+    pub(crate) fn with_pods(&self, pods: Arc<Pods>) -> Self {
+        let ports = self.ports.iter();
+        let mut ports: Vec<BoundPort> = ports
+            .map(|port| port.with(port.endpoints.clone()))
+            .collect();
+        for index in self.snapshot.with_workloads() {
+            if let Some(bound) = ports[index.get()].endpoints.get_mut() {
+                *bound = endpoints(self.snapshot.port(index), &pods, &self.upstreams);
+            }
+        }
         Bound {
             snapshot: Arc::clone(&self.snapshot),
-            clusters: clusters.collect(),
+            ports,
+            pods,
+            upstreams: Rc::clone(&self.upstreams),
             // A task that continues with the old `Bound` looks its series up again.
             series: self.series.take(),
         }
     }
 
-    /// Takes over the turns and the retry budgets of the previous configuration.
-    pub(crate) fn remember(&self, before: &Bound) {
-        for (port, cluster) in before.snapshot.ports().iter().zip(&before.clusters) {
-            let Some((service, number)) = port.name.as_ref() else {
-                continue;
-            };
-            if cluster.turn.get() == 0 && cluster.budget.borrow().is_none() {
-                // No request has used this port.
-                continue;
+    /// The Worker's entries for the endpoints of a port.
+    fn endpoints(&self, port: PortIndex) -> &[Rc<Endpoint>] {
+        let Some(bound) = self.ports.get(port.get()) else {
+            return &[];
+        };
+        bound.endpoints.get_or_init(|| {
+            let entry = self.snapshot.port(port);
+            endpoints(entry, &self.pods, &self.upstreams)
+        })
+    }
+
+    /// Looks the endpoints of a port up, if it is the one that a place belongs to: the entry of the place is one of
+    /// theirs then.
+    pub(crate) fn expect(&self, place: &Place) {
+        let port = match &place.way {
+            Way::Through(via) => self.snapshot.find(&via.service, via.port),
+            Way::Here | Way::Inside(_) | Way::Outside(_) => {
+                match self.snapshot.addresses.find(place.address) {
+                    Found::Endpoint(port) => Some(port),
+                    _ => None,
+                }
             }
-            let found = self.snapshot.find(service, *number);
-            if let Some(now) = found.and_then(|found| self.clusters.get(found.get())) {
-                // Without this, every configuration change would restart with the first endpoint, and the last would
-                // never have a turn.
-                now.turn.set(cluster.turn.get());
-                now.budget.replace(cluster.budget.take());
-            }
+        };
+        if let Some(port) = port {
+            self.use_port(port);
         }
+    }
+
+    /// Looks the endpoints of a port up, so that entries for the same places are theirs.
+    pub(crate) fn use_port(&self, port: PortIndex) {
+        self.endpoints(port);
     }
 
     /// Chooses among the endpoints of a port by `load`, which gets an endpoint and its index. With a ring-hash
@@ -118,11 +169,12 @@ impl Bound {
         hash: Option<u64>,
         load: impl Fn(usize, &Endpoint) -> Load,
     ) -> Choice {
-        let Some(cluster) = self.clusters.get(port.get()) else {
+        let Some(bound) = self.ports.get(port.get()) else {
             return Choice::NoEndpoint;
         };
-        let turn = cluster.turn.get();
-        cluster.turn.set(turn.wrapping_add(1));
+        let endpoints = self.endpoints(port);
+        let turn = bound.turn.get();
+        bound.turn.set(turn.wrapping_add(1));
         let wanted = &self.snapshot.port(port).cluster;
         let picker = match (wanted.balancer, &wanted.hashed, hash) {
             (Balancer::RoundRobin, ..) => Picker::Turn(turn),
@@ -131,14 +183,14 @@ impl Bound {
             _ => Picker::LessBusy,
         };
         balance::choose(picker, &wanted.schedule, random.next(), |index| {
-            let endpoint = cluster.endpoints.get(index);
+            let endpoint = endpoints.get(index);
             endpoint.map_or(Load::NONE, |endpoint| load(index, endpoint))
         })
     }
 
     /// The endpoint of a port that has exactly one.
     pub(crate) fn only(&self, port: PortIndex) -> Option<&Rc<Endpoint>> {
-        match &*self.clusters.get(port.get())?.endpoints {
+        match self.endpoints(port) {
             [only] => Some(only),
             _ => None,
         }
@@ -146,7 +198,7 @@ impl Bound {
 
     /// The endpoint of a port at this index.
     pub(crate) fn endpoint(&self, port: PortIndex, index: usize) -> Option<&Rc<Endpoint>> {
-        self.clusters.get(port.get())?.endpoints.get(index)
+        self.endpoints(port).get(index)
     }
 
     /// The room of the port's endpoint with this address, if its endpoints have rooms.
@@ -158,8 +210,8 @@ impl Bound {
 
     /// Counts a request for a port.
     pub(crate) fn count_request(&self, port: PortIndex, now: Millis) {
-        if let Some(cluster) = self.clusters.get(port.get()) {
-            let mut budget = cluster.budget.borrow_mut();
+        if let Some(bound) = self.ports.get(port.get()) {
+            let mut budget = bound.budget.borrow_mut();
             budget.get_or_insert_default().request(now);
         }
     }
@@ -167,16 +219,27 @@ impl Bound {
     /// Whether a request for a port may be retried, as one of `workers` Workers judges. If so, the retry is counted.
     pub(crate) fn take_retry(&self, port: PortIndex, now: Millis, workers: usize) -> bool {
         let rules = &self.snapshot.port(port).cluster.retry_budget;
-        let Some(cluster) = self.clusters.get(port.get()) else {
+        let Some(bound) = self.ports.get(port.get()) else {
             return false;
         };
-        let mut budget = cluster.budget.borrow_mut();
+        let mut budget = bound.budget.borrow_mut();
         budget.get_or_insert_default().retry(rules, now, workers)
     }
 
     /// The endpoint of a port that has this address.
     pub(crate) fn at(&self, port: PortIndex, address: SocketAddr) -> Option<&Rc<Endpoint>> {
         let position = self.snapshot.port(port).cluster.position(address)?;
-        self.clusters.get(port.get())?.endpoints.get(position)
+        self.endpoints(port).get(position)
+    }
+}
+
+impl BoundPort {
+    /// The same with other entries. The retry budget moves: requests that go on with the old one begin another.
+    fn with(&self, endpoints: OnceCell<Rc<[Rc<Endpoint>]>>) -> Self {
+        BoundPort {
+            endpoints,
+            turn: self.turn.clone(),
+            budget: RefCell::new(self.budget.take()),
+        }
     }
 }

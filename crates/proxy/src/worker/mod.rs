@@ -60,7 +60,7 @@ pub(crate) struct Worker {
     pub(crate) env: Rc<Env>,
     /// The configuration for new requests. A request in progress keeps its own.
     bound: RefCell<Rc<Bound>>,
-    pub(crate) upstreams: Upstreams,
+    pub(crate) upstreams: Rc<Upstreams>,
     /// Links to other nodes, and connections that speak HTTP/2.
     pub(crate) links: Rc<Links>,
     pub(crate) http2: Rc<Connections>,
@@ -220,6 +220,8 @@ impl Worker {
             }
         };
         let address = direct.endpoint;
+        // It may be one of the port's endpoints.
+        bound.use_port(port);
         Ok(self.upstreams.endpoint(&Place { address, way }))
     }
 

@@ -175,7 +175,7 @@ impl Worker {
         } = plan;
         let bounds = settings.bounds;
         let idle_ms = u64::try_from(settings.timeouts.upstream_idle.as_millis()).unwrap_or(0);
-        let upstreams = Upstreams::new(bounds, idle_ms, Arc::clone(&stats));
+        let upstreams = Rc::new(Upstreams::new(bounds, idle_ms, Arc::clone(&stats)));
         let log = log.map(|log| RefCell::new(log.sink(Arc::clone(&stats))));
         // A tenth, so that several checks fit into the time after which the registry forgets a series that was
         // released.
@@ -193,12 +193,16 @@ impl Worker {
             seed,
         }));
         let pods = Arc::<Pods>::default();
-        let bound = Rc::new(Bound::new(Arc::clone(&env.snapshot()), &pods, &upstreams));
+        let bound = Bound::new(
+            Arc::clone(&env.snapshot()),
+            Arc::clone(&pods),
+            Rc::clone(&upstreams),
+        );
         let places = Rc::new(Places::new(Rc::clone(&env)));
         let unproven = Unproven::default();
         unproven.set_limit(bounds.handshakes);
         Worker {
-            bound: RefCell::new(bound),
+            bound: RefCell::new(Rc::new(bound)),
             upstreams,
             links: Rc::new(Links::new(Rc::clone(&env), Rc::clone(&places))),
             http2: Rc::new(Connections::new(Rc::clone(&env), places)),
@@ -230,8 +234,7 @@ impl Worker {
         self.alarms
             .revoke(|door, flow| guards.allow_live(door, flow));
         self.gate.set_offline(&snapshot.offline);
-        let bound = Bound::new(snapshot, &self.pods.borrow(), &self.upstreams);
-        bound.remember(&self.bound());
+        let bound = self.bound().followed_by(snapshot);
         self.serve_by(bound);
         self.stats.config_generation.set(generation);
         self.asking
@@ -249,7 +252,7 @@ impl Worker {
     /// pods that are not in the table any more.
     fn enter_pods(&self, pods: Arc<Pods>) {
         let there: HashSet<PodId> = pods.0.values().copied().collect();
-        let bound = self.bound().with_pods(&pods, &self.upstreams);
+        let bound = self.bound().with_pods(Arc::clone(&pods));
         *self.pods.borrow_mut() = pods;
         self.upstreams.leave_pods(|pod| there.contains(&pod));
         self.serve_by(bound);

@@ -245,6 +245,10 @@ impl Joined {
         if let Some(at) = &mut self.at {
             now.iter().for_each(|now| count(at, now));
             before.iter().for_each(|before| discount(at, before));
+            // A node may forget most of what it has known.
+            if at.capacity() > 4 * at.len().max(16) {
+                at.shrink_to_fit();
+            }
         }
     }
 

@@ -8,10 +8,10 @@ use crate::route::Target;
 /// Chooses a backend at random by the weights, if a rule matched.
 pub(super) fn choose(context: &mut StepContext<'_>) -> Step {
     let snapshot = &context.decision.bound.snapshot;
-    let Some(rule) = context.decision.rule else {
+    let (Some(port), Some(rule)) = (context.decision.port, context.decision.rule) else {
         return CONTINUE;
     };
-    let action = &snapshot.rule(rule).action;
+    let action = &snapshot.port(port).rule(rule).action;
     let draw = match &*action.backends {
         [_] => 0,
         _ => (context.worker.random.borrow_mut()).below(action.total_weight),

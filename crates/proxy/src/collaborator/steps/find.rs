@@ -34,9 +34,8 @@ pub(super) fn find(context: &mut StepContext<'_>) -> Step {
             port.ok_or(Reason::UnknownPort)?
         }
     };
-    let port = snapshot.port(called);
-    port.mark_used();
-    let protocol = port.protocol;
+    snapshot.mark_used(called);
+    let protocol = snapshot.port(called).protocol;
     context.decision.port = Some(called);
     match (protocol, &context.door.entry) {
         (AppProtocol::Tcp | AppProtocol::Tls, Entry::ForwardProxy { .. }) => {

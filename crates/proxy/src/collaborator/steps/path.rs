@@ -31,7 +31,7 @@ fn is_strict(context: &StepContext<'_>) -> bool {
     match context.decision.port {
         Some(port) if !door.is_fixed() => {
             let entry = snapshot.port(port);
-            entry.strict_paths(entry.routes(door.namespace()))
+            snapshot.strict_paths(port, entry.routes(door.namespace()))
         }
         _ => snapshot.guards.look_at_paths(door),
     }

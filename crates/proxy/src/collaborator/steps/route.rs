@@ -18,12 +18,15 @@ pub(super) fn follow(context: &mut StepContext<'_>) -> Step {
     let (door, port) = (context.door, context.decision.port);
     let snapshot = &context.decision.bound.snapshot;
     let routes = match port {
-        Some(port) if !door.is_fixed() => snapshot.port(port).routes(door.namespace()),
+        Some(port) if !door.is_fixed() => {
+            let entry = snapshot.port(port);
+            entry.routes(door.namespace()).map(|table| (entry, table))
+        }
         // The calling node has applied its routes and chosen the endpoint; or the client has chosen it, to which routes
         // do not apply.
         _ => None,
     };
-    let Some(routes) = routes else {
+    let Some((entry, table)) = routes else {
         context.decision.target = port;
         // The timeouts of a request from another node are that node's.
         context.decision.response_head_ms = of_proxy.filter(|_| door.inbound().is_none());
@@ -32,8 +35,8 @@ pub(super) fn follow(context: &mut StepContext<'_>) -> Step {
     let (head, buf) = (context.head, context.buf);
     let query = head.query.map(|query| query.of(buf));
     let (is_trusted, offer) = (context.client.is_trusted, context.client.offer.as_slice());
-    let found = routes.find(
-        snapshot,
+    let found = entry.rule_for(
+        table,
         &Request {
             method: head.method_span.of(buf),
             path: context.path,

@@ -1,6 +1,9 @@
 use std::collections::BTreeMap;
 
-use heddle_model::{Balancer, Endpoint, Mode, NodeName, ServiceAccountName, ServiceName, Workload};
+use heddle_model::{
+    Balancer, Endpoint, Mode, NodeName, Service, ServiceAccountName, ServiceName, ServicePort,
+    Workload,
+};
 
 use super::*;
 use crate::route::Snapshot;
