@@ -1,7 +1,7 @@
 //! Finds what each mesh changes in the catalog, in time for what differs from the mesh before.
 //!
-//! What two meshes share is not looked at. What is another object in memory is encoded and compared by its content, so
-//! that a mesh that was compiled as a whole changes only what is different in it.
+//! What two meshes share is not looked at. What is another object in memory is compared by its content, so that a mesh
+//! that was compiled as a whole changes only what is different in it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,8 +30,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// What this mesh changes in the catalog, which has the mesh before: only this caller changes the catalog, and applies
-    /// each change before it asks for the next. The catalog is locked for one resource at a time.
+    /// What this mesh changes in the catalog, which has the mesh before: only this caller changes the catalog, and
+    /// applies each change before it asks for the next. The catalog is locked for one resource at a time.
     pub(super) fn of(&mut self, mesh: Mesh, catalog: &Mutex<Catalog>) -> Change {
         let before = std::mem::replace(&mut self.mesh, mesh);
         let mut finding = Finding {
@@ -84,19 +84,19 @@ fn nodes<'m>(before: &'m Mesh, now: &'m Mesh) -> Vec<Difference<'m, Node>> {
 
 fn policies<'m>(before: &'m Mesh, now: &'m Mesh) -> Vec<Difference<'m, Arc<Policy>>> {
     let order = |a: &Arc<Policy>, b: &Arc<Policy>| a.name.cmp(&b.name);
-    differences(&before.policies, &now.policies, order, Arc::ptr_eq)
+    differences(&before.policies, &now.policies, order, Arc::eq)
 }
 
 fn workloads<'m>(before: &'m Mesh, now: &'m Mesh) -> Vec<Difference<'m, Shared<Workload>>> {
     let order = |a: &Shared<Workload>, b: &Shared<Workload>| a.name.cmp(&b.name);
     let (before, now) = (&before.workloads, &now.workloads);
-    differences(before, now, order, Shared::is_same)
+    differences(before, now, order, Shared::eq)
 }
 
 fn services<'m>(before: &'m Mesh, now: &'m Mesh) -> Vec<Difference<'m, Shared<Service>>> {
     let order = |a: &Shared<Service>, b: &Shared<Service>| a.name.cmp(&b.name);
     let (before, now) = (&before.services, &now.services);
-    differences(before, now, order, Shared::is_same)
+    differences(before, now, order, Shared::eq)
 }
 
 /// A change that is being found.
@@ -146,13 +146,12 @@ impl Finding<'_> {
         }
         gone.iter()
             .for_each(|(kind, name)| self.remove(*kind, name));
-        let name = self.name(Type::Service, &name);
         let bound = Bound::of(new, endpoints, |kind, name| self.name(kind, name));
         self.change.bound.push((name, Some(bound)));
     }
 
-    /// Puts a resource into the catalog, unless it is as it was. Returns its name; `None` if it is too large for nodes, and
-    /// left out: a workload whose policy is missing refuses every call.
+    /// Puts a resource into the catalog, unless it is as it was. Returns its name; `None` if it is too large for nodes,
+    /// and left out: a workload whose policy is missing refuses every call.
     fn put(&mut self, resource: &Resource) -> Option<Name> {
         let (kind, name, content) = (resource.kind(), resource.name(), resource.encode());
         let bytes = content.len();

@@ -64,12 +64,12 @@ impl Scope {
     }
 
     fn depends_on_service(&self, service: &ChangedService) -> bool {
-        if self.services.contains(&service.name) {
-            // Its routes may lead elsewhere. Endpoints come and go on the same nodes without a change of the scope.
-            let mut changed = service.changed.iter();
-            return service.has_moved || changed.any(|(kind, _)| *kind == Type::Service);
-        }
+        // Its routes may lead elsewhere. Endpoints come and go on the same nodes without a change of the scope, unless one
+        // is what the node uses.
+        let mut changed = service.changed.iter();
+        let is_other = service.has_moved || changed.any(|(kind, _)| *kind == Type::Service);
         let mut addresses = service.addresses.iter();
-        addresses.any(|address| self.addresses.contains(address))
+        (is_other && self.services.contains(&service.name))
+            || addresses.any(|address| self.addresses.contains(address))
     }
 }

@@ -309,8 +309,8 @@ fn follow(mut watcher: Watcher, board: Board) -> mpsc::Receiver<(Option<PutUp>, 
     changes
 }
 
-/// Gives memory back to the system, at intervals in which the mesh has changed: compiling everything takes much more of it
-/// than what is left of that. Never returns.
+/// Gives memory back to the system, at intervals in which the mesh has changed: compiling everything takes much more of
+/// it than what is left of that. Never returns.
 async fn give_back_heap(board: Board) {
     let mut tick = tokio::time::interval(GIVE_BACK_EVERY);
     let mut known = 0;

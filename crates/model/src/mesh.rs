@@ -16,8 +16,8 @@ mod tests;
 
 /// A snapshot of the mesh. All lists are sorted by name and hold each name once.
 ///
-/// What one snapshot has unchanged from the one before is the same object in memory, where the source can tell: of two snapshots
-/// only what differs in that need be compared.
+/// What one snapshot has unchanged from the one before is the same object in memory, where the source can tell: of two
+/// snapshots only what differs in that need be compared.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mesh {
     /// Counts the snapshots of one source, starting at 1. It identifies the served configuration, and does not affect

@@ -119,6 +119,7 @@ impl Undecided {
     /// A connection that came from another Worker, with its connection to the endpoint. If that one cannot be
     /// registered here, a new one is made.
     pub(crate) fn resumed(self, waiting: PackedUndecided) -> Self {
+        self.worker.bound().expect(&waiting.upstream.endpoint);
         let upstreams = &self.worker.upstreams;
         let endpoint = upstreams.endpoint(&waiting.upstream.endpoint);
         let registered = waiting.upstream.side;

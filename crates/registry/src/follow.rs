@@ -304,8 +304,7 @@ impl Following {
         next
     }
 
-    /// Passes on the state, if it has changed and [`PASS_ON_EVERY`] has elapsed. If not elapsed,
-    /// [`Following::passes_on_at`] says when.
+    /// Passes on the state, if it has changed and it is time. If not, [`Following::passes_on_at`] says when.
     fn pass_on(&mut self) {
         if self.may_pass_on_at() > Instant::now() {
             return;

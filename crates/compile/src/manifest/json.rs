@@ -1,7 +1,7 @@
 //! A quick reader for what programs write: JSON on one line.
 //!
-//! YAML has all of JSON, and its parser reads each text in the same way; but it takes ten times as long, and a registry has
-//! many values. What may mean something else in YAML, and everything that is wrong, is left to that parser: no text is
+//! YAML has all of JSON, and its parser reads each text in the same way; but it takes ten times as long, and a registry
+//! has many values. What may mean something else in YAML, and everything that is wrong, is left to that parser: no text is
 //! refused here.
 
 use std::collections::BTreeSet;
@@ -19,9 +19,16 @@ const MAX_LEVELS: usize = 32;
 /// The line of everything.
 const LINE: u32 = 1;
 
-/// Reads a text of one object; `None` if the parser of YAML has to read it.
-pub(super) fn parse(bytes: &[u8]) -> Option<Node> {
+/// Reads a text of one object with at most so many values; `None` if the parser of YAML has to read it.
+pub(super) fn parse(bytes: &[u8], most_values: usize) -> Option<Node> {
     let text = std::str::from_utf8(bytes).ok()?;
+    // One begins at each of these characters, except where there is none.
+    let begins = text
+        .bytes()
+        .filter(|byte| matches!(byte, b'{' | b'[' | b',' | b':'));
+    if begins.count() >= most_values {
+        return None;
+    }
     let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'\\';
     let levels = text.bytes().filter(|byte| matches!(byte, b'{' | b'['));
     if !text.starts_with('{') || !text.bytes().all(is_plain) || levels.count() > MAX_LEVELS {

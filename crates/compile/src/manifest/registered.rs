@@ -52,7 +52,7 @@ pub(crate) fn read_registered(
         })
     };
     let mut values_left = MAX_VALUES;
-    let documents = match json::parse(bytes) {
+    let documents = match json::parse(bytes, MAX_VALUES) {
         Some(document) => vec![document],
         None => yaml::parse(bytes, &mut values_left)
             .map_err(|error| problem("", &of_a_value(&error), WORKLOAD))?,

@@ -143,9 +143,13 @@ impl Replicas {
         self
     }
 
-    /// What was compiled of the registry.
-    pub(crate) fn entries(&self) -> &[Arc<Entry>] {
-        &self.entries
+    /// The providers that are in the mesh.
+    pub(crate) fn admitted(&self) -> Vec<Arc<Entry>> {
+        let is_admitted = |entry: &&Arc<Entry>| {
+            let name = entry.key.workload_name();
+            name.is_some_and(|name| self.kind_of.contains_key(&name))
+        };
+        self.entries.iter().filter(is_admitted).cloned().collect()
     }
 
     /// Goes on to these providers; `None` if everything has to be compiled.

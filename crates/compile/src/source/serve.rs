@@ -128,6 +128,14 @@ impl Serving {
         beside: Beside<'_>,
         had_content: bool,
     ) -> (Option<Mesh>, Report) {
+        // Those that were followed are let in first, as those that were compiled.
+        let replicas = self
+            .in_force
+            .as_mut()
+            .and_then(|known| known.replicas.take());
+        if let Some(replicas) = replicas {
+            self.tried.all_fit(replicas.admitted());
+        }
         let (folder, found) = objects_of(scan);
         let is_empty = found.is_empty();
         let read = found.report.problems.clone();
@@ -240,10 +248,10 @@ impl Serving {
     /// The replicas that were followed, with the providers of now; `None` if everything has to be compiled.
     fn followed(&mut self, replicas: Option<Replicas>, beside: Beside<'_>) -> Option<Replicas> {
         let (replicas, providers) = replicas.zip(beside.providers)?;
-        let entries = replicas.entries().to_vec();
+        let admitted = replicas.admitted();
         let followed = replicas.follow(providers, beside.dir, beside.options);
         if followed.is_none() {
-            self.tried.all_fit(entries);
+            self.tried.all_fit(admitted);
         }
         followed
     }

@@ -12,8 +12,9 @@
 //!      └────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A registry followed beside the folder wakes the watcher, too. The folder is not read for that. Changes of the registry take effect even while the
-//! folder as a whole is refused: what is in force is compiled with them.
+//! A registry followed beside the folder wakes the watcher, too. The folder is not read for that, unless it was refused as
+//! a whole. Changes of the registry take effect even while the folder as a whole is refused: what is in force is compiled
+//! with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -212,9 +213,6 @@ impl Watcher {
                 false => self.wait().await,
             };
             self.stale = true;
-            if woken == Woken::ByFolder {
-                self.look_at = Instant::now() + self.look_every;
-            }
             let eyes = Arc::clone(&self.eyes);
             let (last, had_content) = (self.digest, self.has_content);
             let providers = self.providers.as_mut();
@@ -246,6 +244,11 @@ impl Watcher {
                 true => BLIND_LOOK,
                 false => self.slow_look,
             };
+            let next = Instant::now() + self.look_every;
+            self.look_at = match woken {
+                Woken::ByFolder => next,
+                Woken::ByRegistry => self.look_at.min(next),
+            };
             // Forgetting the digest makes the next look try the remaining providers, even without a change.
             self.digest = (!is_unfinished).then_some(digest);
             if let Some((mut mesh, report)) = read {
@@ -261,6 +264,10 @@ impl Watcher {
 
     /// Waits for the registry, for an event of the folder and for its writer to pause, or until the folder is due.
     async fn wait(&mut self) -> Woken {
+        // A registry that always has something new must not hide an event that was lost.
+        if Instant::now() >= self.look_at {
+            return Woken::ByFolder;
+        }
         match timeout_at(self.look_at, self.event()).await {
             Err(_) => return Woken::ByFolder,
             // The registry is passed on at intervals, so it needs no pause.

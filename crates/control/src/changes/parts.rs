@@ -15,6 +15,8 @@ use crate::catalog::Own;
 pub(super) struct Parts {
     of: BTreeMap<Option<NodeName>, Part>,
     changed: BTreeSet<Option<NodeName>>,
+    /// What is for a node without workloads.
+    nothing: Arc<Own>,
 }
 
 /// The part of one node.
@@ -101,7 +103,8 @@ impl Parts {
         let mut parts = self.of.iter();
         let is_one_node = parts.all(|(node, part)| node.is_none() || part.workloads.is_empty());
         let everyones = || self.of.get(&None).map(|part| Arc::clone(&part.own));
-        change.everyones = is_one_node.then(|| everyones().unwrap_or_default());
+        let nothing = || Arc::clone(&self.nothing);
+        change.everyones = is_one_node.then(|| everyones().unwrap_or_else(nothing));
     }
 }
 

@@ -172,7 +172,7 @@ impl Feed {
         self.mesh.accept(response).unwrap().expect("a mesh")
     }
 
-    /// The node has named an address, which is the cluster address of another Service, or nobody's.
+    /// The node has named an address, which is the cluster address of another Service, or that of no Service.
     fn learn(&mut self, number: u32, is_there: bool) {
         self.mesh.want(&Dependency::Address(cluster(number)));
         while self.mesh.request().is_some() {

@@ -1,8 +1,11 @@
 //! The mesh that a snapshot was made from, as far as the next one is compared with it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use heddle_model::{Mesh, Node, Policy, Service, Shared, TrustDomain, Workload};
+use heddle_model::{
+    Endpoint, Mesh, Node, NodeName, Policy, Service, Shared, TrustDomain, Workload, differences,
+};
 
 /// Parts of a mesh.
 #[derive(Debug, Default)]
@@ -37,16 +40,29 @@ impl Source {
         }
     }
 
-    /// What has changed since `before`. All Services have if nodes have: they may be reached in another way.
+    /// What has changed since `before`. A Service with an endpoint on a node that has come, gone or moved is reached in another
+    /// way, and counts as another object.
     pub(super) fn changes<'a>(&'a self, before: &'a Source) -> Changes<'a> {
-        let are_nodes_same = Arc::ptr_eq(&self.nodes, &before.nodes);
-        let (gone, new) = match are_nodes_same {
-            true => differences(&before.services, &self.services),
-            false => (
-                before.services.iter().collect(),
-                self.services.iter().collect(),
-            ),
+        let nodes = match Arc::ptr_eq(&self.nodes, &before.nodes) {
+            true => Vec::new(),
+            false => {
+                let by_name = |one: &Node, other: &Node| one.name.cmp(&other.name);
+                differences(&before.nodes, &self.nodes, by_name, Node::eq)
+            }
         };
+        let nodes = nodes.iter().filter_map(|(old, new)| new.or(*old));
+        let nodes: HashSet<&NodeName> = nodes.map(|node| &node.name).collect();
+        let is_moved = |one: &Endpoint| {
+            let node = one.node.as_ref().filter(|_| one.workload.is_none());
+            node.is_some_and(|node| nodes.contains(node))
+        };
+        let is_same = |one: &Shared<Service>, other: &Shared<Service>| {
+            Shared::is_same(one, other) && (nodes.is_empty() || !one.endpoints().any(is_moved))
+        };
+        let by_name = |one: &Shared<Service>, other: &Shared<Service>| one.name.cmp(&other.name);
+        let services = differences(&before.services, &self.services, by_name, is_same);
+        let gone = services.iter().filter_map(|(old, _)| *old).collect();
+        let new = services.iter().filter_map(|(_, new)| *new).collect();
         Changes {
             gone,
             new,
@@ -63,26 +79,5 @@ fn shared<T: Clone>(before: &Arc<[T]>, now: &[T], is_same: impl Fn(&T, &T) -> bo
     match before.len() == now.len() && pairs.all(|(one, other)| is_same(one, other)) {
         true => Arc::clone(before),
         false => now.into(),
-    }
-}
-
-/// The objects that only one of two lists has. Lists that are not sorted by name share less than they could.
-fn differences<'a>(
-    before: &'a [Shared<Service>],
-    now: &'a [Shared<Service>],
-) -> (Vec<&'a Shared<Service>>, Vec<&'a Shared<Service>>) {
-    let (mut gone, mut new) = (Vec::new(), Vec::new());
-    let (mut olds, mut news) = (before.iter().peekable(), now.iter().peekable());
-    loop {
-        match (olds.peek(), news.peek()) {
-            (Some(old), Some(now)) if Shared::is_same(old, now) => {
-                olds.next();
-                news.next();
-            }
-            (Some(old), Some(now)) if old.name < now.name => gone.extend(olds.next()),
-            (Some(_), None) => gone.extend(olds.next()),
-            (_, Some(_)) => new.extend(news.next()),
-            (None, None) => return (gone, new),
-        }
     }
 }

@@ -58,8 +58,8 @@ impl States {
         all.collect()
     }
 
-    /// An address that is no workload's may be a Service's: its cluster address, or that of an endpoint. It may be any
-    /// one's that this node cannot read.
+    /// An address that is no workload's may be a Service's: its cluster address, or that of an endpoint. It may
+    /// belong to a Service that this node cannot read.
     fn state(
         &self,
         dependency: &Dependency,

@@ -44,7 +44,7 @@ proptest! {
         if is_spaced {
             text = text.replace("\":", "\" : ").replace(",\"", " , \"");
         }
-        if let Some(node) = parse(text.as_bytes()) {
+        if let Some(node) = parse(text.as_bytes(), 1_000) {
             prop_assert_eq!(Some(node), by_yaml(&text), "{}", text);
         }
     }
@@ -52,7 +52,7 @@ proptest! {
     #[test]
     fn a_text_that_is_no_json_is_left_alone(text in "[{}:,\"a1 #&*!|>\\[\\]-]{0,24}") {
         let text = format!("{{{text}");
-        if let Some(node) = parse(text.as_bytes()) {
+        if let Some(node) = parse(text.as_bytes(), 1_000) {
             prop_assert_eq!(Some(node), by_yaml(&text), "{}", text);
         }
     }
@@ -62,7 +62,7 @@ proptest! {
 fn what_a_program_writes_is_read() {
     let ports = json!([{"port": 8080, "name": "http"}]);
     let text = json!({"apiVersion": "v1", "spec": {"ports": ports, "more": null}});
-    assert!(parse(text.to_string().as_bytes()).is_some());
+    assert!(parse(text.to_string().as_bytes(), 1_000).is_some());
 }
 
 #[test]
@@ -79,6 +79,8 @@ fn the_rest_is_left_to_the_other_parser() {
         r#"{"é": 1}"#,
         &long,
     ] {
-        assert!(parse(text.as_bytes()).is_none(), "{text}");
+        assert!(parse(text.as_bytes(), 1_000).is_none(), "{text}");
     }
+    let many = format!("{{\"a\": [{}1]}}", "1,".repeat(1_000));
+    assert!(parse(many.as_bytes(), 1_000).is_none(), "too many values");
 }

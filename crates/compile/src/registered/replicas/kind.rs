@@ -79,7 +79,8 @@ impl<'o> Selectors<'o> {
         Selectors { by_label }
     }
 
-    /// The endpoints of an example of a kind; `None` if it is not an endpoint of each port of each Service that selects it.
+    /// The endpoints of an example of a kind; `None` if it is not an endpoint of each port of each Service that selects
+    /// it.
     pub(super) fn of_kind(
         &self,
         kind: &Kind,

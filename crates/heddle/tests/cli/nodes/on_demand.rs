@@ -22,9 +22,11 @@ fn joined_on_demand(number: u8, forget_after_s: u32) -> (Joined, Folder) {
             &["--discovery", "on-demand"],
         ],
     );
-    eventually("the first knows the other", || {
-        let nodes = joined.one.status()["nodes"].as_array().cloned();
-        nodes.iter().flatten().any(|other| other["node"] == "n2")
+    // The first knows the other one only when it calls it.
+    eventually("the control plane knows both", || {
+        let nodes = joined.control.status()["nodes"].as_array().cloned();
+        let nodes = nodes.iter().flatten();
+        nodes.filter(|node| node["address"].is_string()).count() == 2
     });
     (joined, settings)
 }
