@@ -152,18 +152,41 @@ impl Replicas {
         self.entries.iter().filter(is_admitted).cloned().collect()
     }
 
-    /// Goes on to these providers; `None` if everything has to be compiled.
+    /// Goes on to these providers.
+    ///
+    /// # Errors
+    /// The providers that were in the mesh and stay, if everything has to be compiled.
     pub(crate) fn follow(
         mut self,
         providers: &Providers,
         base: &Path,
         options: &Options,
-    ) -> Option<Self> {
+    ) -> Result<Self, Vec<Arc<Entry>>> {
+        let before = std::mem::take(&mut self.entries);
+        let followed = self.go_on(&before, providers, base, options);
+        match followed {
+            Some(()) => {
+                self.entries.clone_from(&providers.entries);
+                Ok(self)
+            }
+            None => {
+                self.entries = before;
+                Err(self.admitted())
+            }
+        }
+    }
+
+    fn go_on(
+        &mut self,
+        before: &[Arc<Entry>],
+        providers: &Providers,
+        base: &Path,
+        options: &Options,
+    ) -> Option<()> {
         if !self.wrong.is_of(providers) {
             return None;
         }
-        let before = std::mem::take(&mut self.entries);
-        let changes = changes(&before, &providers.entries);
+        let changes = changes(before, &providers.entries);
         if changes.len() > MANY.max(providers.entries.len() / MANY_OF) {
             return None;
         }
@@ -183,9 +206,7 @@ impl Replicas {
         if !touched.kinds.iter().all(is_left) {
             return None;
         }
-        self.put_services(touched)?;
-        self.entries.clone_from(&providers.entries);
-        Some(self)
+        self.put_services(touched)
     }
 
     /// The mesh, and what is to be said of it.

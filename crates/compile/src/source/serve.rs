@@ -248,12 +248,10 @@ impl Serving {
     /// The replicas that were followed, with the providers of now; `None` if everything has to be compiled.
     fn followed(&mut self, replicas: Option<Replicas>, beside: Beside<'_>) -> Option<Replicas> {
         let (replicas, providers) = replicas.zip(beside.providers)?;
-        let admitted = replicas.admitted();
         let followed = replicas.follow(providers, beside.dir, beside.options);
-        if followed.is_none() {
-            self.tried.all_fit(admitted);
-        }
         followed
+            .map_err(|admitted| self.tried.all_fit(admitted))
+            .ok()
     }
 
     /// Follows the replicas of what was compiled, where they are all that decides.
