@@ -37,7 +37,7 @@ pub(super) struct Taken {
     pub(super) marked: Vec<usize>,
 }
 
-/// Names of nodes, which every node has.
+/// Names of nodes, each of which many nodes have.
 pub(super) type SharedNames = RefCell<HashSet<Name>>;
 
 impl Machine {

@@ -1,8 +1,8 @@
 //! A quick reader for what programs write: JSON on one line.
 //!
-//! YAML has all of JSON, and its parser reads each text in the same way; but it takes ten times as long, and a registry
-//! has many values. What may mean something else in YAML, and everything that is wrong, is left to that parser: no text is
-//! refused here.
+//! YAML has all of JSON, and its parser reads each text in the same way; but it notes where each value is, which takes
+//! time, and a registry has many values. What may mean something else in YAML, and everything that is wrong, is left to
+//! that parser: no text is refused here.
 
 use std::collections::BTreeSet;
 use std::fmt;

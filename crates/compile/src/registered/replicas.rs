@@ -79,7 +79,7 @@ struct Members {
 }
 
 /// What a compilation had, and what came of it.
-pub(crate) struct Compiled<'c> {
+pub(crate) struct Compilation<'c> {
     /// The folder's objects.
     pub(crate) objects: &'c [Arc<Object>],
     /// The providers beside them.
@@ -91,14 +91,14 @@ pub(crate) struct Compiled<'c> {
 
 impl Replicas {
     /// Follows the replicas of a mesh in which there is no error.
-    pub(crate) fn of(compiled: &Compiled<'_>) -> Self {
-        let Compiled {
+    pub(crate) fn of(compilation: &Compilation<'_>) -> Self {
+        let Compilation {
             objects,
             registered,
             providers,
             mesh,
             report,
-        } = *compiled;
+        } = *compilation;
         let mut replicas = Replicas {
             mesh: mesh.clone(),
             report: report.clone(),

@@ -268,7 +268,7 @@ impl Serving {
         let is_plain = pins.is_empty() && !self.tried.has_unfit();
         let can_be_followed = is_written && is_plain && !report.has_errors();
         can_be_followed.then(|| {
-            Replicas::of(&replicas::Compiled {
+            Replicas::of(&replicas::Compilation {
                 objects,
                 registered: &compiled.registered,
                 providers,
