@@ -9,6 +9,7 @@
 mod client;
 pub mod delta;
 mod limits;
+mod message;
 mod node_mesh;
 pub mod resources;
 mod trust;
@@ -19,6 +20,7 @@ pub use limits::{
     MAX_DISCOVERY_REQUEST_BYTES, MAX_DISCOVERY_RESPONSE_BYTES, MAX_EPOCH_BYTES, MAX_MESH_BYTES,
     MAX_REQUEST_BYTES, MAX_ROOTS, MAX_TRUST_BYTES,
 };
+pub use message::discovery_request;
 pub use node_mesh::{NodeMesh, Update};
 pub use trust::{Bundle, Certificate, Denied, DenyEntry, DenyList, Invalid, Joined, TrustUpdate};
 

@@ -7,8 +7,9 @@ use heddle_model::{Dependency, DependencyState, Mesh, NodeName};
 
 use crate::delta::{Held, Name, News, Request, Response, Subscription, Versioned};
 use crate::limits::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
-use crate::proto::{DiscoveryRequest, DiscoveryResponse, Resource as Sent, ResourceVersion};
-use crate::resources::{InvalidResource, Joined, Resource, Type};
+use crate::message::discovery_request;
+use crate::proto::{DiscoveryRequest, DiscoveryResponse, Resource as Sent};
+use crate::resources::{InvalidResource, JoinedMesh, Resource, Type};
 use crate::trust::Invalid;
 use states::{States, Touched};
 
@@ -36,7 +37,7 @@ pub struct NodeMesh {
     /// The resources that there are.
     known: BTreeMap<(Type, Name), Known>,
     /// Their contents.
-    joined: Joined,
+    joined: JoinedMesh,
     /// Bytes of all contents.
     bytes: usize,
     /// Whether something has come since the last mark.
@@ -92,7 +93,7 @@ impl NodeMesh {
 
     fn of(node: NodeName, on_demand: bool) -> Self {
         NodeMesh {
-            joined: Joined::new(node.clone()),
+            joined: JoinedMesh::new(node.clone()),
             node,
             on_demand,
             would_name: on_demand,
@@ -219,7 +220,7 @@ impl NodeMesh {
                 *sent = Some(self.sent);
             }
         }
-        Some(message(kind, request))
+        Some(discovery_request(kind, request))
     }
 
     /// Takes a response. Returns the mesh when it is complete and not the one that is used.
@@ -427,22 +428,4 @@ fn name_of(dependency: &Dependency) -> Name {
 /// Whether a node has all resources of a type that there are for it, without naming them.
 fn is_whole(kind: Type, on_demand: bool) -> bool {
     !(on_demand && kind == Type::Address)
-}
-
-fn message(kind: Type, request: Request) -> DiscoveryRequest {
-    let names = |names: Vec<Name>| names.iter().map(ToString::to_string).collect();
-    let versions = request.initial_versions.into_iter();
-    let versions = versions.map(|(name, version)| ResourceVersion {
-        name: name.to_string(),
-        version: version.into(),
-    });
-    DiscoveryRequest {
-        node: None,
-        type_url: kind.type_url().to_owned(),
-        subscribe: names(request.subscribe),
-        unsubscribe: names(request.unsubscribe),
-        initial_versions: versions.collect(),
-        nonce: request.nonce.into(),
-        refused: request.refused.unwrap_or_default(),
-    }
 }

@@ -38,7 +38,7 @@ use prost::bytes::Bytes;
 use crate::proto;
 
 pub use error::InvalidResource;
-pub(crate) use join::Joined;
+pub(crate) use join::JoinedMesh;
 pub use join::join;
 pub use name::of_policy as policy_name;
 pub use split::{Holders, of_mesh, of_service, split};

@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use anyhow::Context;
-use heddle_xds::delta::{Held, Name, News, Request, Response, Subscription, Versioned};
+use heddle_xds::delta::{Held, Name, News, Response, Subscription, Versioned};
+use heddle_xds::discovery_request;
 use heddle_xds::proto::{self, DiscoveryRequest, DiscoveryResponse};
 use heddle_xds::resources::{Resource, Type};
 use prost::Message;
@@ -68,7 +69,11 @@ impl Machine {
         for kind in Type::ALL {
             let subscription = &mut self.types[kind as usize];
             subscription.connected();
-            first.extend(subscription.request().map(|request| message(kind, request)));
+            first.extend(
+                subscription
+                    .request()
+                    .map(|request| discovery_request(kind, request)),
+            );
         }
         let type_urls = first.iter().map(|one| one.type_url.clone()).collect();
         let on_demand = self.on_demand;
@@ -88,7 +93,7 @@ impl Machine {
         self.first.pop_front().or_else(|| {
             Type::ALL.into_iter().find_map(|kind| {
                 let request = self.types[kind as usize].request()?;
-                Some(message(kind, request))
+                Some(discovery_request(kind, request))
             })
         })
     }
@@ -208,22 +213,4 @@ fn shared(kind: Type, name: String, names: &SharedNames) -> Name {
     let name = Name::from(name);
     names.insert(name.clone());
     name
-}
-
-fn message(kind: Type, request: Request) -> DiscoveryRequest {
-    let names = |names: Vec<Name>| names.iter().map(ToString::to_string).collect();
-    let versions = request.initial_versions.into_iter();
-    let versions = versions.map(|(name, version)| proto::ResourceVersion {
-        name: name.to_string(),
-        version: version.into(),
-    });
-    DiscoveryRequest {
-        node: None,
-        type_url: kind.type_url().to_owned(),
-        subscribe: names(request.subscribe),
-        unsubscribe: names(request.unsubscribe),
-        initial_versions: versions.collect(),
-        nonce: request.nonce.into(),
-        refused: request.refused.unwrap_or_default(),
-    }
 }

@@ -7,7 +7,7 @@ use heddle_model::{Dependency, DependencyState, ServiceName};
 
 use super::NodeMesh;
 use crate::delta::{Held, Name};
-use crate::resources::{Joined, Type};
+use crate::resources::{JoinedMesh, Type};
 
 /// What the control plane has said of each name, as of the last mark.
 #[derive(Debug, Default)]
@@ -47,12 +47,16 @@ impl States {
         self.answers.remove(dependency).is_some()
     }
 
-    pub(super) fn of(&self, dependency: &Dependency, joined: &Joined) -> Option<DependencyState> {
+    pub(super) fn of(
+        &self,
+        dependency: &Dependency,
+        joined: &JoinedMesh,
+    ) -> Option<DependencyState> {
         let answer = self.answers.get(dependency)?;
         Some(self.state(dependency, *answer, joined))
     }
 
-    pub(super) fn all(&self, joined: &Joined) -> Vec<(Dependency, DependencyState)> {
+    pub(super) fn all(&self, joined: &JoinedMesh) -> Vec<(Dependency, DependencyState)> {
         let answers = self.answers.iter();
         let all = answers.map(|(one, answer)| (one.clone(), self.state(one, *answer, joined)));
         all.collect()
@@ -64,7 +68,7 @@ impl States {
         &self,
         dependency: &Dependency,
         answer: DependencyState,
-        joined: &Joined,
+        joined: &JoinedMesh,
     ) -> DependencyState {
         match (dependency, answer) {
             (Dependency::Address(address), DependencyState::Absent) => {

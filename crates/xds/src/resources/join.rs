@@ -42,7 +42,7 @@ pub fn join<'r>(
     resources: impl IntoIterator<Item = &'r Resource>,
     node: &NodeName,
 ) -> Option<Mesh> {
-    let mut joined = Joined::new(node.clone());
+    let mut joined = JoinedMesh::new(node.clone());
     for resource in resources {
         joined.put(resource.clone());
     }
@@ -51,7 +51,7 @@ pub fn join<'r>(
 
 /// The resources of a node, and the mesh that was joined from them last.
 #[derive(Debug)]
-pub(crate) struct Joined {
+pub(crate) struct JoinedMesh {
     node: NodeName,
     parts: Parts,
     changed: Changed,
@@ -75,10 +75,10 @@ struct Changed {
     targets: BTreeSet<ServiceName>,
 }
 
-impl Joined {
+impl JoinedMesh {
     /// Nothing yet.
     pub(crate) fn new(node: NodeName) -> Self {
-        Joined {
+        JoinedMesh {
             node,
             parts: Parts::default(),
             changed: Changed::default(),
@@ -252,7 +252,7 @@ impl Joined {
         }
     }
 
-    /// From now on [`Joined::has_address`] knows the addresses of the mesh.
+    /// From now on [`JoinedMesh::has_address`] knows the addresses of the mesh.
     pub(crate) fn find_addresses(&mut self) {
         let services = &self.mesh.services;
         self.at.get_or_insert_with(|| {

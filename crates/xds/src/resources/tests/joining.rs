@@ -110,7 +110,7 @@ proptest! {
         let node = node_named(name);
         let all = [contested(&old, &claims[..4]), contested(&new, &claims[4..])].concat();
         let mut held: BTreeMap<(Type, String), Resource> = BTreeMap::new();
-        let mut joined = Joined::new(node.clone());
+        let mut joined = JoinedMesh::new(node.clone());
         joined.find_addresses();
         let mut before: Option<Mesh> = None;
         // At first there is all of the first mesh.
