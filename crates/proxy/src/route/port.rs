@@ -14,8 +14,8 @@ use super::cluster::Cluster;
 use super::names::PortIndex;
 use super::rules::{RouteTable, Rule, RuleIndex, Target};
 
-/// A port. Snapshots share it as long as nothing that it is compiled from has changed: its Service, the addresses of
-/// nodes, and the indices of the ports that its routes lead to.
+/// A port. Snapshots share it as long as nothing that it is compiled from has changed: its Service, the nodes that its
+/// endpoints are on, and the indices of the ports that its routes lead to.
 #[derive(Debug)]
 pub(crate) struct PortEntry {
     /// Name of the Service, or of the entry's other subject, in metrics and logs.
