@@ -2,6 +2,8 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{StateFolder, damaged, file, read, replace};
 use crate::arbiter::journal::{Journal, Record, Store};
@@ -18,6 +20,21 @@ fn set_mode(path: &Path, mode: u32) {
 
 fn refused(path: &Path) -> String {
     StateFolder::open(path).expect_err("refused").to_string()
+}
+
+/// The folder, taken. A program that another test is starting has this process's locks for a moment, until it is executed.
+fn taken(path: &Path) -> StateFolder {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match StateFolder::open(path) {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+            {
+                thread::yield_now();
+            }
+            opened => return opened.expect("taken"),
+        }
+    }
 }
 
 /// The error of a folder, which has each of these parts.
@@ -50,12 +67,12 @@ fn a_folder_that_others_can_write_to_or_replace_is_refused() {
     // A link above is followed, and what it leads to is checked.
     let above = at.join("above");
     symlink(at, &above).expect("made");
-    drop(StateFolder::open(&above.join("qos")).expect("taken"));
+    drop(taken(&above.join("qos")));
 
     set_mode(at, 0o777);
     assert_refused(&state, &["and replace the state folder", "chmod go-w"]);
     set_mode(at, 0o1777);
-    drop(StateFolder::open(&state).expect("taken"));
+    drop(taken(&state));
     set_mode(at, 0o700);
 
     let is_file = at.join("file");
@@ -90,7 +107,7 @@ fn folders_and_files_of_another_user_are_refused() {
     fs::create_dir(&state).expect("made");
     fs::write(state.join("journal"), "").expect("written");
     chown(&state.join("journal"));
-    let folder = StateFolder::open(&state).expect("taken");
+    let folder = taken(&state);
     let error = Journal::open(&folder).expect_err("refused");
     let said = error.to_string();
     assert!(said.contains("journal: it belongs to user 12345"), "{said}");
@@ -103,7 +120,7 @@ fn files_are_readable_by_this_user_alone() {
     // Of an earlier version.
     fs::write(at.join("lock"), "").expect("written");
     set_mode(&at.join("lock"), 0o666);
-    let folder = StateFolder::open(at).expect("taken");
+    let folder = taken(at);
     let (mut journal, _): (Journal, _) = Journal::open(&folder).expect("opened");
     let key = Key {
         group: ControlGroup::new("a").expect("a group"),
@@ -128,7 +145,7 @@ fn files_are_readable_by_this_user_alone() {
     }
     drop((folder, journal));
     set_mode(&at.join("journal"), 0o622);
-    let folder = StateFolder::open(at).expect("taken");
+    let folder = taken(at);
     let error = Journal::open(&folder).expect_err("refused");
     let said = error.to_string();
     assert!(
