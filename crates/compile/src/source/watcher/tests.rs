@@ -283,6 +283,36 @@ async fn without_the_kernels_help() {
 }
 
 #[tokio::test]
+async fn a_registry_that_always_has_news_hides_no_change_of_the_folder() {
+    let dir = TempDir::new().unwrap();
+    write(dir.path().join("a.yaml"), &service("a"));
+    let (sender, providers) = watch::channel(Arc::new(Providers::default()));
+    let news = || {
+        let version = sender.borrow().version + 1;
+        sender.send_replace(Arc::new(Providers {
+            version,
+            ..Providers::default()
+        }));
+    };
+    let mut watcher = watch(dir.path()).beside(providers);
+    {
+        let mut eyes = watcher.eyes.lock().unwrap();
+        (eyes.notify, eyes.blind) = (None, true);
+    }
+    expect(&mut watcher, &["a"]).await;
+    write(dir.path().join("a.yaml"), &service("b"));
+    let begun = Instant::now();
+    loop {
+        news();
+        let (mesh, _) = next(&mut watcher).await;
+        if names(&mesh.unwrap()) == ["b"] {
+            break;
+        }
+        assert!(begun.elapsed() < TOO_LONG, "the change is not seen");
+    }
+}
+
+#[tokio::test]
 async fn a_quiet_folder_is_let_be() {
     let (dir, mut watcher) = followed().await;
     let _beside = TempDir::new_in(dir.path().parent().unwrap()).unwrap();

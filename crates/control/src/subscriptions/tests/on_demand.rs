@@ -222,3 +222,23 @@ fn a_change_of_what_a_node_does_not_use_costs_it_nothing() {
     let told = board.respond(side.call.as_mut().unwrap()).unwrap();
     assert_eq!(told.resources.len(), 1);
 }
+
+#[test]
+fn a_service_that_leaves_an_address_leaves_the_node_that_uses_the_address() {
+    let board = Board::new(Nodes::default()).unwrap();
+    // Two workloads of one Service, of which the first is outside of the mesh.
+    let choices = [1, 1 + SERVICES].map(|number| (number, (number, Some(0), false, 0)));
+    let mut mesh = mesh(&choices.into());
+    let outside = mesh.workloads.remove(0).address;
+    let endpoint = &mut mesh.services[0].ports[0].endpoints[0];
+    (endpoint.workload, endpoint.account, endpoint.node) = (None, None, None);
+    board.put(mesh.clone());
+    let mut side = Side::on_demand("b");
+    side.known.want(&Dependency::Address(outside));
+    while side.step(&board) {}
+    assert_eq!(side.used.as_ref().unwrap().services.len(), 1);
+    mesh.services[0].ports[0].endpoints.remove(0);
+    board.put(mesh);
+    while side.step(&board) {}
+    assert!(side.used.as_ref().unwrap().services.is_empty());
+}

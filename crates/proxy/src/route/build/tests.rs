@@ -375,6 +375,34 @@ fn ports_that_nothing_has_changed_are_shared() {
 }
 
 #[test]
+fn a_node_that_comes_or_moves_concerns_what_is_on_it() {
+    let mut mesh = three();
+    for (at, on) in [(1, 1), (2, 2)] {
+        let endpoint = &mut mesh.services[at].ports[0].endpoints[0];
+        (endpoint.workload, endpoint.node) = (None, Some(node(on)));
+        endpoint.account = Some(account("c"));
+    }
+    let at = |number: u8, port| Node {
+        name: node(number),
+        address: ([192, 0, 2, number], port).into(),
+    };
+    mesh.nodes = vec![at(1, 1)];
+    let first = Snapshot::new(&mesh);
+    let endpoints = |snapshot: &Snapshot, name| entry(snapshot, name).cluster.endpoints.len();
+    assert_eq!((endpoints(&first, "b"), endpoints(&first, "c")), (1, 0));
+    let is_same =
+        |one: &Snapshot, other: &Snapshot, name| Arc::ptr_eq(entry(one, name), entry(other, name));
+    mesh.nodes.push(at(2, 1));
+    let second = first.followed_by(&mesh, |_, _, _| {});
+    assert_eq!(endpoints(&second, "c"), 1, "it is reached now");
+    assert!(is_same(&first, &second, "a") && is_same(&first, &second, "b"));
+    mesh.nodes[0] = at(1, 2);
+    let third = second.followed_by(&mesh, |_, _, _| {});
+    assert!(is_same(&second, &third, "a") && is_same(&second, &third, "c"));
+    assert!(!is_same(&second, &third, "b"), "it is reached elsewhere");
+}
+
+#[test]
 fn what_is_forgotten_leaves_no_room_in_tables() {
     let many = (0..2_000_u32).map(|number| {
         let address = SocketAddr::from((number.to_be_bytes(), 80));
