@@ -2,29 +2,31 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use bytes::Bytes;
 use heddle_authority::is_reachable;
 use heddle_model::{NodeName, printable, shortened};
 use heddle_xds::delta::{self, Answer, Name};
 use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
 use heddle_xds::resources::Type;
-use heddle_xds::server;
-use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_stream::Stream;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Status, Streaming};
 use tracing::{error, info, warn};
 
 use super::nodes::Presence;
 use super::peer::Peer;
 use super::subscriptions::Subscriptions;
-use super::{Counters, Shared, peer_of};
+use super::{Shared, peer_at};
+
+mod call;
+
+pub(super) use call::DiscoveryServer;
+
+use call::Answered;
 
 /// Characters of a node's text that are logged.
 const MAX_LOGGED: usize = 1_000;
@@ -39,25 +41,18 @@ const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// How long it may take to tell a node why its call ends.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// The gRPC service `heddle.v1.Discovery`.
-pub(super) struct DiscoveryService(pub(super) Arc<Shared>);
+type Answers = mpsc::Sender<Answered>;
 
-type Answers = mpsc::Sender<Result<DiscoveryResponse, Status>>;
-
-#[tonic::async_trait]
-impl server::Discovery for DiscoveryService {
-    type StreamStream = Pin<Box<dyn Stream<Item = Result<DiscoveryResponse, Status>> + Send>>;
-
+impl Shared {
+    /// Begins a node's call: the stream of what it is sent.
     async fn stream(
-        &self,
-        request: Request<Streaming<DiscoveryRequest>>,
-    ) -> Result<Response<Self::StreamStream>, Status> {
-        let peer = peer_of(&request)?;
-        let shared = Arc::clone(&self.0);
-        let mut requests = request.into_inner();
-        let denied = shared.authority.trust().denied;
-        let node = shared.admitted(&peer, &denied)?.clone();
-        let first = timeout(shared.bounds.answer_wait, requests.message()).await;
+        self: Arc<Self>,
+        peer: Peer,
+        mut requests: Streaming<DiscoveryRequest>,
+    ) -> Result<mpsc::Receiver<Answered>, Status> {
+        let denied = self.authority.trust().denied;
+        let node = self.admitted(&peer, &denied)?.clone();
+        let first = timeout(self.bounds.answer_wait, requests.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("the call has no message"))??;
         let mut first = first.ok_or_else(|| Status::invalid_argument("the call has no message"))?;
         let registration = first.node.take().unwrap_or_default();
@@ -69,17 +64,17 @@ impl server::Discovery for DiscoveryService {
         let types = registration.type_urls.iter();
         let types = types.filter_map(|url| Type::from_url(url)).collect();
         let mut subscriptions = Subscriptions::new(node.clone(), types, registration.on_demand);
-        shared.take(&node, &mut subscriptions, first)?;
-        let presence = shared.nodes.arrive(&node, address);
+        self.take(&node, &mut subscriptions, first)?;
+        let presence = self.nodes.arrive(&node, address);
         let presence =
             presence.ok_or_else(|| Status::resource_exhausted("there are too many nodes"))?;
         // When the connection ends during this wait, the call is dropped, and the presence with it.
-        shared.note_address(&node).await?;
+        self.note_address(&node).await?;
         info!(%node, %address, "a node is present");
-        shared.warn_of_doubles(&node, address);
-        let (answers, stream) = mpsc::channel(RESPONSES);
+        self.warn_of_doubles(&node, address);
+        let (answers, answered) = mpsc::channel(RESPONSES);
         tokio::spawn(async move {
-            let told = shared
+            let told = self
                 .clone()
                 .tell(&peer, presence, (subscriptions, requests), &answers)
                 .await;
@@ -89,14 +84,12 @@ impl server::Discovery for DiscoveryService {
             }
             drop(answers);
             // The address may now be that of another connection of the node. Fails when the server shuts down.
-            let _ = shared.note_address(&node).await;
-            shared.say_gone(&peer, &node, told.err()).await;
+            let _ = self.note_address(&node).await;
+            self.say_gone(&peer, &node, told.err()).await;
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+        Ok(answered)
     }
-}
 
-impl Shared {
     /// Sends one node the resources that it subscribes to, until it disconnects, is denied, or its certificate expires.
     async fn tell(
         self: Arc<Self>,
@@ -119,8 +112,7 @@ impl Shared {
                     let Ok(room) = room else { return Ok(()) };
                     generations.borrow_and_update();
                     if let Some(response) = self.board.respond(&mut subscriptions) {
-                        self.counters.sent(&response);
-                        room.send(Ok(response));
+                        room.send(Ok(self.sent(&response)?));
                         continue;
                     }
                 }
@@ -170,6 +162,19 @@ impl Shared {
                 () = self.closing() => return Err(Status::unavailable(super::ENDS)),
             }
         }
+    }
+
+    /// A response as it is sent, which is counted.
+    fn sent(&self, response: &DiscoveryResponse) -> Result<Bytes, Status> {
+        let frame = call::frame(response)?;
+        let counters = &self.counters;
+        let names = response.resources.len() + response.removed.len();
+        let marks = u64::from(response.mark.is_some());
+        counters.meshes_sent.fetch_add(marks, Relaxed);
+        counters.resources_sent.fetch_add(names as u64, Relaxed);
+        let bytes = (frame.len() - call::FRAME_HEAD) as u64;
+        counters.resource_bytes_sent.fetch_add(bytes, Relaxed);
+        Ok(frame)
     }
 
     /// Takes a node's message. Returns whether it answers a response.
@@ -263,17 +268,6 @@ impl Shared {
             error!(%node, "the address of a node could not be stored: {why}");
         }
         Ok(())
-    }
-}
-
-impl Counters {
-    fn sent(&self, response: &DiscoveryResponse) {
-        let bytes = response.encoded_len() as u64;
-        let names = response.resources.len() + response.removed.len();
-        self.meshes_sent
-            .fetch_add(u64::from(response.mark.is_some()), Relaxed);
-        self.resources_sent.fetch_add(names as u64, Relaxed);
-        self.resource_bytes_sent.fetch_add(bytes, Relaxed);
     }
 }
 

@@ -20,16 +20,13 @@ use std::time::{Duration, Instant};
 
 use heddle_model::NodeName;
 use heddle_telemetry::Seldom;
-use heddle_xds::{
-    MAX_DISCOVERY_REQUEST_BYTES, MAX_DISCOVERY_RESPONSE_BYTES, MAX_REQUEST_BYTES, MAX_TRUST_BYTES,
-    server,
-};
+use heddle_xds::{MAX_REQUEST_BYTES, MAX_TRUST_BYTES, server};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::{Request, Status};
+use tonic::{Extensions, Request, Status};
 
 mod accept;
 mod board;
@@ -250,9 +247,7 @@ impl ControlServer {
             server::AuthorityServer::new(trust::AuthorityService(Arc::clone(&self.shared)))
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_TRUST_BYTES);
-        let discovery = server::DiscoveryServer::new(discovery::DiscoveryService(self.shared))
-            .max_decoding_message_size(MAX_DISCOVERY_REQUEST_BYTES)
-            .max_encoding_message_size(MAX_DISCOVERY_RESPONSE_BYTES);
+        let discovery = discovery::DiscoveryServer(self.shared);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = Server::builder()
             .timeout(bounds.answer_wait)
@@ -292,12 +287,17 @@ const ENDS: &str = "the control plane is shutting down";
 
 /// The peer at the other end of a request's connection.
 fn peer_of<T>(request: &Request<T>) -> Result<Peer, Status> {
-    connection_of(request).map(|connection| connection.peer.clone())
+    peer_at(request.extensions())
+}
+
+/// The peer at the other end of the connection that these were attached to.
+fn peer_at(extensions: &Extensions) -> Result<Peer, Status> {
+    connection_of(extensions).map(|connection| connection.peer.clone())
 }
 
 /// The connection over which a request came.
-fn connection_of<T>(request: &Request<T>) -> Result<&peer::Connection, Status> {
-    let connection = request.extensions().get();
+fn connection_of(extensions: &Extensions) -> Result<&peer::Connection, Status> {
+    let connection = extensions.get();
     connection.ok_or_else(|| Status::internal("the connection has no peer"))
 }
 

@@ -1,6 +1,5 @@
 //! The server over in-memory connections, with a clock that only the test moves.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -62,7 +61,7 @@ fn services(number: usize) -> Mesh {
     };
     let cart = Workload {
         name: WorkloadName::new("shop", "cart").unwrap(),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("shop", "cart").unwrap(),
         address: "127.1.0.1".parse().unwrap(),
         more_addresses: Vec::new(),

@@ -44,7 +44,7 @@ impl server::Authority for AuthorityService {
     type WatchTrustStream = Answers<WatchTrustResponse>;
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
-        let Connection { peer, holding } = connection_of(&request)?.clone();
+        let Connection { peer, holding } = connection_of(request.extensions())?.clone();
         // A token can be used once, so a node that is joining must not be evicted before it gets the response.
         let _under_way = holding.as_ref().map(Holding::call);
         let source = peer.address.map(|address| address.ip());

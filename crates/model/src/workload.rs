@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Mode, NodeName, PolicyName, Probe, Qos, ServiceAccountName, WorkloadName};
+use crate::{Mode, NodeName, PolicyName, Probe, Qos, ServiceAccountName, Shared, WorkloadName};
 
 /// One process that serves or calls: a LocalWorkload outside of a cluster, a pod in one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// The workload's name, also when it is the caller.
     pub name: WorkloadName,
-    /// The labels that Service selectors match.
-    pub labels: BTreeMap<String, String>,
+    /// The labels that Service selectors match. Replicas have equal ones, and share them.
+    pub labels: Shared<BTreeMap<String, String>>,
     /// The service account of its identity; `default` of its namespace if the manifest names none.
     pub service_account: ServiceAccountName,
     /// The address on which it listens, and on which its forward-proxy port is opened.

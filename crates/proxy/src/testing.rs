@@ -44,7 +44,7 @@ pub(crate) fn service(name: &str, endpoint: SocketAddr, node: Option<NodeName>) 
 pub(crate) fn workload(name: &str, address: SocketAddr, node: Option<NodeName>) -> Workload {
     Workload {
         name: WorkloadName::new("test", name).unwrap(),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: account(name),
         address: address.ip(),
         more_addresses: Vec::new(),

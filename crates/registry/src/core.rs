@@ -81,8 +81,8 @@ struct Held {
     modified: i64,
     /// The last valid value, with the lease under which it was written.
     good: Option<(Arc<Entry>, i64)>,
-    /// The fault of the current value.
-    problem: Option<Problem>,
+    /// The fault of the current value, which few have.
+    problem: Option<Box<Problem>>,
     /// When the entry is removed, if the store has lost it.
     lost_until: Option<Instant>,
 }
@@ -357,7 +357,7 @@ impl Core {
                 *by_cause.entry(cause).or_default() += 1;
             }
             match problems.len() < MAX_PROBLEMS {
-                true => problems.push(problem.clone()),
+                true => problems.push(Problem::clone(problem)),
                 false => more += 1,
             }
         }
@@ -449,7 +449,7 @@ impl Core {
                     *lease == kv.lease && entry.created == kv.created
                 };
                 held.good = held.good.take().filter(stays);
-                held.problem = Some(shortened(*problem));
+                held.problem = Some(Box::new(shortened(*problem)));
                 self.has_changed = true;
             }
         }

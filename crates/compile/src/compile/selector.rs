@@ -17,7 +17,7 @@ impl<'w> Selectable<'w> {
     pub(super) fn new(workloads: &'w [Workload]) -> Self {
         let mut by_label: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for workload in workloads {
-            for (key, value) in &workload.labels {
+            for (key, value) in workload.labels.iter() {
                 let label = (&workload.name.namespace, key.as_str(), value.as_str());
                 by_label.entry(label).or_default().push(workload);
             }

@@ -1,13 +1,13 @@
 //! Compiles LocalWorkloads into workloads.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use heddle_model::report::Cause;
 use heddle_model::{
-    Command, Name, NodeName, ServiceAccountName, SpiffeId, TrustDomain, Workload, WorkloadName,
-    WorkloadPort,
+    Command, Name, NodeName, ServiceAccountName, Shared, SpiffeId, TrustDomain, Workload,
+    WorkloadName, WorkloadPort,
 };
 
 use super::index::Index;
@@ -43,6 +43,7 @@ pub(super) fn compile(
         .filter_map(|(_, body)| body.spec.address.parse().ok())
         .collect();
     let mut workloads = Vec::new();
+    let mut labels = LabelSets::default();
     // Of two at one address the senior one has it.
     let mut by_seniority: Vec<_> = index.workloads.iter().collect();
     by_seniority.sort_by_cached_key(|(_, (object, _))| object.written.seniority());
@@ -103,7 +104,7 @@ pub(super) fn compile(
         let by_namespace = modes.get(&name.namespace).copied();
         workloads.push(Workload {
             name: name.clone(),
-            labels: object.metadata.labels.clone(),
+            labels: labels.of(&object.metadata.labels),
             service_account,
             address,
             more_addresses,
@@ -121,6 +122,21 @@ pub(super) fn compile(
     }
     workloads.sort_by(|a, b| a.name.cmp(&b.name));
     workloads
+}
+
+/// Sets of labels, each once: those of replicas are equal, and a map of its own for each takes half a kibibyte.
+#[derive(Default)]
+struct LabelSets(HashMap<BTreeMap<String, String>, Shared<BTreeMap<String, String>>>);
+
+impl LabelSets {
+    fn of(&mut self, labels: &BTreeMap<String, String>) -> Shared<BTreeMap<String, String>> {
+        if let Some(known) = self.0.get(labels) {
+            return known.clone();
+        }
+        let shared = Shared::from(labels.clone());
+        self.0.insert(labels.clone(), shared.clone());
+        shared
+    }
 }
 
 fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {

@@ -71,6 +71,8 @@ impl Wrong {
 
 /// The providers of one kind.
 struct Members {
+    /// The kind, as all of them have it: they share it.
+    kind: Kind,
     names: BTreeSet<WorkloadName>,
     /// One of them, as it was compiled.
     example: Shared<Workload>,
@@ -123,16 +125,20 @@ impl Replicas {
             let Some(kind) = Kind::of(object) else {
                 continue;
             };
-            let members = replicas
-                .kinds
-                .entry(kind.clone())
-                .or_insert_with(|| Members {
+            if !replicas.kinds.contains_key(&kind) {
+                let members = Members {
+                    kind: kind.clone(),
                     names: BTreeSet::new(),
                     selected: selectors.of_kind(&kind, mesh, example),
                     example: example.clone(),
-                });
+                };
+                replicas.kinds.insert(kind.clone(), members);
+            }
+            let Some(members) = replicas.kinds.get_mut(&kind) else {
+                continue;
+            };
             members.names.insert(name.clone());
-            replicas.kind_of.insert(name, kind);
+            replicas.kind_of.insert(name, members.kind.clone());
         }
         replicas
     }
@@ -311,6 +317,7 @@ impl Replicas {
         let members = self.kinds.get_mut(&kind)?;
         let example = &members.example;
         let workload = Workload {
+            labels: example.labels.clone(),
             service_account: example.service_account.clone(),
             mode: example.mode,
             policies: example.policies.clone(),
@@ -346,8 +353,8 @@ impl Replicas {
         let providing = services.entry(new.key.service_name()).or_default();
         providing.registered += 1;
         providing.called += 1;
-        self.kind_of.insert(name, kind.clone());
-        touched.kinds.insert(kind);
+        self.kind_of.insert(name, members.kind.clone());
+        touched.kinds.insert(members.kind.clone());
         Some(())
     }
 

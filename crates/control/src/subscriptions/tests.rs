@@ -67,7 +67,7 @@ pub(crate) fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
         mesh.workloads.push(
             Workload {
                 name,
-                labels: BTreeMap::new(),
+                labels: heddle_model::Shared::default(),
                 service_account: account,
                 address: address.ip(),
                 more_addresses: Vec::new(),

@@ -70,7 +70,7 @@ fn mesh() -> Mesh {
             Workload {
                 qos: Default::default(),
                 name: workload,
-                labels: BTreeMap::new(),
+                labels: crate::Shared::default(),
                 service_account: ServiceAccountName::parse("a/default").unwrap(),
                 address: "127.0.0.1".parse().unwrap(),
                 more_addresses: Vec::new(),

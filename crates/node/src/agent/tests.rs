@@ -38,7 +38,7 @@ fn workload(number: u32, on: u32) -> Workload {
     let own = format!("workload-{number}");
     Workload {
         name: WorkloadName::new("shop", &own).unwrap(),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("shop", &own).unwrap(),
         address: Ipv4Addr::from(0x0a00_0000 + number).into(),
         more_addresses: Vec::new(),

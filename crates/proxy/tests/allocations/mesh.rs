@@ -131,7 +131,7 @@ fn policy(
 fn workload(endpoint: SocketAddr, policies: &[Arc<Policy>]) -> Workload {
     Workload {
         name: WorkloadName::parse("test/echo").unwrap(),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::parse("test/echo").unwrap(),
         address: endpoint.ip(),
         more_addresses: Vec::new(),

@@ -27,7 +27,7 @@ pub(crate) fn account(name: &str) -> ServiceAccountName {
 pub(crate) fn workload(name: &str, address: SocketAddr) -> Workload {
     Workload {
         name: WorkloadName::new("test", name).unwrap(),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: account(name),
         address: address.ip(),
         more_addresses: Vec::new(),

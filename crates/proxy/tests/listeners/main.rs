@@ -119,7 +119,7 @@ fn mesh() -> Mesh {
     };
     let caller = Workload {
         name: workload(0),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::parse("test/default").unwrap(),
         address: [10, 0, 0, 1].into(),
         more_addresses: Vec::new(),

@@ -43,6 +43,8 @@ pub struct Subscriber {
     names_bytes: usize,
     /// Versions that the client has, or will have when it has read what was sent. `None`: it knows that there is none.
     held: BTreeMap<Name, Option<u64>>,
+    /// The number of those when they were last packed.
+    packed: usize,
     /// Names that may have changed since they were last sent.
     changed: BTreeSet<Name>,
     /// Names that are sent in any case, even if the client has the newest version, or if there is none.
@@ -210,6 +212,7 @@ impl Subscriber {
         }
         let is_empty = sent.is_empty() && removed.is_empty();
         if is_empty && !mem::take(&mut self.owes_response) {
+            self.pack();
             return None;
         }
         self.owes_response = false;
@@ -220,6 +223,16 @@ impl Subscriber {
             removed,
             nonce: self.sent.to_string().into(),
         })
+    }
+
+    /// Packs what the client has, once it has much more than before: a map that has grown in order is half empty, and
+    /// there is one for each client and type.
+    fn pack(&mut self) {
+        self.packed = self.packed.min(self.held.len());
+        if self.held.len() > 2 * self.packed {
+            self.packed = self.held.len();
+            self.held = mem::take(&mut self.held).into_iter().collect();
+        }
     }
 
     fn answered(&mut self, request: &Request) -> Answer {

@@ -1,6 +1,6 @@
 //! The resources of a mesh.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -50,10 +50,11 @@ pub fn of_service(service: &Service) -> impl Iterator<Item = Resource> + '_ {
         .chain(endpoints.map(Resource::Endpoint))
 }
 
-/// Which workloads have which address, as workloads come and go.
+/// Which workloads have which address, as workloads come and go. Nearly every address has one.
 #[derive(Debug, Default)]
 pub struct Holders {
-    by_address: BTreeMap<IpAddr, BTreeMap<WorkloadName, Holder>>,
+    /// In the order of their workloads' names.
+    by_address: HashMap<IpAddr, Vec<Holder>>,
     /// Addresses whose resources may have changed.
     changed: BTreeSet<IpAddr>,
 }
@@ -68,7 +69,13 @@ impl Holders {
                 first: (address != workload.address).then_some(workload.address),
             };
             let holders = self.by_address.entry(address).or_default();
-            holders.insert(workload.name.clone(), holder);
+            match position(holders, &workload.name) {
+                Ok(at) => holders[at] = holder,
+                Err(at) => {
+                    holders.reserve_exact(1);
+                    holders.insert(at, holder);
+                }
+            }
             self.changed.insert(address);
         }
     }
@@ -77,7 +84,9 @@ impl Holders {
     pub fn remove(&mut self, workload: &Workload) {
         for address in workload.all_addresses() {
             if let Some(holders) = self.by_address.get_mut(&address) {
-                holders.remove(&workload.name);
+                if let Ok(at) = position(holders, &workload.name) {
+                    holders.remove(at);
+                }
                 if holders.is_empty() {
                     self.by_address.remove(&address);
                 }
@@ -93,16 +102,20 @@ impl Holders {
 
     /// The nodes whose workloads have an address; one may come several times.
     pub fn nodes(&self, address: IpAddr) -> impl Iterator<Item = &NodeName> {
-        let holders = self.by_address.get(&address).into_iter();
-        let holders = holders.flat_map(BTreeMap::values);
+        let holders = self.by_address.get(&address).into_iter().flatten();
         holders.filter_map(|holder| holder.node.as_ref())
     }
 
     /// The resource of an address, if a workload has it.
     pub fn resource(&self, address: IpAddr) -> Option<Resource> {
-        let holders = self.by_address.get(&address)?.values().cloned().collect();
+        let holders = self.by_address.get(&address)?.clone();
         Some(Resource::Address(AddressOf { address, holders }))
     }
+}
+
+/// Where a workload is among the holders of an address, or belongs.
+fn position(holders: &[Holder], workload: &WorkloadName) -> Result<usize, usize> {
+    holders.binary_search_by(|holder| holder.workload.cmp(workload))
 }
 
 fn without_endpoints(service: &Service) -> Service {

@@ -1,5 +1,6 @@
 //! Workloads.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ impl From<&Workload> for proto::Workload {
     fn from(workload: &Workload) -> Self {
         let more = workload.more_addresses.iter();
         Self {
-            labels: workload.labels.clone(),
+            labels: BTreeMap::clone(&workload.labels),
             service_account: workload.service_account.to_string(),
             address: ip_bytes(workload.address),
             more_addresses: more.copied().map(ip_bytes).collect(),
@@ -41,7 +42,7 @@ pub(super) fn workload(
     let mode = proto::Mode::try_from(message.mode).map_err(|_| Invalid("workload.mode"))?;
     let workload = Workload {
         name,
-        labels: message.labels,
+        labels: message.labels.into(),
         service_account: account(&message.service_account, "workload.service_account")?,
         address: ip(&message.address, "workload.address")?,
         more_addresses: ips(&message.more_addresses, "workload.more_addresses")?,

@@ -42,7 +42,7 @@ fn id(name: &str) -> SpiffeId {
 fn mesh(accounts: &[&str]) -> Mesh {
     let workload = |name: &&str| Workload {
         name: WorkloadName::new("shop", name).unwrap(),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: account(name),
         address: [127, 0, 0, 1].into(),
         more_addresses: Vec::new(),

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -230,7 +229,7 @@ fn what_can_be_had_again_is_said_and_left_where_it_is() {
 fn broken() -> Mesh {
     let one = Workload {
         name: WorkloadName::new("shop", "cart").unwrap(),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("shop", "cart").unwrap(),
         address: [127, 0, 0, 1].into(),
         more_addresses: Vec::new(),

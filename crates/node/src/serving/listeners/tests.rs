@@ -32,7 +32,7 @@ fn service(name: &str, ports: &[u16]) -> Service {
 fn workload(name: &str, address: [u8; 4]) -> Workload {
     Workload {
         name: WorkloadName::new("listeners", name).expect("a name"),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("listeners", "default").expect("a name"),
         address: IpAddr::from(address),
         more_addresses: Vec::new(),

@@ -80,7 +80,7 @@ fn name(text: &str) -> WorkloadName {
 fn mesh(scripts: &[(&str, &str)]) -> Mesh {
     let workload = |(workload, script): &(&str, &str)| Workload {
         name: name(workload),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("shop", "default").expect("a name"),
         address: IpAddr::from([127, 0, 0, 1]),
         more_addresses: Vec::new(),

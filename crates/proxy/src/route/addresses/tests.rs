@@ -46,7 +46,7 @@ fn here(name: &str, addresses: &[&str]) -> Workload {
     let mut addresses = addresses.iter().map(|text| text.parse().unwrap());
     Workload {
         name: WorkloadName::parse(name).unwrap(),
-        labels: BTreeMap::new(),
+        labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::parse("a/default").unwrap(),
         address: addresses.next().unwrap(),
         more_addresses: addresses.collect(),

@@ -34,7 +34,7 @@ pub(in crate::resources::tests) fn workload() -> BoxedStrategy<Workload> {
                     kind,
                 };
                 Workload {
-                    labels,
+                    labels: labels.into(),
                     service_account: ServiceAccountName {
                         namespace: name.namespace.clone(),
                         name: account,
