@@ -19,7 +19,7 @@ use super::index::{Bound, Index, service_of};
 #[cfg(test)]
 mod tests;
 
-/// Sets of changes that are kept. A stream that is further behind compares all versions.
+/// Sets of changes that are kept. A stream that is further behind compares the versions of all that its node may have.
 const KEPT_CHANGES: usize = 256;
 
 /// Every resource of the newest mesh.
@@ -82,6 +82,8 @@ pub(super) struct Changed {
     pub(super) own: Vec<(Type, Name)>,
     pub(super) owners: Owners,
     pub(super) services: Vec<ChangedService>,
+    /// How many there are of all those; 0 until they are in the catalog.
+    size: usize,
 }
 
 /// The nodes that some resources are for.
@@ -111,6 +113,13 @@ impl Changed {
         let own = if is_owner { &self.own[..] } else { &[] };
         self.common.iter().chain(own)
     }
+
+    fn count(&mut self) {
+        let services = self.services.iter();
+        let of_services = services.map(|one| 1 + one.changed.len() + one.addresses.len());
+        let others = self.common.len() + self.addresses.len() + self.own.len();
+        self.size = others + of_services.sum::<usize>();
+    }
 }
 
 /// What one mesh changes.
@@ -135,7 +144,7 @@ impl Catalog {
     }
 
     /// Goes on to the next mesh, which takes time for what has changed only.
-    pub(super) fn apply(&mut self, change: Change) {
+    pub(super) fn apply(&mut self, mut change: Change) {
         self.generation += 1;
         for (kind, name, entry) in change.set {
             self.types[kind as usize].insert(name, entry);
@@ -143,6 +152,7 @@ impl Catalog {
         for (kind, name) in change.removed {
             self.types[kind as usize].remove(&name);
         }
+        change.changed.count();
         self.changes.push_back(change.changed);
         if self.changes.len() > KEPT_CHANGES {
             self.changes.pop_front();
@@ -175,15 +185,18 @@ impl Catalog {
         placed.collect()
     }
 
-    /// What has changed since a generation; `None` when that is not known any more.
+    /// What has changed since a generation; `None` when that is not known any more, or when there are more names than
+    /// `at_most`.
     pub(super) fn changes_since(
         &self,
         generation: u64,
+        at_most: usize,
     ) -> Option<impl Iterator<Item = &Changed> + Clone> {
         let behind = usize::try_from(self.generation.checked_sub(generation)?).ok()?;
-        let known = self.changes.len();
-        let changes = || self.changes.iter().skip(known - behind);
-        (behind <= known).then(changes)
+        let first = self.changes.len().checked_sub(behind)?;
+        let changes = self.changes.iter().skip(first);
+        let names: usize = changes.clone().map(|changed| changed.size).sum();
+        (names <= at_most).then_some(changes)
     }
 
     /// Which Services belong together.

@@ -8,11 +8,16 @@ use heddle_model::NodeName;
 use heddle_xds::delta::{Answer, Request, Response, Subscriber, TooMany};
 use heddle_xds::resources::Type;
 
-use super::catalog::{Catalog, ChangedService, Own, Part};
+use super::catalog::{Catalog, Changed, ChangedService, Own, Part};
 use super::scope::Scope;
 
 #[cfg(test)]
 pub(super) mod tests;
+
+/// Changed names that are looked through for a node, besides as many as it has resources. Of more, such as at the first
+/// look at a large mesh, the versions of all that the node may have are compared, which is quicker. Few in tests, so that
+/// they do both.
+const LOOKED_THROUGH: usize = if cfg!(test) { 8 } else { 1_000 };
 
 /// What one node wants and has, on one stream. No I/O: its owner carries messages.
 #[derive(Debug)]
@@ -200,14 +205,16 @@ impl Subscriptions {
     fn follow(&mut self, catalog: &Catalog) {
         let own = catalog.own(&self.node);
         let is_own_new = !Arc::ptr_eq(&own, &self.visible.own);
-        let scope = self.new_scope(catalog, &own, is_own_new);
+        let has = self.types.iter().map(Subscriber::held).sum::<usize>();
+        let changes = catalog.changes_since(self.noted, LOOKED_THROUGH + has);
+        let scope = self.new_scope(catalog, changes.clone(), &own, is_own_new);
         // What the node might have until now, as far as that is another part.
         let before = Visible {
             own: std::mem::replace(&mut self.visible.own, own),
             scope: scope.and_then(|scope| self.visible.scope.replace(scope)),
         };
         let now = &self.visible;
-        match catalog.changes_since(self.noted) {
+        match changes {
             Some(changes) => {
                 for changed in changes {
                     let services = changed.services.iter();
@@ -256,12 +263,16 @@ impl Subscriptions {
     }
 
     /// The scope of a node that names what it uses, if it may be another one now.
-    fn new_scope(&mut self, catalog: &Catalog, own: &Own, is_own_new: bool) -> Option<Scope> {
+    fn new_scope<'c>(
+        &mut self,
+        catalog: &Catalog,
+        changes: Option<impl Iterator<Item = &'c Changed>>,
+        own: &Own,
+        is_own_new: bool,
+    ) -> Option<Scope> {
         let scope = self.visible.scope.as_ref()?;
-        let is_changed = match catalog.changes_since(self.noted) {
-            Some(mut changes) => changes.any(|changed| scope.depends_on(changed)),
-            None => true,
-        };
+        let is_changed =
+            changes.is_none_or(|mut changes| changes.any(|changed| scope.depends_on(changed)));
         if !(is_own_new || is_changed || std::mem::take(&mut self.has_named)) {
             return None;
         }

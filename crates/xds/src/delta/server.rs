@@ -151,6 +151,11 @@ impl Subscriber {
         self.is_answer_due
     }
 
+    /// How many resources the client has, or knows not to be there.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
     /// Whether there is something that the client wants and was not sent.
     pub fn is_owed(&self) -> bool {
         self.owes_response || !self.owed.is_empty() || !self.changed.is_empty()
