@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".heddle.v1.Resource.content")
         // In the order of the keys: equal content has equal bytes.
         .btree_map(".")
+        .codec_path("crate::codec::Codec")
         // It holds a secret; `Debug` is written by hand.
         .skip_debug([".heddle.v1.JoinRequest"])
         .compile_fds(descriptors)?;

@@ -87,7 +87,7 @@ impl Board {
     }
 
     /// The generation, which each published mesh and each change of nodes makes a new one.
-    pub(super) fn generations(&self) -> watch::Receiver<u64> {
+    pub fn generations(&self) -> watch::Receiver<u64> {
         self.shared.generation.subscribe()
     }
 

@@ -21,6 +21,8 @@ mod tests;
 
 /// Sets of changes that are kept. A stream that is further behind compares the versions of all that its node may have.
 const KEPT_CHANGES: usize = 256;
+/// Names in one set of those, at most.
+const KEPT_NAMES: usize = 10_000;
 
 /// Every resource of the newest mesh.
 #[derive(Debug, Default)]
@@ -144,7 +146,7 @@ impl Catalog {
     }
 
     /// Goes on to the next mesh, which takes time for what has changed only.
-    pub(super) fn apply(&mut self, mut change: Change) {
+    pub(super) fn apply(&mut self, change: Change) {
         self.generation += 1;
         for (kind, name, entry) in change.set {
             self.types[kind as usize].insert(name, entry);
@@ -152,11 +154,7 @@ impl Catalog {
         for (kind, name) in change.removed {
             self.types[kind as usize].remove(&name);
         }
-        change.changed.count();
-        self.changes.push_back(change.changed);
-        if self.changes.len() > KEPT_CHANGES {
-            self.changes.pop_front();
-        }
+        self.keep(change.changed);
         for (node, own) in change.own {
             match own {
                 Some(own) => drop(self.own.insert(node, own)),
@@ -169,6 +167,18 @@ impl Catalog {
         }
         for (service, bound) in change.bound {
             self.index.put(service, bound);
+        }
+    }
+
+    fn keep(&mut self, mut changed: Changed) {
+        changed.count();
+        if self.changes.len() == KEPT_CHANGES {
+            self.changes.pop_front();
+        }
+        // Of so many, versions are compared as quickly: they are not kept for as long as many generations last.
+        match changed.size > KEPT_NAMES {
+            true => self.changes.clear(),
+            false => self.changes.push_back(changed),
         }
     }
 

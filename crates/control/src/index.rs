@@ -11,7 +11,8 @@ use heddle_xds::resources::Type;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Index {
     services: HashMap<Name, Bound>,
-    by_address: HashMap<IpAddr, BTreeSet<Name>>,
+    /// Sorted; few have more than one, so a list is smaller than a set.
+    by_address: HashMap<IpAddr, Vec<Name>>,
     /// The nodes whose workloads have an address.
     nodes: HashMap<IpAddr, Vec<Name>>,
 }
@@ -61,7 +62,9 @@ impl Index {
         if let Some(before) = self.services.remove(&service) {
             for address in before.all_addresses() {
                 if let Some(services) = self.by_address.get_mut(&address) {
-                    services.remove(&service);
+                    if let Ok(at) = services.binary_search(&service) {
+                        services.remove(at);
+                    }
                     if services.is_empty() {
                         self.by_address.remove(&address);
                     }
@@ -70,8 +73,11 @@ impl Index {
         }
         if let Some(bound) = bound {
             for address in bound.all_addresses() {
-                let services = self.by_address.entry(address).or_default();
-                services.insert(service.clone());
+                let services = self.by_address.entry(address);
+                let services = services.or_insert_with(|| Vec::with_capacity(1));
+                if let Err(at) = services.binary_search(&service) {
+                    services.insert(at, service.clone());
+                }
             }
             self.services.insert(service, bound);
         }

@@ -51,6 +51,9 @@ impl Scope {
         let addresses = scope.addresses.iter();
         let nodes = addresses.flat_map(|address| index.nodes_at(*address));
         scope.nodes.extend(nodes.cloned());
+        // There is one for each node: sets that are built as a whole are packed.
+        scope.services = scope.services.into_iter().collect();
+        scope.nodes = scope.nodes.into_iter().collect();
         scope
     }
 

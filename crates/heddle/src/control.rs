@@ -59,7 +59,8 @@ use plane::{Plane, PlaneParts, PutUp};
 const ASKS: usize = 32;
 /// Time between two messages to the service manager that the main loop goes on.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often memory is given back that changes of the mesh have left.
+/// Memory that changes of the mesh have left is given back so long after the first one, and at most so often.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
 /// Threads for TLS handshakes and calls of nodes.
 const THREADS: usize = 2;
@@ -80,6 +81,7 @@ pub(crate) fn run(
     reload: &dyn Fn() -> Result<Settings, SettingsError>,
 ) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
+    heddle_node::use_one_heap();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime
         .worker_threads(THREADS)
@@ -104,7 +106,10 @@ async fn serve(
     // The authority is opened last: a new root is created only when nothing else prevents serving, since operators back
     // it up.
     let mut watcher = Watcher::with(dir, settings::options_by_node(&settings.mesh));
-    let registry = Followed::start(settings).await?;
+    let registry = tokio::select! {
+        registry = Followed::start(settings) => registry?,
+        () = signals.stop() => return Ok(Exit::Ok),
+    };
     if let Some(registry) = &registry {
         watcher = watcher.beside(registry.providers());
     }
@@ -312,16 +317,14 @@ fn follow(mut watcher: Watcher, board: Board) -> mpsc::Receiver<(Option<PutUp>, 
 /// Gives memory back to the system, at intervals in which the mesh has changed: compiling everything takes much more of
 /// it than what is left of that. Never returns.
 async fn give_back_heap(board: Board) {
-    let mut tick = tokio::time::interval(GIVE_BACK_EVERY);
-    let mut known = 0;
-    loop {
-        tick.tick().await;
-        let generation = board.generation();
-        if generation != known {
-            known = generation;
-            // It fails only when the runtime ends.
-            let _ended = tokio::task::spawn_blocking(heddle_node::give_back_heap).await;
-        }
+    let mut generations = board.generations();
+    // Never fails: the board holds the sender.
+    while generations.changed().await.is_ok() {
+        tokio::time::sleep(GIVE_BACK_AFTER).await;
+        generations.borrow_and_update();
+        // It fails only when the runtime ends.
+        let _ended = tokio::task::spawn_blocking(heddle_node::give_back_heap).await;
+        tokio::time::sleep(GIVE_BACK_EVERY).await;
     }
 }
 

@@ -14,8 +14,10 @@ use tokio::sync::watch;
 
 use crate::settings;
 
-/// Longest wait for the registry's first state; after it, the folder is served without providers.
-const FIRST_WAIT: Duration = Duration::from_secs(3);
+/// How long etcd may give no part of the registry's first state, and how long that may take altogether. Then the folder is
+/// served without providers.
+const SILENCE: Duration = Duration::from_secs(3);
+const FIRST_WAIT: Duration = Duration::from_secs(60);
 
 /// Most left-out providers that the status names.
 const MAX_LEFT_OUT: usize = 100;
@@ -42,7 +44,7 @@ impl Followed {
         let prefix = layout.prefix().to_owned();
         let mut follower =
             Follower::start(access, layout).map_err(|error| refused(error.to_string()))?;
-        if !follower.first(FIRST_WAIT).await {
+        if !follower.first(SILENCE, FIRST_WAIT).await {
             tracing::warn!("the registry is not known yet: the folder is served without it");
         }
         Ok(Some(Followed {

@@ -38,4 +38,4 @@ pub mod table;
 pub mod time;
 mod user;
 
-pub use heddle_proxy::give_back_heap;
+pub use heddle_proxy::{give_back_heap, use_one_heap};

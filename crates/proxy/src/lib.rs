@@ -28,6 +28,7 @@ mod entry;
 mod env;
 mod failure;
 mod handshake;
+mod heap;
 mod http2;
 mod inbound;
 mod intake;
@@ -61,11 +62,11 @@ mod worker;
 pub use entry::{Direct, Entry, Inbound};
 pub use env::{MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub use failure::{Blame, Failure, Reason, Retry};
+pub use heap::{give_back_heap, use_one_heap};
 pub use heddle_transport::Protocol;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use http2::fuzzing;
-pub use manager::give_back as give_back_heap;
 pub use peers::{Peer, PeerFailure, PeerStatus};
 pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};
 pub use questions::{Questions, Ticket};

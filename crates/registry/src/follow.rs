@@ -17,7 +17,7 @@ use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use super::access::Trouble;
-use super::core::{Change, Core, Next};
+use super::core::{Change, Core, Next, Page};
 use super::pause::Pause;
 use super::{Access, AccessError};
 
@@ -26,8 +26,11 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
-/// Keys on one page of a list at first.
-const PAGE: i64 = 64;
+/// Keys on the first page of a list, and on a later one at most.
+const FIRST_PAGE: i64 = 64;
+const MAX_PAGE: i64 = 1_024;
+/// Bytes of a page: after one of fewer, the next has more keys, since each page costs etcd time for all keys that follow.
+const PAGE_BYTES: usize = 256 << 10;
 /// Limit of one answer in bytes. For a larger page fewer keys are requested.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 /// Changes validated before yielding: validation takes time, and the connection needs its keepalives meanwhile.
@@ -69,6 +72,8 @@ pub struct Seen {
     pub revision: i64,
     /// How many providers are valid on their own.
     pub providers: usize,
+    /// Pages of lists that were read.
+    pub pages: u64,
 }
 
 impl Follower {
@@ -87,6 +92,7 @@ impl Follower {
             problem: None,
             revision: 0,
             providers: 0,
+            pages: 0,
         });
         let following = Following {
             end: range_end(&layout),
@@ -97,6 +103,7 @@ impl Follower {
             providers: to_providers,
             seen: to_seen,
             passed_on: None,
+            page: FIRST_PAGE,
         };
         let (stop, stopped) = oneshot::channel();
         let no_thread = |error| AccessError(format!("cannot start a thread to follow it: {error}"));
@@ -116,11 +123,24 @@ impl Follower {
         })
     }
 
-    /// Waits until the registry was read once, at most for `most`; returns whether it was. Needs a tokio runtime with
-    /// time.
-    pub async fn first(&mut self, most: Duration) -> bool {
+    /// Waits until the registry was read once; returns whether it was. The wait ends when etcd gives no part of it for
+    /// `silence`, and after `most` in any case. Needs a tokio runtime with time.
+    pub async fn first(&mut self, silence: Duration, most: Duration) -> bool {
+        let mut seen = self.seen.clone();
+        let read = async {
+            loop {
+                let pages = seen.borrow().pages;
+                let more = seen.wait_for(|seen| seen.pages > pages);
+                if !matches!(timeout(silence, more).await, Ok(Ok(_))) {
+                    return;
+                }
+            }
+        };
         let known = self.providers.wait_for(|providers| providers.version > 0);
-        matches!(timeout(most, known).await, Ok(Ok(_)))
+        tokio::select! {
+            known = known => known.is_ok(),
+            _ = timeout(most, read) => false,
+        }
     }
 
     /// The registry's content, as it changes.
@@ -144,6 +164,8 @@ struct Following {
     providers: watch::Sender<Arc<Providers>>,
     seen: watch::Sender<Seen>,
     passed_on: Option<Instant>,
+    /// Keys on the next page of the list.
+    page: i64,
 }
 
 impl Following {
@@ -204,7 +226,10 @@ impl Following {
         from: Vec<u8>,
         revision: i64,
     ) -> Result<Next, Trouble> {
-        let mut limit = PAGE;
+        let mut limit = match from == self.begin {
+            true => FIRST_PAGE,
+            false => self.page,
+        };
         let mut kv = client
             .kv_client()
             .max_decoding_message_size(MAX_ANSWER_BYTES);
@@ -224,7 +249,9 @@ impl Following {
                 Err(trouble) => return Err(trouble),
             }
         };
+        self.page = following_page(limit, &page);
         let next = self.core.page(Instant::now(), page);
+        self.seen.send_modify(|seen| seen.pages += 1);
         self.pass_on();
         Ok(next)
     }
@@ -374,6 +401,15 @@ fn unless_it_fails(seen: &watch::Sender<Seen>, follow: impl FnOnce()) {
         seen.since = Instant::now();
         seen.problem = Some(why.to_owned());
     });
+}
+
+/// How many keys are requested after a page for which there were so many.
+fn following_page(limit: i64, page: &Page) -> i64 {
+    let bytes = page.kvs.iter().map(|kv| kv.key.len() + kv.value.len());
+    match bytes.sum::<usize>() < PAGE_BYTES / 2 {
+        true => (limit.max(1) * 2).min(MAX_PAGE),
+        false => limit.max(1),
+    }
 }
 
 /// Sleeps until a moment; without one, for ever.

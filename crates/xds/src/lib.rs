@@ -1,12 +1,13 @@
 //! The native gRPC protocol between nodes and the control plane.
 //!
 //! `proto/heddle/v1` defines the protocol: the meaning and the size limit of each field. [`proto`] is generated from
-//! it; a control plane implements the traits in [`server`]. A node uses a [`Client`] over a connection that its caller
+//! it; a control plane implements what is in [`server`]. A node uses a [`Client`] over a connection that its caller
 //! has opened and authenticated. The client turns messages into checked values: a value out of bounds is an error and
 //! never repaired. [`delta`] has the machines that exchange resources, [`resources`] says what these are, and [`NodeMesh`] is
 //! what a node has of them.
 
 mod client;
+mod codec;
 pub mod delta;
 mod limits;
 mod message;
@@ -45,8 +46,8 @@ pub mod proto {
     }
 }
 
-/// The traits that a control plane implements, and the services that serve them.
+/// The trait that a control plane implements, and the service that serves it. That of discovery is written by hand, where
+/// it is served.
 pub mod server {
     pub use super::proto::authority_server::{Authority, AuthorityServer};
-    pub use super::proto::discovery_server::{Discovery, DiscoveryServer};
 }

@@ -81,6 +81,7 @@ impl<'de> Visitor<'de> for TreeVisitor {
         while let Some(Tree(item)) = access.next_element()? {
             items.push(item);
         }
+        items.shrink_to_fit();
         Ok(Value::Sequence(items))
     }
 
@@ -94,6 +95,8 @@ impl<'de> Visitor<'de> for TreeVisitor {
             let line = LINE;
             entries.push(MappingEntry { key, line, value });
         }
+        // Most have one or two, and a registry has very many mappings.
+        entries.shrink_to_fit();
         Ok(Value::Mapping(entries))
     }
 }

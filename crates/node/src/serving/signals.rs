@@ -42,6 +42,11 @@ impl Signals {
         })
     }
 
+    /// Waits until it is to end. Dropping the future loses no such signal.
+    pub async fn stop(&mut self) {
+        while self.next().await != Signal::Stop {}
+    }
+
     /// Waits for the next signal. Dropping the future loses no signal.
     pub async fn next(&mut self) -> Signal {
         loop {

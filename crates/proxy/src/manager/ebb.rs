@@ -98,18 +98,5 @@ impl Resident {
     }
 }
 
-/// Returns memory that the heap has freed to the machine.
-pub fn give_back() {
-    #[cfg(target_env = "gnu")]
-    {
-        #[allow(unsafe_code, reason = "the C library's heap has no other way")]
-        // SAFETY: `malloc_trim` takes no pointer, keeps nothing of ours, and locks the arenas that it works on
-        // (malloc_trim(3): MT-safe).
-        unsafe {
-            libc::malloc_trim(0);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;

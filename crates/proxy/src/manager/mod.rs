@@ -42,6 +42,7 @@ use tokio::task::LocalSet;
 
 use crate::Entry;
 use crate::door::Door;
+use crate::heap::give_back_heap;
 use crate::intake::OfflineWorkers;
 use crate::io::tell_effort;
 use crate::mailbox::{Mailbox, MailboxItem};
@@ -50,7 +51,6 @@ use crate::place::Pods;
 use crate::route::Snapshot;
 use crate::settings::{Elasticity, Settings};
 use crew::{Common, Crew};
-pub use ebb::give_back;
 use ebb::{Ebb, MemoryUse, Resident};
 use team::Team;
 
@@ -358,7 +358,7 @@ impl Manager {
         let resident = self.resident.read();
         let held = resident.map(|resident| MemoryUse::new(resident, connections, blocks));
         if held.is_some_and(|held| self.ebb.observe(since, held)) {
-            give_back();
+            give_back_heap();
         }
     }
 }

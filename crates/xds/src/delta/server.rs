@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::mem;
+use std::num::NonZeroU64;
 
 use super::{Name, Request, Response, Versioned, WILDCARD};
 
@@ -42,7 +43,7 @@ pub struct Subscriber {
     /// Their bytes.
     names_bytes: usize,
     /// Versions that the client has, or will have when it has read what was sent. `None`: it knows that there is none.
-    held: BTreeMap<Name, Option<u64>>,
+    held: BTreeMap<Name, Option<Version>>,
     /// The number of those when they were last packed.
     packed: usize,
     /// Names that may have changed since they were last sent.
@@ -54,6 +55,14 @@ pub struct Subscriber {
     /// Number of responses, of which the last one is its nonce.
     sent: u64,
     is_answer_due: bool,
+}
+
+/// A version as it is noted for each client, in 8 bytes with the absence of one.
+type Version = NonZeroU64;
+
+/// How a version is noted. Of one resource, two versions of 2^64 are not told apart.
+fn held_as(version: u64) -> Version {
+    NonZeroU64::new(version).unwrap_or(NonZeroU64::MAX)
 }
 
 /// What a client's message says about the response before.
@@ -101,7 +110,7 @@ impl Subscriber {
                 self.changed.insert(name.clone());
                 // A version that this server cannot have given is as old as any other.
                 let version = u64::from_str_radix(&version, 16).unwrap_or(0);
-                self.held.insert(name, Some(version));
+                self.held.insert(name, Some(held_as(version)));
             }
         }
         // A wildcard counts once, however often a message has it.
@@ -191,8 +200,9 @@ impl Subscriber {
             self.changed.remove(&name);
             match resources.get(&name) {
                 Some((version, content)) => {
-                    let had = self.held.insert(name.clone(), Some(version));
-                    if is_owed || had != Some(Some(version)) {
+                    let now = Some(held_as(version));
+                    let had = self.held.insert(name.clone(), now);
+                    if is_owed || had != Some(now) {
                         bytes += name.len() + S::bytes(&content);
                         let version = format!("{version:016x}").into();
                         sent.push(Versioned {
