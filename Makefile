@@ -40,7 +40,7 @@ bench: ## measure the proxy and its peers, which are installed first (ARGS=--qui
 	@cargo build --locked --release --package heddle --package heddle-lab-program
 	@PATH="$(RELEASE):$$PATH" heddle-lab bench $(or $(BENCH),proxy) $(ARGS)
 
-results: ## measure every figure that README and docs quote, except parts on record; needs root, takes four hours (ARGS="--only NAME", --again, --draft --quick; PUBLISHED=1: windows of 60 s)
+results: ## measure every figure that README and docs quote, except parts on record; needs root, takes four and a half hours (ARGS="--only NAME", --again, --draft --quick; PUBLISHED=1: windows of 60 s)
 	@$(SETUP) build
 	@cargo build --locked --release --package heddle --package heddle-lab-program
 	@"$(RELEASE)/heddle-lab" bench results $(ARGS)

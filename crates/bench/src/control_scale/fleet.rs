@@ -1,6 +1,7 @@
 //! All simulated nodes, on one thread: each has a connection, a certificate and subscriptions of its own.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -129,7 +130,8 @@ impl Fleet {
             if now != before {
                 (before, since) = (now, Instant::now());
             }
-            let mut open = (0..all).filter(|node| !self.is_complete(*node));
+            let gone = self.gone();
+            let mut open = (0..all).filter(|node| !self.is_complete(*node, &gone));
             let Some(first) = open.next() else { break };
             let count = 1 + open.count();
             let have = || self.0.nodes[first].machine.borrow().described();
@@ -199,17 +201,25 @@ impl Fleet {
     }
 
     /// Whether a node has everything that it uses, and nothing else.
-    pub(super) fn is_complete(&self, node: usize) -> bool {
+    fn is_complete(&self, node: usize, gone: &BTreeSet<usize>) -> bool {
         let one = &self.0.nodes[node];
-        one.machine.borrow().is_complete(&self.0.shape, &one.uses)
+        let machine = one.machine.borrow();
+        machine.is_complete(&self.0.shape, &one.uses, gone)
+    }
+
+    /// The nodes that are not healthy.
+    fn gone(&self) -> BTreeSet<usize> {
+        let all = self.0.nodes.iter().enumerate();
+        let gone = all.filter(|(_, node)| node.health.get() != Health::Healthy);
+        gone.map(|(number, _)| number).collect()
     }
 
     /// How many healthy nodes have something else than what they use.
     pub(super) fn wrong(&self) -> usize {
-        let all = 0..self.0.nodes.len();
-        let is_healthy = |node: &usize| self.0.nodes[*node].health.get() == Health::Healthy;
-        all.filter(is_healthy)
-            .filter(|node| !self.is_complete(*node))
+        let gone = self.gone();
+        let healthy = (0..self.0.nodes.len()).filter(|node| !gone.contains(node));
+        healthy
+            .filter(|node| !self.is_complete(*node, &gone))
             .count()
     }
 }

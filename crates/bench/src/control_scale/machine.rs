@@ -180,12 +180,23 @@ impl Machine {
     }
 
     /// Whether it has been told of all endpoints of exactly the Services that it uses, and of the nodes that they are on.
-    pub(super) fn is_complete(&self, shape: &Shape, uses: &BTreeSet<usize>) -> bool {
+    /// The control plane may have forgotten nodes that are `gone`, since none of these nodes has joined.
+    pub(super) fn is_complete(
+        &self,
+        shape: &Shape,
+        uses: &BTreeSet<usize>,
+        gone: &BTreeSet<usize>,
+    ) -> bool {
         let count = |kind: Type| self.counts[kind as usize];
+        let are_told = || {
+            let nodes = shape.nodes_of(uses);
+            let there = nodes.difference(gone).count();
+            (there..=nodes.len()).contains(&count(Type::Node))
+        };
         self.has_mark
             && count(Type::Endpoint) == uses.len() * shape::PODS_OF_SERVICE
             && self.services == *uses
-            && count(Type::Node) == shape.nodes_of(uses)
+            && are_told()
     }
 
     /// What it has, for a person.

@@ -96,14 +96,13 @@ impl Shape {
         own.chain(&self.named[node]).copied().collect()
     }
 
-    /// How many nodes the pods of these Services are on.
-    pub(super) fn nodes_of(&self, services: &BTreeSet<usize>) -> usize {
+    /// The nodes that the pods of these Services are on.
+    pub(super) fn nodes_of(&self, services: &BTreeSet<usize>) -> BTreeSet<usize> {
         let pods = services.iter().flat_map(|service| {
             let first = service * PODS_OF_SERVICE;
             first..first + PODS_OF_SERVICE
         });
-        let nodes: BTreeSet<usize> = pods.map(|pod| self.node_of(pod)).collect();
-        nodes.len()
+        pods.map(|pod| self.node_of(pod)).collect()
     }
 
     /// The nodes that are told of a change of a Service's pods.

@@ -56,7 +56,7 @@ const ON_A_NODE_COUNTED: &str = "All proxies of the system, a node's holder incl
     for each pod is there in every system; between pods of a node all but Heddle's node proxy send through it.";
 
 /// Every part, in the order in which they are measured.
-pub(super) const PARTS: [Part; 21] = [
+pub(super) const PARTS: [Part; 23] = [
     Part {
         name: "proxy",
         arguments: &["proxy"],
@@ -189,6 +189,49 @@ pub(super) const PARTS: [Part; 21] = [
                 &[("storm", "storm_p99_vs_calm")],
             ),
         ]),
+    },
+    Part {
+        name: "discovery",
+        arguments: &["discovery"],
+        title: "A node that knows only what it uses",
+        minutes: 18,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: &[],
+        counted: "Private memory of the node; the time until the answer of the first request to a Service, at the client. \
+            The control plane is not in the memory, and answers on the same two cores.",
+        settings: "No peers. The node has no listeners for single Services, as a node with pods has none, and forgets after \
+            ten seconds without use instead of ten minutes.",
+        picture: Picture::Bars(&[
+            (
+                "memory of the node (MiB)",
+                &[
+                    ("100 Services", "node_memory_mib_small"),
+                    ("10,000", "node_memory_mib_large"),
+                    ("10,000, all told", "node_memory_mib_large_eager"),
+                ],
+            ),
+            (
+                "p50 of requests (ms)",
+                &[("first", "first_request_ms"), ("next", "next_request_ms")],
+            ),
+        ]),
+    },
+    Part {
+        name: "control-scale",
+        arguments: &["control-scale"],
+        title: "The control plane as its mesh grows",
+        minutes: 16,
+        needs_root: false,
+        has_quick: true,
+        has_published: false,
+        peers: &[],
+        counted: "The time from when a change was due until the last node that uses the Service has it; bytes of messages as \
+            protobuf; private memory and CPU time of the control plane alone. etcd, the simulated nodes and the writer of \
+            changes share its two cores.",
+        settings: "No peers. The mesh's pods are registered in etcd.",
+        picture: Picture::Own,
     },
     Part {
         name: "elastic",

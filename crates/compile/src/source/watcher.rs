@@ -29,7 +29,7 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc::{self, Receiver};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::folder::{self, Identity, Scan, Watched};
 use super::serve::{Beside, Serving};
@@ -48,6 +48,8 @@ const SLOW_LOOK: Duration = Duration::from_secs(5);
 /// The same interval where the kernel grants no watches, so that a change still takes effect within about a second, and
 /// where trials did not suffice for every provider.
 const BLIND_LOOK: Duration = Duration::from_millis(800);
+/// The longest rest of the registry after a compilation for it.
+const LONGEST_REST: Duration = Duration::from_secs(5);
 /// How often one look extends the watches while new folders appear.
 const MAX_EXTENSIONS: usize = 8;
 
@@ -70,6 +72,8 @@ pub struct Watcher {
     look_at: Instant,
     /// The value of `look_every` while every folder is watched.
     slow_look: Duration,
+    /// When a change of the registry may take effect again.
+    registry_at: Instant,
 }
 
 /// The part that accesses the file system, and so runs on a blocking thread.
@@ -162,6 +166,7 @@ impl Watcher {
             look_every: SLOW_LOOK,
             look_at: Instant::now(),
             slow_look: SLOW_LOOK,
+            registry_at: Instant::now(),
         }
     }
 
@@ -213,6 +218,7 @@ impl Watcher {
                 false => self.wait().await,
             };
             self.stale = true;
+            let began = Instant::now();
             let eyes = Arc::clone(&self.eyes);
             let (last, had_content) = (self.digest, self.has_content);
             let providers = self.providers.as_mut();
@@ -249,6 +255,10 @@ impl Watcher {
                 Woken::ByFolder => next,
                 Woken::ByRegistry => self.look_at.min(next),
             };
+            if woken == Woken::ByRegistry {
+                // A provider whose changes need everything compiled, again and again, takes half of a processor at most.
+                self.registry_at = Instant::now() + began.elapsed().min(LONGEST_REST);
+            }
             // Forgetting the digest makes the next look try the remaining providers, even without a change.
             self.digest = (!is_unfinished).then_some(digest);
             if let Some((mut mesh, report)) = read {
@@ -288,6 +298,7 @@ impl Watcher {
     /// Waits for a wake-up from the folder or the registry.
     async fn event(&mut self) -> Woken {
         let registry = async {
+            sleep_until(self.registry_at).await;
             // A closed channel sends no more changes.
             if let Some(providers) = &mut self.providers
                 && providers.changed().await.is_ok()

@@ -24,6 +24,9 @@ use tonic_prost::ProstCodec;
 
 use super::{Shared, peer_at};
 
+#[cfg(test)]
+mod tests;
+
 /// The path of the method.
 const STREAM: &str = "/heddle.v1.Discovery/Stream";
 /// Bytes before each message: whether it is compressed, and its length.

@@ -23,6 +23,19 @@ fn over_tcp(control: &Control, bounds: ServeBounds) -> ControlServer {
 }
 
 #[tokio::test]
+async fn a_method_of_discovery_that_is_not_there_is_said_to_be_so() {
+    let control = Control::start();
+    let server = over_tcp(&control, ServeBounds::default());
+    let mut service = crate::discovery::DiscoveryServer(server.shared);
+    let request = http::Request::post("/heddle.v1.Discovery/Other");
+    let request = request.body(tonic::body::Body::empty()).unwrap();
+    let response = tonic::codegen::Service::call(&mut service, request).await;
+    let response = response.unwrap();
+    assert_eq!(response.status(), http::StatusCode::OK);
+    assert_eq!(response.headers()["grpc-status"], "12", "unimplemented");
+}
+
+#[tokio::test]
 async fn an_expired_certificate_gets_nothing() {
     let control = Control::start();
     let client = control.node("n1").await;

@@ -313,6 +313,35 @@ async fn a_registry_that_always_has_news_hides_no_change_of_the_folder() {
 }
 
 #[tokio::test]
+async fn a_registry_rests_after_a_compilation_and_the_folder_does_not() {
+    let dir = TempDir::new().unwrap();
+    write(dir.path().join("a.yaml"), &service("a"));
+    let (sender, providers) = watch::channel(Arc::new(Providers::default()));
+    let mut watcher = watch(dir.path()).beside(providers);
+    expect(&mut watcher, &["a"]).await;
+    let news = |version| {
+        let providers = Providers {
+            version,
+            ..Providers::default()
+        };
+        sender.send_replace(Arc::new(providers));
+    };
+    news(1);
+    let _beside = next(&mut watcher).await;
+    assert!(watcher.registry_at <= Instant::now() + LONGEST_REST);
+
+    watcher.registry_at = Instant::now() + TOO_LONG * 10;
+    news(2);
+    write(dir.path().join("a.yaml"), &service("b"));
+    expect(&mut watcher, &["b"]).await;
+    let rests_until = Instant::now() + QUIET * 3;
+    watcher.registry_at = rests_until;
+    news(3);
+    let _beside = next(&mut watcher).await;
+    assert!(Instant::now() >= rests_until, "the registry did not rest");
+}
+
+#[tokio::test]
 async fn a_quiet_folder_is_let_be() {
     let (dir, mut watcher) = followed().await;
     let _beside = TempDir::new_in(dir.path().parent().unwrap()).unwrap();
