@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use super::*;
 
+/// By when the control plane has told the nodes of one that has come; its own wait is 50 ms.
+const TOLD_WITHIN: Duration = Duration::from_millis(500);
+
 /// Two nodes: the first knows only what it uses, and has this setting for how long. With the folder of its settings.
 fn joined_on_demand(number: u8, forget_after_s: u32) -> (Joined, Folder) {
     let settings = Folder::new();
@@ -28,6 +31,8 @@ fn joined_on_demand(number: u8, forget_after_s: u32) -> (Joined, Folder) {
         let nodes = nodes.iter().flatten();
         nodes.filter(|node| node["address"].is_string()).count() == 2
     });
+    // It tells the others of a node that has come a moment later, for all that come together.
+    std::thread::sleep(TOLD_WITHIN);
     (joined, settings)
 }
 
