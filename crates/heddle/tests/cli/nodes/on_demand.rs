@@ -31,8 +31,11 @@ fn joined_on_demand(number: u8, forget_after_s: u32) -> (Joined, Folder) {
         let nodes = nodes.iter().flatten();
         nodes.filter(|node| node["address"].is_string()).count() == 2
     });
-    // It tells the others of a node that has come a moment later, for all that come together.
-    std::thread::sleep(TOLD_WITHIN);
+    // It tells the others of a node that has come a moment later, of all that come together.
+    let known = Instant::now();
+    eventually("each is told of the other one", || {
+        known.elapsed() >= TOLD_WITHIN
+    });
     (joined, settings)
 }
 
