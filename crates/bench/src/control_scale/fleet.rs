@@ -207,17 +207,18 @@ impl Fleet {
         machine.is_complete(&self.0.shape, &one.uses, gone)
     }
 
-    /// The nodes that are not healthy.
+    /// The nodes whose calls the control plane ends: a slow one is none of them.
     fn gone(&self) -> BTreeSet<usize> {
         let all = self.0.nodes.iter().enumerate();
-        let gone = all.filter(|(_, node)| node.health.get() != Health::Healthy);
+        let gone = all.filter(|(_, node)| node.health.get() == Health::Dead);
         gone.map(|(number, _)| number).collect()
     }
 
     /// How many healthy nodes have something else than what they use.
     pub(super) fn wrong(&self) -> usize {
         let gone = self.gone();
-        let healthy = (0..self.0.nodes.len()).filter(|node| !gone.contains(node));
+        let is_healthy = |node: &usize| self.0.nodes[*node].health.get() == Health::Healthy;
+        let healthy = (0..self.0.nodes.len()).filter(is_healthy);
         healthy
             .filter(|node| !self.is_complete(*node, &gone))
             .count()
