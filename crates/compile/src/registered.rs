@@ -34,7 +34,7 @@ pub const MAX_VALUE_BYTES: usize = 16 << 10;
 #[derive(Debug, Clone, Default)]
 pub struct Providers {
     /// The entries that are valid on their own, in the order of their keys in etcd.
-    pub entries: Vec<Arc<Entry>>,
+    pub entries: Arc<Vec<Arc<Entry>>>,
     /// The faults of other keys and values, up to a limit.
     pub problems: Vec<Problem>,
     /// The number of all faults by cause, including those that `problems` leaves out.

@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::catalog::Catalog;
 use super::changes::Changes;
-use super::nodes::{Nodes, Present};
+use super::nodes::{Nodes, Present, Standing};
+use super::streams::{OpenStream, Streams};
 use super::subscriptions::{Subscriptions, Told};
 
 /// Changes of nodes are collected for this time before all nodes get an update: when a hundred nodes
@@ -42,6 +43,7 @@ struct BoardState {
     catalog: Mutex<Catalog>,
     /// Held while a mesh is compared with the one before.
     changes: Mutex<Changes>,
+    streams: Streams,
     /// Generation of the published mesh, from 1; 0 before the first.
     generation: watch::Sender<u64>,
 }
@@ -59,6 +61,7 @@ impl Board {
                 newest: Mutex::default(),
                 catalog: Mutex::default(),
                 changes: Mutex::default(),
+                streams: Streams::default(),
                 generation: watch::Sender::new(0),
             }),
         })
@@ -105,6 +108,11 @@ impl Board {
     /// Whether the published mesh has a workload on the node.
     pub fn has_workloads(&self, node: &NodeName) -> bool {
         self.shared.catalog().own(node).has_workloads()
+    }
+
+    /// Opens a node's stream, which notes in `standing` what the node has.
+    pub(super) fn open(&self, subscriptions: Subscriptions, standing: Standing) -> OpenStream {
+        self.shared.streams.open(subscriptions, standing)
     }
 
     /// Takes a node's message about a type of resource.
@@ -184,8 +192,11 @@ impl BoardState {
         // Nodes are served meanwhile: what takes long is done before the catalog is changed.
         let change = changes.of(mesh, &self.catalog);
         let mut catalog = self.catalog();
-        catalog.apply(change);
-        self.generation.send_replace(catalog.generation());
+        let changed = catalog.apply(change);
+        let generation = catalog.generation();
+        self.generation.send_replace(generation);
+        drop(catalog);
+        self.streams.follow(generation, changed.as_deref());
     }
 
     fn whole(&self) -> Option<Mesh> {

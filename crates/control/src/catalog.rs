@@ -5,11 +5,12 @@
 //!            (encodes that)              (quick, under a lock)
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldhash::{HashMap, HashSet};
 use heddle_model::{NodeName, ServiceAccountName};
 use heddle_xds::delta::{Name, Resources};
 use heddle_xds::resources::Type;
@@ -36,7 +37,7 @@ pub(super) struct Catalog {
     nothing: Arc<Own>,
     index: Index,
     /// The newest changes, the last one that of `generation`.
-    changes: VecDeque<Changed>,
+    changes: VecDeque<Arc<Changed>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -73,19 +74,39 @@ impl Own {
     }
 }
 
-/// The names of what one mesh changes, so that a stream finds what concerns its node without looking at all of them.
+/// The names of what one mesh changes, as sets: a stream looks up what its node uses, or goes through what has changed,
+/// whichever is less.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     /// Resources that any node may have.
-    pub(super) common: Vec<(Type, Name)>,
-    /// Addresses that other workloads have than before.
-    pub(super) addresses: Vec<IpAddr>,
+    pub(super) common: Names,
+    /// Addresses that lead elsewhere than before: those of other workloads, of Services, and of endpoints.
+    pub(super) addresses: HashSet<IpAddr>,
     /// Workloads and policies, and the nodes that may have them.
-    pub(super) own: Vec<(Type, Name)>,
+    pub(super) own: Names,
     pub(super) owners: Owners,
-    pub(super) services: Vec<ChangedService>,
+    /// Services of which something has changed.
+    pub(super) services: HashMap<Name, ChangedService>,
     /// How many there are of all those; 0 until they are in the catalog.
     size: usize,
+}
+
+/// Names of resources.
+#[derive(Debug, Default)]
+pub(super) struct Names(BTreeMap<Type, HashSet<Name>>);
+
+impl Names {
+    pub(super) fn insert(&mut self, kind: Type, name: Name) {
+        self.0.entry(kind).or_default().insert(name);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Type, &HashSet<Name>)> {
+        self.0.iter().map(|(kind, names)| (*kind, names))
+    }
+
+    fn len(&self) -> usize {
+        self.0.values().map(HashSet::len).sum()
+    }
 }
 
 /// The nodes that some resources are for.
@@ -96,29 +117,51 @@ pub(super) struct Owners {
     pub(super) nodes: HashSet<NodeName>,
 }
 
-/// A Service of which something has changed.
-#[derive(Debug)]
+/// What has changed of a Service.
+#[derive(Debug, Default)]
 pub(super) struct ChangedService {
-    pub(super) name: Name,
     /// Its resource and those of its endpoints, as far as they have changed.
     pub(super) changed: Vec<(Type, Name)>,
-    /// Its cluster addresses, and those of the endpoints that have changed.
-    pub(super) addresses: Vec<IpAddr>,
     /// Whether its endpoints are on other nodes than before.
     pub(super) has_moved: bool,
 }
 
+impl ChangedService {
+    /// Whether its own resource is among them.
+    pub(super) fn has_itself(&self) -> bool {
+        self.changed.iter().any(|(kind, _)| *kind == Type::Service)
+    }
+}
+
 impl Changed {
-    /// The changed resources that a node may have that does not name what it uses.
-    pub(super) fn of_node(&self, node: &NodeName) -> impl Iterator<Item = &(Type, Name)> {
-        let is_owner = self.owners.is_any || self.owners.nodes.contains(node);
-        let own = if is_owner { &self.own[..] } else { &[] };
+    /// The changed resources that a node may have, apart from Services and endpoints.
+    pub(super) fn of_node(&self, node: &NodeName) -> impl Iterator<Item = (Type, &HashSet<Name>)> {
+        let own = self.is_of(node).then_some(&self.own);
+        let own = own.into_iter().flat_map(Names::iter);
         self.common.iter().chain(own)
     }
 
+    /// Whether what is for this node alone may have changed.
+    pub(super) fn is_of(&self, node: &NodeName) -> bool {
+        self.owners.is_any || self.owners.nodes.contains(node)
+    }
+
+    /// What has changed of these Services.
+    pub(super) fn of_services(
+        &self,
+        services: &BTreeSet<Name>,
+    ) -> impl Iterator<Item = &ChangedService> {
+        let is_less = services.len() < self.services.len();
+        let looked_up = is_less.then_some(services).into_iter().flatten();
+        let gone_through = (!is_less).then_some(&self.services).into_iter().flatten();
+        let looked_up = looked_up.filter_map(|name| self.services.get(name));
+        let gone_through = gone_through.filter(|(name, _)| services.contains(*name));
+        looked_up.chain(gone_through.map(|(_, changed)| changed))
+    }
+
     fn count(&mut self) {
-        let services = self.services.iter();
-        let of_services = services.map(|one| 1 + one.changed.len() + one.addresses.len());
+        let services = self.services.values();
+        let of_services = services.map(|one| 1 + one.changed.len());
         let others = self.common.len() + self.addresses.len() + self.own.len();
         self.size = others + of_services.sum::<usize>();
     }
@@ -145,8 +188,9 @@ impl Catalog {
         self.generation
     }
 
-    /// Goes on to the next mesh, which takes time for what has changed only.
-    pub(super) fn apply(&mut self, change: Change) {
+    /// Goes on to the next mesh, which takes time for what has changed only. Returns what has, unless that is too much to be
+    /// kept.
+    pub(super) fn apply(&mut self, mut change: Change) -> Option<Arc<Changed>> {
         self.generation += 1;
         for (kind, name, entry) in change.set {
             self.types[kind as usize].insert(name, entry);
@@ -154,7 +198,11 @@ impl Catalog {
         for (kind, name) in change.removed {
             self.types[kind as usize].remove(&name);
         }
-        self.keep(change.changed);
+        let [before, now] = [&self.everyones, &change.everyones];
+        // From one node that has everything to several, or back: then each gets another part.
+        if before.as_ref().map(Arc::as_ptr) != now.as_ref().map(Arc::as_ptr) {
+            change.changed.owners.is_any = true;
+        }
         for (node, own) in change.own {
             match own {
                 Some(own) => drop(self.own.insert(node, own)),
@@ -168,18 +216,22 @@ impl Catalog {
         for (service, bound) in change.bound {
             self.index.put(service, bound);
         }
+        self.keep(change.changed)
     }
 
-    fn keep(&mut self, mut changed: Changed) {
+    fn keep(&mut self, mut changed: Changed) -> Option<Arc<Changed>> {
         changed.count();
         if self.changes.len() == KEPT_CHANGES {
             self.changes.pop_front();
         }
         // Of so many, versions are compared as quickly: they are not kept for as long as many generations last.
-        match changed.size > KEPT_NAMES {
-            true => self.changes.clear(),
-            false => self.changes.push_back(changed),
+        if changed.size > KEPT_NAMES {
+            self.changes.clear();
+            return None;
         }
+        let changed = Arc::new(changed);
+        self.changes.push_back(Arc::clone(&changed));
+        Some(changed)
     }
 
     /// What is for this node alone.
@@ -204,7 +256,7 @@ impl Catalog {
     ) -> Option<impl Iterator<Item = &Changed> + Clone> {
         let behind = usize::try_from(self.generation.checked_sub(generation)?).ok()?;
         let first = self.changes.len().checked_sub(behind)?;
-        let changes = self.changes.iter().skip(first);
+        let changes = self.changes.iter().skip(first).map(|changed| &**changed);
         let names: usize = changes.clone().map(|changed| changed.size).sum();
         (names <= at_most).then_some(changes)
     }

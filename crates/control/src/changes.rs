@@ -3,10 +3,11 @@
 //! What two meshes share is not looked at. What is another object in memory is compared by its content, so that a mesh
 //! that was compiled as a whole changes only what is different in it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use foldhash::HashMap;
 use heddle_model::{Difference, Mesh, Node, Policy, Service, Shared, Workload, differences};
 use heddle_xds::delta::Name;
 use heddle_xds::resources::{
@@ -38,6 +39,7 @@ impl Changes {
             catalog,
             change: Change::default(),
             fresh: Default::default(),
+            service: ChangedService::default(),
         };
         finding.put(&of_mesh(&self.mesh));
         for (old, new) in nodes(&before, &self.mesh) {
@@ -56,7 +58,7 @@ impl Changes {
             new.iter().for_each(|new| self.holders.add(new));
         }
         for address in self.holders.take_changed() {
-            finding.change.changed.addresses.push(address);
+            finding.change.changed.addresses.insert(address);
             let nodes = self.holders.nodes(address);
             let nodes = nodes.map(|node| finding.name(Type::Node, node.as_str()));
             let nodes = nodes.collect();
@@ -105,6 +107,8 @@ struct Finding<'c> {
     change: Change,
     /// Names that the catalog does not have yet.
     fresh: [HashMap<String, Name>; Type::ALL.len()],
+    /// The Service that is being replaced.
+    service: ChangedService,
 }
 
 impl Finding<'_> {
@@ -120,23 +124,33 @@ impl Finding<'_> {
     fn replace_service(&mut self, old: Option<&Shared<Service>>, new: Option<&Shared<Service>>) {
         let Some(service) = new.or(old) else { return };
         let name = self.name(Type::Service, &service.name.to_string());
-        self.change.changed.services.push(ChangedService {
-            name: name.clone(),
-            changed: Vec::new(),
-            addresses: service.addresses.clone(),
-            has_moved: old.map(|old| nodes_of(old)) != new.map(|new| nodes_of(new)),
-        });
+        let bound = self.replace_parts(old, new);
+        self.change.bound.push((name.clone(), bound));
+        let mut service = std::mem::take(&mut self.service);
+        service.has_moved = old.map(|old| nodes_of(old)) != new.map(|new| nodes_of(new));
+        let changed = &mut self.change.changed;
+        let addresses = |of: Option<&Shared<Service>>| of.map(|of| of.addresses.clone());
+        let [before, now] = [old, new].map(addresses);
+        if service.has_itself() || before != now {
+            let both = before.into_iter().chain(now);
+            changed.addresses.extend(both.flatten());
+        }
+        if service.has_moved || !service.changed.is_empty() {
+            changed.services.insert(name, service);
+        }
+    }
+
+    /// Replaces the resources of a Service. Returns what belongs to it from now on; `None` if it is gone.
+    fn replace_parts(
+        &mut self,
+        old: Option<&Shared<Service>>,
+        new: Option<&Shared<Service>>,
+    ) -> Option<Bound> {
         let resources = |service| of_service(service).map(|one| (one.kind(), one.name()));
         let mut gone: BTreeSet<(Type, String)> =
             old.into_iter().flat_map(|old| resources(old)).collect();
-        let Some(new) = new else {
-            self.change.bound.push((name, None));
-            gone.iter()
-                .for_each(|(kind, name)| self.remove(*kind, name));
-            return;
-        };
         let mut endpoints = Vec::new();
-        for resource in of_service(new) {
+        for resource in new.into_iter().flat_map(|new| of_service(new)) {
             let (kind, name) = (resource.kind(), resource.name());
             gone.remove(&(kind, name));
             let name = self.put(&resource);
@@ -146,8 +160,7 @@ impl Finding<'_> {
         }
         gone.iter()
             .for_each(|(kind, name)| self.remove(*kind, name));
-        let bound = Bound::of(new, endpoints, |kind, name| self.name(kind, name));
-        self.change.bound.push((name, Some(bound)));
+        new.map(|new| Bound::of(new, endpoints, |kind, name| self.name(kind, name)))
     }
 
     /// Puts a resource into the catalog, unless it is as it was. Returns its name; `None` if it is too large for nodes,
@@ -196,21 +209,18 @@ impl Finding<'_> {
     /// Notes a change where streams look for it.
     fn note(&mut self, kind: Type, name: &Name) {
         let changed = &mut self.change.changed;
-        let name_of = (kind, name.clone());
+        let name = name.clone();
         match kind {
-            Type::MeshSettings | Type::Node | Type::Address => changed.common.push(name_of),
-            Type::Workload => changed.own.push(name_of),
+            Type::MeshSettings | Type::Node | Type::Address => changed.common.insert(kind, name),
+            Type::Workload => changed.own.insert(kind, name),
             Type::Policy => {
-                changed.own.push(name_of);
+                changed.own.insert(kind, name);
                 // It may select workloads that are as they were.
                 changed.owners.is_any = true;
             }
             Type::Service | Type::Endpoint => {
-                // The Service that is being replaced.
-                if let Some(service) = changed.services.last_mut() {
-                    service.addresses.extend(address_of(name));
-                    service.changed.push(name_of);
-                }
+                changed.addresses.extend(address_of(&name));
+                self.service.changed.push((kind, name));
             }
         }
     }

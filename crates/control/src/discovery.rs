@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 
 use super::nodes::Presence;
 use super::peer::Peer;
+use super::streams::OpenStream;
 use super::subscriptions::Subscriptions;
 use super::{Shared, peer_at};
 
@@ -74,9 +75,10 @@ impl Shared {
         self.warn_of_doubles(&node, address);
         let (answers, answered) = mpsc::channel(RESPONSES);
         tokio::spawn(async move {
+            let stream = self.board.open(subscriptions, presence.standing());
             let told = self
                 .clone()
-                .tell(&peer, presence, (subscriptions, requests), &answers)
+                .tell(&peer, presence, (stream, requests), &answers)
                 .await;
             if let Err(status) = &told {
                 // Fails when the client has gone. One that does not read is not told.
@@ -95,10 +97,9 @@ impl Shared {
         self: Arc<Self>,
         peer: &Peer,
         presence: Presence,
-        (mut subscriptions, mut requests): (Subscriptions, Streaming<DiscoveryRequest>),
+        (stream, mut requests): (OpenStream, Streaming<DiscoveryRequest>),
         answers: &Answers,
     ) -> Result<(), Status> {
-        let mut generations = self.board.generations();
         let mut trust = self.authority.watch_trust();
         let late = || Status::deadline_exceeded("the node does not answer");
         // Since when the node owes an answer and has given none.
@@ -110,8 +111,8 @@ impl Shared {
             tokio::select! {
                 room = answers.reserve() => {
                     let Ok(room) = room else { return Ok(()) };
-                    generations.borrow_and_update();
-                    if let Some(response) = self.board.respond(&mut subscriptions) {
+                    let response = self.board.respond(&mut stream.subscriptions());
+                    if let Some(response) = response {
                         room.send(Ok(self.sent(&response)?));
                         continue;
                     }
@@ -126,10 +127,8 @@ impl Shared {
                 }
                 () = self.closing() => return Err(Status::unavailable(super::ENDS)),
             }
-            if let Some(settled) = subscriptions.settled() {
-                presence.has(settled);
-            }
-            silent = match subscriptions.is_answer_due() {
+            stream.note_settled();
+            silent = match stream.subscriptions().is_answer_due() {
                 true => silent.or_else(|| Some(Instant::now())),
                 false => None,
             };
@@ -137,20 +136,15 @@ impl Shared {
             tokio::select! {
                 request = requests.message() => match request {
                     Ok(Some(request)) => {
-                        if self.take(node, &mut subscriptions, request)? {
-                            silent = None;
-                        }
+                        let is_answer = self.take(node, &mut stream.subscriptions(), request)?;
+                        silent = silent.filter(|_| !is_answer);
                     }
                     // The node has ended the call, or its connection broke.
                     Ok(None) => return Ok(()),
                     Err(broken) if broken.source().is_some() => return Ok(()),
                     Err(wrong) => return Err(wrong),
                 },
-                changed = generations.changed() => {
-                    if changed.is_err() {
-                        return Ok(());
-                    }
-                }
+                () = stream.woken() => {}
                 changed = trust.changed() => {
                     if changed.is_err() {
                         return Ok(());

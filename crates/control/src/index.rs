@@ -1,8 +1,9 @@
 //! Which resources belong to a Service, and which Services to an address: for nodes that name what they use.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use foldhash::HashMap;
 use heddle_model::{BackendTarget, NodeName, Outcome, Service};
 use heddle_xds::delta::Name;
 use heddle_xds::resources::Type;

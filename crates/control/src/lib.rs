@@ -40,6 +40,7 @@ mod nodes;
 mod peer;
 mod places;
 mod scope;
+mod streams;
 mod subscriptions;
 #[cfg(test)]
 mod tests;

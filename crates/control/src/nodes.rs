@@ -51,8 +51,32 @@ struct NodeRecord {
     /// Generations of the trust bundle and of the deny-list that the node uses.
     bundle: u64,
     denied: u64,
-    /// What its newest presence has of the mesh.
-    mesh: Option<Settled>,
+    /// What each of these has of the mesh; that of the newest is shown.
+    standings: BTreeMap<u64, Standing>,
+}
+
+/// What one presence of a node has of the mesh. Clones share the same state.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Standing {
+    settled: Arc<Mutex<Option<Settled>>>,
+}
+
+impl Standing {
+    /// Records it; `None` changes nothing.
+    pub(super) fn set(&self, settled: Option<Settled>) {
+        if settled.is_some() {
+            *self.lock() = settled;
+        }
+    }
+
+    pub(super) fn get(&self) -> Option<Settled> {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Settled>> {
+        // It is only ever replaced as a whole, so a poisoned lock is safe to use.
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl NodeRecord {
@@ -165,7 +189,13 @@ impl Nodes {
 
     /// What a node has of the mesh; `None` for one that is not present, or has not been told everything yet.
     pub fn mesh(&self, node: &NodeName) -> Option<Settled> {
-        self.lock().nodes.get(node)?.mesh
+        self.lock()
+            .nodes
+            .get(node)?
+            .standings
+            .values()
+            .last()?
+            .get()
     }
 
     /// Records the generations that a node has confirmed. False when there is no room for the node.
@@ -187,11 +217,13 @@ impl Nodes {
         let visit = known.visits;
         let node = self.node(&mut known, name)?;
         node.present.insert(visit, address);
-        node.mesh = None;
+        let standing = Standing::default();
+        node.standings.insert(visit, standing.clone());
         let displaced = Arc::new(Notify::new());
         node.displaced.insert(visit, Arc::clone(&displaced));
         if node.present.len() > MAX_PRESENCES {
             node.present.pop_first();
+            node.standings.pop_first();
             if let Some((_, oldest)) = node.displaced.pop_first() {
                 oldest.notify_one();
             }
@@ -203,6 +235,7 @@ impl Nodes {
             name: name.clone(),
             visit,
             displaced,
+            standing,
         })
     }
 
@@ -254,17 +287,13 @@ pub(super) struct Presence {
     name: NodeName,
     visit: u64,
     displaced: Arc<Notify>,
+    standing: Standing,
 }
 
 impl Presence {
-    /// Records what the node has of the mesh, unless it has a newer presence.
-    pub(super) fn has(&self, settled: Settled) {
-        let mut known = self.nodes.lock();
-        let node = known.nodes.get_mut(&self.name);
-        let is_newest = |node: &&mut NodeRecord| node.present.keys().last() == Some(&self.visit);
-        if let Some(node) = node.filter(is_newest) {
-            node.mesh = Some(settled);
-        }
+    /// Where to record what the node has of the mesh. It is shown unless the node has a newer presence.
+    pub(super) fn standing(&self) -> Standing {
+        self.standing.clone()
     }
 
     /// Completes when too many newer presences of the node have displaced this one.
@@ -282,9 +311,7 @@ impl Drop for Presence {
         let Some(node) = known.nodes.get_mut(name) else {
             return;
         };
-        if node.present.keys().last() == Some(visit) {
-            node.mesh = None;
-        }
+        node.standings.remove(visit);
         node.present.remove(visit);
         node.displaced.remove(visit);
         // Another connection of the node may remain: its address is announced now.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use foldhash::HashSet;
 use heddle_xds::delta::Name;
-use heddle_xds::resources::Type;
 
 use super::catalog::{Catalog, Changed, ChangedService, Own};
 
@@ -59,20 +59,17 @@ impl Scope {
 
     /// Whether a change of the mesh may change the scope.
     pub(super) fn depends_on(&self, changed: &Changed) -> bool {
-        let is_used = |address: &IpAddr| self.addresses.contains(address);
-        let has_addresses = !self.addresses.is_empty();
-        let mut services = changed.services.iter();
-        (has_addresses && changed.addresses.iter().any(is_used))
-            || services.any(|service| self.depends_on_service(service))
-    }
-
-    fn depends_on_service(&self, service: &ChangedService) -> bool {
         // Its routes may lead elsewhere. Endpoints come and go on the same nodes without a change of the scope, unless one
         // is what the node uses.
-        let mut changed = service.changed.iter();
-        let is_other = service.has_moved || changed.any(|(kind, _)| *kind == Type::Service);
-        let mut addresses = service.addresses.iter();
-        (is_other && self.services.contains(&service.name))
-            || addresses.any(|address| self.addresses.contains(address))
+        let is_other = |service: &ChangedService| service.has_moved || service.has_itself();
+        self.has_one_of(&changed.addresses) || changed.of_services(&self.services).any(is_other)
+    }
+
+    /// Whether the node uses one of these addresses.
+    pub(super) fn has_one_of(&self, addresses: &HashSet<IpAddr>) -> bool {
+        match self.addresses.len() < addresses.len() {
+            true => self.addresses.iter().any(|one| addresses.contains(one)),
+            false => addresses.iter().any(|one| self.addresses.contains(one)),
+        }
     }
 }

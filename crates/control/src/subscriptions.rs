@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use heddle_model::NodeName;
-use heddle_xds::delta::{Answer, Request, Response, Subscriber, TooMany};
+use heddle_xds::delta::{Answer, Name, Request, Response, Subscriber, TooMany, in_both};
 use heddle_xds::resources::Type;
 
 use super::catalog::{Catalog, Changed, ChangedService, Own, Part};
@@ -57,31 +57,16 @@ impl Visible {
         match (kind, &self.scope) {
             (Type::Service, Some(scope)) => Part::Named(&scope.services),
             (Type::Endpoint, Some(scope)) => Part::EndpointsOf(&scope.services),
-            (Type::Node, Some(scope)) => Part::Named(&scope.nodes),
-            _ => self.own.names(kind).map_or(Part::All, Part::Named),
+            _ => self.names(kind).map_or(Part::All, Part::Named),
         }
     }
 
-    /// Whether the node may have something of a Service.
-    fn uses(&self, service: &ChangedService) -> bool {
-        let scope = self.scope.as_ref();
-        scope.is_none_or(|scope| scope.services.contains(&service.name))
-    }
-
-    /// Whether the node might have a resource of its own, or of another node, in a part that is over.
-    fn had(&self, kind: Type, name: &str) -> bool {
-        let nodes = self.scope.as_ref().map(|scope| &scope.nodes);
-        let names = match kind {
-            Type::Node => nodes,
+    /// The names that the node may have of a type other than those of Services; `None` if it may have all.
+    fn names(&self, kind: Type) -> Option<&BTreeSet<Name>> {
+        match (kind, &self.scope) {
+            (Type::Node, Some(scope)) => Some(&scope.nodes),
             _ => self.own.names(kind),
-        };
-        names.is_some_and(|names| names.contains(name))
-    }
-
-    /// Whether the node might have something of a Service that it named, in a part that is over.
-    fn used(&self, service: &ChangedService) -> bool {
-        let scope = self.scope.as_ref();
-        scope.is_some_and(|scope| scope.services.contains(&service.name))
+        }
     }
 }
 
@@ -170,6 +155,41 @@ impl Subscriptions {
         self.types.iter().any(Subscriber::is_answer_due)
     }
 
+    /// Goes on to the next generation, if what it changes does not concern the node, and returns whether it has. If not, the
+    /// node's stream has to look.
+    pub(super) fn skip_unless_concerned(
+        &mut self,
+        generation: u64,
+        changed: Option<&Changed>,
+    ) -> bool {
+        // What the node was not told yet, it is told by a look at all that has changed since.
+        let is_told = self.marked > 0 && !self.has_named && !self.is_unmarked;
+        let is_next = self.noted + 1 == generation;
+        let concerns = |changed: &Changed| self.is_concerned(changed);
+        let skips = is_told && is_next && changed.is_some_and(|changed| !concerns(changed));
+        if skips {
+            self.noted = generation;
+        }
+        skips
+    }
+
+    /// Whether a look might find something. It is true for all that [`Subscriptions::follow`] takes notice of.
+    fn is_concerned(&self, changed: &Changed) -> bool {
+        // A node that is told everything nearly always is.
+        let Some(scope) = &self.visible.scope else {
+            return true;
+        };
+        let mut services = changed.of_services(&scope.services);
+        let mut common = changed.common.iter();
+        changed.is_of(&self.node)
+            || services.next().is_some()
+            || scope.has_one_of(&changed.addresses)
+            || common.any(|(kind, names)| match self.visible.names(kind) {
+                Some(part) => in_both(part, names).next().is_some(),
+                None => self.types[kind as usize].wants_one_of(names),
+            })
+    }
+
     /// The next message, if there is something to say.
     pub(super) fn respond(&mut self, catalog: &Catalog) -> Option<Told> {
         if self.ready.is_empty() && self.mark.is_none() {
@@ -217,16 +237,7 @@ impl Subscriptions {
         match changes {
             Some(changes) => {
                 for changed in changes {
-                    let services = changed.services.iter();
-                    let services = services.filter(|one| now.uses(one) || before.used(one));
-                    let services = services.flat_map(|one| &one.changed);
-                    services.for_each(|(kind, name)| self.types[*kind as usize].changed(name));
-                    for (kind, name) in changed.of_node(&self.node) {
-                        // Some are for other nodes.
-                        if now.part(*kind).has(name) || before.had(*kind, name) {
-                            self.types[*kind as usize].changed(name);
-                        }
-                    }
+                    note(changed, &self.node, &before, now, &mut self.types);
                 }
             }
             // Versions tell what has.
@@ -285,5 +296,36 @@ impl Subscriptions {
             self.types[addresses].names(),
         );
         Some(scope)
+    }
+}
+
+/// Notes what of a change concerns a node that might have the parts `before`, and may have those `now`.
+fn note(
+    changed: &Changed,
+    node: &NodeName,
+    before: &Visible,
+    now: &Visible,
+    types: &mut [Subscriber; Type::ALL.len()],
+) {
+    for (kind, names) in changed.of_node(node) {
+        let subscriber = &mut types[kind as usize];
+        let Some(part) = now.names(kind) else {
+            subscriber.changed_among(names);
+            continue;
+        };
+        for part in [Some(part), before.names(kind)].into_iter().flatten() {
+            in_both(part, names).for_each(|name| subscriber.changed(name));
+        }
+    }
+    let mut note = |service: &ChangedService| {
+        for (kind, name) in &service.changed {
+            types[*kind as usize].changed(name);
+        }
+    };
+    let Some(scope) = &now.scope else {
+        return changed.services.values().for_each(note);
+    };
+    for scope in [Some(scope), before.scope.as_ref()].into_iter().flatten() {
+        changed.of_services(&scope.services).for_each(&mut note);
     }
 }

@@ -71,7 +71,7 @@ fn is_good(layout: &Layout, key: &[u8], value: &[u8], lease: i64) -> bool {
 
 fn is_right(layout: &Layout, store: &Store, taken: &Providers) {
     let mut entries = BTreeMap::new();
-    for entry in &taken.entries {
+    for entry in taken.entries.iter() {
         let key = layout.key(&entry.key).into_bytes();
         assert_eq!(layout.provider(&key).as_ref(), Ok(&entry.key));
         assert!(store.contains_key(&key), "it stands there");

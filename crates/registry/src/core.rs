@@ -371,7 +371,7 @@ impl Core {
         }
         problems.extend(self.full.iter().map(|full| self.left_out(full)));
         Some(Providers {
-            entries,
+            entries: Arc::new(entries),
             problems,
             by_cause,
             wrong,

@@ -21,7 +21,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use client::{Held, News, Subscription};
-pub use server::{Answer, Resources, Subscriber, TooMany};
+pub use server::{Answer, Resources, Subscriber, TooMany, in_both};
 
 /// The name of a resource. It does not depend on who asks.
 pub type Name = Arc<str>;

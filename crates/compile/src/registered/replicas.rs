@@ -35,7 +35,7 @@ pub(crate) struct Replicas {
     mesh: Mesh,
     report: Report,
     /// What of the registry was compiled.
-    entries: Vec<Arc<Entry>>,
+    entries: Arc<Vec<Arc<Entry>>>,
     wrong: Wrong,
     kinds: HashMap<Kind, Members>,
     kind_of: HashMap<WorkloadName, Kind>,
@@ -104,7 +104,7 @@ impl Replicas {
         let mut replicas = Replicas {
             mesh: mesh.clone(),
             report: report.clone(),
-            entries: providers.entries.clone(),
+            entries: Arc::clone(&providers.entries),
             wrong: Wrong::of(providers),
             kinds: HashMap::new(),
             kind_of: HashMap::new(),
@@ -172,7 +172,7 @@ impl Replicas {
         let followed = self.go_on(&before, providers, base, options);
         match followed {
             Some(()) => {
-                self.entries.clone_from(&providers.entries);
+                self.entries = Arc::clone(&providers.entries);
                 Ok(self)
             }
             None => {
@@ -246,7 +246,7 @@ impl Replicas {
             }
         }
         // What is left out may fit when an address becomes free.
-        for entry in &self.entries {
+        for entry in self.entries.iter() {
             let name = entry.key.workload_name();
             if name.is_some_and(|name| find(&self.mesh.workloads, &name).is_some()) {
                 continue;

@@ -42,7 +42,7 @@ pub(crate) fn tally(
         known.is_some() && registered.contains(name)
     };
     let mut uncalled = Vec::new();
-    for entry in &providers.entries {
+    for entry in providers.entries.iter() {
         let name = entry.key.workload_name();
         let providing = tally.services.entry(entry.key.service_name());
         let providing = providing.or_default();

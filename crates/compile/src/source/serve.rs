@@ -341,6 +341,8 @@ fn said_of_folder(report: &Report, read: &[Problem]) -> Report {
     let mut report = report.clone();
     let is_said = |one: &Problem| one.severity == Severity::Error || read.contains(one);
     report.problems.retain(is_said);
+    // What is said of providers is of another moment each time, and much.
+    (report.registered, report.registry) = Default::default();
     report
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use heddle_model::{
     AppProtocol, Balancer, Balancing, Endpoint, Mesh, Mode, NodeName, Policy, PolicyAction,
@@ -17,7 +18,8 @@ use proptest::prelude::*;
 use super::Subscriptions;
 use crate::Board;
 use crate::discovery::request;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, Standing};
+use crate::streams::OpenStream;
 
 mod on_demand;
 mod requests;
@@ -111,7 +113,10 @@ struct Side {
     name: NodeName,
     known: NodeMesh,
     used: Option<Mesh>,
-    call: Option<Subscriptions>,
+    call: Option<OpenStream>,
+    standing: Standing,
+    /// Whether the stream looks at the catalog next: at first, after a message, and while there is something to send.
+    is_looking: bool,
     requests: VecDeque<DiscoveryRequest>,
     responses: VecDeque<DiscoveryResponse>,
 }
@@ -132,6 +137,8 @@ impl Side {
             known,
             used: None,
             call: None,
+            standing: Standing::default(),
+            is_looking: true,
             requests: VecDeque::new(),
             responses: VecDeque::new(),
         }
@@ -140,6 +147,8 @@ impl Side {
     /// The call breaks: what is under way is lost.
     fn disconnect(&mut self) {
         (self.requests, self.responses, self.call) = Default::default();
+        self.standing = Standing::default();
+        self.is_looking = true;
     }
 
     /// Does one thing. False if there is nothing to do.
@@ -148,26 +157,47 @@ impl Side {
             self.known.connected();
             let types = self.known.first_types().collect();
             let on_demand = self.known.is_on_demand();
-            self.call = Some(Subscriptions::new(self.name.clone(), types, on_demand));
+            let subscriptions = Subscriptions::new(self.name.clone(), types, on_demand);
+            self.call = Some(board.open(subscriptions, self.standing.clone()));
             return true;
         };
         if let Some(said) = self.known.request() {
             self.requests.push_back(said);
         } else if let Some(said) = self.requests.pop_front() {
             let kind = Type::from_url(&said.type_url).unwrap();
-            board.receive(call, kind, request(said)).unwrap();
+            let subscriptions = &mut call.subscriptions();
+            board.receive(subscriptions, kind, request(said)).unwrap();
+            self.is_looking = true;
         } else if let Some(told) = self.responses.pop_front() {
             if let Some(update) = self.known.accept(told).unwrap() {
                 update.mesh.check_invariants().unwrap();
                 self.used = Some(update.mesh);
             }
-        } else if let Some(told) = board.respond(call) {
-            self.responses.push_back(told);
+        } else if self.is_looking || is_woken(call) {
+            let told = board.respond(&mut call.subscriptions());
+            self.is_looking = told.is_some();
+            match told {
+                Some(told) => self.responses.push_back(told),
+                None => call.note_settled(),
+            }
         } else {
             return false;
         }
         true
     }
+
+    /// What the stream sends next, if there is something.
+    fn told(&mut self, board: &Board) -> Option<DiscoveryResponse> {
+        board.respond(&mut self.call.as_ref().unwrap().subscriptions())
+    }
+}
+
+/// Whether the stream was woken since the last call.
+fn is_woken(call: &OpenStream) -> bool {
+    let woken = std::pin::pin!(call.woken());
+    woken
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .is_ready()
 }
 
 #[derive(Debug, Clone)]
@@ -221,7 +251,7 @@ proptest! {
                 steps += 1;
                 prop_assert!(steps < 10_000, "it never becomes quiet");
             }
-            let settled = side.call.as_ref().unwrap().settled().unwrap();
+            let settled = side.standing.get().unwrap();
             prop_assert_eq!(settled.generation, board.generation());
             let mut wanted = newest.for_node(&side.name);
             wanted.generation = settled.marked;
@@ -241,7 +271,7 @@ fn a_changed_endpoint_costs_one_resource() {
     while side.step(&board) {}
     choices.insert(7, (7, Some(0), true, 1));
     board.put(mesh(&choices));
-    let told = board.respond(side.call.as_mut().unwrap()).unwrap();
+    let told = side.told(&board).unwrap();
     let names: Vec<&str> = told.resources.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["shop/s1/80/127.1.0.8:80"]);
     assert!(told.removed.is_empty() && told.mark.is_some());
@@ -269,9 +299,9 @@ fn a_change_that_is_not_of_its_part_costs_a_node_nothing() {
     changed.workloads[1].policies.clear();
     board.put(changed);
     let [a, b] = &mut sides;
-    assert_eq!(board.respond(a.call.as_mut().unwrap()), None);
-    assert!(board.respond(b.call.as_mut().unwrap()).is_some());
-    let settled = a.call.as_ref().unwrap().settled().unwrap();
+    assert_eq!(a.told(&board), None);
+    assert!(b.told(&board).is_some());
+    let settled = a.call.as_ref().unwrap().subscriptions().settled().unwrap();
     assert_eq!((settled.generation, settled.marked), (before + 1, before));
 }
 

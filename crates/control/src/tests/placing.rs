@@ -27,6 +27,34 @@ metadata: {name: web, namespace: shop}
 spec: {nodeName: n2, address: 127.1.0.2, serviceAccountName: web}
 ";
 
+#[test]
+fn what_the_newest_presence_has_is_shown_and_then_that_of_the_one_before() {
+    let nodes = Nodes::default();
+    let name = NodeName::parse("n1").unwrap();
+    let at = SocketAddr::from(([127, 0, 0, 1], 1));
+    let has = |generation| {
+        Some(Settled {
+            generation,
+            marked: 1,
+        })
+    };
+    let older = nodes.arrive(&name, at).unwrap();
+    older.standing().set(has(3));
+    assert_eq!(nodes.mesh(&name), has(3));
+    let newer = nodes.arrive(&name, at).unwrap();
+    assert_eq!(nodes.mesh(&name), None, "it was told nothing yet");
+    older.standing().set(has(4));
+    newer.standing().set(has(5));
+    newer.standing().set(None);
+    assert_eq!(nodes.mesh(&name), has(5));
+    drop(newer);
+    assert_eq!(nodes.mesh(&name), has(4));
+    older.standing().set(has(6));
+    assert_eq!(nodes.mesh(&name), has(6));
+    drop(older);
+    assert_eq!(nodes.mesh(&name), None);
+}
+
 fn mesh(text: &str) -> Mesh {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.yaml"), text).unwrap();

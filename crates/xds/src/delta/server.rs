@@ -1,7 +1,8 @@
 //! The server's side: which resources a client is owed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
+use std::hash::BuildHasher;
 use std::mem;
 use std::num::NonZeroU64;
 
@@ -146,6 +147,15 @@ impl Subscriber {
         }
     }
 
+    /// Records that these resources were added, changed or removed, in time for the smaller of what has changed and what the
+    /// client wants.
+    pub fn changed_among(&mut self, names: &HashSet<Name, impl BuildHasher>) {
+        match self.is_wildcard {
+            true => self.changed.extend(names.iter().cloned()),
+            false => self.changed.extend(in_both(&self.names, names).cloned()),
+        }
+    }
+
     /// Records that any resource may have been added, changed or removed. Versions tell which.
     pub fn all_may_have_changed(&mut self, resources: &impl Resources) {
         self.changed.extend(self.names.iter().cloned());
@@ -173,6 +183,11 @@ impl Subscriber {
     /// Whether the client wants the resource.
     pub fn wants(&self, name: &str) -> bool {
         self.is_wildcard || self.names.contains(name)
+    }
+
+    /// Whether the client wants one of these resources.
+    pub fn wants_one_of(&self, names: &HashSet<Name, impl BuildHasher>) -> bool {
+        (self.is_wildcard && !names.is_empty()) || in_both(&self.names, names).next().is_some()
     }
 
     /// Names that the client has subscribed to, without the wildcard.
@@ -308,4 +323,16 @@ impl Subscriber {
         self.changed.retain(|name| names.contains(name));
         self.held.retain(|name, _| names.contains(name));
     }
+}
+
+/// The names that are in both sets, in time for the smaller one.
+pub fn in_both<'n>(
+    some: &'n BTreeSet<Name>,
+    others: &'n HashSet<Name, impl BuildHasher>,
+) -> impl Iterator<Item = &'n Name> {
+    let is_less = some.len() < others.len();
+    let looked_up = is_less.then_some(some).into_iter().flatten();
+    let gone_through = (!is_less).then_some(others).into_iter().flatten();
+    let looked_up = looked_up.filter(|name| others.contains(*name));
+    looked_up.chain(gone_through.filter(|name| some.contains(*name)))
 }

@@ -64,7 +64,8 @@ fn who_is_called_and_who_is_not_is_counted() {
                 "address: 10.0.0.4, serviceAccountName: admin",
             ),
             entry("shop/ghost/e", "ghost", "address: 10.0.0.5"),
-        ],
+        ]
+        .into(),
         by_cause: BTreeMap::from([(Cause::Value, 1)]),
         wrong: vec![key("shop/web/f")],
         version: 1,
@@ -109,7 +110,7 @@ fn of_many_that_no_service_calls_the_first_are_told_and_the_others_counted() {
         entry(&path, "other", &address)
     };
     let providers = Providers {
-        entries: (1..=100).map(one).collect(),
+        entries: Arc::new((1..=100).map(one).collect()),
         version: 1,
         ..Providers::default()
     };
@@ -127,7 +128,7 @@ fn of_many_that_no_service_calls_the_first_are_told_and_the_others_counted() {
 #[test]
 fn while_the_folder_is_wrong_no_provider_is_said_to_be_uncalled() {
     let providers = Providers {
-        entries: vec![entry("shop/web/b", "other", "address: 10.0.0.3")],
+        entries: vec![entry("shop/web/b", "other", "address: 10.0.0.3")].into(),
         version: 1,
         ..Providers::default()
     };

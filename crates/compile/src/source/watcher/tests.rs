@@ -391,7 +391,7 @@ async fn who_could_not_be_tried_is_tried_though_nothing_changes() {
     let mut entries: Vec<Arc<Entry>> = (0..40).map(|n| web(n, guarded)).collect();
     entries.push(web(100, "{app: web}"));
     let (sender, providers) = watch::channel(Arc::new(Providers {
-        entries,
+        entries: entries.into(),
         version: 1,
         ..Providers::default()
     }));

@@ -17,9 +17,11 @@ enum Use {
     Other(Event),
 }
 
-/// As [`mesh`], with cluster addresses, and with routes from each Service to the one with twice its number, if there is one.
+/// As [`mesh`], with cluster addresses, which go from one Service to another with the weight of the first workload, and with
+/// routes from each Service to the one with twice its number, if there is one.
 fn routed(choices: &BTreeMap<u8, Choice>) -> Mesh {
     let mut mesh = mesh(choices);
+    let moved = choices.get(&0).map_or(0, |(.., weight)| *weight as u8);
     let names: Vec<ServiceName> = mesh.services.iter().map(|one| one.name.clone()).collect();
     for number in 0..SERVICES {
         let of = mesh
@@ -27,7 +29,7 @@ fn routed(choices: &BTreeMap<u8, Choice>) -> Mesh {
             .iter_mut()
             .find(|one| one.name == service(number));
         let Some(of) = of else { continue };
-        of.addresses = vec![cluster(number)];
+        of.addresses = vec![cluster((number + moved) % SERVICES)];
         let to = service(number * 2);
         if number > 0 && names.contains(&to) {
             let backend = Backend {
@@ -197,7 +199,7 @@ proptest! {
             if used.is_empty() && mesh.workloads.is_empty() {
                 prop_assert_eq!(&mesh.services, &Vec::new());
             }
-            prop_assert_eq!(side.call.as_ref().unwrap().settled().unwrap().generation, board.generation());
+            prop_assert_eq!(side.standing.get().unwrap().generation, board.generation());
         }
     }
 }
@@ -216,10 +218,10 @@ fn a_change_of_what_a_node_does_not_use_costs_it_nothing() {
     // Of another Service.
     choices.insert(6, (6, Some(0), true, 1));
     board.put(routed(&choices));
-    assert_eq!(board.respond(side.call.as_mut().unwrap()), None);
+    assert_eq!(side.told(&board), None);
     choices.insert(11, (11, Some(0), true, 1));
     board.put(routed(&choices));
-    let told = board.respond(side.call.as_mut().unwrap()).unwrap();
+    let told = side.told(&board).unwrap();
     assert_eq!(told.resources.len(), 1);
 }
 

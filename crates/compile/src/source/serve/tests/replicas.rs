@@ -180,7 +180,7 @@ impl Beheld {
     }
 
     fn set(&mut self, entry: Arc<Entry>) {
-        let entries = &mut self.providers.entries;
+        let entries = Arc::make_mut(&mut self.providers.entries);
         entries.retain(|one| one.key != entry.key);
         entries.push(entry);
         entries.sort_by_key(|one| one.key.to_string());
@@ -232,7 +232,7 @@ proptest! {
                 for (one, is_there) in &edit {
                     beheld.set(Arc::new(one.entry()));
                     if !is_there {
-                        beheld.providers.entries.retain(|entry| entry.key != one.entry().key);
+                        Arc::make_mut(&mut beheld.providers.entries).retain(|entry| entry.key != one.entry().key);
                     }
                 }
             }
