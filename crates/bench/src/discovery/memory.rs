@@ -41,10 +41,11 @@ pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyh
         all.push(measure(heddle, sizes).context("memory")?);
     }
     let spread = |pick: Figure| Spread::of(&all.iter().map(pick).collect::<Vec<_>>());
-    let lines: [(&str, Figure); 5] = [
+    let lines: [(&str, Figure); 6] = [
         ("node_memory_mib_small", |held| held.small),
         ("node_memory_mib_large", |held| held.large),
         ("node_memory_mib_large_eager", |held| held.eager),
+        ("node_memory_mib_used", |held| held.used),
         ("node_memory_mib_touched", |held| held.touched),
         ("node_memory_mib_forgotten", |held| held.forgotten),
     ];
@@ -65,6 +66,10 @@ pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyh
         "node_memory_kept_mib",
         spread(|held| held.forgotten - held.large),
     );
+    findings.value(
+        "node_memory_kept_since_used_mib",
+        spread(|held| held.forgotten - held.used),
+    );
     findings.value("node_memory_given_back_s", spread(|held| held.after_s));
     findings.rows.push(json!({
         "scenario": "memory",
@@ -72,7 +77,7 @@ pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyh
         "touched": touched,
         "rounds": all.iter().map(|held| json!({
             "small": held.small, "large": held.large, "eager": held.eager,
-            "touched": held.touched, "forgotten": held.forgotten, "after_s": held.after_s,
+            "used": held.used, "touched": held.touched, "forgotten": held.forgotten, "after_s": held.after_s,
         })).collect::<Vec<_>>(),
     }));
     Ok(())
@@ -86,6 +91,8 @@ struct Held {
     small: f64,
     large: f64,
     eager: f64,
+    /// After one service was called and forgotten: what serves calls is in memory from then on.
+    used: f64,
     touched: f64,
     forgotten: f64,
     /// Seconds from when everything was forgotten.
@@ -101,16 +108,19 @@ fn measure(heddle: &Path, sizes: &Sizes) -> anyhow::Result<Held> {
     let stage = Stage::new(heddle, sizes.large, on_demand)?;
     let large = settled(&stage)?;
     let client = stage.connect(CALLER)?;
-    for number in 0..sizes.touched {
+    let call = |number: usize| {
         let status = client.get(&service(number))?;
         anyhow::ensure!(status == 200, "{} answers {status}", service(number));
+        Ok(())
+    };
+    call(sizes.touched)?;
+    until_forgotten(&stage)?;
+    let used = settled(&stage)?;
+    for number in 0..sizes.touched {
+        call(number)?;
     }
     let touched = mib(&stage)?;
-    let end = Instant::now() + PATIENCE;
-    while stage.status()?["config"]["services"] != 0 {
-        anyhow::ensure!(Instant::now() < end, "not everything is forgotten");
-        thread::park_timeout(Duration::from_millis(200));
-    }
+    until_forgotten(&stage)?;
     let (began, patience) = (Instant::now(), sizes.gives_back_in);
     while mib(&stage)? > large + LEFT_MIB && began.elapsed() < patience {
         eprintln!(
@@ -124,10 +134,20 @@ fn measure(heddle: &Path, sizes: &Sizes) -> anyhow::Result<Held> {
         small,
         large,
         eager,
+        used,
         touched,
         forgotten: mib(&stage)?,
         after_s: began.elapsed().as_secs_f64(),
     })
+}
+
+fn until_forgotten(stage: &Stage) -> anyhow::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while stage.status()?["config"]["services"] != 0 {
+        anyhow::ensure!(Instant::now() < end, "not everything is forgotten");
+        thread::park_timeout(Duration::from_millis(200));
+    }
+    Ok(())
 }
 
 fn settled(stage: &Stage) -> anyhow::Result<f64> {
