@@ -12,7 +12,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 RELEASE := $(CARGO_TARGET_DIR)/release
 SETUP := scripts/setup.sh
 
-.PHONY: help demo test test-kubelet test-v2 check bench results dist soak fuzz setup clean
+.PHONY: help demo test test-kubelet test-v2 check bench results dist soak skew fuzz setup clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ dist: ## build stripped static binaries and their checksums in dist/
 soak: ## run all slow tests of scripts/soak.txt, one after the other; some need root (ARGS=NAME: only tests with NAME in their name)
 	@$(SETUP) build
 	@scripts/soak.sh $(ARGS)
+
+skew: ## run nodes and control planes of this version beside those of an older one (ARGS=REVISION: which)
+	@$(SETUP) build
+	@scripts/skew.sh $(ARGS)
 
 fuzz: ## fuzz every parser, with the nightly compiler (ARGS=SECONDS: time for each target)
 	@$(SETUP) build fuzz

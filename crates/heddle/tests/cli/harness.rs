@@ -20,7 +20,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// Runs the binary to its end.
 pub(crate) fn heddle(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_heddle"))
+    Command::new(OURS)
         .args(args)
         .output()
         .expect("the binary runs")
@@ -100,6 +100,9 @@ pub(crate) struct Heddle {
     socket: PathBuf,
 }
 
+/// The program of this build.
+pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_heddle");
+
 impl Heddle {
     /// Starts `heddle up` and waits until its listeners are open.
     pub(crate) fn up(folder: &Folder, more: &[&str]) -> Heddle {
@@ -110,12 +113,12 @@ impl Heddle {
 
     /// Starts `heddle up`.
     pub(crate) fn start(folder: &Folder, more: &[&str]) -> Heddle {
-        Self::start_by(Command::new(env!("CARGO_BIN_EXE_heddle")), folder, more)
+        Self::start_by(Command::new(OURS), folder, more)
     }
 
     /// Like [`Heddle::up`], with further variables of the environment.
     pub(crate) fn up_with(folder: &Folder, environment: &[(&str, &str)], more: &[&str]) -> Heddle {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        let mut command = Command::new(OURS);
         command.envs(environment.iter().copied());
         let heddle = Self::start_by(command, folder, more);
         heddle.stdout_line("SERVICE");
@@ -128,7 +131,7 @@ impl Heddle {
         environment: &[(&str, &str)],
         more: &[&str],
     ) -> Heddle {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        let mut command = Command::new(OURS);
         command.envs(environment.iter().copied()).arg("control");
         Self::spawn(command, folder, more)
     }
@@ -148,7 +151,17 @@ impl Heddle {
 
     /// Starts `heddle control` at a fixed address, so that a restarted one has the same address.
     pub(crate) fn control_at(folder: &Folder, listen: SocketAddr, more: &[&str]) -> Heddle {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        Self::control_by(OURS, folder, listen, more)
+    }
+
+    /// Like [`Heddle::control_at`], by another program.
+    pub(crate) fn control_by(
+        program: &str,
+        folder: &Folder,
+        listen: SocketAddr,
+        more: &[&str],
+    ) -> Heddle {
+        let mut command = Command::new(program);
         command
             .args(["control", "--listen", &listen.to_string(), "--state"])
             .arg(folder.path("state"));
@@ -159,7 +172,18 @@ impl Heddle {
 
     /// Starts `heddle node`, with its state and its socket beside the manifests.
     pub(crate) fn node(folder: &Folder, name: &str, control: SocketAddr, more: &[&str]) -> Heddle {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        Self::node_by(OURS, folder, name, control, more)
+    }
+
+    /// Like [`Heddle::node`], by another program.
+    pub(crate) fn node_by(
+        program: &str,
+        folder: &Folder,
+        name: &str,
+        control: SocketAddr,
+        more: &[&str],
+    ) -> Heddle {
+        let mut command = Command::new(program);
         command
             .args(["node", "--name", name, "--control", &control.to_string()])
             .args(["--listen", "127.0.0.1:0", "--state"])
@@ -180,7 +204,7 @@ impl Heddle {
         folder: &Folder,
         more: &[&str],
     ) -> (Heddle, SocketAddr) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        let mut command = Command::new(OURS);
         command
             .args(["control", "--listen", "127.0.0.1:0", "--state"])
             .arg(folder.path("state"))
@@ -194,7 +218,7 @@ impl Heddle {
 
     /// Starts `heddle control` with this socket and further arguments, and does not wait.
     pub(crate) fn control_of(socket: &Path, manifests: &Path, more: &[&str]) -> Heddle {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        let mut command = Command::new(OURS);
         command
             .args(["control", "--listen", "127.0.0.1:0"])
             .arg(manifests)

@@ -9,6 +9,7 @@ use crate::harness::{Folder, Heddle, as_str, eventually, free_address, get, hedd
 mod authority;
 mod fixture;
 mod on_demand;
+mod skew;
 mod start;
 
 use fixture::*;
