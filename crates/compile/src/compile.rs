@@ -8,6 +8,7 @@
 //! Compilation never stops early, so that one run reports every problem. The resulting mesh is valid only if the report
 //! holds no error.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use heddle_model::report::Cause;
@@ -49,6 +50,10 @@ use index::Index;
 pub(crate) use policy::Pins;
 pub(crate) use service::MAX_ENDPOINTS;
 
+/// The remedy for an address outside of the mesh's ranges.
+pub(crate) const OTHER_RANGES: &str =
+    "take an address in them, or widen mesh.address_ranges in the settings";
+
 /// Compiles objects. Those of the folder `base` may name files relative to it. Policies concern the workloads that are
 /// pinned to them, whatever they select.
 pub(crate) fn compile(
@@ -60,8 +65,8 @@ pub(crate) fn compile(
 ) -> Mesh {
     let index = Index::build(objects, findings);
     let mut workloads = workload::compile(&index, base, options, findings);
-    let mut services = service::compile(&index, &workloads, findings);
-    cluster_ip::compile(&index, &mut services, options.addresses, findings);
+    let mut services = service::compile(&index, &workloads, options, findings);
+    cluster_ip::compile(&index, &mut services, options, findings);
     let trust_domain = &options.trust_domain;
     let policies = policy::compile(
         &index,
@@ -81,6 +86,7 @@ pub(crate) fn compile(
         policies,
         elsewhere: Vec::new(),
         further: Vec::new(),
+        address_ranges: options.address_ranges.clone(),
         named: None,
     }
 }
@@ -124,6 +130,15 @@ impl<'a> Scope<'a> {
             written: &object.written,
             findings,
         }
+    }
+
+    /// Checks that an address is one that the mesh may have.
+    fn within(&mut self, path: &FieldPath, address: IpAddr, options: &Options) -> Option<IpAddr> {
+        let Some(reason) = options.outside(address) else {
+            return Some(address);
+        };
+        self.error(path, reason, OTHER_RANGES);
+        None
     }
 
     fn error(&mut self, path: &FieldPath, reason: impl Into<String>, remedy: impl Into<String>) {

@@ -30,7 +30,9 @@ pub use explain::{
 };
 pub use source::{Watcher, load, load_text, load_with};
 
-use heddle_model::{Mode, TrustDomain};
+use std::net::IpAddr;
+
+use heddle_model::{Cidr, Mode, TrustDomain};
 
 /// Settings that manifests do not contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,6 +45,33 @@ pub struct Options {
     pub placement: Placement,
     /// The source of the addresses of workloads and Services.
     pub addresses: Addresses,
+    /// Where the addresses of Services, endpoints and workloads are, sorted, each once. Empty: they may be any.
+    pub address_ranges: Vec<Cidr>,
+}
+
+/// Ranges that a message names, at most.
+const NAMED_RANGES: usize = 8;
+
+impl Options {
+    /// Why an address is not one that the mesh may have; `None` if it is. A lab assigns addresses without regard to those in
+    /// manifests.
+    pub(crate) fn outside(&self, address: IpAddr) -> Option<String> {
+        let ranges = &self.address_ranges;
+        let is_any = ranges.is_empty() || self.addresses == Addresses::Given;
+        if is_any || ranges.iter().any(|range| range.contains(address)) {
+            return None;
+        }
+        let named = ranges.iter().take(NAMED_RANGES).map(Cidr::to_string);
+        let more = match ranges.len() > NAMED_RANGES {
+            true => ", ...",
+            false => "",
+        };
+        let named = named.collect::<Vec<_>>().join(", ");
+        let ranges = format!("{named}{more}");
+        Some(format!(
+            "{address} is in none of the mesh's address ranges ({ranges})"
+        ))
+    }
 }
 
 /// The source of the addresses of workloads and Services.

@@ -206,7 +206,7 @@ struct Compiling<'c> {
 impl Compiling<'_> {
     /// Compiles the folder and every provider that fits. If the folder does not compile alone, no provider is tried.
     fn with(&self, providers: &Providers, tried: &mut Tried) -> Compiled {
-        let (fit, mut problems) = candidates(self.objects, &providers.entries);
+        let (fit, mut problems) = candidates(self.objects, &providers.entries, self.options);
         let (entries, mut objects): (Vec<_>, Vec<_>) =
             fit.into_iter().map(|one| (one.entry, one.object)).unzip();
         let (mut mesh, mut findings) = self.beside(&objects);

@@ -179,7 +179,13 @@ async fn serve(
                 Signal::Stop => break,
                 // A control plane has no access log: only the level of its own may change.
                 Signal::Reload => match reload() {
-                    Ok(settings) => logging::set_level(settings.log.level),
+                    Ok(new) => {
+                        logging::set_level(new.log.level);
+                        let log = settings.log.clone();
+                        if (Settings { log, ..new }) != *settings {
+                            tracing::warn!("other settings than log.level have changed: they are read at the next start");
+                        }
+                    }
                     Err(error) => tracing::error!("the settings stay as they were: {error}"),
                 },
             },

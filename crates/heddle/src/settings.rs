@@ -1,8 +1,11 @@
 //! Converts settings that no node uses: manifests, the authority, a registry.
 
+use std::collections::BTreeSet;
+
 use heddle_authority::AuthoritySettings;
 use heddle_compile::registered::Layout;
 use heddle_compile::{Options, Placement};
+use heddle_model::Cidr;
 use heddle_node::settings::{Control, MeshSettings, RegistrySettings};
 use heddle_registry::{Access, Credentials, Tls};
 
@@ -11,7 +14,9 @@ mod tests;
 
 /// Options for compiling a folder for a single node.
 pub(crate) fn options(mesh: &MeshSettings) -> Options {
+    let address_ranges: BTreeSet<Cidr> = mesh.address_ranges.iter().copied().collect();
     Options {
+        address_ranges: address_ranges.into_iter().collect(),
         trust_domain: mesh.trust_domain.clone(),
         default_mode: mesh.mode,
         ..Options::default()

@@ -97,7 +97,11 @@ impl Source {
             loop {
                 let (mesh, report) = self.watcher.next().await;
                 let findings = Box::new(self.findings(report));
-                if sender.send(Change::Folder(mesh, findings)).await.is_err() {
+                if sender
+                    .send(Change::Folder(mesh.map(Box::new), findings))
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }

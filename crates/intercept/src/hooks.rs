@@ -19,9 +19,10 @@ use std::net::{IpAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use heddle_model::Cidr;
 use serde::{Deserialize, Serialize};
 
-use crate::{Cidr, Exclude, Fate, PodId};
+use crate::{Exclude, Fate, PodId};
 
 mod bpf;
 mod error;

@@ -45,7 +45,7 @@ mod source;
 
 #[cfg(feature = "client")]
 pub use client::{Client, Event, Sockets, Tell, Teller};
-pub use exclude::{Cidr, Exclude, MAX_EXCLUDED, PortRange};
+pub use exclude::{Exclude, MAX_EXCLUDED, PortRange};
 pub use original::original_destination;
 pub use pod::{Family, Fate, INBOUND_PORT, OUTBOUND_PORT, PodId};
 pub use source::{dummy_address, is_of_another_host, node_address};

@@ -89,6 +89,7 @@ impl Mesh {
         if self.elsewhere != before.elsewhere || self.further != before.further {
             self.check_elsewhere()?;
         }
+        increasing(&self.address_ranges, |range| range, "address ranges")?;
         increasing(
             self.named.as_deref().unwrap_or_default(),
             |(dependency, _)| dependency,

@@ -12,6 +12,7 @@
 mod backoff;
 mod balancing;
 pub mod calendar;
+mod cidr;
 mod class;
 mod control_group;
 mod dependency;
@@ -38,6 +39,7 @@ pub use backoff::Backoff;
 pub use balancing::{
     Balancing, Ejection, Failing, HashOn, Line, MAX_ROOM, MAX_SLOW_START_MS, RetryBudget,
 };
+pub use cidr::{Cidr, MAX_ADDRESS_RANGES};
 pub use class::{CLASS_LABEL, Class, LATENCY_ANNOTATION, Qos, QosFault, QosLabels};
 pub use control_group::ControlGroup;
 pub use dependency::{Dependency, DependencyState};

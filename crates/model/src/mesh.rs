@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Dependency, DependencyState, Endpoint, NodeName, Policy, PolicyName, Service, ServiceName,
-    Shared, TrustDomain, Workload, WorkloadName,
+    Cidr, Dependency, DependencyState, Endpoint, NodeName, Policy, PolicyName, Service,
+    ServiceName, Shared, TrustDomain, Workload, WorkloadName,
 };
 
 #[cfg(test)]
@@ -41,6 +41,9 @@ pub struct Mesh {
     /// further address, each once.
     #[serde(default)]
     pub further: Vec<(IpAddr, IpAddr)>,
+    /// Where the addresses of everything in the mesh are, sorted, each once. Empty: they may be any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub address_ranges: Vec<Cidr>,
     /// Of a node that names what it uses: what it has named and has an answer to, sorted, each once. Of anything else,
     /// nothing can be said. `None`: the mesh has everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]

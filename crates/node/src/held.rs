@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use heddle_intercept::Cidr;
+use heddle_model::Cidr;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
 

@@ -18,7 +18,8 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use heddle_intercept::holder::{self, Claim, Config, EachTurn, Ended, HolderError, Own, Turn};
 use heddle_intercept::hooks::{self, Kind};
-use heddle_intercept::{Cidr, Exclude, PortRange, cgroup};
+use heddle_intercept::{Exclude, PortRange, cgroup};
+use heddle_model::Cidr;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };

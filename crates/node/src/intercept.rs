@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use heddle_intercept::PortRange;
 use heddle_intercept::hooks::Kind;
-use heddle_intercept::{Cidr, PortRange};
-use heddle_model::WorkloadName;
+use heddle_model::{Cidr, WorkloadName};
 
 use crate::admin::Location;
 use crate::arguments::workload;

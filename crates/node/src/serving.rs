@@ -36,9 +36,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use heddle_intercept::{Cidr, Client, Event};
+use heddle_intercept::{Client, Event};
 use heddle_model::report::Report;
-use heddle_model::{Mesh, NodeName, SpiffeId, WorkloadName};
+use heddle_model::{Cidr, Mesh, NodeName, SpiffeId, WorkloadName};
 use heddle_proxy::{Proxy, Questions};
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
@@ -248,7 +248,7 @@ pub type RegistryView = Box<dyn Fn() -> RegistryStatus + Send>;
 /// A message to the main loop from the mesh's source.
 pub enum Change {
     /// The folder's mesh, if the folder is valid, and the findings.
-    Folder(Option<Mesh>, Box<Findings>),
+    Folder(Option<Box<Mesh>>, Box<Findings>),
     /// Another mesh, already checked.
     Mesh(Box<Mesh>),
     /// The identities for calls in both directions. The sender is notified when they are in force.
@@ -332,7 +332,7 @@ pub async fn serve(
     };
     let mut node = Node::new(parts, settings, output.stdout);
     if let Some((mesh, findings)) = first {
-        node.change(Change::Folder(Some(mesh), Box::new(findings)))?;
+        node.change(Change::Folder(Some(Box::new(mesh)), Box::new(findings)))?;
     }
 
     let (asks, mut questions) = mpsc::channel::<Ask>(ASKS);

@@ -29,7 +29,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use heddle_model::{
-    Endpoint, Node, NodeName, Policy, Service, ServiceName, Shared, TrustDomain, Workload,
+    Cidr, Endpoint, Node, NodeName, Policy, Service, ServiceName, Shared, TrustDomain, Workload,
     WorkloadName,
 };
 use prost::Message;
@@ -128,6 +128,8 @@ pub struct Settings {
     pub trust_domain: TrustDomain,
     /// Whether no workload names a node: there is one node, which runs all of them.
     pub single_node: bool,
+    /// Where the addresses of everything in the mesh are, sorted, each once. Empty: they may be any.
+    pub address_ranges: Vec<Cidr>,
 }
 
 /// An IP address of workloads.

@@ -23,6 +23,12 @@ pub(crate) fn endpoint_address(text: &str) -> Result<IpAddr, Flaw> {
             "write one like 127.1.0.1 or ::1",
         )
     })?;
+    if address != address.to_canonical() {
+        return Err(Flaw::new(
+            format!("{text} is an IPv4 address in its IPv6-mapped form"),
+            format!("write {}", address.to_canonical()),
+        ));
+    }
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     if address.is_unspecified() || address.is_multicast() || broadcast {
         return Err(Flaw::new(

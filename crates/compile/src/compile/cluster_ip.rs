@@ -7,12 +7,12 @@ use heddle_model::{Service, ServiceName};
 
 use super::Scope;
 use super::index::Index;
-use crate::Addresses;
 use crate::check;
 use crate::findings::Findings;
 use crate::manifest::Object;
 use crate::manifest::core::ServiceSpec;
 use crate::manifest::node::FieldPath;
+use crate::{Addresses, Options};
 
 /// Limit of addresses of one Service: one of each family.
 const MAX_ADDRESSES: usize = 2;
@@ -23,7 +23,7 @@ const NONE: &str = "None";
 pub(super) fn compile(
     index: &Index<'_>,
     services: &mut [Service],
-    addresses: Addresses,
+    options: &Options,
     findings: &mut Findings,
 ) {
     let mut owners: BTreeMap<IpAddr, (&ServiceName, &Object)> = BTreeMap::new();
@@ -38,7 +38,7 @@ pub(super) fn compile(
         let mut scope = Scope::of(object, findings);
         let written = written(&body.spec, &mut scope);
         service.headless = written.iter().any(|(_, text)| *text == NONE);
-        if addresses == Addresses::Given {
+        if options.addresses == Addresses::Given {
             continue;
         }
         for (at, text) in written {
@@ -50,7 +50,9 @@ pub(super) fn compile(
                 scope.error(&at, reason, "remove one of them");
                 continue;
             }
-            let Some(address) = scope.check(&at, check::cluster_address(text)) else {
+            let address = scope.check(&at, check::cluster_address(text));
+            let address = address.and_then(|one| scope.within(&at, one, options));
+            let Some(address) = address else {
                 continue;
             };
             match owners.insert(address, (name, object)) {

@@ -8,6 +8,7 @@ use super::context::ServiceContext;
 use super::index::Index;
 use super::selector::{Owners, Selectable};
 use super::{Scope, balancing, did_you_mean, endpoint, protocol, slice};
+use crate::Options;
 use crate::check;
 use crate::findings::Findings;
 use crate::manifest::core::{self, ServicePortSpec, ServiceSpec};
@@ -23,9 +24,10 @@ const MAX_PORTS: usize = 256;
 pub(super) fn compile(
     index: &Index<'_>,
     workloads: &[Workload],
+    options: &Options,
     findings: &mut Findings,
 ) -> Vec<Service> {
-    let slices = slice::by_service(index, findings);
+    let slices = slice::by_service(index, options, findings);
     let rooms = rooms(index);
     let selectable = Selectable::new(workloads);
     let owners = Owners::new(workloads, |name| index.is_registered(name));

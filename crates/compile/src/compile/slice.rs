@@ -7,6 +7,7 @@ use heddle_model::ServiceName;
 
 use super::index::Index;
 use super::{Scope, balancing, did_you_mean, find_service, protocol};
+use crate::Options;
 use crate::check;
 use crate::findings::Findings;
 use crate::manifest::core::EndpointSlice;
@@ -42,6 +43,7 @@ impl SlicePorts {
 /// All slices by their Service.
 pub(super) fn by_service(
     index: &Index<'_>,
+    options: &Options,
     findings: &mut Findings,
 ) -> BTreeMap<ServiceName, Vec<SlicePorts>> {
     let mut slices: BTreeMap<ServiceName, Vec<SlicePorts>> = BTreeMap::new();
@@ -50,7 +52,7 @@ pub(super) fn by_service(
         let service = service_of(object, index, &mut scope);
         let compiled = SlicePorts {
             max_requests: balancing::max_requests(object, &mut scope),
-            ..slice(body, &mut scope)
+            ..slice(body, options, &mut scope)
         };
         if let Some(service) = service {
             slices.entry(service).or_default().push(compiled);
@@ -87,7 +89,7 @@ fn service_of(object: &Object, index: &Index<'_>, scope: &mut Scope<'_>) -> Opti
     Some(service)
 }
 
-fn slice(body: &EndpointSlice, scope: &mut Scope<'_>) -> SlicePorts {
+fn slice(body: &EndpointSlice, options: &Options, scope: &mut Scope<'_>) -> SlicePorts {
     let at = FieldPath::default();
     let wants_ipv4 = match body.address_type.as_str() {
         "IPv4" => true,
@@ -119,13 +121,18 @@ fn slice(body: &EndpointSlice, scope: &mut Scope<'_>) -> SlicePorts {
         }
     };
     SlicePorts {
-        addresses: addresses(body, wants_ipv4, scope),
+        addresses: addresses(body, wants_ipv4, options, scope),
         ports: ports(body, scope),
         max_requests: None,
     }
 }
 
-fn addresses(body: &EndpointSlice, wants_ipv4: bool, scope: &mut Scope<'_>) -> Vec<IpAddr> {
+fn addresses(
+    body: &EndpointSlice,
+    wants_ipv4: bool,
+    options: &Options,
+    scope: &mut Scope<'_>,
+) -> Vec<IpAddr> {
     let at = FieldPath::of("endpoints");
     let endpoints = scope.at_most(&at, &body.endpoints, MAX_ENDPOINTS);
     let mut addresses = Vec::new();
@@ -138,7 +145,9 @@ fn addresses(body: &EndpointSlice, wants_ipv4: bool, scope: &mut Scope<'_>) -> V
         // The addresses of one endpoint are interchangeable; clients use the first.
         for (which, text) in own.iter().enumerate() {
             let at = at.index(which);
-            let Some(address) = scope.check(&at, check::endpoint_address(text)) else {
+            let address = scope.check(&at, check::endpoint_address(text));
+            let address = address.and_then(|one| scope.within(&at, one, options));
+            let Some(address) = address else {
                 continue;
             };
             if address.is_ipv4() != wants_ipv4 {

@@ -16,6 +16,7 @@ mod balancing;
 mod honoured;
 mod precedence;
 mod qos;
+mod ranges;
 mod values;
 
 fn fixtures() -> Vec<PathBuf> {

@@ -68,8 +68,11 @@ pub(super) fn compile(
         scope.findings.report.addresses.count(is_written);
         let (address, more_addresses) = match options.addresses {
             Addresses::Given => (stand_in(workloads.len()), Vec::new()),
-            Addresses::Written => match address(&body.spec, &mut scope) {
-                Some(address) => (address, more_addresses(&body.spec, address, &mut scope)),
+            Addresses::Written => match address(&body.spec, options, &mut scope) {
+                Some(address) => (
+                    address,
+                    more_addresses(&body.spec, address, options, &mut scope),
+                ),
                 None => continue,
             },
         };
@@ -139,7 +142,7 @@ impl LabelSets {
     }
 }
 
-fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {
+fn address(spec: &LocalWorkloadSpec, options: &Options, scope: &mut Scope<'_>) -> Option<IpAddr> {
     let at = FieldPath::of("spec.address");
     if spec.address.is_empty() {
         let remedy = match scope.written.origin.is_registry() {
@@ -149,7 +152,7 @@ fn address(spec: &LocalWorkloadSpec, scope: &mut Scope<'_>) -> Option<IpAddr> {
         scope.error(&at, "this field is required", remedy);
         return None;
     }
-    checked_address(&spec.address, &at, scope)
+    checked_address(&spec.address, &at, options, scope)
 }
 
 /// A placeholder for the address that a lab will assign: a unique one, in a range reserved for benchmarks (RFC 2544,
@@ -161,13 +164,18 @@ fn stand_in(position: usize) -> IpAddr {
 }
 
 /// The addresses beside the first, sorted.
-fn more_addresses(spec: &LocalWorkloadSpec, first: IpAddr, scope: &mut Scope<'_>) -> Vec<IpAddr> {
+fn more_addresses(
+    spec: &LocalWorkloadSpec,
+    first: IpAddr,
+    options: &Options,
+    scope: &mut Scope<'_>,
+) -> Vec<IpAddr> {
     let at = FieldPath::of("spec.addresses");
     let mut more = BTreeSet::new();
     let written = scope.at_most(&at, &spec.addresses, MAX_MORE_ADDRESSES);
     for (position, text) in written.iter().enumerate() {
         let at = at.index(position);
-        let Some(address) = checked_address(text, &at, scope) else {
+        let Some(address) = checked_address(text, &at, options, scope) else {
             continue;
         };
         if address == first || !more.insert(address) {
@@ -178,7 +186,12 @@ fn more_addresses(spec: &LocalWorkloadSpec, first: IpAddr, scope: &mut Scope<'_>
     more.into_iter().collect()
 }
 
-fn checked_address(text: &str, path: &FieldPath, scope: &mut Scope<'_>) -> Option<IpAddr> {
+fn checked_address(
+    text: &str,
+    path: &FieldPath,
+    options: &Options,
+    scope: &mut Scope<'_>,
+) -> Option<IpAddr> {
     let address = scope.check(path, check::endpoint_address(text))?;
     if is_listener_range(address) {
         scope.error(
@@ -188,7 +201,7 @@ fn checked_address(text: &str, path: &FieldPath, scope: &mut Scope<'_>) -> Optio
         );
         return None;
     }
-    Some(address)
+    scope.within(path, address, options)
 }
 
 /// How many addresses are tried for a free one.

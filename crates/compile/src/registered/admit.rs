@@ -18,6 +18,8 @@ use heddle_model::WorkloadName;
 use heddle_model::report::{Cause, Problem};
 
 use super::{Entry, warning};
+use crate::Options;
+use crate::compile::OTHER_RANGES;
 use crate::compile::index::{REGISTRY_ALLOW, REGISTRY_ANNOTATION};
 use crate::manifest::local::LocalWorkloadSpec;
 use crate::manifest::{Body, Kind, Object};
@@ -43,8 +45,9 @@ pub(crate) struct Candidate {
 pub(crate) fn candidates(
     objects: &[Arc<Object>],
     entries: &[Arc<Entry>],
+    options: &Options,
 ) -> (Vec<Candidate>, Vec<Problem>) {
-    let mut admission = Admission::of(objects);
+    let mut admission = Admission::of(objects, options);
     let mut oldest_first: Vec<&Arc<Entry>> = entries.iter().collect();
     oldest_first.sort_by_key(|entry| (entry.created, &entry.key));
     let (mut fit, mut problems) = (Vec::new(), Vec::new());
@@ -75,6 +78,7 @@ struct Admission<'o> {
     closed: BTreeSet<IpAddr>,
     /// Accounts that providers may have: namespace and name.
     open: BTreeSet<(&'o str, &'o str)>,
+    options: &'o Options,
 }
 
 /// The place of an address of one of the folder's workloads.
@@ -87,13 +91,14 @@ struct Host {
 }
 
 impl<'o> Admission<'o> {
-    fn of(objects: &'o [Arc<Object>]) -> Self {
+    fn of(objects: &'o [Arc<Object>], options: &'o Options) -> Self {
         let mut admission = Admission {
             workloads: BTreeSet::new(),
             sockets: BTreeMap::new(),
             hosts: BTreeMap::new(),
             closed: BTreeSet::new(),
             open: BTreeSet::new(),
+            options,
         };
         for object in objects {
             let allowed = object.metadata.annotations.get(REGISTRY_ANNOTATION);
@@ -163,6 +168,9 @@ impl<'o> Admission<'o> {
             let reason = format!("a LocalWorkload of the folder that is refused has {address}");
             let remedy = "register the address that it listens on (--address)";
             return refuse(Cause::Taken, "spec.address", reason, remedy);
+        }
+        if let Some(reason) = addresses(object).find_map(|one| self.options.outside(one)) {
+            return refuse(Cause::Range, "spec.address", reason, OTHER_RANGES);
         }
         let mine: Vec<Socket> = sockets(object).collect();
         let taken = mine

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use heddle_intercept::request::Request;
-use heddle_intercept::{Cidr, Exclude, PortRange};
-use heddle_model::WorkloadName;
+use heddle_intercept::{Exclude, PortRange};
+use heddle_model::{Cidr, WorkloadName};
 use heddle_node::arguments::workload;
 use heddle_node::exit::{Exit, Failure};
 use rustix::fs::OFlags;

@@ -8,13 +8,14 @@ use std::path::Path;
 
 use aya::Ebpf;
 use aya::programs::links::FdLink;
+use heddle_model::Cidr;
 use rustix::fs::{FsWord, fstatfs};
 
 use super::layout::{self, Address, PodBytes, PodEntry};
 use super::pins::Pins;
 use super::{FullTables, Guarded, HookError, Options, Pod, loaded};
 use crate::sockopt::netns_cookie;
-use crate::{Cidr, Fate, MAX_EXCLUDED, PodId};
+use crate::{Fate, MAX_EXCLUDED, PodId};
 pub(super) use packets::Packets;
 use tables::{Tables, refused, removed};
 

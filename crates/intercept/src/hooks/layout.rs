@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use aya::maps::lpm_trie::Key;
+use heddle_model::Cidr;
 
-use crate::{Cidr, Fate, MAX_EXCLUDED, PortRange};
+use crate::{Fate, MAX_EXCLUDED, PortRange};
 
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::Ebpf;
+use heddle_model::Cidr;
 
 use super::bpf::Packets;
 use super::{HookError, Kind, Nft, Options, Pod, Range, loaded};
 use crate::namespace::within;
-use crate::{Cidr, Exclude, Fate, PodId};
+use crate::{Exclude, Fate, PodId};
 
 /// Programs grouped by the name of the hook, as an operator would look for it.
 pub(crate) const GROUPS: [(&str, &[(&str, &str)]); 7] = [

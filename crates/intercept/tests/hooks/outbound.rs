@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
-use heddle_intercept::{Cidr, Exclude, Family, Fate, PortRange, original_destination};
+use heddle_intercept::{Exclude, Family, Fate, PortRange, original_destination};
+use heddle_model::Cidr;
 use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt};
 

@@ -19,6 +19,8 @@ pub enum Cause {
     Taken,
     /// The folder does not allow its service account.
     Account,
+    /// An address is outside of the mesh's ranges.
+    Range,
     /// It names no node, in a mesh of several.
     Node,
     /// Compiling it causes an error in another object.
@@ -31,13 +33,14 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, once.
-    pub const ALL: [Cause; 10] = [
+    pub const ALL: [Cause; 11] = [
         Cause::Key,
         Cause::Lease,
         Cause::Value,
         Cause::Room,
         Cause::Taken,
         Cause::Account,
+        Cause::Range,
         Cause::Node,
         Cause::Unfit,
         Cause::Untried,
@@ -53,6 +56,7 @@ impl Cause {
             Cause::Room => "no_room",
             Cause::Taken => "taken",
             Cause::Account => "account",
+            Cause::Range => "out_of_range",
             Cause::Node => "no_node",
             Cause::Unfit => "unfit",
             Cause::Untried => "untried",

@@ -197,7 +197,9 @@ impl Node {
     /// When the source has failed for good.
     pub(super) fn change(&mut self, change: Change) -> Result<(), Failure> {
         match change {
-            Change::Folder(mesh, findings) => self.folder_changed(mesh, *findings),
+            Change::Folder(mesh, findings) => {
+                self.folder_changed(mesh.map(|mesh| *mesh), *findings);
+            }
             Change::Mesh(mesh) => self.serve(*mesh),
             Change::Identities(identities, in_force) => {
                 self.identify(identities);

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use heddle_intercept::hooks::FullTables;
-use heddle_intercept::{Cidr, Client, Event, Fate, PodId, Tell, Teller};
-use heddle_model::{Mesh, Mode, WorkloadName};
+use heddle_intercept::{Client, Event, Fate, PodId, Tell, Teller};
+use heddle_model::{Cidr, Mesh, Mode, WorkloadName};
 use heddle_proxy::{Entry, Proxy};
 
 use super::Held;
@@ -193,7 +193,8 @@ impl Pods {
         }
     }
 
-    /// Logs the Services and workloads whose addresses pods dial past the mesh, when that list changes.
+    /// Logs the Services and workloads, and the ranges of the mesh, whose addresses pods dial past the mesh, when that list
+    /// changes.
     fn say_outside(&mut self, mesh: &Mesh) {
         let is_inside = |address: IpAddr| {
             let ranges = self
@@ -211,7 +212,14 @@ impl Pods {
         let workloads = mesh.workloads.iter();
         let workloads = workloads.filter(|workload| !is_inside(workload.address));
         let workloads = workloads.map(|one| format!("workload {} at {}", one.name, one.address));
-        let outside: BTreeSet<String> = services.chain(workloads).collect();
+        let ranges = mesh.address_ranges.iter();
+        let ranges = ranges.filter(|range| {
+            !self.ranges.iter().any(|(own, inside)| {
+                *inside && own.prefix() <= range.prefix() && own.contains(range.network())
+            })
+        });
+        let ranges = ranges.map(|range| format!("the range {range}"));
+        let outside: BTreeSet<String> = ranges.chain(services).chain(workloads).collect();
         if outside != self.outside && !outside.is_empty() {
             let named: Vec<&str> = outside.iter().take(NAMED).map(String::as_str).collect();
             tracing::warn!(

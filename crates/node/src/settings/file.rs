@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use heddle_model::{Mode, TrustDomain};
+use heddle_model::{Cidr, MAX_ADDRESS_RANGES, Mode, TrustDomain};
 use serde::{Deserialize, Serialize};
 
 use super::contradiction::Contradiction;
@@ -21,8 +21,8 @@ type MsWithinHour = Within<0, 3_600_000>;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Defaults for manifests that do not set these. In a mesh of several nodes the control plane sets both: `heddle
-    /// node` refuses a file that sets either.
+    /// Defaults for manifests that do not set these. In a mesh of several nodes the control plane sets them: `heddle
+    /// node` refuses a file that sets one.
     pub mesh: MeshSettings,
     /// The admin socket and metrics.
     pub admin: Admin,
@@ -58,6 +58,22 @@ pub struct MeshSettings {
     ///
     /// Values: `permissive` or `strict`.
     pub mode: Mode,
+    /// Where the addresses of Services, endpoints and workloads are: a node that learns what it uses does not ask about
+    /// other ones, and an object with another one is refused. Empty: they may be any. At most 64.
+    pub address_ranges: Vec<Cidr>,
+}
+
+impl MeshSettings {
+    fn contradiction(&self) -> Option<Contradiction> {
+        let ranges = self.address_ranges.len();
+        (ranges > MAX_ADDRESS_RANGES).then(|| Contradiction {
+            fields: vec!["mesh.address_ranges"],
+            reason: format!(
+                "{ranges} ranges are too many: a mesh has at most {MAX_ADDRESS_RANGES}"
+            ),
+            remedy: "write wider ranges".to_owned(),
+        })
+    }
 }
 
 /// Admin socket and metrics.
@@ -215,6 +231,7 @@ impl Settings {
             remedy: "lower restart_min_ms, or raise restart_max_ms".to_owned(),
         });
         restarts
+            .or_else(|| self.mesh.contradiction())
             .or_else(|| self.proxy.contradiction())
             .or_else(|| self.registry.contradiction())
             .or_else(|| self.control.contradiction())

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use heddle_intercept::PortRange;
 use heddle_intercept::hooks::Kind;
-use heddle_intercept::{Cidr, PortRange};
-use heddle_model::{NodeName, WorkloadName};
+use heddle_model::{Cidr, NodeName, WorkloadName};
 use serde::{Deserialize, Serialize};
 
 use super::contradiction::Contradiction;

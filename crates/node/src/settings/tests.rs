@@ -200,6 +200,27 @@ fn a_node_knows_only_what_it_uses_where_pods_are_intercepted_or_it_is_said() {
 }
 
 #[test]
+fn a_mesh_has_so_many_address_ranges() {
+    let text = |ranges: usize| {
+        let ranges = (0..ranges).map(|last| format!("10.0.0.{last}/32"));
+        let ranges = ranges.collect::<Vec<_>>().join(", ");
+        format!("mesh: {{address_ranges: [{ranges}]}}\n")
+    };
+    assert_eq!(parse(&text(64)).unwrap().mesh.address_ranges.len(), 64);
+    assert!(refused(&text(65)).contains("a mesh has at most 64"));
+    let unclean = refused("mesh: {address_ranges: [10.0.0.1/8]}\n");
+    assert!(unclean.contains("bits beyond the prefix"), "{unclean}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text(1)).unwrap();
+    let of_node = GivenSettings::read_for_node(Some(file.path()));
+    let of_node = of_node.expect_err("it must be refused").to_string();
+    assert!(
+        of_node.contains("told this by its control plane"),
+        "{of_node}"
+    );
+}
+
+#[test]
 fn a_flag_that_was_not_given_changes_nothing() {
     let mut given = given("drain: {timeout_ms: 7}\n");
     given.flag("--drain-ms", "drain.timeout_ms", None::<u64>, |to, ms| {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use heddle_model::{AppProtocol, Mesh, Service, ServicePort, WorkloadName};
+use heddle_model::{AppProtocol, Cidr, Mesh, Service, ServicePort, WorkloadName};
 
 use super::names::{Names, PortIndex, is_loose};
 use super::port::PortEntry;
@@ -40,6 +40,8 @@ struct Others {
     elsewhere: HashSet<IpAddr, RandomState>,
     /// Their further addresses, each with the address that Services list.
     further: HashMap<IpAddr, IpAddr, RandomState>,
+    /// Where all addresses of the mesh are; empty if they may be any.
+    ranges: Vec<Cidr>,
 }
 
 /// What is at an address.
@@ -107,6 +109,7 @@ impl Addresses {
             next.others = Arc::new(Others {
                 elsewhere: mesh.elsewhere.iter().copied().collect(),
                 further: mesh.further.iter().copied().collect(),
+                ranges: mesh.address_ranges.clone(),
             });
         }
         next
@@ -234,6 +237,11 @@ impl Addresses {
         self.of_workloads.workloads.contains_key(&address) || self.clusters.contains(&address)
     }
 
+    /// Whether the mesh has nothing at an address, because it is outside of the mesh's ranges.
+    pub(super) fn is_outside(&self, address: IpAddr) -> bool {
+        self.others.is_outside(address)
+    }
+
     /// Whether connections to an address lead to that port.
     pub(super) fn leads_to(&self, address: SocketAddr, index: PortIndex) -> bool {
         let found = self.services.get(&address);
@@ -281,10 +289,17 @@ impl Addresses {
 }
 
 impl Others {
+    /// Whether nothing of the mesh can be at an address.
+    fn is_outside(&self, address: IpAddr) -> bool {
+        let mut ranges = self.ranges.iter();
+        !self.ranges.is_empty() && !ranges.any(|range| range.contains(address))
+    }
+
     fn are_of(&self, mesh: &Mesh) -> bool {
         let (elsewhere, further) = (&self.elsewhere, &self.further);
         let mut pairs = mesh.further.iter();
-        mesh.elsewhere.len() == elsewhere.len()
+        mesh.address_ranges == self.ranges
+            && mesh.elsewhere.len() == elsewhere.len()
             && mesh.further.len() == further.len()
             && mesh.elsewhere.iter().all(|one| elsewhere.contains(one))
             && pairs.all(|(one, first)| further.get(one) == Some(first))

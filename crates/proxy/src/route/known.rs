@@ -78,13 +78,16 @@ impl Snapshot {
     /// What is at an address that a workload of this node has dialled.
     ///
     /// # Errors
-    /// When it is not known. Own workloads and the Services of these, and the cluster addresses of all Services that are
-    /// known, cost no question.
+    /// When it is not known. Own workloads and the Services of these, the cluster addresses of all Services that are known,
+    /// and what is outside of the mesh's address ranges, cost no question.
     pub(crate) fn at(&self, address: SocketAddr) -> Result<Found<'_>, Missing> {
         let found = match (&self.known, self.addresses.is_settled(address.ip())) {
             (Some(known), false) => {
                 // An address of no workload may still be a Service's.
-                known.check(Dependency::Address(address.ip()))?;
+                match known.check(Dependency::Address(address.ip())) {
+                    Err(Missing::Unasked(_)) if self.addresses.is_outside(address.ip()) => {}
+                    checked => drop(checked?),
+                }
                 self.addresses.find(address)
             }
             (Some(known), true) => {
@@ -119,7 +122,9 @@ impl Snapshot {
         known.is_none_or(|known| known.0.contains_key(dependency))
             || match dependency {
                 Dependency::Service(service) => self.hosts.has(service),
-                Dependency::Address(address) => self.addresses.is_settled(*address),
+                Dependency::Address(address) => {
+                    self.addresses.is_settled(*address) || self.addresses.is_outside(*address)
+                }
             }
     }
 

@@ -25,6 +25,7 @@ fn settings() -> Resource {
     Resource::MeshSettings(Settings {
         trust_domain: TrustDomain::parse("cluster.local").unwrap(),
         single_node: false,
+        address_ranges: Vec::new(),
     })
 }
 

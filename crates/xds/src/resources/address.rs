@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use heddle_model::{Node, NodeName, TrustDomain, is_one_place};
+use heddle_model::{Cidr, MAX_ADDRESS_RANGES, Node, NodeName, TrustDomain, is_one_place};
 
 use super::fields::{
     ip, ip_bytes, or_empty, socket_address, socket_address_message, some_node, workload_name,
@@ -16,6 +16,7 @@ impl From<&Settings> for proto::MeshSettings {
         Self {
             trust_domain: settings.trust_domain.to_string(),
             single_node: settings.single_node,
+            address_ranges: settings.address_ranges.iter().map(Into::into).collect(),
         }
     }
 }
@@ -24,11 +25,33 @@ impl TryFrom<proto::MeshSettings> for Settings {
     type Error = Invalid;
 
     fn try_from(message: proto::MeshSettings) -> Result<Self, Invalid> {
+        let address_ranges = message.address_ranges.iter();
+        let address_ranges = address_ranges.map(range).collect::<Result<Vec<_>, _>>()?;
+        if address_ranges.len() > MAX_ADDRESS_RANGES || !address_ranges.is_sorted_by(|a, b| a < b) {
+            return Err(Invalid(RANGES));
+        }
         Ok(Self {
             trust_domain: TrustDomain::parse(&message.trust_domain)
                 .map_err(|_| Invalid("mesh_settings.trust_domain"))?,
             single_node: message.single_node,
+            address_ranges,
         })
+    }
+}
+
+const RANGES: &str = "mesh_settings.address_ranges";
+
+fn range(message: &proto::AddressRange) -> Result<Cidr, Invalid> {
+    let prefix = u8::try_from(message.prefix).map_err(|_| Invalid(RANGES))?;
+    Cidr::new(ip(&message.network, RANGES)?, prefix).ok_or(Invalid(RANGES))
+}
+
+impl From<&Cidr> for proto::AddressRange {
+    fn from(range: &Cidr) -> Self {
+        Self {
+            network: ip_bytes(range.network()),
+            prefix: range.prefix().into(),
+        }
     }
 }
 

@@ -33,6 +33,7 @@ pub fn of_mesh(mesh: &Mesh) -> Resource {
     Resource::MeshSettings(Settings {
         trust_domain: mesh.trust_domain.clone(),
         single_node: workloads.all(|workload| workload.node.is_none()),
+        address_ranges: mesh.address_ranges.clone(),
     })
 }
 

@@ -131,6 +131,7 @@ spec:
         default_mode: Mode::Strict,
         placement: Placement::OneNode,
         addresses: Addresses::Written,
+        address_ranges: Vec::new(),
     };
     let (mesh, report) = load_with(dir.path(), &options);
     let mesh = mesh.unwrap();

@@ -36,7 +36,7 @@ fn web(name: &str, created: i64, address: &str) -> Arc<Entry> {
 
 fn compiled(folder: &str, entries: Vec<Arc<Entry>>) -> (Option<Mesh>, Report) {
     let providers = Providers {
-        entries,
+        entries: entries.into(),
         version: 1,
         ..Providers::default()
     };
@@ -47,6 +47,35 @@ fn compiled(folder: &str, entries: Vec<Arc<Entry>>) -> (Option<Mesh>, Report) {
         &providers,
         &mut tried,
     )
+}
+
+/// It is known without a compilation, and costs no other provider one.
+#[test]
+fn a_provider_outside_of_the_ranges_is_left_out_by_itself() {
+    let options = Options {
+        address_ranges: vec!["10.0.0.0/24".parse().unwrap()],
+        ..Options::default()
+    };
+    let entries = [
+        web("in", 1, "10.0.0.1"),
+        web("out", 2, "10.0.1.1"),
+        provider(
+            "more",
+            3,
+            "{labels: {app: web}}",
+            "{address: 10.0.0.3, addresses: [10.0.1.3], ports: [{name: http, port: 8080}]}",
+        ),
+    ];
+    let (fit, problems) = candidates(&[], &entries, &options);
+    let fit: Vec<&Origin> = fit.iter().map(|one| &one.entry.origin).collect();
+    assert_eq!(fit, [&Origin::etcd("/in")]);
+    let causes: Vec<Option<Cause>> = problems.iter().map(|one| one.cause).collect();
+    assert_eq!(causes, [Some(Cause::Range); 2]);
+    let said = problems[1].to_string();
+    assert!(
+        said.contains("10.0.1.1 is in none of the mesh's address ranges (10.0.0.0/24)"),
+        "{said}"
+    );
 }
 
 /// The endpoints of the only Service, and the problems as text.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -152,4 +152,38 @@ fn what_is_not_used_is_forgotten_and_learned_again() {
             learned(one).is_empty() && services(one) == Some(0)
         });
     }
+    // Not while the control plane is away, however long that is.
+    assert_eq!(get(proxy, "cart", "http://cart/").0, 200);
+    joined.control.signal(Signal::TERM);
+    one.stderr_line("the control plane is not reached");
+    let away = Instant::now();
+    eventually(
+        "it is away for longer than what is not used is kept",
+        || away.elapsed() >= Duration::from_secs(4),
+    );
+    assert_eq!(learned(one).len(), 1);
+    assert_eq!(get(proxy, "cart", "http://cart/"), (200, "cart".to_owned()));
+}
+
+#[test]
+fn the_ranges_of_the_mesh_come_from_the_control_plane() {
+    let (folder, namespace) = mesh(24);
+    let settings = Folder::new();
+    let config = settings.path("settings.yaml");
+    fs::write(&config, "mesh: {address_ranges: [127.9.0.0/16]}").expect("written");
+    let at = free_address();
+    let control = Heddle::control_at(&folder, at, &["--config", as_str(&config)]);
+    let node = join_with(&folder, "n1", at, &["--discovery", "on-demand"]);
+    node.stdout_line("SERVICE");
+    let socket = folder.path("n1.sock");
+    let dump = heddle(&["config", "dump", "--socket", as_str(&socket)]);
+    let dump: Value = serde_json::from_slice(&dump.stdout).expect("JSON");
+    assert_eq!(dump["mesh"]["address_ranges"], json!(["127.9.0.0/16"]));
+    // What is outside of them is refused by itself.
+    let outside = format!(
+        "{{apiVersion: heddle.dev/v1alpha1, kind: LocalWorkload, metadata: {{name: out, namespace: {namespace}}}, \
+         spec: {{nodeName: n1, address: 127.10.0.1}}}}"
+    );
+    folder.write("b.yaml", &outside);
+    control.stderr_line("127.10.0.1 is in none of the mesh's address ranges");
 }

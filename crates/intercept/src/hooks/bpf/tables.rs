@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, LpmTrie, MapData, MapError, SockHash};
+use heddle_model::Cidr;
 
-use crate::Cidr;
 use crate::hooks::layout::{
     self, Address, Destination, Handshake, Network, Pending, PodBytes, Visit,
 };

@@ -3,9 +3,11 @@
 use std::fmt::{Display, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use heddle_model::Cidr;
+
 use crate::hooks::Range;
 use crate::routes::{MARK, OWN_MARK};
-use crate::{Cidr, Exclude, Fate, PortRange};
+use crate::{Exclude, Fate, PortRange};
 
 #[cfg(test)]
 mod tests;

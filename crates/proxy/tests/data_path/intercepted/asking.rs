@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use heddle_model::{AppProtocol, Dependency, DependencyState, Mesh, ServiceName};
+use heddle_model::{AppProtocol, Cidr, Dependency, DependencyState, Mesh, ServiceName};
 use heddle_proxy::{Entry, Questions, Reason};
 
 use super::bed::{ECHO, SERVICE, Steered, mesh, name};
@@ -123,6 +123,32 @@ fn an_endpoint_and_what_is_outside_are_asked_for_as_well() {
         assert_eq!(own.accept().exact(5), b"hello");
     }
     assert_eq!(questions.take(), []);
+}
+
+#[test]
+fn outside_of_the_ranges_of_the_mesh_nothing_is_asked() {
+    let (own, outside) = (Upstream::at(ECHO), Upstream::at("127.30.0.100:0"));
+    let mut whole = mesh(own.address, AppProtocol::Tcp);
+    let inside = [SERVICE.ip(), own.address.ip()];
+    whole.address_ranges = inside
+        .map(|address| Cidr::new(address, 32).expect("the whole address"))
+        .to_vec();
+    whole.address_ranges.sort();
+    let (steered, questions) = Steered::asking(&empty(&whole), &["shop", "echo"], LONG);
+    drop(steered.dial("shop", outside.address).sending("hello"));
+    assert_eq!(outside.accept().exact(5), b"hello");
+    assert_eq!(questions.take(), []);
+    let waiting = steered.dial("shop", SERVICE).sending("hello");
+    assert_eq!(asked(&questions), [at(SERVICE.ip())]);
+    // With other ranges that address may be of the mesh.
+    let mut wider = empty(&whole);
+    wider.generation = 2;
+    wider.address_ranges = Vec::new();
+    steered.apply(&wider);
+    let second = steered.dial("shop", outside.address).sending("hello");
+    assert_eq!(asked(&questions), [at(outside.address.ip())]);
+    assert!(outside.is_quiet());
+    drop((waiting, second));
 }
 
 #[test]

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use heddle_model::{
-    Endpoint, MAX_ROOM, Name, Namespace, Node, NodeName, PathMatch, ServiceAccountName,
+    Cidr, Endpoint, MAX_ROOM, Name, Namespace, Node, NodeName, PathMatch, ServiceAccountName,
     ServiceName, TrustDomain, WorkloadName, is_one_place,
 };
-use proptest::collection::{btree_map, vec};
+use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -194,11 +194,26 @@ fn headers() -> BoxedStrategy<Vec<(String, String)>> {
 }
 
 fn settings() -> BoxedStrategy<Settings> {
-    (trust_domain(), any::<bool>())
-        .prop_map(|(trust_domain, single_node)| Settings {
+    (trust_domain(), any::<bool>(), address_ranges())
+        .prop_map(|(trust_domain, single_node, address_ranges)| Settings {
             trust_domain,
             single_node,
+            address_ranges,
         })
+        .boxed()
+}
+
+/// Address ranges, in order.
+pub(super) fn address_ranges() -> BoxedStrategy<Vec<Cidr>> {
+    let range = (ip(), 0..=128u8).prop_map(|(address, prefix)| {
+        let address = address.to_canonical();
+        let at_most = if address.is_ipv4() { 32 } else { 128 };
+        // As long as it takes for no bit to be beyond it.
+        let longer = (prefix.min(at_most)..=at_most).find_map(|prefix| Cidr::new(address, prefix));
+        longer.expect("a prefix of the whole address")
+    });
+    btree_set(range, 0..4)
+        .prop_map(|ranges| ranges.into_iter().collect())
         .boxed()
 }
 

@@ -270,10 +270,39 @@ fn broken_invariants_are_refused() {
 }
 
 #[test]
+fn address_ranges_are_checked() {
+    let range = |network: &[u8], prefix| proto::AddressRange {
+        network: network.to_vec(),
+        prefix,
+    };
+    let settings = |address_ranges| proto::MeshSettings {
+        trust_domain: "cluster.local".to_owned(),
+        single_node: false,
+        address_ranges,
+    };
+    for ranges in [
+        vec![range(&[10, 0, 0, 1], 8)],
+        vec![range(&[10, 0, 0, 0], 33)],
+        vec![range(&[10, 0, 0, 0], 256 + 8)],
+        vec![range(&[10, 0, 0], 8)],
+        vec![range(&[0; 16], 129)],
+        vec![range(&[10, 0, 0, 0], 8), range(&[10, 0, 0, 0], 8)],
+        vec![range(&[11, 0, 0, 0], 8), range(&[10, 0, 0, 0], 8)],
+        (0..65).map(|last| range(&[10, 0, 0, last], 32)).collect(),
+    ] {
+        refused(Type::MeshSettings, "mesh", &settings(ranges));
+    }
+    let most = settings((0..64).map(|last| range(&[10, 0, 0, last], 32)).collect());
+    let read = Resource::decode(Type::MeshSettings, "mesh", &most.encode_to_vec());
+    assert!(matches!(read, Ok(Resource::MeshSettings(read)) if read.address_ranges.len() == 64));
+}
+
+#[test]
 fn a_resource_has_a_limit() {
     let settings = Resource::MeshSettings(Settings {
         trust_domain: TrustDomain::default(),
         single_node: false,
+        address_ranges: Vec::new(),
     });
     // An unknown field of that many bytes.
     let padded = |bytes: usize| {

@@ -339,6 +339,7 @@ fn what_has_an_identity_too_long_is_left_out() {
         all[0] = Resource::MeshSettings(Settings {
             trust_domain: TrustDomain::parse(&domain).unwrap(),
             single_node: false,
+            address_ranges: Vec::new(),
         });
         let mesh = join(&all, &node_named("n")).unwrap();
         assert_eq!(mesh.check_invariants(), Ok(()));

@@ -7,6 +7,7 @@ fn content(kind: Type) -> Vec<u8> {
         Type::MeshSettings => proto::MeshSettings {
             trust_domain: "cluster.local".to_owned(),
             single_node: true,
+            address_ranges: Vec::new(),
         }
         .encode_to_vec(),
         Type::Node => proto::Node {

@@ -14,7 +14,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
-use super::{policy, routes, workload};
+use super::{address_ranges, policy, routes, workload};
 
 /// The nodes of all meshes, and one that is of none.
 pub(in crate::resources::tests) const NODES: [&str; 4] = ["n0", "n1", "n2", "unknown"];
@@ -51,21 +51,25 @@ pub(in crate::resources::tests) fn mesh() -> BoxedStrategy<Mesh> {
         nodes.into_iter().map(node).collect::<Vec<_>>()
     });
     let policies = vec(policy(), 4);
-    let all = (domain, nodes, workloads(), policies, vec(written(), 0..4));
-    all.prop_map(|(domain, nodes, workloads, policies, services)| {
-        let services = named(services, &workloads);
-        Mesh {
-            generation: 0,
-            trust_domain: TrustDomain::parse(domain).unwrap(),
-            nodes,
-            policies: needed(&workloads, &policies),
-            workloads: workloads.into_iter().map(Shared::from).collect(),
-            services: services.into_iter().map(Shared::from).collect(),
-            elsewhere: Vec::new(),
-            further: Vec::new(),
-            named: None,
-        }
-    })
+    let settings = (domain, address_ranges());
+    let all = (settings, nodes, workloads(), policies, vec(written(), 0..4));
+    all.prop_map(
+        |((domain, address_ranges), nodes, workloads, policies, services)| {
+            let services = named(services, &workloads);
+            Mesh {
+                generation: 0,
+                trust_domain: TrustDomain::parse(domain).unwrap(),
+                nodes,
+                policies: needed(&workloads, &policies),
+                workloads: workloads.into_iter().map(Shared::from).collect(),
+                services: services.into_iter().map(Shared::from).collect(),
+                elsewhere: Vec::new(),
+                further: Vec::new(),
+                address_ranges,
+                named: None,
+            }
+        },
+    )
     .boxed()
 }
 
