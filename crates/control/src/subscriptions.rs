@@ -317,15 +317,17 @@ fn note(
             in_both(part, names).for_each(|name| subscriber.changed(name));
         }
     }
-    let mut note = |service: &ChangedService| {
+    let mut note_service = |service: &ChangedService| {
         for (kind, name) in &service.changed {
             types[*kind as usize].changed(name);
         }
     };
     let Some(scope) = &now.scope else {
-        return changed.services.values().for_each(note);
+        return changed.services.values().for_each(note_service);
     };
     for scope in [Some(scope), before.scope.as_ref()].into_iter().flatten() {
-        changed.of_services(&scope.services).for_each(&mut note);
+        changed
+            .of_services(&scope.services)
+            .for_each(&mut note_service);
     }
 }

@@ -66,7 +66,7 @@ impl Mixed {
         eventually("the request is answered", || {
             ask("cart", "/") == (200, "cart".to_owned())
         });
-        // A Service that comes later, and a route to it with a rewrite of the host.
+        // A Service that comes later.
         let (name, namespace) = (format!("late-{round}"), &self.namespace);
         let service = fs::read_to_string(self.folder.manifests().join("a.yaml")).expect("read");
         let service = service
