@@ -181,9 +181,8 @@ async fn serve(
                 Signal::Reload => match reload() {
                     Ok(new) => {
                         logging::set_level(new.log.level);
-                        let log = settings.log.clone();
-                        if (Settings { log, ..new }) != *settings {
-                            tracing::warn!("other settings than log.level have changed: they are read at the next start");
+                        if settings.clone().take_logs(&new) {
+                            tracing::warn!("other settings have changed, too: they take effect at the next start");
                         }
                     }
                     Err(error) => tracing::error!("the settings stay as they were: {error}"),

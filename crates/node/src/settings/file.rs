@@ -211,7 +211,7 @@ pub enum LogFormat {
 impl Settings {
     /// Takes over the settings of the log and the access log, which change while a process runs. Returns whether `now`
     /// has other changes, which take effect at the next start.
-    pub(crate) fn take_logs(&mut self, now: &Settings) -> bool {
+    pub fn take_logs(&mut self, now: &Settings) -> bool {
         self.log.level = now.log.level;
         self.access_log = now.access_log.clone();
         self != now

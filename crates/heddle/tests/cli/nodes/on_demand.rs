@@ -186,4 +186,8 @@ fn the_ranges_of_the_mesh_come_from_the_control_plane() {
     );
     folder.write("b.yaml", &outside);
     control.stderr_line("127.10.0.1 is in none of the mesh's address ranges");
+    // Others are used after a restart, which is said.
+    fs::write(&config, "mesh: {address_ranges: [127.0.0.0/8]}").expect("written");
+    control.signal(Signal::HUP);
+    control.stderr_line("they take effect at the next start");
 }

@@ -140,9 +140,15 @@ fn outside_of_the_ranges_of_the_mesh_nothing_is_asked() {
     assert_eq!(questions.take(), []);
     let waiting = steered.dial("shop", SERVICE).sending("hello");
     assert_eq!(asked(&questions), [at(SERVICE.ip())]);
+    // What the control plane has said of an address counts before the ranges.
+    let unreadable = [(at(outside.address.ip()), DependencyState::Unreadable)];
+    steered.apply(&naming(&empty(&whole), &unreadable));
+    let mut refused = steered.dial("shop", outside.address).sending("hello");
+    assert_eq!(refused.rest(), b"");
+    steered.expect_rejected("destination_unreadable", 1.0);
     // With other ranges that address may be of the mesh.
     let mut wider = empty(&whole);
-    wider.generation = 2;
+    wider.generation = 3;
     wider.address_ranges = Vec::new();
     steered.apply(&wider);
     let second = steered.dial("shop", outside.address).sending("hello");
