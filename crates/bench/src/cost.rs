@@ -2,6 +2,9 @@
 //!
 //! These figures hardly depend on the machine: user instructions and system calls of a request, and the memory of an
 //! idle proxy. So a record of them is kept in the repository, and a change that raises a figure fails the comparison.
+//!
+//! What disturbs a figure raises it: on a busy machine fewer requests share one turn of the proxy's loop. So a record is
+//! the least of several rounds, and a figure that is above it is measured again: what a change costs is there each time.
 
 use std::fmt::Write;
 use std::fs;
@@ -19,6 +22,9 @@ use super::runner::{Subject, write_json};
 use super::stage::{Stage, parse};
 use super::syscalls::Method;
 use super::systems::{ProxyKind, System, Traffic, Work};
+
+/// Rounds of which the least is taken.
+const ROUNDS: usize = 3;
 
 /// Options of `bench cost`.
 #[derive(Args, Clone)]
@@ -58,7 +64,8 @@ pub(super) fn run(options: &CostOptions) -> anyhow::Result<()> {
         "this experiment needs two cores, one for the proxy alone"
     );
     let program = options.subject.heddle()?;
-    let figures = measure(&System::new("heddle", ProxyKind::Heddle, &program)?)?;
+    let system = System::new("heddle", ProxyKind::Heddle, &program)?;
+    let mut figures = measure(&system)?;
     if options.json.is_some() {
         let mut findings = Findings::new("cost", false, machine);
         for figure in &figures {
@@ -66,16 +73,41 @@ pub(super) fn run(options: &CostOptions) -> anyhow::Result<()> {
         }
         write_json(options.json.as_deref(), &findings)?;
     }
-    let Some(file) = &options.expect else {
-        print!("{}", record(&figures));
-        return Ok(());
-    };
-    if options.update {
-        fs::write(file, record(&figures))
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        return Ok(());
+    match &options.expect {
+        None => {
+            print!("{}", record(&figures));
+            Ok(())
+        }
+        Some(file) if options.update => {
+            for _ in 1..ROUNDS {
+                lower(&mut figures, &measure(&system)?);
+            }
+            fs::write(file, record(&figures))
+                .with_context(|| format!("cannot write {}", file.display()))
+        }
+        Some(file) => hold(&system, figures, file),
     }
-    compare(&figures, file)
+}
+
+/// Compares the figures with a record; those above it are measured again.
+///
+/// # Errors
+/// When the record cannot be read, or a figure is above it in each round.
+fn hold(system: &System, mut figures: Vec<Figure>, file: &Path) -> anyhow::Result<()> {
+    for round in 1.. {
+        let above = compare(&figures, file)?.join(", ");
+        if above.is_empty() {
+            break;
+        }
+        anyhow::ensure!(
+            round < ROUNDS,
+            "more than on record in {}: {above}. If that is worth it, write the record anew with --update and say why",
+            file.display()
+        );
+        println!("more than on record, so measured again: {above}");
+        lower(&mut figures, &measure(system)?);
+    }
+    Ok(())
 }
 
 fn measure(system: &System) -> anyhow::Result<Vec<Figure>> {
@@ -137,11 +169,18 @@ fn record(figures: &[Figure]) -> String {
     text
 }
 
-/// Compares the figures with a record.
+/// Replaces each figure by that of another round, if that is less.
+fn lower(figures: &mut [Figure], again: &[Figure]) {
+    for (figure, again) in figures.iter_mut().zip(again) {
+        figure.value = figure.value.min(again.value);
+    }
+}
+
+/// Compares the figures with a record, and returns the names of those that are above it by more than their tolerance.
 ///
 /// # Errors
-/// When a figure is above its record by more than its tolerance, or not in the record.
-fn compare(figures: &[Figure], file: &Path) -> anyhow::Result<()> {
+/// When the record cannot be read, or has not all figures.
+fn compare(figures: &[Figure], file: &Path) -> anyhow::Result<Vec<&'static str>> {
     let text = fs::read_to_string(file);
     let text = text.with_context(|| format!("cannot read {}", file.display()))?;
     let mut above = Vec::new();
@@ -158,13 +197,7 @@ fn compare(figures: &[Figure], file: &Path) -> anyhow::Result<()> {
             above.push(figure.name);
         }
     }
-    anyhow::ensure!(
-        above.is_empty(),
-        "more than on record in {}: {}. If that is worth it, write the record anew with --update and say why",
-        file.display(),
-        above.join(", ")
-    );
-    Ok(())
+    Ok(above)
 }
 
 impl Figure {
@@ -206,5 +239,17 @@ mod tests {
         assert_eq!(recorded(&text, "cost"), Some(17_655.25));
         assert_eq!(recorded(&text, "other"), None);
         assert!(compare(&[figure(1.0)], Path::new("/nowhere")).is_err());
+    }
+
+    #[test]
+    fn what_only_one_round_has_is_above_no_record() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), record(&[figure(100.0)])).unwrap();
+        let mut figures = [figure(103.0)];
+        assert_eq!(compare(&figures, file.path()).unwrap(), ["cost"]);
+        lower(&mut figures, &[figure(101.0)]);
+        assert!(compare(&figures, file.path()).unwrap().is_empty());
+        lower(&mut figures, &[figure(104.0)]);
+        assert_eq!(figures, [figure(101.0)]);
     }
 }
