@@ -10,11 +10,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 use heddle_model::{NodeName, ServiceAccountName};
 use heddle_xds::delta::{Name, Resources};
 use heddle_xds::resources::Type;
 
+use super::changed::Changed;
 use super::index::{Bound, Index, service_of};
 
 #[cfg(test)]
@@ -71,99 +72,6 @@ impl Own {
                 None
             }
         }
-    }
-}
-
-/// The names of what one mesh changes, as sets: a stream looks up what its node uses, or goes through what has changed,
-/// whichever is less.
-#[derive(Debug, Default)]
-pub(super) struct Changed {
-    /// Resources that any node may have.
-    pub(super) common: Names,
-    /// Addresses that lead elsewhere than before: those of other workloads, of Services, and of endpoints.
-    pub(super) addresses: HashSet<IpAddr>,
-    /// Workloads and policies, and the nodes that may have them.
-    pub(super) own: Names,
-    pub(super) owners: Owners,
-    /// Services of which something has changed.
-    pub(super) services: HashMap<Name, ChangedService>,
-    /// How many there are of all those; 0 until they are in the catalog.
-    size: usize,
-}
-
-/// Names of resources.
-#[derive(Debug, Default)]
-pub(super) struct Names(BTreeMap<Type, HashSet<Name>>);
-
-impl Names {
-    pub(super) fn insert(&mut self, kind: Type, name: Name) {
-        self.0.entry(kind).or_default().insert(name);
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Type, &HashSet<Name>)> {
-        self.0.iter().map(|(kind, names)| (*kind, names))
-    }
-
-    fn len(&self) -> usize {
-        self.0.values().map(HashSet::len).sum()
-    }
-}
-
-/// The nodes that some resources are for.
-#[derive(Debug, Default)]
-pub(super) struct Owners {
-    /// Any node may be one.
-    pub(super) is_any: bool,
-    pub(super) nodes: HashSet<NodeName>,
-}
-
-/// What has changed of a Service.
-#[derive(Debug, Default)]
-pub(super) struct ChangedService {
-    /// Its resource and those of its endpoints, as far as they have changed.
-    pub(super) changed: Vec<(Type, Name)>,
-    /// Whether its endpoints are on other nodes than before.
-    pub(super) has_moved: bool,
-}
-
-impl ChangedService {
-    /// Whether its own resource is among them.
-    pub(super) fn has_itself(&self) -> bool {
-        self.changed.iter().any(|(kind, _)| *kind == Type::Service)
-    }
-}
-
-impl Changed {
-    /// The changed resources that a node may have, apart from Services and endpoints.
-    pub(super) fn of_node(&self, node: &NodeName) -> impl Iterator<Item = (Type, &HashSet<Name>)> {
-        let own = self.is_of(node).then_some(&self.own);
-        let own = own.into_iter().flat_map(Names::iter);
-        self.common.iter().chain(own)
-    }
-
-    /// Whether what is for this node alone may have changed.
-    pub(super) fn is_of(&self, node: &NodeName) -> bool {
-        self.owners.is_any || self.owners.nodes.contains(node)
-    }
-
-    /// What has changed of these Services.
-    pub(super) fn of_services(
-        &self,
-        services: &BTreeSet<Name>,
-    ) -> impl Iterator<Item = &ChangedService> {
-        let is_less = services.len() < self.services.len();
-        let looked_up = is_less.then_some(services).into_iter().flatten();
-        let gone_through = (!is_less).then_some(&self.services).into_iter().flatten();
-        let looked_up = looked_up.filter_map(|name| self.services.get(name));
-        let gone_through = gone_through.filter(|(name, _)| services.contains(*name));
-        looked_up.chain(gone_through.map(|(_, changed)| changed))
-    }
-
-    fn count(&mut self) {
-        let services = self.services.values();
-        let of_services = services.map(|one| 1 + one.changed.len());
-        let others = self.common.len() + self.addresses.len() + self.own.len();
-        self.size = others + of_services.sum::<usize>();
     }
 }
 
@@ -225,7 +133,7 @@ impl Catalog {
             self.changes.pop_front();
         }
         // Of so many, versions are compared as quickly: they are not kept for as long as many generations last.
-        if changed.size > KEPT_NAMES {
+        if changed.size() > KEPT_NAMES {
             self.changes.clear();
             return None;
         }
@@ -247,18 +155,19 @@ impl Catalog {
         placed.collect()
     }
 
-    /// What has changed since a generation; `None` when that is not known any more, or when there are more names than
-    /// `at_most`.
+    /// What has changed since a generation; `None` when that is not known any more, or when there are more than `at_most`
+    /// names to look up for a node that `has` so many: of each change, the fewer of those and of the changed ones.
     pub(super) fn changes_since(
         &self,
         generation: u64,
+        has: usize,
         at_most: usize,
     ) -> Option<impl Iterator<Item = &Changed> + Clone> {
         let behind = usize::try_from(self.generation.checked_sub(generation)?).ok()?;
         let first = self.changes.len().checked_sub(behind)?;
         let changes = self.changes.iter().skip(first).map(|changed| &**changed);
-        let names: usize = changes.clone().map(|changed| changed.size).sum();
-        (names <= at_most).then_some(changes)
+        let looked_up = changes.clone().map(|changed| changed.size().min(has));
+        (looked_up.sum::<usize>() <= at_most).then_some(changes)
     }
 
     /// Which Services belong together.
@@ -313,12 +222,12 @@ pub(super) struct View<'c> {
 impl Resources for View<'_> {
     type Content = Bytes;
 
-    fn get(&self, name: &str) -> Option<(u64, Bytes)> {
+    fn get(&self, name: &str) -> Option<(u64, &Bytes)> {
         if !self.part.has(name) {
             return None;
         }
         let entry = self.entries.get(name)?;
-        Some((entry.version, entry.content.clone()))
+        Some((entry.version, &entry.content))
     }
 
     fn names(&self) -> impl Iterator<Item = &Name> {

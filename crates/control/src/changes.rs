@@ -15,7 +15,8 @@ use heddle_xds::resources::{
 };
 use tracing::error;
 
-use super::catalog::{Catalog, Change, ChangedService, Entry};
+use super::catalog::{Catalog, Change, Entry};
+use super::changed::ChangedService;
 use super::index::{Bound, address_of, nodes as nodes_of};
 
 mod parts;

@@ -31,6 +31,7 @@ use tonic::{Extensions, Request, Status};
 mod accept;
 mod board;
 mod catalog;
+mod changed;
 mod changes;
 mod convert;
 mod discovery;

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use foldhash::HashSet;
 use heddle_xds::delta::Name;
 
-use super::catalog::{Catalog, Changed, ChangedService, Own};
+use super::catalog::{Catalog, Own};
+use super::changed::{Changed, ChangedService, Fingerprint};
 
 /// The Services that one node uses, with what belongs to them. It has all endpoints of those.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -14,6 +15,7 @@ pub(super) struct Scope {
     /// Addresses that the node uses.
     addresses: BTreeSet<IpAddr>,
     pub(super) services: BTreeSet<Name>,
+    fingerprints: Box<[Fingerprint]>,
     /// The nodes on which any of that is.
     pub(super) nodes: BTreeSet<Name>,
 }
@@ -54,6 +56,8 @@ impl Scope {
         // There is one for each node: sets that are built as a whole are packed.
         scope.services = scope.services.into_iter().collect();
         scope.nodes = scope.nodes.into_iter().collect();
+        let names = scope.services.iter();
+        scope.fingerprints = names.map(|name| Fingerprint::of(name)).collect();
         scope
     }
 
@@ -62,7 +66,19 @@ impl Scope {
         // Its routes may lead elsewhere. Endpoints come and go on the same nodes without a change of the scope, unless one
         // is what the node uses.
         let is_other = |service: &ChangedService| service.has_moved || service.has_itself();
-        self.has_one_of(&changed.addresses) || changed.of_services(&self.services).any(is_other)
+        self.has_one_of(&changed.addresses) || self.used_of(changed).any(is_other)
+    }
+
+    /// What has changed of the Services that the node uses.
+    pub(super) fn used_of<'c>(
+        &self,
+        changed: &'c Changed,
+    ) -> impl Iterator<Item = &'c ChangedService> {
+        let may_be = changed.services.may_have_one_of(&self.fingerprints);
+        may_be
+            .then(|| changed.of_services(&self.services))
+            .into_iter()
+            .flatten()
     }
 
     /// Whether the node uses one of these addresses.

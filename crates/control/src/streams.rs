@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foldhash::HashMap;
 use tokio::sync::Notify;
 
-use super::catalog::Changed;
+use super::changed::Changed;
 use super::nodes::Standing;
 use super::subscriptions::Subscriptions;
 

@@ -8,16 +8,20 @@ use heddle_model::NodeName;
 use heddle_xds::delta::{Answer, Name, Request, Response, Subscriber, TooMany, in_both};
 use heddle_xds::resources::Type;
 
-use super::catalog::{Catalog, Changed, ChangedService, Own, Part};
+use super::catalog::{Catalog, Own, Part};
+use super::changed::{Changed, ChangedService};
 use super::scope::Scope;
 
 #[cfg(test)]
 pub(super) mod tests;
 
-/// Changed names that are looked through for a node, besides as many as it has resources. Of more, such as at the first
-/// look at a large mesh, the versions of all that the node may have are compared, which is quicker. Few in tests, so that
-/// they do both.
-const LOOKED_THROUGH: usize = if cfg!(test) { 8 } else { 1_000 };
+/// Names that are looked up for a node because they have changed, besides those below. For more, such as at the first look
+/// at a large mesh, the versions of all that the node may have are compared, which is quicker. Few in tests, so that they
+/// do both.
+const LOOKED_UP: usize = if cfg!(test) { 8 } else { 1_000 };
+/// Names that are looked up in the time of one whose versions are compared. A control plane that is behind must not take
+/// what is slower: it would never catch up.
+const LOOKED_UP_PER_COMPARED: usize = if cfg!(test) { 1 } else { 8 };
 
 /// What one node wants and has, on one stream. No I/O: its owner carries messages.
 #[derive(Debug)]
@@ -179,7 +183,7 @@ impl Subscriptions {
         let Some(scope) = &self.visible.scope else {
             return true;
         };
-        let mut services = changed.of_services(&scope.services);
+        let mut services = scope.used_of(changed);
         let mut common = changed.common.iter();
         changed.is_of(&self.node)
             || services.next().is_some()
@@ -226,7 +230,8 @@ impl Subscriptions {
         let own = catalog.own(&self.node);
         let is_own_new = !Arc::ptr_eq(&own, &self.visible.own);
         let has = self.types.iter().map(Subscriber::held).sum::<usize>();
-        let changes = catalog.changes_since(self.noted, LOOKED_THROUGH + has);
+        let at_most = LOOKED_UP + LOOKED_UP_PER_COMPARED * has;
+        let changes = catalog.changes_since(self.noted, has.max(LOOKED_UP), at_most);
         let scope = self.new_scope(catalog, changes.clone(), &own, is_own_new);
         // What the node might have until now, as far as that is another part.
         let before = Visible {
@@ -323,11 +328,9 @@ fn note(
         }
     };
     let Some(scope) = &now.scope else {
-        return changed.services.values().for_each(note_service);
+        return changed.services.iter().for_each(note_service);
     };
     for scope in [Some(scope), before.scope.as_ref()].into_iter().flatten() {
-        changed
-            .of_services(&scope.services)
-            .for_each(&mut note_service);
+        scope.used_of(changed).for_each(&mut note_service);
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use heddle_model::report::{Cause, Origin, Problem, Report};
-use heddle_model::{Endpoint, Mesh, Shared, Workload, WorkloadName};
+use heddle_model::{Endpoint, Mesh, ServiceName, Shared, Workload, WorkloadName};
 
 use super::admit::{addresses, workload_name};
 use super::{Entry, ProviderKey, Providers};
@@ -212,6 +212,7 @@ impl Replicas {
         if !touched.kinds.iter().all(is_left) {
             return None;
         }
+        self.put_counts(&touched)?;
         self.put_services(touched)
     }
 
@@ -290,15 +291,8 @@ impl Replicas {
             let service = touched.service(of.service, &self.mesh)?;
             service.removed.insert(name.clone());
         }
-        self.report.registered.remove(&name);
         self.report.addresses.written = self.report.addresses.written.checked_sub(1)?;
-        let services = &mut self.report.registry.services;
-        let providing = services.get_mut(&old.key.service_name())?;
-        providing.registered = providing.registered.checked_sub(1)?;
-        providing.called = providing.called.checked_sub(1)?;
-        if providing.registered == 0 {
-            services.remove(&old.key.service_name());
-        }
+        touched.count(name, old.key.service_name(), -1);
         touched.kinds.insert(kind);
         Some(())
     }
@@ -347,12 +341,8 @@ impl Replicas {
         }
         members.names.insert(name.clone());
         self.mesh.workloads.insert(at, workload.into());
-        self.report.registered.insert(name.clone());
         self.report.addresses.written += 1;
-        let services = &mut self.report.registry.services;
-        let providing = services.entry(new.key.service_name()).or_default();
-        providing.registered += 1;
-        providing.called += 1;
+        touched.count(name.clone(), new.key.service_name(), 1);
         self.kind_of.insert(name, members.kind.clone());
         touched.kinds.insert(members.kind.clone());
         Some(())
@@ -364,6 +354,27 @@ impl Replicas {
         let names = |text: &str| text.contains(name);
         let problems = &mut self.report.problems.iter();
         problems.any(|one| one.origin == *origin || names(&one.reason) || names(&one.remedy))
+    }
+
+    /// Counts the providers that have come or gone. One that has another value has not: copies of what the report lists,
+    /// which readers of the last report share, are only made where the list changes.
+    fn put_counts(&mut self, touched: &Touched) -> Option<()> {
+        for (name, by) in touched.names.iter().filter(|(_, by)| **by != 0) {
+            match *by > 0 {
+                true => self.report.registered.insert(name.clone()),
+                false => self.report.registered.remove(name),
+            };
+        }
+        for (service, by) in touched.providing.iter().filter(|(_, by)| **by != 0) {
+            let services = &mut self.report.registry.services;
+            let providing = services.entry(service.clone()).or_default();
+            providing.registered = providing.registered.checked_add_signed(*by)?;
+            providing.called = providing.called.checked_add_signed(*by)?;
+            if providing.registered == 0 {
+                services.remove(service);
+            }
+        }
+        Some(())
     }
 
     fn put_services(&mut self, touched: Touched) -> Option<()> {
@@ -393,6 +404,10 @@ struct Touched {
     kinds: BTreeSet<Kind>,
     /// By their place in the mesh.
     services: BTreeMap<usize, ChangedService>,
+    /// Providers: 1 for one that has come, -1 for one that is gone, 0 for one that has another value.
+    names: BTreeMap<WorkloadName, isize>,
+    /// By how much the number of a Service's providers has changed.
+    providing: BTreeMap<ServiceName, isize>,
 }
 
 #[derive(Default)]
@@ -406,6 +421,11 @@ impl Touched {
     fn service(&mut self, index: usize, mesh: &Mesh) -> Option<&mut ChangedService> {
         mesh.services.get(index)?;
         Some(self.services.entry(index).or_default())
+    }
+
+    fn count(&mut self, name: WorkloadName, service: ServiceName, by: isize) {
+        *self.names.entry(name).or_default() += by;
+        *self.providing.entry(service).or_default() += by;
     }
 }
 

@@ -21,7 +21,7 @@ pub trait Resources {
     type Content: Clone;
 
     /// The version and content of a resource. The version is a hash of the content.
-    fn get(&self, name: &str) -> Option<(u64, Self::Content)>;
+    fn get(&self, name: &str) -> Option<(u64, &Self::Content)>;
 
     /// The names of all that a wildcard subscription includes.
     fn names(&self) -> impl Iterator<Item = &Name>;
@@ -218,12 +218,12 @@ impl Subscriber {
                     let now = Some(held_as(version));
                     let had = self.held.insert(name.clone(), now);
                     if is_owed || had != Some(now) {
-                        bytes += name.len() + S::bytes(&content);
+                        bytes += name.len() + S::bytes(content);
                         let version = format!("{version:016x}").into();
                         sent.push(Versioned {
                             name,
                             version,
-                            content,
+                            content: content.clone(),
                         });
                     }
                 }

@@ -31,8 +31,8 @@ impl Source {
 impl Resources for Source {
     type Content = u64;
 
-    fn get(&self, name: &str) -> Option<(u64, u64)> {
-        let content = *self.contents.get(name)?;
+    fn get(&self, name: &str) -> Option<(u64, &u64)> {
+        let content = self.contents.get(name)?;
         Some((content + 1_000, content))
     }
 
