@@ -18,7 +18,7 @@ if [ "${1:-}" != --inside ]; then
     heddle=$(realpath "$1")
     [ "$(id -u)" -eq 0 ] || die "root is needed: for control groups, containers and namespaces"
     [ -e /sys/fs/cgroup/cpu/cpu.shares ] || die "control groups of version 1 are needed, with the cpu controller in /sys/fs/cgroup/cpu"
-    kubernetes=$(scripts/kubernetes.sh)
+    kubernetes=$(scripts/kubernetes.sh etcd kube-apiserver kubelet kubectl)
     work=$(mktemp -d /tmp/heddle-kubelet.XXXXXX)
     root=heddle-kubelet-$$
     clean() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the parts of Kubernetes that scripts/kubelet.sh runs, from their published Go modules, and prints the folder that they
-# are in. A part that is there already is not built again.
+# Builds programs of Kubernetes and Istio from their published Go modules, and prints the folder that they are in. A program that
+# is there already is not built again.
 #
-#   scripts/kubernetes.sh
+#   scripts/kubernetes.sh PROGRAM...       of etcd, kube-apiserver, kubelet, kubectl and istiod
 #
 # The first run takes about ten minutes of two processors at the lowest priority, and some 5 GB in Go's own caches. The programs
 # are kept in $XDG_CACHE_HOME/heddle/kubernetes-VERSION. GOFLAGS=-p=1 builds on one processor.
@@ -10,6 +10,7 @@ set -euo pipefail
 
 kubernetes=1.36.3
 etcd=3.6.8
+istio=0.0.0-20260827124520-eed52ebb66ad
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/heddle
 say() { printf 'kubernetes: %s\n' "$*" >&2; }
@@ -54,9 +55,20 @@ build() { # build MODULE VERSION VERSION-OF-THE-MODULES-BESIDE-IT VERSION-VARIAB
 }
 
 out=$cache/kubernetes-$kubernetes
-build go.etcd.io/etcd/server/v3 "$etcd" "$etcd" "" etcd=go.etcd.io/etcd/server/v3
-build k8s.io/kubernetes "$kubernetes" "0.${kubernetes#*.}" k8s.io/component-base/version.gitVersion \
-    kube-apiserver=k8s.io/kubernetes/cmd/kube-apiserver \
-    kubelet=k8s.io/kubernetes/cmd/kubelet \
-    kubectl=k8s.io/kubernetes/cmd/kubectl
+[ $# -gt 0 ] || die "name the programs: etcd, kube-apiserver, kubelet, kubectl, istiod"
+for program in "$@"; do
+    case $program in
+        etcd) build go.etcd.io/etcd/server/v3 "$etcd" "$etcd" "" etcd=go.etcd.io/etcd/server/v3 ;;
+        kube-apiserver | kubelet | kubectl)
+            build k8s.io/kubernetes "$kubernetes" "0.${kubernetes#*.}" k8s.io/component-base/version.gitVersion \
+                "$program=k8s.io/kubernetes/cmd/$program"
+            ;;
+        istiod)
+            out=$cache/istio-$istio build istio.io/istio "$istio" "" "" istiod=istio.io/istio/pilot/cmd/pilot-discovery
+            mkdir -p "$out"
+            ln -sfn "../istio-$istio/istiod" "$out/istiod"
+            ;;
+        *) die "there is no program $program to build" ;;
+    esac
+done
 printf '%s\n' "$out"

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -13,6 +14,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
+use rustls::RootCertStore;
 use time::{Duration, OffsetDateTime};
 use zeroize::Zeroizing;
 
@@ -102,6 +104,31 @@ impl Authority {
         let (certificate, key) = self.signed(&id, valid_now()?)?;
         let key = Zeroizing::new(key.serialize_der());
         Leaf::new(vec![certificate.der().to_vec()], &key).context("a node's certificate")
+    }
+
+    /// The certificate of a server that is none of the mesh's, at this address.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub(super) fn server(&self, address: IpAddr) -> anyhow::Result<Certified> {
+        let mut params = valid_now()?;
+        params.subject_alt_names = vec![SanType::IpAddress(address)];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        Ok(Certified {
+            certificate: params.signed_by(&key, &self.issuer)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+
+    /// What trusts servers of this authority.
+    ///
+    /// # Errors
+    /// When the root is malformed.
+    pub(super) fn roots(&self) -> anyhow::Result<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.root.der().clone())?;
+        Ok(roots)
     }
 
     /// Trust in this authority alone.

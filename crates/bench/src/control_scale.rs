@@ -7,10 +7,11 @@
 //!
 //! Control plane and etcd are real processes. The nodes are in this process: they have certificates of their own and
 //! speak as nodes do, but have no pods. A change replaces a pod: it writes a provider's key again, with an address that
-//! no pod had before. Three scenarios:
+//! no pod had before. Four scenarios:
 //!
 //! - *On demand*: meshes of 100 to 100,000 pods, whose nodes name ten Services beside those of their own pods.
 //! - *Eager*: the same up to 10,000 pods, with nodes that want everything, for the ratio of bytes.
+//! - *Istiod*: the same meshes with Istio's control plane, on demand and eager, where Go is there to build it with.
 //! - *Faults*: one node of 300 reads nothing any more and another one answers late, beside a run without.
 //!
 //! | module | is |
@@ -18,10 +19,11 @@
 //! | [`shape`] | which pod is where, and which node uses which Service |
 //! | [`schedule`] | when each change is due, and which pod it replaces |
 //! | [`ledger`] | which changes have come to which nodes |
-//! | [`machine`] | what a node says and has |
+//! | [`machine`], [`has`] | what a node says, and what it has |
 //! | [`link`], [`node`], [`fleet`] | a node's connection, its calls, and all nodes |
 //! | [`registry`] | writes providers into etcd |
 //! | [`stage`], [`usage`] | the processes, and what they use |
+//! | [`istio`] | the processes of Istio, and its nodes |
 //! | [`run`], [`faults`] | one run, and the scenario of faults |
 //! | [`report`], [`picture`] | how results are presented |
 //!
@@ -43,6 +45,8 @@ use stage::{Programs, Stage};
 mod common;
 mod faults;
 mod fleet;
+mod has;
+mod istio;
 mod ledger;
 mod link;
 mod machine;
@@ -56,8 +60,9 @@ mod shape;
 mod stage;
 mod usage;
 
-/// The largest mesh with nodes that want everything.
+/// The largest mesh with nodes that want everything, and with istiod, which two cores do not suffice for from there on.
 const MAX_EAGER: usize = 10_000;
+const MAX_ISTIOD: usize = 10_000;
 
 /// Options of `bench control-scale`.
 #[derive(Args, Clone)]
@@ -81,7 +86,75 @@ pub struct ControlScale {
 enum Scenario {
     OnDemand,
     Eager,
+    Istiod,
     Faults,
+}
+
+/// Whose control plane it is, and what its nodes want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    OnDemand,
+    Eager,
+    IstiodOnDemand,
+    IstiodEager,
+}
+
+impl Mode {
+    const ALL: [Mode; 4] = [
+        Mode::OnDemand,
+        Mode::Eager,
+        Mode::IstiodOnDemand,
+        Mode::IstiodEager,
+    ];
+
+    fn is_istio(self) -> bool {
+        matches!(self, Mode::IstiodOnDemand | Mode::IstiodEager)
+    }
+
+    /// Which nodes are told of a change.
+    fn told(self) -> Told {
+        match self {
+            Mode::OnDemand | Mode::IstiodOnDemand => Told::Users,
+            Mode::Eager | Mode::IstiodEager => Told::All,
+        }
+    }
+
+    fn scenario(self) -> Scenario {
+        match self {
+            Mode::OnDemand => Scenario::OnDemand,
+            Mode::Eager => Scenario::Eager,
+            Mode::IstiodOnDemand | Mode::IstiodEager => Scenario::Istiod,
+        }
+    }
+
+    /// The largest mesh that is measured.
+    fn most(self) -> usize {
+        match self {
+            Mode::OnDemand => shape::MAX_PODS,
+            Mode::Eager => MAX_EAGER,
+            Mode::IstiodOnDemand | Mode::IstiodEager => MAX_ISTIOD,
+        }
+    }
+
+    /// In words.
+    fn name(self) -> &'static str {
+        match self {
+            Mode::OnDemand => "on demand",
+            Mode::Eager => "eager",
+            Mode::IstiodOnDemand => "istiod, on demand",
+            Mode::IstiodEager => "istiod, eager",
+        }
+    }
+
+    /// What names of figures have before the number of pods.
+    fn prefix(self) -> &'static str {
+        match self {
+            Mode::OnDemand => "",
+            Mode::Eager => "eager_",
+            Mode::IstiodOnDemand => "istiod_",
+            Mode::IstiodEager => "istiod_eager_",
+        }
+    }
 }
 
 /// How long a run takes.
@@ -131,9 +204,14 @@ impl ControlScale {
 /// # Errors
 /// When etcd is missing, something does not start, or a file cannot be written.
 pub(super) fn run(options: &ControlScale) -> anyhow::Result<()> {
+    let istio = match options.has(Scenario::Istiod) {
+        true => install::istio()?,
+        false => None,
+    };
     let programs = Programs {
         heddle: options.subject.heddle()?,
         etcd: install::etcd()?,
+        istio,
     };
     let mut runner = options.run.begin("control-scale", Network::Own)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -157,21 +235,18 @@ async fn measure(
     scales: &mut Scales,
 ) -> anyhow::Result<()> {
     let times = Times::new(options.run.quick);
-    let all = [
-        (Scenario::OnDemand, Told::Users, shape::MAX_PODS),
-        (Scenario::Eager, Told::All, MAX_EAGER),
-    ];
     let mut failed = Vec::new();
     for pods in options.sizes() {
-        for (scenario, told, most) in all {
-            if !options.has(scenario) || pods > most {
+        for mode in Mode::ALL {
+            let is_there = !mode.is_istio() || programs.istio.is_some();
+            if !options.has(mode.scenario()) || pods > mode.most() || !is_there {
                 continue;
             }
-            let mode = report::mode(told);
-            eprintln!("{pods} pods, {mode}");
-            match scale(programs, (pods, told), &times).await {
-                Ok(found) => scales.add(pods, told, found),
-                Err(error) => failed.push(format!("{pods} pods, {mode}: {error:#}")),
+            let name = mode.name();
+            eprintln!("{pods} pods, {name}");
+            match scale(programs, (pods, mode), &times).await {
+                Ok(found) => scales.add(pods, mode, found),
+                Err(error) => failed.push(format!("{pods} pods, {name}: {error:#}")),
             }
         }
     }
@@ -187,9 +262,9 @@ async fn measure(
 
 async fn scale(
     programs: &Programs,
-    (pods, told): (usize, Told),
+    (pods, mode): (usize, Mode),
     times: &Times,
 ) -> anyhow::Result<Found> {
-    let mut stage = Stage::new(programs, pods, told, &[]).await?;
+    let mut stage = Stage::new(programs, pods, mode, &[]).await?;
     run::run(&mut stage, times, &[]).await
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
@@ -22,6 +22,9 @@ const PACKAGES: [(&str, &str); 6] = [
 ];
 /// The version of Envoy that figures are published for.
 const ENVOY: &str = "1.40.0";
+
+/// Builds programs of Kubernetes and Istio, and prints the folder that they are in.
+const KUBERNETES: &str = include_str!("../../../scripts/kubernetes.sh");
 
 /// Where Debian's `libnginx-mod-stream` puts the module with which nginx forwards opaque connections.
 pub(super) const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
@@ -130,7 +133,37 @@ pub(super) fn etcd() -> anyhow::Result<PathBuf> {
     find("etcd").context("etcd is not installed")
 }
 
-/// The path of a program, on `PATH` or where Debian keeps daemons.
+/// What a control plane of Istio consists of.
+#[derive(Debug, Clone)]
+pub(super) struct IstioPrograms {
+    pub(super) etcd: PathBuf,
+    pub(super) apiserver: PathBuf,
+    pub(super) istiod: PathBuf,
+}
+
+/// Builds istiod and what it needs from their Go modules, where they are not there yet. `None` where there is no Go.
+///
+/// # Errors
+/// When a build fails.
+pub(super) fn istio() -> anyhow::Result<Option<IstioPrograms>> {
+    if find("go").is_none() {
+        eprintln!("istiod is not measured: Go, with which it is built, is not installed");
+        return Ok(None);
+    }
+    let mut command = Command::new("bash");
+    command.args(["-c", KUBERNETES, "kubernetes.sh"]);
+    command.args(["etcd", "kube-apiserver", "istiod"]);
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.context("cannot run bash")?;
+    anyhow::ensure!(output.status.success(), "istiod cannot be built");
+    let folder = PathBuf::from(String::from_utf8(output.stdout)?.trim());
+    Ok(Some(IstioPrograms {
+        etcd: folder.join("etcd"),
+        apiserver: folder.join("kube-apiserver"),
+        istiod: folder.join("istiod"),
+    }))
+}
+
 /// Finds a program, and installs its Debian package if it is missing.
 ///
 /// # Errors
@@ -147,6 +180,7 @@ pub(super) fn tool(program: &str, package: &'static str) -> anyhow::Result<PathB
     find(program).with_context(|| format!("{program} is not installed"))
 }
 
+/// The path of a program, on `PATH` or where Debian keeps daemons.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let daemons = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);

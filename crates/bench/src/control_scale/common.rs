@@ -10,8 +10,9 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use super::has::Has;
 use super::ledger::{Ledger, Told};
-use super::machine::{Machine, SharedNames};
+use super::machine::SharedNames;
 use super::shape::Shape;
 use crate::authority::Authority;
 
@@ -50,11 +51,19 @@ impl Sub for Traffic {
     }
 }
 
+/// Whose control plane the nodes connect to.
+pub(super) enum System {
+    /// Heddle's, which has its root from this authority.
+    Heddle(Box<Authority>),
+    /// Istio's. The nodes are what its ztunnels are, without TLS.
+    Istio,
+}
+
 /// What all nodes share.
 pub(super) struct Common {
     pub(super) shape: Arc<Shape>,
     pub(super) control: SocketAddr,
-    pub(super) authority: Authority,
+    pub(super) system: System,
     pub(super) told: Told,
     pub(super) names: SharedNames,
     pub(super) traffic: Cell<Traffic>,
@@ -66,7 +75,7 @@ pub(super) struct Common {
 
 pub(super) struct Node {
     pub(super) uses: BTreeSet<usize>,
-    pub(super) machine: RefCell<Machine>,
+    pub(super) has: RefCell<Has>,
     pub(super) health: Cell<Health>,
     pub(super) is_dead: RefCell<Arc<AtomicBool>>,
     /// Whether it may become dead.

@@ -1,10 +1,9 @@
 //! One node that reads nothing any more and one that answers late: what they cost the others.
 
-use super::Times;
 use super::common::Health;
-use super::ledger::Told;
 use super::run::{self, Found};
 use super::stage::{Programs, Stage};
+use super::{Mode, Times};
 
 /// Pods of the mesh: 300 nodes, and 30 in a quick run.
 const PODS: usize = 9_000;
@@ -39,7 +38,7 @@ pub(super) async fn run(
     };
     let failing = [DEAD, SLOW];
     eprintln!("{pods} pods, with one dead and one slow node");
-    let mut stage = Stage::new(programs, pods, Told::Users, &failing).await?;
+    let mut stage = Stage::new(programs, pods, Mode::OnDemand, &failing).await?;
     let mut runs = FaultRuns {
         nodes: stage.shape.nodes,
         ..FaultRuns::default()

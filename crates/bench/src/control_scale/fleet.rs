@@ -12,12 +12,13 @@ use anyhow::Context;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use super::common::{Common, Health, Node};
+use super::common::{Common, Health, Node, System};
+use super::has::Has;
+use super::istio::ztunnel;
 use super::ledger::Told;
-use super::machine::{Machine, SharedNames};
+use super::machine::SharedNames;
 use super::node;
 use super::shape::{Shape, node_name};
-use crate::authority::Authority;
 
 /// Nodes that connect at one time: the control plane makes 256 handshakes at most.
 const CONNECT_AT_ONCE: usize = 32;
@@ -34,10 +35,10 @@ const QUIET_WITHIN: Duration = Duration::from_secs(60);
 pub(super) struct Fleet(pub(super) Rc<Common>);
 
 impl Fleet {
-    /// Nodes that connect to `control`, which has its root from `authority`. `victims` may become dead.
+    /// Nodes that connect to the control plane at `control`. `victims` may become dead.
     pub(super) fn new(
         shape: &Arc<Shape>,
-        (control, authority): (SocketAddr, Authority),
+        (control, system): (SocketAddr, System),
         told: Told,
         victims: &[usize],
     ) -> Fleet {
@@ -46,7 +47,7 @@ impl Fleet {
                 Told::Users => shape.used(node),
                 Told::All => (0..shape.services).collect(),
             },
-            machine: RefCell::new(Machine::new(shape, node, told == Told::Users)),
+            has: RefCell::default(),
             health: Cell::new(Health::Healthy),
             is_dead: RefCell::default(),
             may_die: victims.contains(&node),
@@ -57,7 +58,7 @@ impl Fleet {
             nodes: (0..shape.nodes).map(node).collect(),
             shape: Arc::clone(shape),
             control,
-            authority,
+            system,
             told,
             names: SharedNames::default(),
             traffic: Cell::default(),
@@ -87,8 +88,7 @@ impl Fleet {
             if let Some(task) = one.task.take() {
                 task.abort();
             }
-            let machine = Machine::new(&self.0.shape, *node, self.0.told == Told::Users);
-            one.machine.replace(machine);
+            one.has.replace(Has::default());
             one.health.set(Health::Healthy);
             one.is_dead.take();
             self.start(*node);
@@ -111,7 +111,11 @@ impl Fleet {
             let Ok(place) = Arc::clone(&common.connecting).acquire_owned().await else {
                 return;
             };
-            let why = match node::follow(&common, number, place).await {
+            let followed = match &common.system {
+                System::Heddle(authority) => node::follow(&common, authority, number, place).await,
+                System::Istio => ztunnel::follow(&common, number, place).await,
+            };
+            let why = match followed {
                 Ok(never) => match never {},
                 Err(why) => format!("{why:#}"),
             };
@@ -134,7 +138,7 @@ impl Fleet {
             let mut open = (0..all).filter(|node| !self.is_complete(*node, &gone));
             let Some(first) = open.next() else { break };
             let count = 1 + open.count();
-            let have = || self.0.nodes[first].machine.borrow().described();
+            let have = || self.0.nodes[first].has.borrow().described();
             anyhow::ensure!(
                 began.elapsed() < within && since.elapsed() < SILENT,
                 "after {} s, the last {} without a message, {count} of {all} nodes do not have exactly what they use; {}: {}",
@@ -203,8 +207,7 @@ impl Fleet {
     /// Whether a node has everything that it uses, and nothing else.
     fn is_complete(&self, node: usize, gone: &BTreeSet<usize>) -> bool {
         let one = &self.0.nodes[node];
-        let machine = one.machine.borrow();
-        machine.is_complete(&self.0.shape, &one.uses, gone)
+        one.has.borrow().is_complete(&self.0.shape, &one.uses, gone)
     }
 
     /// The nodes whose calls the control plane ends: a slow one is none of them.

@@ -11,6 +11,7 @@ use heddle_xds::proto::{self, DiscoveryRequest, DiscoveryResponse};
 use heddle_xds::resources::{Resource, Type};
 use prost::Message;
 
+use super::has::Has;
 use super::shape::{self, Shape, service_in};
 
 /// The client's side of one call.
@@ -20,11 +21,6 @@ pub(super) struct Machine {
     first: VecDeque<DiscoveryRequest>,
     /// Changes that came since the last mark.
     unmarked: Vec<usize>,
-    has_mark: bool,
-    /// The Services that it has.
-    services: BTreeSet<usize>,
-    /// How many resources of each type it has.
-    counts: [usize; Type::ALL.len()],
 }
 
 /// What a message brought.
@@ -57,9 +53,6 @@ impl Machine {
             on_demand,
             first: VecDeque::new(),
             unmarked: Vec::new(),
-            has_mark: false,
-            services: BTreeSet::new(),
-            counts: [0; Type::ALL.len()],
         }
     }
 
@@ -98,7 +91,7 @@ impl Machine {
         })
     }
 
-    /// Takes a message. `uses` are the Services that the node uses.
+    /// Takes a message, and notes in `has` what the node has from now on. `uses` are the Services that it uses.
     ///
     /// # Errors
     /// When the message breaks the protocol, or a resource cannot be read.
@@ -107,6 +100,7 @@ impl Machine {
         response: DiscoveryResponse,
         uses: &BTreeSet<usize>,
         names: &SharedNames,
+        has: &mut Has,
     ) -> anyhow::Result<Taken> {
         let mut taken = Taken {
             bytes: response.encoded_len(),
@@ -118,10 +112,10 @@ impl Machine {
             let all = response.resources.iter().map(|one| &one.name);
             let mut all = all.chain(&response.removed);
             taken.is_owed = all.any(|name| self.is_owed(kind, name, uses));
-            self.accept(kind, response, names)?;
+            self.accept(kind, response, names, has)?;
         }
         if taken.is_marked {
-            self.has_mark = true;
+            has.is_marked = true;
             taken.marked = std::mem::take(&mut self.unmarked);
         }
         Ok(taken)
@@ -143,13 +137,20 @@ impl Machine {
         kind: Type,
         response: DiscoveryResponse,
         names: &SharedNames,
+        has: &mut Has,
     ) -> anyhow::Result<()> {
         let subscription = &mut self.types[kind as usize];
         let is_held = |name: &str| matches!(subscription.held(name), Some(Held::Version(_)));
         let new = response.resources.iter().filter(|one| !is_held(&one.name));
         let gone = response.removed.iter().filter(|name| is_held(name));
-        let count = &mut self.counts[kind as usize];
-        *count = (*count + new.count()).saturating_sub(gone.count());
+        let counted = match kind {
+            Type::Endpoint => Some(&mut has.endpoints),
+            Type::Node => Some(has.nodes.get_or_insert(0)),
+            _ => None,
+        };
+        if let Some(count) = counted {
+            *count = (*count + new.count()).saturating_sub(gone.count());
+        }
         let resources = response.resources.into_iter().map(|one| Versioned {
             name: shared(kind, one.name, names),
             version: one.version.into(),
@@ -169,46 +170,14 @@ impl Machine {
                         self.unmarked.extend(shape::change_of(address));
                     }
                 }
-                (News::Is(name, _), Type::Service) => self.services.extend(service_in(&name)),
+                (News::Is(name, _), Type::Service) => has.services.extend(service_in(&name)),
                 (News::Absent(name), Type::Service) => {
-                    let _ = service_in(&name).map(|service| self.services.remove(&service));
+                    let _ = service_in(&name).map(|service| has.services.remove(&service));
                 }
                 _ => {}
             }
         }
         Ok(())
-    }
-
-    /// Whether it has been told of all endpoints of exactly the Services that it uses, and of the nodes that they are on.
-    /// The control plane may have forgotten nodes that are `gone`, since none of these nodes has joined.
-    pub(super) fn is_complete(
-        &self,
-        shape: &Shape,
-        uses: &BTreeSet<usize>,
-        gone: &BTreeSet<usize>,
-    ) -> bool {
-        let count = |kind: Type| self.counts[kind as usize];
-        let are_told = || {
-            let nodes = shape.nodes_of(uses);
-            let there = nodes.difference(gone).count();
-            (there..=nodes.len()).contains(&count(Type::Node))
-        };
-        self.has_mark
-            && count(Type::Endpoint) == uses.len() * shape::PODS_OF_SERVICE
-            && self.services == *uses
-            && are_told()
-    }
-
-    /// What it has, for a person.
-    pub(super) fn described(&self) -> String {
-        let count = |kind: Type| self.counts[kind as usize];
-        format!(
-            "{} nodes, {} services, {} endpoints, {} mark",
-            count(Type::Node),
-            self.services.len(),
-            count(Type::Endpoint),
-            if self.has_mark { "a" } else { "no" }
-        )
     }
 }
 

@@ -1,7 +1,6 @@
 //! One simulated node: connects, follows its part of the mesh, and notes what came.
 
 use std::convert::Infallible;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,9 +18,11 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::common::{Common, Health};
+use super::ledger::Told;
 use super::link;
-use super::machine::Taken;
+use super::machine::{Machine, Taken};
 use super::shape::node_name;
+use crate::authority::Authority;
 
 /// How long a connection and the beginning of its calls may take: the control plane may still be reading its manifests.
 const BEGINS_WITHIN: Duration = Duration::from_secs(120);
@@ -35,14 +36,15 @@ const SLOW: Duration = Duration::from_secs(5);
 /// # Errors
 /// Why the call has ended.
 pub(super) async fn follow(
-    common: &Rc<Common>,
+    common: &Common,
+    authority: &Authority,
     number: usize,
     place: OwnedSemaphorePermit,
 ) -> anyhow::Result<Infallible> {
     let node = &common.nodes[number];
-    let leaf = common.authority.node(&node_name(number))?;
+    let leaf = authority.node(&node_name(number))?;
     let clock = Arc::new(Clock::new(0));
-    let connector = Connector::joined(&leaf, &Arc::new(common.authority.trust()?), &clock)?;
+    let connector = Connector::joined(&leaf, &Arc::new(authority.trust()?), &clock)?;
     let is_dead = Arc::clone(&node.is_dead.borrow());
     let opening = link::open(common.control, &connector, is_dead, !node.may_die);
     let opened = timeout(BEGINS_WITHIN, opening).await;
@@ -51,8 +53,10 @@ pub(super) async fn follow(
     let mut trust = trust.context("no trust")??;
 
     let (requests, said) = mpsc::channel(REQUESTS);
-    node.machine.borrow_mut().connected(number);
-    let first = node.machine.borrow_mut().request();
+    let is_on_demand = common.told == Told::Users;
+    let mut machine = Machine::new(&common.shape, number, is_on_demand);
+    machine.connected(number);
+    let first = machine.request();
     requests.send(first.context("nothing is wanted")?).await?;
     let mut client =
         DiscoveryClient::new(channel).max_decoding_message_size(MAX_DISCOVERY_RESPONSE_BYTES);
@@ -60,9 +64,7 @@ pub(super) async fn follow(
     let mut responses = call.context("no answer to the call")??.into_inner();
     drop(place);
     loop {
-        loop {
-            let request = node.machine.borrow_mut().request();
-            let Some(request) = request else { break };
+        while let Some(request) = machine.request() {
             requests.send(request).await?;
         }
         let response = tokio::select! {
@@ -72,10 +74,12 @@ pub(super) async fn follow(
                 continue;
             }
         };
-        let taken = node
-            .machine
-            .borrow_mut()
-            .take(response, &node.uses, &common.names)?;
+        let taken = machine.take(
+            response,
+            &node.uses,
+            &common.names,
+            &mut node.has.borrow_mut(),
+        )?;
         common.note(number, taken);
         if node.health.get() == Health::Slow {
             sleep(SLOW).await;
@@ -85,7 +89,7 @@ pub(super) async fn follow(
 
 impl Common {
     /// Counts a message, and notes what it marks.
-    fn note(&self, node: usize, taken: Taken) {
+    pub(super) fn note(&self, node: usize, taken: Taken) {
         let mut traffic = self.traffic.get();
         traffic.messages += 1;
         traffic.marks += u64::from(taken.is_marked);

@@ -5,13 +5,14 @@ use std::path::Path;
 use anyhow::anyhow;
 use plotters::prelude::*;
 
-use super::ledger::Told;
+use super::Mode;
 use super::report::Scales;
 use super::run::Found;
 use crate::plot::{self, Bar};
 
 const SIZE: (u32, u32) = (1000, 340);
 const ON_DEMAND: RGBColor = RGBColor(198, 93, 33);
+const ISTIOD: RGBColor = RGBColor(70, 107, 176);
 const EAGER: RGBColor = RGBColor(120, 134, 150);
 
 /// Takes a figure of a run.
@@ -41,14 +42,15 @@ fn drawing(scales: &Scales, into: &mut String) -> Result<(), Box<dyn std::error:
     for (area, (title, figure)) in root.split_evenly((1, 2)).iter().zip(PANELS) {
         let labels: Vec<String> = scales.runs.iter().map(label).collect();
         let runs = scales.runs.iter().zip(&labels);
-        let bars = runs.filter_map(|((_, told, found), label)| {
+        let bars = runs.filter_map(|((_, mode, found), label)| {
             Some(Bar {
                 label,
                 median: figure(found)?,
                 spread: None,
-                color: match told {
-                    Told::Users => ON_DEMAND,
-                    Told::All => EAGER,
+                color: match mode {
+                    Mode::OnDemand => ON_DEMAND,
+                    Mode::Eager => EAGER,
+                    Mode::IstiodOnDemand | Mode::IstiodEager => ISTIOD,
                 },
             })
         });
@@ -61,13 +63,13 @@ fn drawing(scales: &Scales, into: &mut String) -> Result<(), Box<dyn std::error:
     Ok(())
 }
 
-fn label((pods, told, _): &(usize, Told, Found)) -> String {
+fn label((pods, mode, _): &(usize, Mode, Found)) -> String {
     let pods = match pods {
         1_000.. => format!("{}k", pods / 1_000),
         pods => pods.to_string(),
     };
-    match told {
-        Told::Users => pods,
-        Told::All => format!("{pods} eager"),
+    match mode {
+        Mode::OnDemand => pods,
+        mode => format!("{pods} {}", mode.name()),
     }
 }

@@ -1,4 +1,4 @@
-//! Writes providers into etcd: those of the beginning in bulk, and then changes at an even pace.
+//! Writes into etcd: providers, or what else is there at the beginning, in bulk, and then changes at an even pace.
 //!
 //! Only the messages that this needs of etcd's interface are written down here (`rpc.proto`, version 3). A program that
 //! registers one provider (`heddle register`) would be a process for each pod.
@@ -71,18 +71,29 @@ impl Registry {
         while let Some(granted) = grants.join_next().await {
             granted.context("a lease")??;
         }
-        for first in (0..shape.pods).step_by(PUTS) {
-            let pods = first..shape.pods.min(first + PUTS);
-            let puts = pods.map(|pod| RequestOp {
-                put: Some(put(shape, pod, first_address(pod))),
-            });
-            let txn = TxnRequest {
-                success: puts.collect(),
-            };
+        let pods = 0..shape.pods;
+        self.put_all(pods.map(|pod| provider(shape, pod, first_address(pod))))
+            .await
+    }
+
+    /// Writes all of these.
+    ///
+    /// # Errors
+    /// When etcd does not take them.
+    pub(super) async fn put_all(
+        &self,
+        puts: impl Iterator<Item = PutRequest>,
+    ) -> anyhow::Result<()> {
+        let mut puts = puts.map(|put| RequestOp { put: Some(put) });
+        loop {
+            let success: Vec<RequestOp> = puts.by_ref().take(PUTS).collect();
+            if success.is_empty() {
+                return Ok(());
+            }
+            let txn = TxnRequest { success };
             let done: TxnResponse = self.call("/etcdserverpb.KV/Txn", txn).await?;
-            anyhow::ensure!(done.succeeded, "etcd takes no providers");
+            anyhow::ensure!(done.succeeded, "etcd takes nothing");
         }
-        Ok(())
     }
 
     async fn grant(&self, id: i64) -> anyhow::Result<()> {
@@ -121,8 +132,11 @@ fn lease_of(service: usize) -> i64 {
     i64::try_from(service + 1).unwrap_or(i64::MAX)
 }
 
+/// Makes the write that gives a pod an address.
+pub(super) type Write = fn(&Shape, usize, Ipv4Addr) -> PutRequest;
+
 /// The write that registers a pod at an address, as `heddle register` makes it.
-fn put(shape: &Shape, pod: usize, address: Ipv4Addr) -> PutRequest {
+pub(super) fn provider(shape: &Shape, pod: usize, address: Ipv4Addr) -> PutRequest {
     let service = service_of(pod);
     let lease = lease_of(service);
     let (namespace, service) = service_name(service);
@@ -136,10 +150,21 @@ fn put(shape: &Shape, pod: usize, address: Ipv4Addr) -> PutRequest {
             "nodeName": node_name(shape.node_of(pod)),
         },
     });
+    let key = format!("/heddle/v1/providers/{namespace}/{service}/p{pod}");
     PutRequest {
-        key: format!("/heddle/v1/providers/{namespace}/{service}/p{pod}").into_bytes(),
-        value: value.to_string().into_bytes(),
         lease,
+        ..PutRequest::new(key, &value)
+    }
+}
+
+impl PutRequest {
+    /// Without a lease.
+    pub(super) fn new(key: String, value: &serde_json::Value) -> PutRequest {
+        PutRequest {
+            key: key.into_bytes(),
+            value: value.to_string().into_bytes(),
+            lease: 0,
+        }
     }
 }
 
@@ -149,7 +174,7 @@ fn put(shape: &Shape, pod: usize, address: Ipv4Addr) -> PutRequest {
 /// # Errors
 /// When the thread cannot be started.
 pub(super) fn write_changes(
-    etcd: SocketAddr,
+    (etcd, make): (SocketAddr, Write),
     schedule: Schedule,
     shape: Arc<Shape>,
 ) -> anyhow::Result<oneshot::Receiver<anyhow::Result<Vec<Duration>>>> {
@@ -160,7 +185,7 @@ pub(super) fn write_changes(
     thread::Builder::new()
         .name("writer".to_owned())
         .spawn(move || {
-            let written = runtime.block_on(write(etcd, schedule, shape));
+            let written = runtime.block_on(write((etcd, make), schedule, shape));
             // The receiver is gone only when the run has failed.
             let _ = done.send(written);
         })?;
@@ -168,7 +193,7 @@ pub(super) fn write_changes(
 }
 
 async fn write(
-    etcd: SocketAddr,
+    (etcd, make): (SocketAddr, Write),
     schedule: Schedule,
     shape: Arc<Shape>,
 ) -> anyhow::Result<Vec<Duration>> {
@@ -183,7 +208,7 @@ async fn write(
         let place = Arc::clone(&places).acquire_owned().await?;
         let (registry, shape) = (registry.clone(), Arc::clone(&shape));
         writes.spawn(async move {
-            let put = put(&shape, schedule.pod(change), changed_address(change));
+            let put = make(&shape, schedule.pod(change), changed_address(change));
             let _put: PutResponse = registry.call("/etcdserverpb.KV/Put", put).await?;
             drop(place);
             anyhow::Ok(Instant::now().saturating_duration_since(due))
@@ -213,8 +238,9 @@ struct LeaseGrantResponse {
     error: String,
 }
 
+/// A write of one key.
 #[derive(Clone, PartialEq, Message)]
-struct PutRequest {
+pub(super) struct PutRequest {
     #[prost(bytes = "vec", tag = "1")]
     key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]

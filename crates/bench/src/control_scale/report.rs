@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use super::Mode;
 use super::faults::FaultRuns;
-use super::ledger::Told;
 use super::run::Found;
 use super::schedule::RATE;
 use crate::findings::{Findings, shown};
@@ -17,16 +17,8 @@ const RATIO_OF: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Scales {
     /// By the number of pods and what nodes are told, in the order in which they were measured.
-    pub(super) runs: Vec<(usize, Told, Found)>,
+    pub(super) runs: Vec<(usize, Mode, Found)>,
     pub(super) faults: Option<FaultRuns>,
-}
-
-/// How nodes are told, in words.
-pub(super) fn mode(told: Told) -> &'static str {
-    match told {
-        Told::Users => "on demand",
-        Told::All => "eager",
-    }
 }
 
 /// What a figure of a mesh of so many pods should be at most.
@@ -59,17 +51,17 @@ const COSTS: [Column; 9] = [
     ("MiB", "private", 1),
     ("high water", "high", 1),
     ("cores", "control", 2),
-    ("etcd", "etcd", 2),
+    ("store", "store", 2),
     ("nodes and writer", "bench", 2),
 ];
 
 impl Scales {
-    pub(super) fn add(&mut self, pods: usize, told: Told, found: Found) {
-        self.runs.push((pods, told, found));
+    pub(super) fn add(&mut self, pods: usize, mode: Mode, found: Found) {
+        self.runs.push((pods, mode, found));
     }
 
-    pub(super) fn of(&self, pods: usize, told: Told) -> Option<&Found> {
-        let found = |run: &&(usize, Told, Found)| (run.0, run.1) == (pods, told);
+    pub(super) fn of(&self, pods: usize, mode: Mode) -> Option<&Found> {
+        let found = |run: &&(usize, Mode, Found)| (run.0, run.1) == (pods, mode);
         self.runs.iter().find(found).map(|(_, _, found)| found)
     }
 
@@ -77,12 +69,15 @@ impl Scales {
     pub(super) fn tell(&self, findings: &mut Findings) {
         let mut figures = Vec::new();
         self.tell_tables(findings);
-        for (pods, told, found) in &self.runs {
-            tell_problems(&format!("{pods} pods, {}", mode(*told)), found, findings);
-            findings.rows.push(row(*pods, mode(*told), found));
-            figures.extend(of_run(*pods, *told, found));
+        for (pods, mode, found) in &self.runs {
+            tell_problems(&format!("{pods} pods, {}", mode.name()), found, findings);
+            findings.rows.push(row(*pods, mode.name(), found));
+            figures.extend(of_run(*pods, *mode, found));
         }
-        let largest = self.runs.iter().rfind(|(_, told, _)| *told == Told::Users);
+        let largest = self
+            .runs
+            .iter()
+            .rfind(|(_, mode, _)| *mode == Mode::OnDemand);
         if let Some((_, _, found)) = largest {
             figures.extend(named(
                 "bytes_per_node_change",
@@ -93,8 +88,8 @@ impl Scales {
         }
         let sizes = self.runs.iter().map(|(pods, _, _)| *pods);
         let compared = sizes.filter_map(|pods| {
-            let lazy = bytes_of_change(self.of(pods, Told::Users)?);
-            Some((pods, lazy / bytes_of_change(self.of(pods, Told::All)?)))
+            let lazy = bytes_of_change(self.of(pods, Mode::OnDemand)?);
+            Some((pods, lazy / bytes_of_change(self.of(pods, Mode::Eager)?)))
         });
         let compared: std::collections::BTreeMap<usize, f64> = compared.collect();
         for (pods, ratio) in &compared {
@@ -126,10 +121,10 @@ impl Scales {
             return;
         }
         let mut sheet = Sheet::default();
-        for (pods, told, found) in &self.runs {
+        for (pods, mode, found) in &self.runs {
             let cell = format!("{pods} pods");
             for (name, value) in in_table(found) {
-                sheet.add(name, mode(*told), &cell, 0, value);
+                sheet.add(name, mode.name(), &cell, 0, value);
             }
         }
         findings.say(format!(
@@ -161,17 +156,14 @@ fn in_table(found: &Found) -> Vec<(&'static str, f64)> {
         ("private", found.usage.private_mib),
         ("high", found.usage.high_water_mib),
         ("control", found.usage.control_cores),
-        ("etcd", found.usage.etcd_cores),
+        ("store", found.usage.store_cores),
         ("bench", found.usage.bench_cores),
     ]
 }
 
 /// The figures of a run, by the names that the documents explain.
-fn of_run(pods: usize, told: Told, found: &Found) -> Vec<(String, f64)> {
-    let suffix = match told {
-        Told::Users => pods.to_string(),
-        Told::All => format!("eager_{pods}"),
-    };
+fn of_run(pods: usize, mode: Mode, found: &Found) -> Vec<(String, f64)> {
+    let suffix = format!("{}{pods}", mode.prefix());
     let usage = &found.usage;
     let all = [
         ("push_p50_ms", found.p50_ms),
@@ -183,7 +175,7 @@ fn of_run(pods: usize, told: Told, found: &Found) -> Vec<(String, f64)> {
         ("control_memory_rest_mib", Some(found.rest_mib)),
         ("control_memory_high_water_mib", Some(usage.high_water_mib)),
         ("control_cores", Some(usage.control_cores)),
-        ("etcd_cores", Some(usage.etcd_cores)),
+        ("store_cores", Some(usage.store_cores)),
         ("load_cores", Some(usage.bench_cores)),
     ];
     let all = all.into_iter();
@@ -281,7 +273,7 @@ fn row(pods: usize, mode: &str, found: &Found) -> serde_json::Value {
             "high_water": usage.high_water_mib,
         },
         "cores": {
-            "control": usage.control_cores, "etcd": usage.etcd_cores, "load": usage.bench_cores,
+            "control": usage.control_cores, "store": usage.store_cores, "load": usage.bench_cores,
         },
         "wrong_nodes": found.wrong,
     })

@@ -13,6 +13,7 @@ use super::schedule::Schedule;
 use super::stage::Stage;
 use super::usage::{Usage, UsageWatch};
 use crate::account;
+use crate::child::Child;
 
 /// Until the first change is due: the writer connects first.
 const BEGINS_IN: Duration = Duration::from_millis(300);
@@ -65,7 +66,8 @@ pub(super) async fn run(
     left_out: &[usize],
 ) -> anyhow::Result<Found> {
     let common = std::rc::Rc::clone(&stage.fleet.0);
-    let (control, etcd) = (stage.control.pid(), stage.etcd.pid());
+    let control = stage.control.pid();
+    let store = stage.store.iter().map(Child::pid).collect();
     let rest_mib = account::memory(control)?.private_kib as f64 / 1024.0;
     let begins = Instant::now() + BEGINS_IN;
     let first = stage.next_change;
@@ -75,9 +77,9 @@ pub(super) async fn run(
     let ledger = Ledger::new(schedule, &stage.shape, common.told, left_out);
     common.ledger.replace(Some(ledger));
     let before = common.traffic.get();
-    let usage = UsageWatch::begin((control, etcd), schedule.window())?;
+    let usage = UsageWatch::begin((control, store), schedule.window())?;
     let shape = std::sync::Arc::clone(&stage.shape);
-    let mut writing = registry::write_changes(stage.etcd_at, schedule, shape)?;
+    let mut writing = registry::write_changes((stage.etcd_at, stage.write), schedule, shape)?;
 
     let mut said = Instant::now();
     let mut written = None;

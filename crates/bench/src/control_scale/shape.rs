@@ -166,7 +166,7 @@ pub(super) fn change_of(address: Ipv4Addr) -> Option<usize> {
 
 /// The address of a Service.
 pub(super) fn service_address(service: usize) -> Ipv4Addr {
-    address(Ipv4Addr::new(172, 16, 0, 1), service)
+    address(Ipv4Addr::new(172, 16, 1, 0), service)
 }
 
 /// Where addresses of pods begin: those at the beginning, and those of changes.

@@ -1,4 +1,5 @@
-//! The real processes: an etcd with all providers registered, and a control plane that follows it.
+//! The real processes: an etcd with all providers registered, and a control plane that follows it. Istio's are in
+//! [`super::istio`].
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,13 +12,16 @@ use anyhow::Context;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 
+use super::Mode;
+use super::common::System;
 use super::fleet::Fleet;
-use super::ledger::Told;
-use super::registry::Registry;
+use super::istio;
+use super::registry::{self, Registry, Write};
 use super::shape::{Shape, service_address, service_name};
 use crate::authority::Authority;
 use crate::child::{Child, Confinement};
 use crate::etcd;
+use crate::install::IstioPrograms;
 use crate::nodes::{MeshProcesses, Site};
 
 /// Objects in one file.
@@ -35,8 +39,11 @@ const OTHER_DESCRIPTORS: u64 = 256;
 pub(super) struct Stage {
     pub(super) fleet: Fleet,
     pub(super) control: Child,
-    pub(super) etcd: Child,
+    /// What is between it and the store, if anything is, and etcd.
+    pub(super) store: Vec<Child>,
     pub(super) etcd_at: SocketAddr,
+    /// What gives a pod another address.
+    pub(super) write: Write,
     pub(super) shape: Arc<Shape>,
     /// The number of the next change.
     pub(super) next_change: usize,
@@ -44,10 +51,23 @@ pub(super) struct Stage {
     _dir: TempDir,
 }
 
+/// The processes of a mesh without its nodes.
+pub(super) struct Processes {
+    pub(super) control: Child,
+    pub(super) control_at: SocketAddr,
+    pub(super) system: System,
+    pub(super) store: Vec<Child>,
+    pub(super) etcd_at: SocketAddr,
+    pub(super) write: Write,
+    pub(super) dir: TempDir,
+}
+
 /// The programs.
 pub(super) struct Programs {
     pub(super) heddle: PathBuf,
     pub(super) etcd: PathBuf,
+    /// None where istiod is not measured.
+    pub(super) istio: Option<IstioPrograms>,
 }
 
 impl Stage {
@@ -58,63 +78,53 @@ impl Stage {
     pub(super) async fn new(
         programs: &Programs,
         pods: usize,
-        told: Told,
+        mode: Mode,
         victims: &[usize],
     ) -> anyhow::Result<Stage> {
         let shape = Arc::new(Shape::new(pods));
         raise_descriptors(shape.nodes)?;
         let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
-        let place = Confinement::default();
-        let (mut etcd, etcd_at) = etcd::start(&programs.etcd, &place, dir.path())?;
-        let began = Instant::now();
-        Registry::connect(etcd_at).await?.fill(&shape).await?;
-        eprintln!(
-            "{} pods: registered in {:.1} s",
-            shape.pods,
-            began.elapsed().as_secs_f64()
-        );
-        write_manifests(dir.path(), &shape)?;
-        let authority = Authority::new()?;
-        let site = Site {
-            heddle: &programs.heddle,
-            dir: dir.path(),
-            place: &place,
-            settings: None,
-            apart: None,
-            etcd: Some(&format!("http://{etcd_at}")),
-            root: &authority,
+        let processes = match mode.is_istio() {
+            true => {
+                let programs = programs.istio.as_ref().context("istiod is not there")?;
+                istio::start(programs, (&shape, mode.told()), dir).await?
+            }
+            false => start_heddle(programs, &shape, dir).await?,
         };
-        let MeshProcesses {
-            mut control,
+        let Processes {
+            control,
             control_at,
-            ..
-        } = MeshProcesses::start(&site, &[])?;
-        control.wait_until(LISTENS_WITHIN, || TcpStream::connect(control_at).ok())?;
-        let fleet = Fleet::new(&shape, (control_at, authority), told, victims);
+            system,
+            store,
+            etcd_at,
+            write,
+            dir,
+        } = processes;
+        let fleet = Fleet::new(&shape, (control_at, system), mode.told(), victims);
         let per_pod = COMPLETE_PER_POD * u32::try_from(shape.pods)?;
-        let complete_within = COMPLETE_AT_LEAST.max(per_pod);
+        let mut stage = Stage {
+            fleet,
+            control,
+            store,
+            etcd_at,
+            write,
+            shape,
+            next_change: 0,
+            complete_within: COMPLETE_AT_LEAST.max(per_pod),
+            _dir: dir,
+        };
         let began = Instant::now();
-        let connected = fleet.connect(complete_within).await;
+        let connected = stage.fleet.connect(stage.complete_within).await;
         if connected.is_err() {
-            ensure_running(&mut control)?;
-            ensure_running(&mut etcd)?;
+            stage.ensure_running()?;
         }
         connected?;
         eprintln!(
             "{} nodes: have everything after {:.1} s",
-            shape.nodes,
+            stage.shape.nodes,
             began.elapsed().as_secs_f64()
         );
-        Ok(Stage {
-            fleet,
-            control,
-            etcd,
-            etcd_at,
-            shape,
-            next_change: 0,
-            complete_within,
-            _dir: dir,
-        })
+        Ok(stage)
     }
 
     /// Checks that the calls of all healthy nodes go on.
@@ -124,10 +134,15 @@ impl Stage {
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         let checked = self.fleet.check();
         if checked.is_err() {
-            ensure_running(&mut self.control)?;
-            ensure_running(&mut self.etcd)?;
+            self.ensure_running()?;
         }
         checked
+    }
+
+    /// Fails with the last words of a process that has ended.
+    fn ensure_running(&mut self) -> anyhow::Result<()> {
+        ensure_running(&mut self.control)?;
+        self.store.iter_mut().try_for_each(ensure_running)
     }
 
     /// Connects these nodes anew.
@@ -137,6 +152,49 @@ impl Stage {
     pub(super) async fn replace(&self, nodes: &[usize]) -> anyhow::Result<()> {
         self.fleet.replace(nodes, self.complete_within).await
     }
+}
+
+/// Starts etcd with all providers, and a control plane of Heddle.
+async fn start_heddle(
+    programs: &Programs,
+    shape: &Shape,
+    dir: TempDir,
+) -> anyhow::Result<Processes> {
+    let place = Confinement::default();
+    let (etcd, etcd_at) = etcd::start(&programs.etcd, &place, dir.path())?;
+    let began = Instant::now();
+    Registry::connect(etcd_at).await?.fill(shape).await?;
+    eprintln!(
+        "{} pods: registered in {:.1} s",
+        shape.pods,
+        began.elapsed().as_secs_f64()
+    );
+    write_manifests(dir.path(), shape)?;
+    let authority = Authority::new()?;
+    let site = Site {
+        heddle: &programs.heddle,
+        dir: dir.path(),
+        place: &place,
+        settings: None,
+        apart: None,
+        etcd: Some(&format!("http://{etcd_at}")),
+        root: &authority,
+    };
+    let MeshProcesses {
+        mut control,
+        control_at,
+        ..
+    } = MeshProcesses::start(&site, &[])?;
+    control.wait_until(LISTENS_WITHIN, || TcpStream::connect(control_at).ok())?;
+    Ok(Processes {
+        control,
+        control_at,
+        system: System::Heddle(Box::new(authority)),
+        store: vec![etcd],
+        etcd_at,
+        write: registry::provider,
+        dir,
+    })
 }
 
 /// Fails with the last words of a process that has ended.

@@ -18,7 +18,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
     pub(super) control_cores: f64,
-    pub(super) etcd_cores: f64,
+    /// etcd, and what is between it and the control plane.
+    pub(super) store_cores: f64,
     /// This process: the nodes, and the writer of changes.
     pub(super) bench_cores: f64,
     /// Private memory of the control plane, and its proportional set: the most of all looks.
@@ -40,14 +41,14 @@ impl UsageWatch {
     /// # Errors
     /// When no thread can be started.
     pub(super) fn begin(
-        (control, etcd): (u32, u32),
+        (control, store): (u32, Vec<u32>),
         window: (Instant, Instant),
     ) -> anyhow::Result<UsageWatch> {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let thread = thread::Builder::new()
             .name("usage".to_owned())
-            .spawn(move || look([control, etcd], window, &over))?;
+            .spawn(move || look((control, &store), window, &over))?;
         Ok(UsageWatch { thread, is_over })
     }
 
@@ -64,14 +65,14 @@ impl UsageWatch {
 }
 
 fn look(
-    pids: [u32; 2],
+    (control, store): (u32, &[u32]),
     (from, to): (Instant, Instant),
     is_over: &AtomicBool,
 ) -> anyhow::Result<Usage> {
     let mut most = Memory::default();
     let mut look = |until: Instant| -> anyhow::Result<()> {
         while !is_over.load(Ordering::Relaxed) {
-            let memory = account::memory(pids[0])?;
+            let memory = account::memory(control)?;
             most.private_kib = most.private_kib.max(memory.private_kib);
             most.pss_kib = most.pss_kib.max(memory.pss_kib);
             let left = until.saturating_duration_since(Instant::now());
@@ -83,23 +84,23 @@ fn look(
         Ok(())
     };
     look(from)?;
-    let (began, before) = (Instant::now(), Used::now(pids)?);
+    let (began, before) = (Instant::now(), Used::now(control, store)?);
     look(to)?;
-    let (ended, after) = (Instant::now(), Used::now(pids)?);
+    let (ended, after) = (Instant::now(), Used::now(control, store)?);
     // What is still on its way may take memory, too.
     look(ended + Duration::from_secs(3_600))?;
     let seconds = (ended - began).as_secs_f64();
-    let cores = |of: fn(&Used) -> &Reading| {
-        let usage = account::between(of(&before), of(&after));
-        usage.cpu_ns as f64 / 1e9 / seconds
+    let cores = |before: &Reading, after: &Reading| {
+        account::between(before, after).cpu_ns as f64 / 1e9 / seconds
     };
+    let store = before.store.iter().zip(&after.store);
     Ok(Usage {
-        control_cores: cores(|used| &used.control),
-        etcd_cores: cores(|used| &used.etcd),
+        control_cores: cores(&before.control, &after.control),
+        store_cores: store.map(|(before, after)| cores(before, after)).sum(),
         bench_cores: (after.bench - before.bench).as_secs_f64() / seconds,
         private_mib: most.private_kib as f64 / 1024.0,
         pss_mib: most.pss_kib as f64 / 1024.0,
-        high_water_mib: high_water_kib(pids[0]).context("VmHWM")? / 1024.0,
+        high_water_mib: high_water_kib(control).context("VmHWM")? / 1024.0,
     })
 }
 
@@ -114,17 +115,20 @@ fn high_water_kib(pid: u32) -> Option<f64> {
 /// CPU time up to one moment.
 struct Used {
     control: Reading,
-    etcd: Reading,
+    store: Vec<Reading>,
     /// Of this process, threads that have ended included.
     bench: Duration,
 }
 
 impl Used {
-    fn now([control, etcd]: [u32; 2]) -> anyhow::Result<Used> {
+    fn now(control: u32, store: &[u32]) -> anyhow::Result<Used> {
         let bench = clock_gettime(ClockId::ProcessCPUTime);
         Ok(Used {
             control: account::read(control)?,
-            etcd: account::read(etcd)?,
+            store: store
+                .iter()
+                .map(|pid| account::read(*pid))
+                .collect::<anyhow::Result<_>>()?,
             bench: Duration::try_from(bench).context("CPU time")?,
         })
     }
