@@ -11,16 +11,17 @@
 //! registry can stop the folder from being served.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use heddle_model::report::{Cause, Origin, Problem, Severity};
 
 pub(crate) mod admit;
+mod entries;
 mod key;
 pub(crate) mod replicas;
 pub(crate) mod tally;
 mod value;
 
+pub use entries::{Entries, Page};
 pub use key::{InvalidKey, Layout, ProviderKey};
 pub use value::{judge, sockets};
 
@@ -34,7 +35,7 @@ pub const MAX_VALUE_BYTES: usize = 16 << 10;
 #[derive(Debug, Clone, Default)]
 pub struct Providers {
     /// The entries that are valid on their own, in the order of their keys in etcd.
-    pub entries: Arc<Vec<Arc<Entry>>>,
+    pub entries: Entries,
     /// The faults of other keys and values, up to a limit.
     pub problems: Vec<Problem>,
     /// The number of all faults by cause, including those that `problems` leaves out.

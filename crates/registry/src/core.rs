@@ -23,11 +23,13 @@ use heddle_compile::registered::{Entry, Layout, MAX_VALUE_BYTES, Providers, judg
 use heddle_model::printable;
 use heddle_model::report::{Cause, Origin, Problem};
 
+mod pages;
 mod room;
 
 #[cfg(test)]
 mod tests;
 
+use pages::Pages;
 use room::{Full, MOST, Room, Share};
 
 /// How many problems are listed; of the others only the count is kept.
@@ -126,6 +128,10 @@ pub(super) struct Core {
     layout: Layout,
     phase: Phase,
     held: BTreeMap<Vec<u8>, Held>,
+    /// The valid entries of those, as they are passed on.
+    pages: Pages,
+    /// The keys of which the newest value, or every one, is wrong.
+    wrong: BTreeSet<Vec<u8>>,
     room: Room,
     /// Where a key that may still exist found no room.
     full: BTreeSet<Full>,
@@ -147,6 +153,8 @@ impl Core {
             layout,
             phase: Phase::Away,
             held: BTreeMap::new(),
+            pages: Pages::default(),
+            wrong: BTreeSet::new(),
             room: Room::default(),
             full: BTreeSet::new(),
             cluster: 0,
@@ -267,6 +275,7 @@ impl Core {
                     self.room.give_back(&share, held.bytes(key));
                     has_room |= !is_again && makes_room(&self.full, &self.room, share);
                     self.has_changed = true;
+                    self.pages.changed(key);
                 }
                 stays
             });
@@ -317,6 +326,7 @@ impl Core {
                 let share = Share::of(&self.layout, key);
                 self.room.give_back(&share, held.bytes(key));
                 self.has_changed = true;
+                self.pages.changed(key);
                 false
             }
             Some(until) => {
@@ -341,14 +351,24 @@ impl Core {
         }
         self.has_changed = false;
         self.version += 1;
-        let mut entries = Vec::with_capacity(self.held.len());
+        let changed = self.pages.take_changed();
+        let entries = self.pages.refreshed(&self.held, &changed);
+        for key in changed {
+            let held = self.held.get(&key);
+            match held.is_some_and(|held| held.problem.is_some() || held.good.is_none()) {
+                true => self.wrong.insert(key),
+                false => self.wrong.remove(&key),
+            };
+        }
         let (mut problems, mut wrong) = (Vec::new(), Vec::new());
         let mut by_cause: BTreeMap<Cause, usize> = BTreeMap::new();
         let mut more = 0;
-        for (key, held) in &self.held {
-            match &held.good {
-                Some((entry, _)) => entries.push(Arc::clone(entry)),
-                None => wrong.extend(self.layout.provider(key)),
+        for key in &self.wrong {
+            let Some(held) = self.held.get(key) else {
+                continue;
+            };
+            if held.good.is_none() {
+                wrong.extend(self.layout.provider(key));
             }
             let Some(problem) = &held.problem else {
                 continue;
@@ -371,7 +391,7 @@ impl Core {
         }
         problems.extend(self.full.iter().map(|full| self.left_out(full)));
         Some(Providers {
-            entries: Arc::new(entries),
+            entries,
             problems,
             by_cause,
             wrong,
@@ -427,11 +447,15 @@ impl Core {
         let bytes = kv.key.len() + value.unwrap_or(0);
         if let Some(full) = self.room.lacking(&share, bytes) {
             // The held value is outdated, so it is removed.
-            self.has_changed |= self.held.remove(&kv.key).is_some();
+            if self.held.remove(&kv.key).is_some() {
+                self.has_changed = true;
+                self.pages.changed(&kv.key);
+            }
             self.has_changed |= self.full.insert(full.clone());
             return Err(full);
         }
         let verdict = self.judge(self.shown(&kv.key), kv);
+        self.pages.changed(&kv.key);
         let held = self.held.entry(kv.key.clone()).or_default();
         held.modified = kv.modified;
         held.lost_until = None;
@@ -488,6 +512,7 @@ impl Core {
         if let Some(held) = self.held.remove(key) {
             self.room.give_back(&share, held.bytes(key));
             self.has_changed = true;
+            self.pages.changed(key);
         }
         makes_room(&self.full, &self.room, share)
     }
@@ -507,7 +532,12 @@ impl Core {
         }
         assert_eq!(self.room, room, "room is counted");
         room.check_invariants();
-        for held in self.held.values() {
+        for (key, held) in &self.held {
+            let is_wrong = held.problem.is_some() || held.good.is_none();
+            assert!(
+                self.pages.has_changed(key) || self.wrong.contains(key) == is_wrong,
+                "wrong keys are known"
+            );
             assert!(
                 held.good.is_some() || held.problem.is_some(),
                 "something is held"

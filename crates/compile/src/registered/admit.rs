@@ -17,7 +17,7 @@ use std::sync::Arc;
 use heddle_model::WorkloadName;
 use heddle_model::report::{Cause, Problem};
 
-use super::{Entry, warning};
+use super::{Entries, Entry, warning};
 use crate::Options;
 use crate::compile::OTHER_RANGES;
 use crate::compile::index::{REGISTRY_ALLOW, REGISTRY_ANNOTATION};
@@ -44,7 +44,7 @@ pub(crate) struct Candidate {
 /// order in which their keys were created.
 pub(crate) fn candidates(
     objects: &[Arc<Object>],
-    entries: &[Arc<Entry>],
+    entries: &Entries,
     options: &Options,
 ) -> (Vec<Candidate>, Vec<Problem>) {
     let mut admission = Admission::of(objects, options);

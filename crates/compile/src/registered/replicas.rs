@@ -16,14 +16,12 @@ use heddle_model::report::{Cause, Origin, Problem, Report};
 use heddle_model::{Endpoint, Mesh, ServiceName, Shared, Workload, WorkloadName};
 
 use super::admit::{addresses, workload_name};
-use super::{Entry, ProviderKey, Providers};
+use super::{Entries, Entry, ProviderKey, Providers};
 use crate::manifest::{Body, Object};
 use crate::{Options, compile};
 
-mod changes;
 mod kind;
 
-use changes::changes;
 use kind::{Kind, Selected};
 
 /// Above so many changes, and this part of the providers, compiling everything takes less time.
@@ -35,7 +33,7 @@ pub(crate) struct Replicas {
     mesh: Mesh,
     report: Report,
     /// What of the registry was compiled.
-    entries: Arc<Vec<Arc<Entry>>>,
+    entries: Entries,
     wrong: Wrong,
     kinds: HashMap<Kind, Members>,
     kind_of: HashMap<WorkloadName, Kind>,
@@ -104,7 +102,7 @@ impl Replicas {
         let mut replicas = Replicas {
             mesh: mesh.clone(),
             report: report.clone(),
-            entries: Arc::clone(&providers.entries),
+            entries: providers.entries.clone(),
             wrong: Wrong::of(providers),
             kinds: HashMap::new(),
             kind_of: HashMap::new(),
@@ -172,7 +170,7 @@ impl Replicas {
         let followed = self.go_on(&before, providers, base, options);
         match followed {
             Some(()) => {
-                self.entries = Arc::clone(&providers.entries);
+                self.entries = providers.entries.clone();
                 Ok(self)
             }
             None => {
@@ -184,7 +182,7 @@ impl Replicas {
 
     fn go_on(
         &mut self,
-        before: &[Arc<Entry>],
+        before: &Entries,
         providers: &Providers,
         base: &Path,
         options: &Options,
@@ -192,16 +190,16 @@ impl Replicas {
         if !self.wrong.is_of(providers) {
             return None;
         }
-        let changes = changes(before, &providers.entries);
+        let changes = before.differences(&providers.entries);
         if changes.len() > MANY.max(providers.entries.len() / MANY_OF) {
             return None;
         }
         let mut touched = Touched::default();
         // An address may go from one provider to another.
-        for old in changes.iter().filter_map(|(old, _)| *old) {
+        for old in changes.iter().filter_map(|(old, _)| old.as_ref()) {
             self.remove(old, base, options, &mut touched)?;
         }
-        for new in changes.iter().filter_map(|(_, new)| *new) {
+        for new in changes.iter().filter_map(|(_, new)| new.as_ref()) {
             self.add(new, base, options, &mut touched)?;
         }
         let is_left = |kind: &Kind| {

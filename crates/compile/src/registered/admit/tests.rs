@@ -66,6 +66,7 @@ fn a_provider_outside_of_the_ranges_is_left_out_by_itself() {
             "{address: 10.0.0.3, addresses: [10.0.1.3], ports: [{name: http, port: 8080}]}",
         ),
     ];
+    let entries = Entries::from(entries.to_vec());
     let (fit, problems) = candidates(&[], &entries, &options);
     let fit: Vec<&Origin> = fit.iter().map(|one| &one.entry.origin).collect();
     assert_eq!(fit, [&Origin::etcd("/in")]);

@@ -110,7 +110,7 @@ fn of_many_that_no_service_calls_the_first_are_told_and_the_others_counted() {
         entry(&path, "other", &address)
     };
     let providers = Providers {
-        entries: Arc::new((1..=100).map(one).collect()),
+        entries: (1..=100).map(one).collect(),
         version: 1,
         ..Providers::default()
     };

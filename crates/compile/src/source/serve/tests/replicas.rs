@@ -180,10 +180,17 @@ impl Beheld {
     }
 
     fn set(&mut self, entry: Arc<Entry>) {
-        let entries = Arc::make_mut(&mut self.providers.entries);
-        entries.retain(|one| one.key != entry.key);
+        self.remove(&entry);
+        let mut entries: Vec<_> = self.providers.entries.iter().cloned().collect();
         entries.push(entry);
         entries.sort_by_key(|one| one.key.to_string());
+        self.providers.entries = entries.into_iter().collect();
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        let entries = self.providers.entries.iter();
+        let left = entries.filter(|one| one.key != entry.key);
+        self.providers.entries = left.cloned().collect();
     }
 
     fn look(&mut self) {
@@ -232,7 +239,7 @@ proptest! {
                 for (one, is_there) in &edit {
                     beheld.set(Arc::new(one.entry()));
                     if !is_there {
-                        Arc::make_mut(&mut beheld.providers.entries).retain(|entry| entry.key != one.entry().key);
+                        beheld.remove(&one.entry());
                     }
                 }
             }
