@@ -194,6 +194,21 @@ impl ControlScale {
         sizes
     }
 
+    /// The programs of Istio, if they are measured. A peer that cannot be built keeps nothing else from being measured.
+    fn istio(&self) -> Option<install::IstioPrograms> {
+        // They take long to build: a quick run has them only where it is told to.
+        let is_wanted = match self.run.quick {
+            true => self.only.contains(&Scenario::Istiod),
+            false => self.has(Scenario::Istiod),
+        };
+        if !is_wanted || self.sizes().iter().all(|pods| *pods > MAX_ISTIOD) {
+            return None;
+        }
+        install::istio()
+            .inspect_err(|error| eprintln!("{error:#}"))
+            .ok()
+    }
+
     fn has(&self, scenario: Scenario) -> bool {
         self.only.is_empty() || self.only.contains(&scenario)
     }
@@ -204,16 +219,15 @@ impl ControlScale {
 /// # Errors
 /// When etcd is missing, something does not start, or a file cannot be written.
 pub(super) fn run(options: &ControlScale) -> anyhow::Result<()> {
-    let istio = match options.has(Scenario::Istiod) {
-        true => install::istio()?,
-        false => None,
-    };
     let programs = Programs {
         heddle: options.subject.heddle()?,
         etcd: install::etcd()?,
-        istio,
+        istio: options.istio(),
     };
     let mut runner = options.run.begin("control-scale", Network::Own)?;
+    if programs.istio.is_none() {
+        runner.findings.say("istiod is not measured");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -246,6 +260,11 @@ async fn measure(
             eprintln!("{pods} pods, {name}");
             match scale(programs, (pods, mode), &times).await {
                 Ok(found) => scales.add(pods, mode, found),
+                Err(error) if mode.is_istio() => {
+                    scales
+                        .peers_failed
+                        .push(format!("{pods} pods, {name}: {error:#}"));
+                }
                 Err(error) => failed.push(format!("{pods} pods, {name}: {error:#}")),
             }
         }

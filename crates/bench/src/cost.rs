@@ -66,14 +66,7 @@ pub(super) fn run(options: &CostOptions) -> anyhow::Result<()> {
     let program = options.subject.heddle()?;
     let system = System::new("heddle", ProxyKind::Heddle, &program)?;
     let mut figures = measure(&system)?;
-    if options.json.is_some() {
-        let mut findings = Findings::new("cost", false, machine);
-        for figure in &figures {
-            findings.value(figure.name, Some(figure.value));
-        }
-        write_json(options.json.as_deref(), &findings)?;
-    }
-    match &options.expect {
+    let held = match &options.expect {
         None => {
             print!("{}", record(&figures));
             Ok(())
@@ -85,17 +78,25 @@ pub(super) fn run(options: &CostOptions) -> anyhow::Result<()> {
             fs::write(file, record(&figures))
                 .with_context(|| format!("cannot write {}", file.display()))
         }
-        Some(file) => hold(&system, figures, file),
+        Some(file) => hold(&system, &mut figures, file),
+    };
+    if options.json.is_some() {
+        let mut findings = Findings::new("cost", false, machine);
+        for figure in &figures {
+            findings.value(figure.name, Some(figure.value));
+        }
+        write_json(options.json.as_deref(), &findings)?;
     }
+    held
 }
 
 /// Compares the figures with a record; those above it are measured again.
 ///
 /// # Errors
 /// When the record cannot be read, or a figure is above it in each round.
-fn hold(system: &System, mut figures: Vec<Figure>, file: &Path) -> anyhow::Result<()> {
+fn hold(system: &System, figures: &mut [Figure], file: &Path) -> anyhow::Result<()> {
     for round in 1.. {
-        let above = compare(&figures, file)?.join(", ");
+        let above = compare(figures, file)?.join(", ");
         if above.is_empty() {
             break;
         }
@@ -105,7 +106,7 @@ fn hold(system: &System, mut figures: Vec<Figure>, file: &Path) -> anyhow::Resul
             file.display()
         );
         println!("more than on record, so measured again: {above}");
-        lower(&mut figures, &measure(system)?);
+        lower(figures, &measure(system)?);
     }
     Ok(())
 }

@@ -141,27 +141,26 @@ pub(super) struct IstioPrograms {
     pub(super) istiod: PathBuf,
 }
 
-/// Builds istiod and what it needs from their Go modules, where they are not there yet. `None` where there is no Go.
+/// Builds istiod and what it needs from their Go modules, where they are not there yet.
 ///
 /// # Errors
-/// When a build fails.
-pub(super) fn istio() -> anyhow::Result<Option<IstioPrograms>> {
-    if find("go").is_none() {
-        eprintln!("istiod is not measured: Go, with which it is built, is not installed");
-        return Ok(None);
-    }
+/// When there is no Go, or a build fails.
+pub(super) fn istio() -> anyhow::Result<IstioPrograms> {
     let mut command = Command::new("bash");
     command.args(["-c", KUBERNETES, "kubernetes.sh"]);
     command.args(["etcd", "kube-apiserver", "istiod"]);
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.context("cannot run bash")?;
-    anyhow::ensure!(output.status.success(), "istiod cannot be built");
+    anyhow::ensure!(
+        output.status.success(),
+        "istiod cannot be built, which needs Go 1.26 or newer"
+    );
     let folder = PathBuf::from(String::from_utf8(output.stdout)?.trim());
-    Ok(Some(IstioPrograms {
+    Ok(IstioPrograms {
         etcd: folder.join("etcd"),
         apiserver: folder.join("kube-apiserver"),
         istiod: folder.join("istiod"),
-    }))
+    })
 }
 
 /// Finds a program, and installs its Debian package if it is missing.

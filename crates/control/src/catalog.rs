@@ -156,17 +156,20 @@ impl Catalog {
     }
 
     /// What has changed since a generation; `None` when that is not known any more, or when there are more than `at_most`
-    /// names to look up for a node that `has` so many: of each change, the fewer of those and of the changed ones.
+    /// names to look up: of one change all that have changed, but `at_most_each`, since the fewer of those that have changed
+    /// and those that a node uses are looked up in the others.
     pub(super) fn changes_since(
         &self,
         generation: u64,
-        has: usize,
+        at_most_each: usize,
         at_most: usize,
     ) -> Option<impl Iterator<Item = &Changed> + Clone> {
         let behind = usize::try_from(self.generation.checked_sub(generation)?).ok()?;
         let first = self.changes.len().checked_sub(behind)?;
         let changes = self.changes.iter().skip(first).map(|changed| &**changed);
-        let looked_up = changes.clone().map(|changed| changed.size().min(has));
+        let looked_up = changes
+            .clone()
+            .map(|changed| changed.size().min(at_most_each));
         (looked_up.sum::<usize>() <= at_most).then_some(changes)
     }
 

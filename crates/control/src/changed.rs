@@ -10,7 +10,7 @@ use heddle_model::NodeName;
 use heddle_xds::delta::Name;
 use heddle_xds::resources::Type;
 
-/// Fingerprints that are gone through in the time of one lookup of a name in an ordered set.
+/// Fingerprints that are looked up in the time in which one name is found in an ordered set.
 const FINGERPRINTS_PER_NAME: usize = 32;
 
 /// The names of what one mesh changes, as sets: a stream looks up what its node uses, or goes through what has changed,
@@ -31,34 +31,45 @@ pub(super) struct Changed {
 /// Services of which something has changed.
 #[derive(Debug, Default)]
 pub(super) struct ChangedServices {
-    by_name: HashMap<Name, ChangedService>,
-    fingerprints: HashSet<Fingerprint>,
+    by_fingerprint: HashMap<Fingerprint, Vec<(Name, ChangedService)>>,
 }
 
 impl ChangedServices {
+    /// Adds a Service, once.
     pub(super) fn insert(&mut self, name: Name, changed: ChangedService) {
-        self.fingerprints.insert(Fingerprint::of(&name));
-        self.by_name.insert(name, changed);
+        let fingerprint = Fingerprint::of(&name);
+        let same = self.by_fingerprint.entry(fingerprint).or_default();
+        same.push((name, changed));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &ChangedService> {
-        self.by_name.values()
+        let all = self.by_fingerprint.values().flatten();
+        all.map(|(_, changed)| changed)
     }
 
-    /// Whether one of the Services with these fingerprints may be among them. If not, none is.
-    pub(super) fn may_have_one_of(&self, fingerprints: &[Fingerprint]) -> bool {
-        // A few names are looked up sooner than a great many fingerprints are gone through.
-        let are_many = fingerprints.len() > FINGERPRINTS_PER_NAME * self.by_name.len();
-        are_many
-            || fingerprints
-                .iter()
-                .any(|one| self.fingerprints.contains(one))
+    /// What has changed of the Services with these names, which have these fingerprints.
+    pub(super) fn of<'c>(
+        &'c self,
+        names: &'c BTreeSet<Name>,
+        fingerprints: &'c [Fingerprint],
+    ) -> impl Iterator<Item = &'c ChangedService> {
+        // A few names are found among many sooner than many fingerprints among a few.
+        let are_many = fingerprints.len() > FINGERPRINTS_PER_NAME * self.by_fingerprint.len();
+        let looked_up = if are_many { &[] } else { fingerprints };
+        let looked_up = looked_up
+            .iter()
+            .filter_map(|one| self.by_fingerprint.get(one));
+        let gone_through = are_many.then_some(&self.by_fingerprint).into_iter();
+        let gone_through = gone_through.flat_map(|all| all.values());
+        let found = looked_up.chain(gone_through).flatten();
+        let found = found.filter(|(name, _)| names.contains(name));
+        found.map(|(_, changed)| changed)
     }
 }
 
-/// A number for a name, nearly always another one for another name. Each change is compared with what each node uses: as
-/// numbers side by side in memory that takes a tenth of the time that names take, each of which is somewhere else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// A number for a name: the same for the same name, and nearly always another one for another name. Each change is compared
+/// with what each node uses, and numbers lie side by side in memory, where each name is somewhere else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Fingerprint(u64);
 
 impl Fingerprint {
@@ -125,20 +136,6 @@ impl Changed {
     /// Whether what is for this node alone may have changed.
     pub(super) fn is_of(&self, node: &NodeName) -> bool {
         self.owners.is_any || self.owners.nodes.contains(node)
-    }
-
-    /// What has changed of these Services.
-    pub(super) fn of_services(
-        &self,
-        services: &BTreeSet<Name>,
-    ) -> impl Iterator<Item = &ChangedService> {
-        let all = &self.services.by_name;
-        let is_less = services.len() < all.len();
-        let looked_up = is_less.then_some(services).into_iter().flatten();
-        let gone_through = (!is_less).then_some(all).into_iter().flatten();
-        let looked_up = looked_up.filter_map(|name| all.get(name));
-        let gone_through = gone_through.filter(|(name, _)| services.contains(*name));
-        looked_up.chain(gone_through.map(|(_, changed)| changed))
     }
 
     /// Counts what there is, once nothing more is added.

@@ -15,6 +15,7 @@ pub(super) struct Scope {
     /// Addresses that the node uses.
     addresses: BTreeSet<IpAddr>,
     pub(super) services: BTreeSet<Name>,
+    /// Of the Services, each once.
     fingerprints: Box<[Fingerprint]>,
     /// The nodes on which any of that is.
     pub(super) nodes: BTreeSet<Name>,
@@ -57,7 +58,8 @@ impl Scope {
         scope.services = scope.services.into_iter().collect();
         scope.nodes = scope.nodes.into_iter().collect();
         let names = scope.services.iter();
-        scope.fingerprints = names.map(|name| Fingerprint::of(name)).collect();
+        let fingerprints: BTreeSet<_> = names.map(|name| Fingerprint::of(name)).collect();
+        scope.fingerprints = fingerprints.into_iter().collect();
         scope
     }
 
@@ -71,14 +73,10 @@ impl Scope {
 
     /// What has changed of the Services that the node uses.
     pub(super) fn used_of<'c>(
-        &self,
+        &'c self,
         changed: &'c Changed,
     ) -> impl Iterator<Item = &'c ChangedService> {
-        let may_be = changed.services.may_have_one_of(&self.fingerprints);
-        may_be
-            .then(|| changed.of_services(&self.services))
-            .into_iter()
-            .flatten()
+        changed.services.of(&self.services, &self.fingerprints)
     }
 
     /// Whether the node uses one of these addresses.

@@ -171,6 +171,11 @@ impl Core {
         self.revision
     }
 
+    /// How many keys are held, wrong ones included.
+    pub(super) fn keys(&self) -> usize {
+        self.held.len()
+    }
+
     /// Starts a list: an endpoint is connected, or the watch cannot continue.
     pub(super) fn begin(&mut self) -> Next {
         self.list(false)
@@ -351,8 +356,7 @@ impl Core {
         }
         self.has_changed = false;
         self.version += 1;
-        let changed = self.pages.take_changed();
-        let entries = self.pages.refreshed(&self.held, &changed);
+        let (entries, changed) = self.pages.refresh(&self.held);
         for key in changed {
             let held = self.held.get(&key);
             match held.is_some_and(|held| held.problem.is_some() || held.good.is_none()) {
@@ -531,6 +535,11 @@ impl Core {
             room.take(Share::of(&self.layout, key), held.bytes(key));
         }
         assert_eq!(self.room, room, "room is counted");
+        let mut wrong = self.wrong.iter();
+        assert!(
+            wrong.all(|key| self.pages.has_changed(key) || self.held.contains_key(key)),
+            "what is wrong is held"
+        );
         room.check_invariants();
         for (key, held) in &self.held {
             let is_wrong = held.problem.is_some() || held.good.is_none();

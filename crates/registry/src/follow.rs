@@ -41,10 +41,13 @@ const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// watch can be lost although its connection is not.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 const MAX_UNANSWERED: u32 = 3;
-/// The least time between two states passed on …
-const PASS_ON_EVERY: Duration = Duration::from_millis(50);
-/// … and for each provider: what a state costs grows with them, whatever has changed.
-const PASS_ON_PER_PROVIDER: Duration = Duration::from_nanos(2_500);
+/// The time between two states that are passed on is at least this.
+const SHORTEST_REST: Duration = Duration::from_millis(10);
+/// It grows by this for each key, up to a limit: a node that is told of several changes at a time costs less.
+const REST_PER_KEY: Duration = Duration::from_micros(5);
+const LONGEST_GATHERING: Duration = Duration::from_millis(50);
+/// It is at least this for each key: what a state costs grows with the keys, whatever has changed.
+const COST_PER_KEY: Duration = Duration::from_nanos(2_500);
 /// The wait before another list of a registry that was too full.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 
@@ -320,9 +323,9 @@ impl Following {
 
     /// The earliest time to pass on the next state.
     fn may_pass_on_at(&self) -> Instant {
-        let providers = u32::try_from(self.seen.borrow().providers).unwrap_or(u32::MAX);
-        let rest = PASS_ON_EVERY.max(PASS_ON_PER_PROVIDER * providers);
-        self.passed_on.map_or_else(Instant::now, |last| last + rest)
+        let keys = u32::try_from(self.core.keys()).unwrap_or(u32::MAX);
+        self.passed_on
+            .map_or_else(Instant::now, |last| last + rest(keys))
     }
 
     fn expire(&mut self) -> Option<Instant> {
@@ -385,6 +388,14 @@ impl Following {
             );
         }
     }
+}
+
+/// The time between two states of so many keys, wrong ones included.
+fn rest(keys: u32) -> Duration {
+    let gathering = REST_PER_KEY.saturating_mul(keys);
+    let costs = COST_PER_KEY.saturating_mul(keys);
+    let gathering = gathering.clamp(SHORTEST_REST, LONGEST_GATHERING);
+    gathering.max(costs)
 }
 
 /// Follows the registry, and reports a panic: the known state stays in use, and the operator would not notice that no

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use plotters::prelude::*;
 
 use super::Mode;
-use super::report::Scales;
+use super::report::{Figure, Scales};
 use super::run::Found;
 use crate::plot::{self, Bar};
 
@@ -14,9 +14,6 @@ const SIZE: (u32, u32) = (1000, 340);
 const ON_DEMAND: RGBColor = RGBColor(198, 93, 33);
 const ISTIOD: RGBColor = RGBColor(70, 107, 176);
 const EAGER: RGBColor = RGBColor(120, 134, 150);
-
-/// Takes a figure of a run.
-type Figure = fn(&Found) -> Option<f64>;
 
 const PANELS: [(&str, Figure); 2] = [
     ("p99 of a change (ms)", |found| found.p99_ms),

@@ -13,12 +13,17 @@ use crate::statistics;
 /// The mesh whose ratio of bytes is the published one.
 const RATIO_OF: usize = 10_000;
 
+/// Takes a figure of a run.
+pub(super) type Figure = fn(&Found) -> Option<f64>;
+
 /// All runs.
 #[derive(Debug, Default)]
 pub(super) struct Scales {
     /// By the number of pods and what nodes are told, in the order in which they were measured.
     pub(super) runs: Vec<(usize, Mode, Found)>,
     pub(super) faults: Option<FaultRuns>,
+    /// Runs of istiod that have failed, and why.
+    pub(super) peers_failed: Vec<String>,
 }
 
 /// What a figure of a mesh of so many pods should be at most.
@@ -69,6 +74,9 @@ impl Scales {
     pub(super) fn tell(&self, findings: &mut Findings) {
         let mut figures = Vec::new();
         self.tell_tables(findings);
+        for failed in &self.peers_failed {
+            findings.say(format!("\nNot measured: {failed}"));
+        }
         for (pods, mode, found) in &self.runs {
             tell_problems(&format!("{pods} pods, {}", mode.name()), found, findings);
             findings.rows.push(row(*pods, mode.name(), found));
@@ -104,6 +112,7 @@ impl Scales {
             };
             findings.ratio(name, Some(*ratio));
         }
+        figures.extend(self.beside_istiod());
         if let Some(runs) = &self.faults {
             figures.extend(tell_faults(runs, findings));
         }
@@ -114,6 +123,29 @@ impl Scales {
                 false => findings.value(name, Some(value)),
             }
         }
+    }
+
+    /// Heddle's figures divided by istiod's, in each mesh that both have. Times only where all changes have come.
+    fn beside_istiod(&self) -> Vec<(String, f64)> {
+        let figures: [(&str, Figure); 3] = [
+            ("push_p99", |found| {
+                found.p99_ms.filter(|_| found.missed == 0)
+            }),
+            ("control_cores", |found| Some(found.usage.control_cores)),
+            ("control_memory", |found| Some(found.usage.private_mib)),
+        ];
+        let mut ratios = Vec::new();
+        for (pods, mode, istiod) in &self.runs {
+            let heddle = self.of(*pods, Mode::OnDemand);
+            let Some(heddle) = heddle.filter(|_| *mode == Mode::IstiodOnDemand) else {
+                continue;
+            };
+            for (name, of) in figures {
+                let ratio = of(heddle).zip(of(istiod)).map(|(one, other)| one / other);
+                ratios.extend(named(&format!("{name}_heddle_vs_istiod_{pods}"), ratio));
+            }
+        }
+        ratios
     }
 
     fn tell_tables(&self, findings: &mut Findings) {

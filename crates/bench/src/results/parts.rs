@@ -222,15 +222,17 @@ pub(super) const PARTS: [Part; 23] = [
         name: "control-scale",
         arguments: &["control-scale"],
         title: "The control plane as its mesh grows",
-        minutes: 16,
+        minutes: 26,
         needs_root: false,
         has_quick: true,
         has_published: false,
         peers: &[],
         counted: "The time from when a change was due until the last node that uses the Service has it; bytes of messages as \
-            protobuf; private memory and CPU time of the control plane alone. etcd, the simulated nodes and the writer of \
-            changes share its two cores.",
-        settings: "No peers. The mesh's pods are registered in etcd.",
+            protobuf; private memory and CPU time of the control plane alone. etcd, the API server beside istiod, the simulated \
+            nodes and the writer of changes share its two cores.",
+        settings: "The mesh's pods are registered in etcd. Istiod (commit eed52ebb66ad) follows kube-apiserver 1.36.3 with the same \
+            pods; its nodes are what ztunnels are, without TLS; it gathers changes for 10 ms, and with 10,000 pods for 100 ms \
+            on demand and 300 ms eager, which were the best times.",
         picture: Picture::Own,
     },
     Part {

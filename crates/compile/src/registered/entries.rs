@@ -10,6 +10,9 @@ use heddle_model::differences;
 
 use super::{Entry, ProviderKey};
 
+#[cfg(test)]
+mod tests;
+
 /// Entries next to each other.
 pub type Page = Arc<[Arc<Entry>]>;
 

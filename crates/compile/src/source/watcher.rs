@@ -74,6 +74,8 @@ pub struct Watcher {
     slow_look: Duration,
     /// When a change of the registry may take effect again.
     registry_at: Instant,
+    /// When work on the last one began, until the owner asks for the next mesh.
+    registry_since: Option<Instant>,
 }
 
 /// The part that accesses the file system, and so runs on a blocking thread.
@@ -167,6 +169,7 @@ impl Watcher {
             look_at: Instant::now(),
             slow_look: SLOW_LOOK,
             registry_at: Instant::now(),
+            registry_since: None,
         }
     }
 
@@ -212,6 +215,11 @@ impl Watcher {
     /// unmounted by mistake. The mesh's generation counts the meshes that this watcher returned. Dropping the future
     /// loses nothing: the next call finds the same change. Needs a tokio runtime with time.
     pub async fn next(&mut self) -> (Option<Mesh>, Report) {
+        if let Some(began) = self.registry_since.take() {
+            // The owner has put the mesh up: that counts, too.
+            let rest = began.elapsed().min(LONGEST_REST);
+            self.registry_at = self.registry_at.max(Instant::now() + rest);
+        }
         loop {
             let woken = match self.stale {
                 true => Woken::ByFolder,
@@ -256,8 +264,9 @@ impl Watcher {
                 Woken::ByRegistry => self.look_at.min(next),
             };
             if woken == Woken::ByRegistry {
-                // A provider whose changes need everything compiled, again and again, takes half of a processor at most.
+                // A provider whose changes need much work, again and again, takes half of a processor at most.
                 self.registry_at = Instant::now() + began.elapsed().min(LONGEST_REST);
+                self.registry_since = Some(began);
             }
             // Forgetting the digest makes the next look try the remaining providers, even without a change.
             self.digest = (!is_unfinished).then_some(digest);

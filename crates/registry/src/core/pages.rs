@@ -20,15 +20,15 @@ const ENTRIES: usize = if cfg!(test) { 4 } else { 64 };
 pub(super) struct Pages {
     /// By the key at which a page begins; it ends where the next one begins. The first one begins before all keys.
     pages: BTreeMap<Vec<u8>, Page>,
-    /// Keys whose entry may be another one.
-    stale: BTreeSet<Vec<u8>>,
+    /// Keys whose entry may be another one than in its page; `None` while that is so of all, before the first list is complete.
+    changed: Option<BTreeSet<Vec<u8>>>,
 }
 
 impl Default for Pages {
     fn default() -> Self {
         Pages {
             pages: BTreeMap::from([(Vec::new(), Page::default())]),
-            stale: BTreeSet::new(),
+            changed: None,
         }
     }
 }
@@ -36,34 +36,33 @@ impl Default for Pages {
 impl Pages {
     /// Notes that the entry of a key may be another one, or gone.
     pub(super) fn changed(&mut self, key: &[u8]) {
-        self.stale.insert(key.to_vec());
+        if let Some(changed) = &mut self.changed {
+            changed.insert(key.to_vec());
+        }
     }
 
-    /// Whether that was noted since the last call of [`Pages::take_changed`].
+    /// Whether that was noted since the last call of [`Pages::refresh`].
     #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn has_changed(&self, key: &[u8]) -> bool {
-        self.stale.contains(key)
+        let changed = self.changed.as_ref();
+        changed.is_none_or(|changed| changed.contains(key))
     }
 
-    /// The keys of which that was noted since the last call.
-    pub(super) fn take_changed(&mut self) -> BTreeSet<Vec<u8>> {
-        std::mem::take(&mut self.stale)
-    }
-
-    /// The valid entries of all keys, of which these have changed since the last call.
-    pub(super) fn refreshed(
+    /// The valid entries of all keys, and the keys that have changed since the last call.
+    pub(super) fn refresh(
         &mut self,
         held: &BTreeMap<Vec<u8>, Held>,
-        changed: &BTreeSet<Vec<u8>>,
-    ) -> Entries {
-        let stale: BTreeSet<Vec<u8>> = changed.iter().map(|key| self.page_of(key)).collect();
-        for begin in stale {
+    ) -> (Entries, BTreeSet<Vec<u8>>) {
+        let changed = self.changed.replace(BTreeSet::new());
+        let changed = changed.unwrap_or_else(|| held.keys().cloned().collect());
+        let begins: BTreeSet<Vec<u8>> = changed.iter().map(|key| self.page_of(key)).collect();
+        for begin in begins {
             // It may have been joined with the one before it.
             if self.pages.remove(&begin).is_some() {
                 self.make(begin, held);
             }
         }
-        Entries::new(self.pages.values().cloned())
+        (Entries::new(self.pages.values().cloned()), changed)
     }
 
     /// Where the page of a key begins.

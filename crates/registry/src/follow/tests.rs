@@ -98,3 +98,19 @@ async fn the_first_state_is_waited_for_while_parts_of_it_come() {
     assert!(known);
     pages.abort();
 }
+
+#[test]
+fn small_meshes_are_told_sooner_and_large_ones_seldom() {
+    for (keys, ms) in [
+        (0, 10),
+        (100, 10),
+        (2_000, 10),
+        (4_000, 20),
+        (10_000, 50),
+        (20_000, 50),
+        (100_000, 250),
+    ] {
+        assert_eq!(rest(keys), Duration::from_millis(ms), "{keys}");
+    }
+    assert!(rest(u32::MAX) > Duration::from_secs(1));
+}

@@ -58,8 +58,7 @@ proptest! {
                 pages.changed(&[key]);
                 gone.iter().for_each(|key| pages.changed(key));
             }
-            let changed = pages.take_changed();
-            let entries = pages.refreshed(&all, &changed);
+            let (entries, _) = pages.refresh(&all);
             let listed = || all.values().filter_map(|held| Some(&held.good.as_ref()?.0));
             prop_assert!(entries.iter().eq(listed()));
             prop_assert_eq!(entries.len(), listed().count());
@@ -74,12 +73,12 @@ proptest! {
 fn what_has_not_changed_is_shared() {
     let mut all: BTreeMap<Vec<u8>, Held> = (0..40).map(|key| (vec![key], held(key, 1))).collect();
     let mut pages = Pages::default();
-    all.keys().for_each(|key| pages.changed(key));
-    let changed = pages.take_changed();
-    let _all = pages.refreshed(&all, &changed);
+    let _all = pages.refresh(&all);
     let before = pages.pages.clone();
     all.insert(vec![17], held(17, 2));
-    let _one = pages.refreshed(&all, &BTreeSet::from([vec![17]]));
+    pages.changed(&[17]);
+    let (_, changed) = pages.refresh(&all);
+    assert_eq!(changed, BTreeSet::from([vec![17]]));
     let is_other = |(begin, page): &(&Vec<u8>, &Page)| !Arc::ptr_eq(page, &before[*begin]);
     assert_eq!(pages.pages.iter().filter(is_other).count(), 1);
 }
