@@ -2,11 +2,12 @@
 # Builds programs of Kubernetes and Istio from their published Go modules, and prints the folder that they are in. A program that
 # is there already is not built again.
 #
-#   scripts/kubernetes.sh PROGRAM...       of etcd, kube-apiserver, kubelet, kubectl and istiod
+#   scripts/kubernetes.sh [--built] PROGRAM...     of etcd, kube-apiserver, kubelet, kubectl and istiod
 #
+# With --built nothing is built: it fails if one is not there.
 # The first run takes about ten minutes of two processors at the lowest priority for Kubernetes, as many for Istio, and some 5 GB
 # in Go's own caches. The programs are kept in $XDG_CACHE_HOME/heddle/kubernetes-VERSION; there istiod is a link into
-# istio-VERSION. GOFLAGS=-p=1 builds on one processor.
+# istio-VERSION-vtprotobuf. GOFLAGS=-p=1 builds on one processor.
 set -euo pipefail
 
 kubernetes=1.36.3
@@ -34,6 +35,7 @@ build() { # build MODULE VERSION VERSION-OF-THE-MODULES-BESIDE-IT VERSION-VARIAB
         [ -x "$out/${name%%=*}" ] || missing+=("$name")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
+    [ "$only_built" = no ] || die "not built: ${missing[*]%%=*}"
     command -v go >/dev/null || die "go is missing: install Go 1.26 or newer"
     source=$(folder_of "$module" "$version")
     work=$(mktemp -d -p "$all_work")
@@ -57,6 +59,11 @@ build() { # build MODULE VERSION VERSION-OF-THE-MODULES-BESIDE-IT VERSION-VARIAB
 }
 
 out=$cache/kubernetes-$kubernetes
+only_built=no
+if [ "${1:-}" = --built ]; then
+    only_built=yes
+    shift
+fi
 [ $# -gt 0 ] || die "name the programs: etcd, kube-apiserver, kubelet, kubectl, istiod"
 for program in "$@"; do
     case $program in
@@ -67,10 +74,11 @@ for program in "$@"; do
             ;;
         istiod)
             # With the tags that its Makefile has: messages are encoded by code that is made for them, not by reflection.
-            out=$cache/istio-$istio GOFLAGS="${GOFLAGS:-} -tags=vtprotobuf,disable_pgv" \
+            tagged=istio-$istio-vtprotobuf
+            out=$cache/$tagged GOFLAGS="${GOFLAGS:-} -tags=vtprotobuf,disable_pgv" \
                 build istio.io/istio "$istio" "" "" istiod=istio.io/istio/pilot/cmd/pilot-discovery
             mkdir -p "$out"
-            ln -sfn "../istio-$istio/istiod" "$out/istiod"
+            ln -sfn "../$tagged/istiod" "$out/istiod"
             ;;
         *) die "there is no program $program to build" ;;
     esac

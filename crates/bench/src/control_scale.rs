@@ -195,18 +195,19 @@ impl ControlScale {
     }
 
     /// The programs of Istio, if they are measured. A peer that cannot be built keeps nothing else from being measured.
-    fn istio(&self) -> Option<install::IstioPrograms> {
+    ///
+    /// # Errors
+    /// When they cannot be built.
+    fn istio(&self) -> anyhow::Result<Option<install::IstioPrograms>> {
         // They take long to build: a quick run has them only where it is told to.
         let is_wanted = match self.run.quick {
             true => self.only.contains(&Scenario::Istiod),
             false => self.has(Scenario::Istiod),
         };
         if !is_wanted || self.sizes().iter().all(|pods| *pods > MAX_ISTIOD) {
-            return None;
+            return Ok(None);
         }
-        install::istio()
-            .inspect_err(|error| eprintln!("{error:#}"))
-            .ok()
+        install::istio(self.run.isolated).map(Some)
     }
 
     fn has(&self, scenario: Scenario) -> bool {
@@ -219,14 +220,21 @@ impl ControlScale {
 /// # Errors
 /// When etcd is missing, something does not start, or a file cannot be written.
 pub(super) fn run(options: &ControlScale) -> anyhow::Result<()> {
-    let programs = Programs {
+    let mut programs = Programs {
         heddle: options.subject.heddle()?,
         etcd: install::etcd()?,
-        istio: options.istio(),
+        istio: None,
     };
+    // Before the experiment has a network of its own, in which nothing could be fetched.
+    let istio = options.istio();
     let mut runner = options.run.begin("control-scale", Network::Own)?;
-    if programs.istio.is_none() {
-        runner.findings.say("istiod is not measured");
+    match istio {
+        Ok(istio) => programs.istio = istio,
+        Err(error) if options.only == [Scenario::Istiod] => return Err(error),
+        Err(error) => {
+            let problem = format!("istiod is not measured: {error:#}");
+            runner.findings.problem(problem);
+        }
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -260,7 +268,7 @@ async fn measure(
             eprintln!("{pods} pods, {name}");
             match scale(programs, (pods, mode), &times).await {
                 Ok(found) => scales.add(pods, mode, found),
-                Err(error) if mode.is_istio() => {
+                Err(error) if mode.is_istio() && options.only != [Scenario::Istiod] => {
                     scales
                         .peers_failed
                         .push(format!("{pods} pods, {name}: {error:#}"));

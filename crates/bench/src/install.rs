@@ -141,13 +141,15 @@ pub(super) struct IstioPrograms {
     pub(super) istiod: PathBuf,
 }
 
-/// Builds istiod and what it needs from their Go modules, where they are not there yet.
+/// Builds istiod and what it needs from their Go modules, where they are not there yet. `is_isolated`: there is no network,
+/// so they have to be there.
 ///
 /// # Errors
 /// When there is no Go, or a build fails.
-pub(super) fn istio() -> anyhow::Result<IstioPrograms> {
+pub(super) fn istio(is_isolated: bool) -> anyhow::Result<IstioPrograms> {
     let mut command = Command::new("bash");
     command.args(["-c", KUBERNETES, "kubernetes.sh"]);
+    command.args(is_isolated.then_some("--built"));
     command.args(["etcd", "kube-apiserver", "istiod"]);
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.context("cannot run bash")?;

@@ -24,7 +24,7 @@ pub(crate) struct RunOptions {
     json: Option<PathBuf>,
     /// Set once the process has a network namespace of its own.
     #[arg(long, hide = true)]
-    isolated: bool,
+    pub(super) isolated: bool,
 }
 
 /// Which Heddle is measured.

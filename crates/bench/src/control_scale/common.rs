@@ -1,4 +1,4 @@
-//! What simulated nodes are, and what they share.
+//! What simulated nodes are, what they share, and the processes that they belong to.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -7,14 +7,17 @@ use std::ops::Sub;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::has::Has;
 use super::ledger::{Ledger, Told};
 use super::machine::SharedNames;
+use super::registry::Write;
 use super::shape::Shape;
 use crate::authority::Authority;
+use crate::child::Child;
 
 /// What one node does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +60,17 @@ pub(super) enum System {
     Heddle(Box<Authority>),
     /// Istio's. The nodes are what its ztunnels are, without TLS.
     Istio,
+}
+
+/// The processes of a mesh without its nodes.
+pub(super) struct Processes {
+    pub(super) control: Child,
+    pub(super) control_at: SocketAddr,
+    pub(super) system: System,
+    pub(super) store: Vec<Child>,
+    pub(super) etcd_at: SocketAddr,
+    pub(super) write: Write,
+    pub(super) dir: TempDir,
 }
 
 /// What all nodes share.

@@ -31,11 +31,10 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::common::System;
+use super::common::{Processes, System};
 use super::ledger::Told;
 use super::registry::Registry;
 use super::shape::Shape;
-use super::stage::Processes;
 use crate::ask;
 use crate::authority::{Authority, write_private};
 use crate::child::{Child, Confinement, words};

@@ -75,10 +75,14 @@ impl Scales {
         let mut figures = Vec::new();
         self.tell_tables(findings);
         for failed in &self.peers_failed {
-            findings.say(format!("\nNot measured: {failed}"));
+            findings.problem(format!("not measured: {failed}"));
         }
         for (pods, mode, found) in &self.runs {
-            tell_problems(&format!("{pods} pods, {}", mode.name()), found, findings);
+            let of = format!("{pods} pods, {}", mode.name());
+            match mode.is_istio() {
+                true => tell_problems_of_peer(&of, found, findings),
+                false => tell_problems(&of, found, findings),
+            }
             findings.rows.push(row(*pods, mode.name(), found));
             figures.extend(of_run(*pods, *mode, found));
         }
@@ -137,7 +141,8 @@ impl Scales {
         let mut ratios = Vec::new();
         for (pods, mode, istiod) in &self.runs {
             let heddle = self.of(*pods, Mode::OnDemand);
-            let Some(heddle) = heddle.filter(|_| *mode == Mode::IstiodOnDemand) else {
+            let is_valid = *mode == Mode::IstiodOnDemand && faults("", istiod).is_empty();
+            let Some(heddle) = heddle.filter(|_| is_valid) else {
                 continue;
             };
             for (name, of) in figures {
@@ -227,25 +232,46 @@ fn bytes_of_change(found: &Found) -> f64 {
 }
 
 /// Says what makes a run worth nothing.
-fn tell_problems(of: &str, found: &Found, findings: &mut Findings) {
-    if found.missed > 0 {
-        findings.say(format!(
-            "  {of}: {} of {} changes had not come to every node when the run ended",
-            found.missed, found.changes
-        ));
-    }
+/// What makes a run invalid.
+fn faults(of: &str, found: &Found) -> Vec<String> {
+    let mut faults = Vec::new();
     if found.strangers > 0 {
-        findings.invalid(format!(
+        faults.push(format!(
             "{of}: {} times a change came to a node that does not use the service",
             found.strangers
         ));
     }
     if found.wrong > 0 && found.missed == 0 {
-        findings.invalid(format!(
+        faults.push(format!(
             "{of}: {} nodes do not have exactly what they use",
             found.wrong
         ));
     }
+    faults
+}
+
+fn missed(of: &str, found: &Found) -> Option<String> {
+    (found.missed > 0).then(|| {
+        format!(
+            "  {of}: {} of {} changes had not come to every node when the run ended",
+            found.missed, found.changes
+        )
+    })
+}
+
+fn tell_problems(of: &str, found: &Found, findings: &mut Findings) {
+    missed(of, found)
+        .into_iter()
+        .for_each(|one| findings.say(one));
+    faults(of, found)
+        .into_iter()
+        .for_each(|one| findings.invalid(one));
+}
+
+/// A peer's problems keep no figure of Heddle's from counting.
+fn tell_problems_of_peer(of: &str, found: &Found, findings: &mut Findings) {
+    let problems = missed(of, found).into_iter().chain(faults(of, found));
+    problems.for_each(|one| findings.problem(one));
 }
 
 fn tell_faults(runs: &FaultRuns, findings: &mut Findings) -> Option<(String, f64)> {

@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 
 use super::Mode;
-use super::common::System;
+use super::common::{Processes, System};
 use super::fleet::Fleet;
 use super::istio;
 use super::registry::{self, Registry, Write};
@@ -49,17 +49,6 @@ pub(super) struct Stage {
     pub(super) next_change: usize,
     complete_within: Duration,
     _dir: TempDir,
-}
-
-/// The processes of a mesh without its nodes.
-pub(super) struct Processes {
-    pub(super) control: Child,
-    pub(super) control_at: SocketAddr,
-    pub(super) system: System,
-    pub(super) store: Vec<Child>,
-    pub(super) etcd_at: SocketAddr,
-    pub(super) write: Write,
-    pub(super) dir: TempDir,
 }
 
 /// The programs.

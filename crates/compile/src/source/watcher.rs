@@ -216,7 +216,7 @@ impl Watcher {
     /// loses nothing: the next call finds the same change. Needs a tokio runtime with time.
     pub async fn next(&mut self) -> (Option<Mesh>, Report) {
         if let Some(began) = self.registry_since.take() {
-            // The owner has put the mesh up: that counts, too.
+            // What the owner has done with the mesh counts, too.
             let rest = began.elapsed().min(LONGEST_REST);
             self.registry_at = self.registry_at.max(Instant::now() + rest);
         }
@@ -266,7 +266,7 @@ impl Watcher {
             if woken == Woken::ByRegistry {
                 // A provider whose changes need much work, again and again, takes half of a processor at most.
                 self.registry_at = Instant::now() + began.elapsed().min(LONGEST_REST);
-                self.registry_since = Some(began);
+                self.registry_since = read.is_some().then_some(began);
             }
             // Forgetting the digest makes the next look try the remaining providers, even without a change.
             self.digest = (!is_unfinished).then_some(digest);
