@@ -21,7 +21,7 @@ pub(crate) mod replicas;
 pub(crate) mod tally;
 mod value;
 
-pub use entries::{Entries, Page};
+pub use entries::{Entries, EntryPage};
 pub use key::{InvalidKey, Layout, ProviderKey};
 pub use value::{judge, sockets};
 

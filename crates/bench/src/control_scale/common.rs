@@ -55,7 +55,7 @@ impl Sub for Traffic {
 }
 
 /// Whose control plane the nodes connect to.
-pub(super) enum System {
+pub(super) enum ControlPlane {
     /// Heddle's, which has its root from this authority.
     Heddle(Box<Authority>),
     /// Istio's. The nodes are what its ztunnels are, without TLS.
@@ -66,7 +66,7 @@ pub(super) enum System {
 pub(super) struct Processes {
     pub(super) control: Child,
     pub(super) control_at: SocketAddr,
-    pub(super) system: System,
+    pub(super) system: ControlPlane,
     pub(super) store: Vec<Child>,
     pub(super) etcd_at: SocketAddr,
     pub(super) write: Write,
@@ -77,7 +77,7 @@ pub(super) struct Processes {
 pub(super) struct Common {
     pub(super) shape: Arc<Shape>,
     pub(super) control: SocketAddr,
-    pub(super) system: System,
+    pub(super) system: ControlPlane,
     pub(super) told: Told,
     pub(super) names: SharedNames,
     pub(super) traffic: Cell<Traffic>,

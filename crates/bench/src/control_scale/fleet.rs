@@ -12,7 +12,7 @@ use anyhow::Context;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use super::common::{Common, Health, Node, System};
+use super::common::{Common, ControlPlane, Health, Node};
 use super::has::Has;
 use super::istio::ztunnel;
 use super::ledger::Told;
@@ -38,7 +38,7 @@ impl Fleet {
     /// Nodes that connect to the control plane at `control`. `victims` may become dead.
     pub(super) fn new(
         shape: &Arc<Shape>,
-        (control, system): (SocketAddr, System),
+        (control, system): (SocketAddr, ControlPlane),
         told: Told,
         victims: &[usize],
     ) -> Fleet {
@@ -112,8 +112,10 @@ impl Fleet {
                 return;
             };
             let followed = match &common.system {
-                System::Heddle(authority) => node::follow(&common, authority, number, place).await,
-                System::Istio => ztunnel::follow(&common, number, place).await,
+                ControlPlane::Heddle(authority) => {
+                    node::follow(&common, authority, number, place).await
+                }
+                ControlPlane::Istio => ztunnel::follow(&common, number, place).await,
             };
             let why = match followed {
                 Ok(never) => match never {},

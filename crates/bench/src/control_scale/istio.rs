@@ -31,7 +31,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::common::{Processes, System};
+use super::common::{ControlPlane, Processes};
 use super::ledger::Told;
 use super::registry::Registry;
 use super::shape::Shape;
@@ -83,7 +83,7 @@ pub(super) async fn start(
     Ok(Processes {
         control,
         control_at,
-        system: System::Istio,
+        system: ControlPlane::Istio,
         store: vec![api.process, etcd],
         etcd_at,
         write: objects::pod,

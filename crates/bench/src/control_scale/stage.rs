@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 
 use super::Mode;
-use super::common::{Processes, System};
+use super::common::{ControlPlane, Processes};
 use super::fleet::Fleet;
 use super::istio;
 use super::registry::{self, Registry, Write};
@@ -178,7 +178,7 @@ async fn start_heddle(
     Ok(Processes {
         control,
         control_at,
-        system: System::Heddle(Box::new(authority)),
+        system: ControlPlane::Heddle(Box::new(authority)),
         store: vec![etcd],
         etcd_at,
         write: registry::provider,

@@ -222,7 +222,7 @@ pub(super) const PARTS: [Part; 23] = [
         name: "control-scale",
         arguments: &["control-scale"],
         title: "The control plane as its mesh grows",
-        minutes: 26,
+        minutes: 30,
         needs_root: false,
         has_quick: true,
         has_published: false,

@@ -14,12 +14,12 @@ use super::{Entry, ProviderKey};
 mod tests;
 
 /// Entries next to each other.
-pub type Page = Arc<[Arc<Entry>]>;
+pub type EntryPage = Arc<[Arc<Entry>]>;
 
 /// Entries in the order of their keys in etcd. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Entries {
-    pages: Arc<[Page]>,
+    pages: Arc<[EntryPage]>,
     len: usize,
 }
 
@@ -28,8 +28,8 @@ pub(super) type EntryDifference = (Option<Arc<Entry>>, Option<Arc<Entry>>);
 
 impl Entries {
     /// The entries of all these pages. Their keys are in order, across pages as well.
-    pub fn new(pages: impl IntoIterator<Item = Page>) -> Self {
-        let pages: Arc<[Page]> = pages.into_iter().collect();
+    pub fn new(pages: impl IntoIterator<Item = EntryPage>) -> Self {
+        let pages: Arc<[EntryPage]> = pages.into_iter().collect();
         Entries {
             len: pages.iter().map(|page| page.len()).sum(),
             pages,

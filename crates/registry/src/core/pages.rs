@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use heddle_compile::registered::{Entries, Entry, Page};
+use heddle_compile::registered::{Entries, Entry, EntryPage};
 
 use super::Held;
 
@@ -19,7 +19,7 @@ const ENTRIES: usize = if cfg!(test) { 4 } else { 64 };
 #[derive(Debug)]
 pub(super) struct Pages {
     /// By the key at which a page begins; it ends where the next one begins. The first one begins before all keys.
-    pages: BTreeMap<Vec<u8>, Page>,
+    pages: BTreeMap<Vec<u8>, EntryPage>,
     /// Keys whose entry may be another one than in its page; `None` while that is so of all, before the first list is complete.
     changed: Option<BTreeSet<Vec<u8>>>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Pages {
 impl Default for Pages {
     fn default() -> Self {
         Pages {
-            pages: BTreeMap::from([(Vec::new(), Page::default())]),
+            pages: BTreeMap::from([(Vec::new(), EntryPage::default())]),
             changed: None,
         }
     }
@@ -93,7 +93,7 @@ impl Pages {
             some.iter().map(|(_, one)| Arc::clone(one)).collect()
         };
         let mut pieces = entries.chunks(in_one);
-        let first = pieces.next().map_or_else(Page::default, page);
+        let first = pieces.next().map_or_else(EntryPage::default, page);
         for piece in pieces {
             if let Some((begin, _)) = piece.first() {
                 self.pages.insert((*begin).clone(), page(piece));

@@ -60,7 +60,7 @@ pub(in crate::control_scale) async fn follow(
     let call = timeout(BEGINS_WITHIN, call).await;
     let mut responses = call.context("no answer to the call")??.into_inner();
     let mut place = Some(place);
-    let mut machine = Machine::default();
+    let mut known = KnownPods::default();
     loop {
         let response = responses.message().await?.context("it has ended")?;
         requests
@@ -70,7 +70,7 @@ pub(in crate::control_scale) async fn follow(
                 ..DeltaDiscoveryRequest::default()
             })
             .await?;
-        let taken = machine.take(&response, &node.uses, &mut node.has.borrow_mut())?;
+        let taken = known.take(&response, &node.uses, &mut node.has.borrow_mut())?;
         common.note(number, taken);
         place.take_if(|_| response.type_url == ADDRESS);
     }
@@ -100,14 +100,13 @@ fn first(number: usize, told: Told, uses: &BTreeSet<usize>) -> [DeltaDiscoveryRe
     first
 }
 
-/// What a node has.
+/// The pods that a node has been told of.
 #[derive(Default)]
-struct Machine {
-    /// The pods that it has been told of.
+struct KnownPods {
     pods: HashSet<usize>,
 }
 
-impl Machine {
+impl KnownPods {
     fn take(
         &mut self,
         response: &DeltaDiscoveryResponse,

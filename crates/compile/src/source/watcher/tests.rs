@@ -341,6 +341,16 @@ async fn a_registry_rests_after_a_compilation_and_the_folder_does_not() {
     news(3);
     let _beside = next(&mut watcher).await;
     assert!(Instant::now() >= rests_until, "the registry did not rest");
+
+    let worked = QUIET * 3;
+    watcher.registry_since = Some(Instant::now() - worked);
+    let asked = Instant::now();
+    news(4);
+    let _beside = next(&mut watcher).await;
+    assert!(
+        asked.elapsed() >= worked,
+        "what the owner did was not counted"
+    );
 }
 
 #[tokio::test]

@@ -79,6 +79,6 @@ fn what_has_not_changed_is_shared() {
     pages.changed(&[17]);
     let (_, changed) = pages.refresh(&all);
     assert_eq!(changed, BTreeSet::from([vec![17]]));
-    let is_other = |(begin, page): &(&Vec<u8>, &Page)| !Arc::ptr_eq(page, &before[*begin]);
+    let is_other = |(begin, page): &(&Vec<u8>, &EntryPage)| !Arc::ptr_eq(page, &before[*begin]);
     assert_eq!(pages.pages.iter().filter(is_other).count(), 1);
 }
