@@ -386,7 +386,7 @@ pub async fn serve(
                     node.forget_series(Instant::now());
                 }
                 if node.take_forgotten(FORGOTTEN) {
-                    heddle_proxy::give_back_heap();
+                    settle();
                 }
             }
             _ = retry.tick(), if node.has_listener_problems() => node.retry_listeners(),
@@ -417,13 +417,14 @@ pub async fn serve(
     Ok(Exit::Ok)
 }
 
-/// Gives back memory that only the start needed.
+/// Gives back memory that the start, or Services that are forgotten, needed.
 fn settle() {
+    heddle_proxy::free_kept_blocks();
     heddle_proxy::give_back_heap();
     match program_pages::give_back() {
-        Ok(_) => tracing::debug!("code pages that only the start needed are given back"),
+        Ok(_) => tracing::debug!("pages of code that may not be needed again are given back"),
         Err(error) => {
-            tracing::debug!(%error, "code pages that only the start needed cannot be given back");
+            tracing::debug!(%error, "pages of code cannot be given back");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The C library's heap, which gives memory back late and keeps several pools of it.
+//! The C library's heap, which gives memory back late and keeps several pools of it; and tables, which keep their room.
 
 /// Returns memory that the heap has freed to the machine.
 pub fn give_back_heap() {
@@ -26,4 +26,36 @@ pub fn use_one_heap() {
             libc::mallopt(libc::M_ARENA_MAX, 1);
         }
     }
+}
+
+/// Frees the blocks that the C library keeps for this thread, to be used by it again: it frees none while the thread lives,
+/// and each may be the only one of its page. A thread that ends frees all, so they are given to one. For threads that live
+/// long and once needed much. Takes some hundred microseconds.
+pub fn free_kept_blocks() {
+    #[cfg(target_env = "gnu")]
+    {
+        let sizes = KEPT_SIZES.step_by(KEPT_STEP);
+        let blocks: Vec<Vec<u8>> = sizes
+            .flat_map(|size| (0..KEPT_OF_A_SIZE).map(move |_| Vec::with_capacity(size)))
+            .collect();
+        let ends = std::thread::Builder::new().spawn(move || drop(blocks));
+        // Without a thread they were freed here, and are kept again.
+        if let Ok(ends) = ends {
+            let _freed = ends.join();
+        }
+    }
+}
+
+/// What the C library keeps for a thread: blocks of these sizes in bytes, in these steps (glibc manual,
+/// `glibc.malloc.tcache_max`), and at most so many of a size (`glibc.malloc.tcache_count`: 7, since release 2.42 16).
+#[cfg(target_env = "gnu")]
+const KEPT_SIZES: std::ops::RangeInclusive<usize> = 24..=1_032;
+#[cfg(target_env = "gnu")]
+const KEPT_STEP: usize = 16;
+#[cfg(target_env = "gnu")]
+const KEPT_OF_A_SIZE: usize = 16;
+
+/// Whether a table has much more room than it needs. Tables that grow keep their room, and are copied with it.
+pub(crate) fn is_loose(capacity: usize, len: usize) -> bool {
+    capacity > 4 * len.max(16)
 }

@@ -13,6 +13,7 @@ use foldhash::fast::RandomState;
 use heddle_telemetry::WorkerStats;
 
 use crate::clock::Millis;
+use crate::heap::is_loose;
 use crate::peers::{Peer, PeerStatus};
 use crate::place::Place;
 use crate::settings::{Bounds, LimitShare};
@@ -97,13 +98,17 @@ impl Upstreams {
     /// Forgets every endpoint that nothing else refers to, and closes its idle connections. Called when a configuration
     /// was replaced, and at each sweep.
     pub(crate) fn forget_unused(&self) {
-        self.by_place.borrow_mut().retain(|_, endpoint| {
+        let mut by_place = self.by_place.borrow_mut();
+        by_place.retain(|_, endpoint| {
             let used = Rc::strong_count(endpoint) > 1;
             if !used {
                 self.drop_idle(endpoint, |_| true);
             }
             used
         });
+        if is_loose(by_place.capacity(), by_place.len()) {
+            by_place.shrink_to_fit();
+        }
     }
 
     /// Adds the number of HTTP/1.1 connections to other nodes to `shown`.

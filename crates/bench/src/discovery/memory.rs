@@ -35,11 +35,18 @@ pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyh
     findings.say(format!(
         "\nMemory: a node of a mesh of {small} and of {large} services with {ENDPOINTS} endpoints each"
     ));
-    let mut all = Vec::new();
-    for round in 0..sizes.rounds {
-        eprintln!("memory: round {} of {}", round + 1, sizes.rounds);
-        all.push(measure(heddle, sizes).context("memory")?);
-    }
+    // Most of a round is waiting, and memory does not depend on the load of the machine: all rounds run at the same time.
+    eprintln!("memory: {} rounds", sizes.rounds);
+    let all: Vec<Held> = thread::scope(|scope| {
+        let rounds: Vec<_> = (0..sizes.rounds)
+            .map(|round| scope.spawn(move || measure(heddle, sizes, round)))
+            .collect();
+        let ended = rounds.into_iter().map(|round| round.join());
+        ended
+            .map(|round| round.unwrap_or_else(|_| anyhow::bail!("a round has panicked")))
+            .collect::<anyhow::Result<_>>()
+    })
+    .context("memory")?;
     let spread = |pick: Figure| Spread::of(&all.iter().map(pick).collect::<Vec<_>>());
     let lines: [(&str, Figure); 6] = [
         ("node_memory_mib_small", |held| held.small),
@@ -99,7 +106,7 @@ struct Held {
     after_s: f64,
 }
 
-fn measure(heddle: &Path, sizes: &Sizes) -> anyhow::Result<Held> {
+fn measure(heddle: &Path, sizes: &Sizes, round: u32) -> anyhow::Result<Held> {
     let on_demand = Mode::OnDemand {
         forget_after_s: FORGET_AFTER_S,
     };
@@ -122,12 +129,16 @@ fn measure(heddle: &Path, sizes: &Sizes) -> anyhow::Result<Held> {
     let touched = mib(&stage)?;
     until_forgotten(&stage)?;
     let (began, patience) = (Instant::now(), sizes.gives_back_in);
+    let mut told = None;
     while mib(&stage)? > large + LEFT_MIB && began.elapsed() < patience {
-        eprintln!(
-            "{:.0} s: {:.1} MiB",
-            began.elapsed().as_secs_f64(),
-            mib(&stage)?
-        );
+        let minutes = began.elapsed().as_secs() / 60;
+        if told.replace(minutes) != Some(minutes) {
+            let left = mib(&stage)?;
+            eprintln!(
+                "round {}: {left:.1} MiB {minutes} min after everything is forgotten",
+                round + 1
+            );
+        }
         thread::park_timeout(Duration::from_secs(5));
     }
     Ok(Held {

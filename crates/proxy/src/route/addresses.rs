@@ -8,9 +8,10 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use heddle_model::{AppProtocol, Cidr, Mesh, Service, ServicePort, WorkloadName};
 
-use super::names::{Names, PortIndex, is_loose};
+use super::names::{Names, PortIndex};
 use super::port::PortEntry;
 use super::source::Changes;
+use crate::heap::is_loose;
 
 /// Everything of a mesh that has an address. The tables by address of a Service are copied from one snapshot to the next,
 /// without the rows of what is gone and with those of what is new.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use heddle_model::{Namespace, ServiceName};
 
-use super::names::is_loose;
+use crate::heap::is_loose;
 
 const SUFFIXES: [&str; 2] = [".svc.cluster.local", ".svc"];
 

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use heddle_model::{ServiceName, WorkloadName};
 
+use crate::heap::is_loose;
+
 /// Index of the entry for everything outside of the mesh.
 pub(super) const OUTSIDE: usize = 0;
 
@@ -12,12 +14,6 @@ pub(super) const OUTSIDE: usize = 0;
 /// both, so that what leads to it need not be compiled again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PortIndex(u32);
-
-/// Whether a table has much more room than it needs. Tables are copied with their room: without a look, that of ports that
-/// were forgotten would stay.
-pub(super) fn is_loose(capacity: usize, len: usize) -> bool {
-    capacity > 4 * len.max(16)
-}
 
 /// Gives each port an index, which it keeps as long as it has its name. An index that became free is given to another
 /// port at once: nothing refers to it in the next snapshot.
