@@ -48,6 +48,22 @@ async fn kept(bounds: Bounds, workers: usize) -> (usize, usize) {
     (count, kept)
 }
 
+#[test]
+fn the_table_of_endpoints_gives_back_its_room() {
+    let stats = Registry::new().worker(&[]);
+    let upstreams = Upstreams::new(Bounds::default(), 0, stats);
+    let place = |port| Place::here((std::net::Ipv4Addr::LOCALHOST, port).into());
+    let used = upstreams.endpoint(&place(1));
+    for port in 2..=10_000 {
+        upstreams.endpoint(&place(port));
+    }
+    upstreams.forget_unused();
+    let table = upstreams.by_place.borrow();
+    assert_eq!(table.len(), 1);
+    assert!(table.capacity() < 100, "{} places", table.capacity());
+    assert!(Rc::ptr_eq(&table[&place(1)], &used));
+}
+
 #[tokio::test]
 async fn workers_share_what_an_endpoint_may_have() {
     for (connections, idle, workers, expected) in [
