@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use serde_json::json;
 
 use super::Sizes;
@@ -35,16 +35,17 @@ pub(super) fn run(heddle: &Path, sizes: &Sizes, findings: &mut Findings) -> anyh
     findings.say(format!(
         "\nMemory: a node of a mesh of {small} and of {large} services with {ENDPOINTS} endpoints each"
     ));
-    // Most of a round is waiting, and memory does not depend on the load of the machine: all rounds run at the same time.
-    eprintln!("memory: {} rounds", sizes.rounds);
+    // Most of a round is waiting for what is forgotten, which is one waiting for all rounds.
     let all: Vec<Held> = thread::scope(|scope| {
-        let rounds: Vec<_> = (0..sizes.rounds)
-            .map(|round| scope.spawn(move || measure(heddle, sizes, round)))
-            .collect();
-        let ended = rounds.into_iter().map(|round| round.join());
-        ended
-            .map(|round| round.unwrap_or_else(|_| anyhow::bail!("a round has panicked")))
-            .collect::<anyhow::Result<_>>()
+        let mut rounds = Vec::new();
+        for round in 0..sizes.rounds {
+            eprintln!("memory: round {} of {}", round + 1, sizes.rounds);
+            let (stage, held) = touch(heddle, sizes)?;
+            rounds.push(scope.spawn(move || forget(&stage, held, sizes.gives_back_in)));
+        }
+        let ended = rounds.into_iter().map(thread::ScopedJoinHandle::join);
+        let held = ended.map(|round| round.unwrap_or_else(|_| bail!("a round has panicked")));
+        held.collect::<anyhow::Result<_>>()
     })
     .context("memory")?;
     let spread = |pick: Figure| Spread::of(&all.iter().map(pick).collect::<Vec<_>>());
@@ -106,7 +107,8 @@ struct Held {
     after_s: f64,
 }
 
-fn measure(heddle: &Path, sizes: &Sizes, round: u32) -> anyhow::Result<Held> {
+/// What a node holds as the mesh grows, and when it has called many Services.
+fn touch(heddle: &Path, sizes: &Sizes) -> anyhow::Result<(Stage, Held)> {
     let on_demand = Mode::OnDemand {
         forget_after_s: FORGET_AFTER_S,
     };
@@ -117,7 +119,7 @@ fn measure(heddle: &Path, sizes: &Sizes, round: u32) -> anyhow::Result<Held> {
     let client = stage.connect(CALLER)?;
     let call = |number: usize| {
         let status = client.get(&service(number))?;
-        anyhow::ensure!(status == 200, "{} answers {status}", service(number));
+        ensure!(status == 200, "{} answers {status}", service(number));
         Ok(())
     };
     call(sizes.touched)?;
@@ -127,35 +129,44 @@ fn measure(heddle: &Path, sizes: &Sizes, round: u32) -> anyhow::Result<Held> {
         call(number)?;
     }
     let touched = mib(&stage)?;
-    until_forgotten(&stage)?;
-    let (began, patience) = (Instant::now(), sizes.gives_back_in);
-    let mut told = None;
-    while mib(&stage)? > large + LEFT_MIB && began.elapsed() < patience {
-        let minutes = began.elapsed().as_secs() / 60;
-        if told.replace(minutes) != Some(minutes) {
-            let left = mib(&stage)?;
-            eprintln!(
-                "round {}: {left:.1} MiB {minutes} min after everything is forgotten",
-                round + 1
-            );
-        }
-        thread::park_timeout(Duration::from_secs(5));
-    }
-    Ok(Held {
+    let held = Held {
         small,
         large,
         eager,
         used,
         touched,
-        forgotten: mib(&stage)?,
-        after_s: began.elapsed().as_secs_f64(),
-    })
+        forgotten: touched,
+        after_s: 0.0,
+    };
+    Ok((stage, held))
+}
+
+/// What is left when all is forgotten.
+fn forget(stage: &Stage, mut held: Held, patience: Duration) -> anyhow::Result<Held> {
+    until_forgotten(stage)?;
+    let began = Instant::now();
+    let mut told = None;
+    loop {
+        held.forgotten = mib(stage)?;
+        held.after_s = began.elapsed().as_secs_f64();
+        if held.forgotten <= held.large + LEFT_MIB || began.elapsed() >= patience {
+            return Ok(held);
+        }
+        let minutes = began.elapsed().as_secs() / 60;
+        if told.replace(minutes) != Some(minutes) {
+            eprintln!(
+                "{:.1} MiB are left {minutes} min after everything is forgotten",
+                held.forgotten
+            );
+        }
+        thread::park_timeout(Duration::from_secs(5));
+    }
 }
 
 fn until_forgotten(stage: &Stage) -> anyhow::Result<()> {
     let end = Instant::now() + PATIENCE;
     while stage.status()?["config"]["services"] != 0 {
-        anyhow::ensure!(Instant::now() < end, "not everything is forgotten");
+        ensure!(Instant::now() < end, "not everything is forgotten");
         thread::park_timeout(Duration::from_millis(200));
     }
     Ok(())
