@@ -76,6 +76,6 @@ pub(super) fn run(options: &Discovery) -> anyhow::Result<()> {
     let sizes = Sizes::new(runner.quick);
     let findings = &mut runner.findings;
     let measured =
-        memory::run(&heddle, &sizes, findings).and_then(|()| first::run(&heddle, &sizes, findings));
+        first::run(&heddle, &sizes, findings).and_then(|()| memory::run(&heddle, &sizes, findings));
     runner.end(measured)
 }

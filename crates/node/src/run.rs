@@ -95,6 +95,7 @@ pub(crate) fn run(
     reload: Reload,
 ) -> Result<Exit, Failure> {
     hygiene::keep_memory_to_ourselves().context("cannot keep keys out of core files")?;
+    heddle_proxy::return_large_blocks();
     let folder = state_folder::folder(options.state.clone(), "node")?;
     let opened = match &options.held {
         Some(held) => {

@@ -419,7 +419,9 @@ pub async fn serve(
 
 /// Gives back memory that the start, or Services that are forgotten, needed.
 fn settle() {
-    heddle_proxy::free_kept_blocks();
+    if let Some(ends) = heddle_proxy::free_kept_blocks() {
+        let _freed = ends.join();
+    }
     heddle_proxy::give_back_heap();
     match program_pages::give_back() {
         Ok(_) => tracing::debug!("pages of code that may not be needed again are given back"),

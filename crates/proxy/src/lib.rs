@@ -62,7 +62,7 @@ mod worker;
 pub use entry::{Direct, Entry, Inbound};
 pub use env::{MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub use failure::{Blame, Failure, Reason, Retry};
-pub use heap::{free_kept_blocks, give_back_heap, use_one_heap};
+pub use heap::{free_kept_blocks, give_back_heap, return_large_blocks, use_one_heap};
 pub use heddle_transport::Protocol;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

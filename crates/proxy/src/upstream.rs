@@ -96,8 +96,8 @@ impl Upstreams {
     }
 
     /// Forgets every endpoint that nothing else refers to, and closes its idle connections. Called when a configuration
-    /// was replaced, and at each sweep.
-    pub(crate) fn forget_unused(&self) {
+    /// was replaced, and at each sweep. Returns whether that was most of what there was.
+    pub(crate) fn forget_unused(&self) -> bool {
         let mut by_place = self.by_place.borrow_mut();
         by_place.retain(|_, endpoint| {
             let used = Rc::strong_count(endpoint) > 1;
@@ -106,9 +106,11 @@ impl Upstreams {
             }
             used
         });
-        if is_loose(by_place.capacity(), by_place.len()) {
+        let is_loose = is_loose(by_place.capacity(), by_place.len());
+        if is_loose {
             by_place.shrink_to_fit();
         }
+        is_loose
     }
 
     /// Adds the number of HTTP/1.1 connections to other nodes to `shown`.

@@ -17,7 +17,8 @@ fn blocks_that_the_library_keeps_for_a_thread_are_freed() {
         kept > needed * 9 / 10,
         "the library keeps {kept} of {needed} bytes: is this still needed?"
     );
-    free_kept_blocks();
+    let ends = free_kept_blocks().expect("a thread");
+    ends.join().expect("no panic");
     let kept = in_use().saturating_sub(before);
     assert!(
         kept < needed / 10,

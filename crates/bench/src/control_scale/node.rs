@@ -31,7 +31,8 @@ const REQUESTS: usize = 16;
 /// How late a slow node answers.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// Follows a node's part of the mesh, until its call ends. `place` is given back when the call has begun.
+/// Follows a node's part of the mesh, until its call ends. `place` is given back when the node has everything: all nodes
+/// here share one thread, on which those that read a whole mesh would keep others from answering for too long.
 ///
 /// # Errors
 /// Why the call has ended.
@@ -62,7 +63,7 @@ pub(super) async fn follow(
         DiscoveryClient::new(channel).max_decoding_message_size(MAX_DISCOVERY_RESPONSE_BYTES);
     let call = timeout(BEGINS_WITHIN, client.stream(ReceiverStream::new(said))).await;
     let mut responses = call.context("no answer to the call")??.into_inner();
-    drop(place);
+    let mut place = Some(place);
     loop {
         while let Some(request) = machine.request() {
             requests.send(request).await?;
@@ -80,6 +81,9 @@ pub(super) async fn follow(
             &common.names,
             &mut node.has.borrow_mut(),
         )?;
+        if taken.is_marked {
+            drop(place.take());
+        }
         common.note(number, taken);
         if node.health.get() == Health::Slow {
             sleep(SLOW).await;

@@ -22,8 +22,8 @@ pub(super) struct Scales {
     /// By the number of pods and what nodes are told, in the order in which they were measured.
     pub(super) runs: Vec<(usize, Mode, Found)>,
     pub(super) faults: Option<FaultRuns>,
-    /// Runs of istiod that have failed, and why.
-    pub(super) peers_failed: Vec<String>,
+    /// Runs of what is there for comparison that have failed, and why.
+    pub(super) not_measured: Vec<String>,
 }
 
 /// What a figure of a mesh of so many pods should be at most.
@@ -74,7 +74,7 @@ impl Scales {
     pub(super) fn tell(&self, findings: &mut Findings) {
         let mut figures = Vec::new();
         self.tell_tables(findings);
-        for failed in &self.peers_failed {
+        for failed in &self.not_measured {
             findings.problem(format!("not measured: {failed}"));
         }
         for (pods, mode, found) in &self.runs {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The workloads of the node.
 pub(super) const CALLER: &str = "lab/caller";
 pub(super) const SCANNER: &str = "lab/scanner";
+
+/// Number of stages so far: some are there at the same time, and the forward proxies of a node have fixed ports.
+static STAGES: AtomicU8 = AtomicU8::new(0);
 
 /// How much of the mesh the node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,13 +136,14 @@ fn write_mesh(dir: &Path, services: usize, port: u16) -> anyhow::Result<()> {
     let mesh = dir.join("mesh");
     fs::create_dir(&mesh)?;
     let mut workloads = String::new();
+    let stage = STAGES.fetch_add(1, Relaxed);
     for (name, last) in [(CALLER, 1), (SCANNER, 2)] {
         let name = name.trim_start_matches("lab/");
         writeln!(
             workloads,
             "{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: {name}, namespace: lab}}}}\n---\n\
              {{apiVersion: heddle.dev/v1alpha1, kind: LocalWorkload, metadata: {{name: {name}, namespace: lab}}, spec: \
-             {{nodeName: {NEAR}, address: 127.7.0.{last}, serviceAccountName: {name}}}}}\n---"
+             {{nodeName: {NEAR}, address: 127.7.{stage}.{last}, serviceAccountName: {name}}}}}\n---"
         )?;
     }
     fs::write(mesh.join("workloads.yaml"), workloads)?;

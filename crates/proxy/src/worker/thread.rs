@@ -24,6 +24,7 @@ use super::timer::Timer;
 use super::{Bound, Command, Listener, Looks, Receive, Scratch, Shown, Unproven, Worker};
 use crate::clock::Millis;
 use crate::env::{Env, EnvParts, SWEEP_MS, WorkKey, proof_holds, thread_cpu_ns};
+use crate::heap::free_kept_blocks;
 use crate::http2::Connections;
 use crate::intake::{INTAKE_BOUND, Intake, OfflineWorkers, Sessions};
 use crate::io::{count_in, leave_out_reset};
@@ -245,7 +246,7 @@ impl Worker {
         }
         // Tasks keep the series that they use. An identity may have another series from now on.
         self.tcp.clear();
-        self.upstreams.forget_unused();
+        self.forget_endpoints();
     }
 
     /// From now on these workloads are dialled from inside their pods. Connections stay open, except idle ones into
@@ -256,7 +257,7 @@ impl Worker {
         *self.pods.borrow_mut() = pods;
         self.upstreams.leave_pods(|pod| there.contains(&pod));
         self.serve_by(bound);
-        self.upstreams.forget_unused();
+        self.forget_endpoints();
     }
 
     /// Uses this configuration for new requests.
@@ -273,6 +274,14 @@ impl Worker {
         self.env.identify(identities);
     }
 
+    /// Forgets endpoints that nothing refers to. After many of them, what the C library keeps for this thread is given
+    /// back too: mostly small parts of configurations, which the main thread's heap holds.
+    fn forget_endpoints(&self) {
+        if self.upstreams.forget_unused() {
+            let _ends = free_kept_blocks();
+        }
+    }
+
     /// Periodic work outside of any request.
     fn sweep(&self) {
         let now = self.clock.now_ms();
@@ -282,7 +291,7 @@ impl Worker {
         self.gate.tidy();
         self.moves.tidy(&self.gate);
         self.upstreams.sweep(now, self.clock.now());
-        self.upstreams.forget_unused();
+        self.forget_endpoints();
         self.trim_blocks();
         self.settle_cpu();
         self.forget_series(now);
