@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::runner::{Network, RunOptions, Subject};
 
@@ -23,10 +23,21 @@ mod stage;
 /// Options of `bench discovery`.
 #[derive(Args, Clone)]
 pub struct Discovery {
+    /// Only these scenarios.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_enum)]
+    only: Vec<Scenario>,
     #[command(flatten)]
     run: RunOptions,
     #[command(flatten)]
     subject: Subject,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    /// First requests, alone and beside a scan.
+    FirstRequest,
+    /// The node's memory.
+    Memory,
 }
 
 /// How much is measured.
@@ -66,6 +77,12 @@ impl Sizes {
     }
 }
 
+impl Discovery {
+    fn has(&self, scenario: Scenario) -> bool {
+        self.only.is_empty() || self.only.contains(&scenario)
+    }
+}
+
 /// Measures and reports.
 ///
 /// # Errors
@@ -75,7 +92,15 @@ pub(super) fn run(options: &Discovery) -> anyhow::Result<()> {
     let heddle = options.subject.heddle()?;
     let sizes = Sizes::new(runner.quick);
     let findings = &mut runner.findings;
-    let measured =
-        first::run(&heddle, &sizes, findings).and_then(|()| memory::run(&heddle, &sizes, findings));
+    let mut measured = || {
+        if options.has(Scenario::FirstRequest) {
+            first::run(&heddle, &sizes, findings)?;
+        }
+        if options.has(Scenario::Memory) {
+            memory::run(&heddle, &sizes, findings)?;
+        }
+        Ok(())
+    };
+    let measured = measured();
     runner.end(measured)
 }

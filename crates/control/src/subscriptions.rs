@@ -1,6 +1,7 @@
 //! One node's subscriptions to all types of resources: what it is owed of the catalog.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use heddle_xds::resources::Type;
 
 use super::catalog::{Catalog, Own, Part};
 use super::changed::{Changed, ChangedService};
-use super::scope::Scope;
+use super::scope::{Added, Scope, Touched};
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -35,8 +36,8 @@ pub(super) struct Subscriptions {
     /// The generation of the last mark; 0 before the first.
     marked: u64,
     visible: Visible,
-    /// Whether the node has named something since its scope was found.
-    has_named: bool,
+    /// What the node has named since its scope was found.
+    touched: Touched,
     /// Responses of one moment that are not sent yet.
     ready: VecDeque<(Type, Response<Bytes>)>,
     /// The mark that belongs behind them.
@@ -100,7 +101,10 @@ impl Subscriptions {
                 scope: on_demand.then(Scope::default),
                 ..Visible::default()
             },
-            has_named: on_demand,
+            touched: match on_demand {
+                true => Touched::All,
+                false => Touched::NONE,
+            },
             awaited,
             noted: 0,
             marked: 0,
@@ -125,9 +129,10 @@ impl Subscriptions {
     ) -> Result<Answer, TooMany> {
         self.awaited.remove(&kind);
         self.taken += 1;
-        let names = !request.subscribe.is_empty() || !request.unsubscribe.is_empty();
-        if names && self.visible.scope.is_some() {
-            self.has_named = true;
+        let names_any = !request.subscribe.is_empty() || !request.unsubscribe.is_empty();
+        if names_any && self.visible.scope.is_some() {
+            let names = request.subscribe.iter().chain(&request.unsubscribe);
+            self.touched.add(kind, names);
             // The node is told even if nothing else changes: from then on it knows that there is no more to come.
             self.is_unmarked = true;
         }
@@ -167,7 +172,7 @@ impl Subscriptions {
         changed: Option<&Changed>,
     ) -> bool {
         // What the node was not told yet, it is told by a look at all that has changed since.
-        let is_told = self.marked > 0 && !self.has_named && !self.is_unmarked;
+        let is_told = self.marked > 0 && self.touched.is_empty() && !self.is_unmarked;
         let is_next = self.noted + 1 == generation;
         let concerns = |changed: &Changed| self.is_concerned(changed);
         let skips = is_told && is_next && changed.is_some_and(|changed| !concerns(changed));
@@ -232,10 +237,11 @@ impl Subscriptions {
         let has = self.types.iter().map(Subscriber::held).sum::<usize>();
         let at_most = LOOKED_UP + LOOKED_UP_PER_COMPARED * has;
         let changes = catalog.changes_since(self.noted, has.max(LOOKED_UP), at_most);
-        let scope = self.new_scope(catalog, changes.clone(), &own, is_own_new);
+        let is_scope_same = !is_own_new && self.is_scope_same(changes.clone());
+        let (scope, added) = self.next_scope(catalog, &own, is_scope_same);
         // What the node might have until now, as far as that is another part.
         let before = Visible {
-            own: std::mem::replace(&mut self.visible.own, own),
+            own: mem::replace(&mut self.visible.own, own),
             scope: scope.and_then(|scope| self.visible.scope.replace(scope)),
         };
         let now = &self.visible;
@@ -264,35 +270,44 @@ impl Subscriptions {
             }
         }
         if let Some((old, new)) = before.scope.as_ref().zip(now.scope.as_ref()) {
-            for node in old.nodes.symmetric_difference(&new.nodes) {
-                self.types[Type::Node as usize].changed(node);
-            }
-            for service in old.services.symmetric_difference(&new.services) {
-                self.types[Type::Service as usize].changed(service);
-                // Those that are gone as well are among the changes.
-                let bound = catalog.index().service(service);
-                for endpoint in bound.iter().flat_map(|bound| &bound.endpoints) {
-                    self.types[Type::Endpoint as usize].changed(endpoint);
-                }
-            }
+            let nodes = old.nodes.symmetric_difference(&new.nodes);
+            let services = old.services.symmetric_difference(&new.services);
+            note_scope(nodes, services, catalog, &mut self.types);
         }
+        note_scope(&added.nodes, &added.services, catalog, &mut self.types);
     }
 
-    /// The scope of a node that names what it uses, if it may be another one now.
-    fn new_scope<'c>(
+    /// Whether none of these changes changes the scope of a node that names what it uses.
+    fn is_scope_same<'c>(&self, changes: Option<impl Iterator<Item = &'c Changed>>) -> bool {
+        let scope = self.visible.scope.as_ref();
+        scope.is_none_or(|scope| {
+            changes.is_some_and(|mut changes| !changes.any(|changed| scope.depends_on(changed)))
+        })
+    }
+
+    /// Goes on to the scope of what the node names now. Returns what the scope has more; or, where that has to be found
+    /// anew, the next scope.
+    fn next_scope(
         &mut self,
         catalog: &Catalog,
-        changes: Option<impl Iterator<Item = &'c Changed>>,
         own: &Own,
-        is_own_new: bool,
-    ) -> Option<Scope> {
-        let scope = self.visible.scope.as_ref()?;
-        let is_changed =
-            changes.is_none_or(|mut changes| changes.any(|changed| scope.depends_on(changed)));
-        if !(is_own_new || is_changed || std::mem::take(&mut self.has_named)) {
-            return None;
+        is_same: bool,
+    ) -> (Option<Scope>, Added) {
+        let touched = mem::replace(&mut self.touched, Touched::NONE);
+        let Some(scope) = &mut self.visible.scope else {
+            return Default::default();
+        };
+        if let (Touched::These(touched), true) = (touched, is_same) {
+            let types = &self.types;
+            let touched = touched.iter();
+            let touched = touched.map(|(kind, name)| {
+                let is_named = types[*kind as usize].is_named(name);
+                (*kind, name, is_named)
+            });
+            if let Some(added) = scope.follow(catalog, touched) {
+                return (None, added);
+            }
         }
-        self.has_named = false;
         let [services, addresses] = [Type::Service, Type::Address].map(|kind| kind as usize);
         let scope = Scope::new(
             catalog,
@@ -300,7 +315,27 @@ impl Subscriptions {
             self.types[services].names(),
             self.types[addresses].names(),
         );
-        Some(scope)
+        (Some(scope), Added::default())
+    }
+}
+
+/// Notes nodes and Services that a node may have now, and might not have before, or the reverse.
+fn note_scope<'n>(
+    nodes: impl IntoIterator<Item = &'n Name>,
+    services: impl IntoIterator<Item = &'n Name>,
+    catalog: &Catalog,
+    types: &mut [Subscriber; Type::ALL.len()],
+) {
+    for node in nodes {
+        types[Type::Node as usize].changed(node);
+    }
+    for service in services {
+        types[Type::Service as usize].changed(service);
+        // Those that are gone as well are among the changes.
+        let bound = catalog.index().service(service);
+        for endpoint in bound.iter().flat_map(|bound| &bound.endpoints) {
+            types[Type::Endpoint as usize].changed(endpoint);
+        }
     }
 }
 

@@ -70,31 +70,65 @@ impl Mesh {
         if !is_same_guarded {
             self.check_workloads()?;
         }
-        let mut known = before.services.iter().peekable();
-        for service in &self.services {
-            while known.next_if(|known| known.name < service.name).is_some() {}
-            let is_same = known.next_if(|known| Shared::is_same(known, service));
-            let check = || match is_same {
-                // What its routes lead to may be gone.
-                Some(_) if is_same_guarded => self.check_references(service, |_| Ok(())),
-                Some(_) => self.check_references(service, |one| self.check_reference(one)),
-                None => {
-                    service.check_invariants()?;
-                    self.check_references(service, |one| self.check_reference(one))
-                }
-            };
-            check().map_err(|broken| format!("{}: {broken}", service.name))?;
-        }
-        self.check_addresses()?;
+        self.check_services(before, is_same_guarded)?;
         if self.elsewhere != before.elsewhere || self.further != before.further {
             self.check_elsewhere()?;
         }
         increasing(&self.address_ranges, |range| range, "address ranges")?;
-        increasing(
-            self.named.as_deref().unwrap_or_default(),
-            |(dependency, _)| dependency,
-            "what the node has named",
-        )
+        match (&self.named, &before.named) {
+            (Some(named), Some(before)) if Shared::is_same(named, before) => Ok(()),
+            (named, _) => increasing(
+                named.as_ref().map_or(&[], |named| named.as_slice()),
+                |(dependency, _)| dependency,
+                "what the node has named",
+            ),
+        }
+    }
+
+    /// Checks the Services, of which those that are the same as before refer to what is there as long as that has become
+    /// no less.
+    fn check_services(&self, before: &Mesh, is_same_guarded: bool) -> Result<(), String> {
+        let mut known = before.services.iter().peekable();
+        let (mut new, mut has_less) = (Vec::new(), false);
+        for service in &self.services {
+            // No names are compared where all is the same.
+            if known.next_if(|one| Shared::is_same(one, service)).is_some() {
+                continue;
+            }
+            while known.next_if(|one| one.name < service.name).is_some() {
+                has_less = true;
+            }
+            if let Some(one) = known.next_if(|one| one.name == service.name) {
+                if Shared::is_same(one, service) {
+                    continue;
+                }
+                let mut ports = one.ports.iter().map(|port| port.port);
+                has_less |= ports.any(|port| service.port(port).is_none());
+            }
+            new.push(service);
+        }
+        has_less |= known.next().is_some();
+        let place = |service: &Service| {
+            let name = service.name.clone();
+            move |broken| format!("{name}: {broken}")
+        };
+        for service in &new {
+            service
+                .check_invariants()
+                .and_then(|()| self.check_references(service, |one| self.check_reference(one)))
+                .map_err(place(service))?;
+        }
+        if has_less || !is_same_guarded {
+            for service in &self.services {
+                let checked = match is_same_guarded {
+                    true => self.check_references(service, |_| Ok(())),
+                    false => self.check_references(service, |one| self.check_reference(one)),
+                };
+                checked.map_err(place(service))?;
+            }
+        }
+        let new = new.iter().flat_map(|service| &service.addresses);
+        self.check_addresses(&new.copied().collect())
     }
 
     fn check_nodes(&self) -> Result<(), String> {
@@ -142,9 +176,14 @@ impl Mesh {
     }
 
     /// Checks that each cluster address belongs to one Service.
-    fn check_addresses(&self) -> Result<(), String> {
+    /// Checks that no two Services have one of these addresses.
+    fn check_addresses(&self, new: &BTreeSet<IpAddr>) -> Result<(), String> {
+        if new.is_empty() {
+            return Ok(());
+        }
         let owned = self.services.iter().flat_map(|service| {
             let addresses = service.addresses.iter();
+            let addresses = addresses.filter(|address| new.contains(address));
             addresses.map(move |address| (*address, &service.name))
         });
         let mut owned: Vec<(IpAddr, &ServiceName)> = owned.collect();

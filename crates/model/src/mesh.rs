@@ -47,7 +47,7 @@ pub struct Mesh {
     /// Of a node that names what it uses: what it has named and has an answer to, sorted, each once. Of anything else,
     /// nothing can be said. `None`: the mesh has everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub named: Option<Vec<(Dependency, DependencyState)>>,
+    pub named: Option<Shared<Vec<(Dependency, DependencyState)>>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -77,6 +77,8 @@ pub struct Update {
     pub epoch: String,
     /// The node's part of the mesh, with its generation.
     pub mesh: Mesh,
+    /// What may be new of [`Mesh::named`]: the answers that have come, or are others now.
+    pub answered: Vec<(Dependency, DependencyState)>,
 }
 
 impl NodeMesh {
@@ -189,20 +191,16 @@ impl NodeMesh {
     pub fn forget(&mut self, dependency: &Dependency) {
         let (kind, name) = (kind_of(dependency), name_of(dependency));
         self.types[kind as usize].forget(&name);
-        // It is not known any more, whether something is forgotten with it or not.
-        self.is_new |= self.states.forget(dependency);
         let key = (kind, name);
+        // It is not known any more, whether something is forgotten with it or not.
+        self.states.touched.add(&key);
+        self.is_new |= !self.unanswered.contains_key(&key);
         self.unanswered.remove(&key);
         self.refused.remove(&key);
         // The control plane says nothing more about a name that it chooses no resource for.
         if !is_whole(kind, self.on_demand) {
             self.remove(&key);
         }
-    }
-
-    /// What is known of something that is used, as of the last mark; `None` before the control plane has said it.
-    pub fn state(&self, dependency: &Dependency) -> Option<DependencyState> {
-        self.states.of(dependency, &self.joined)
     }
 
     /// The next message to send, if there is something to say.
@@ -270,17 +268,20 @@ impl NodeMesh {
         }
         self.is_new = false;
         self.mark = Some(mark.clone());
-        self.find_states();
         if self.on_demand {
             self.joined.find_addresses();
         }
         let mesh = self.joined.mesh();
         let mut mesh = mesh.ok_or(Invalid("mark, before MeshSettings"))?.clone();
+        let moved = self.joined.take_moved();
+        self.touch_addresses(moved);
+        let answered = self.find_states();
         mesh.generation = mark.1;
-        mesh.named = self.on_demand.then(|| self.states.all(&self.joined));
+        mesh.named = self.on_demand.then(|| self.states.all());
         Ok(Some(Update {
             epoch: mark.0,
             mesh,
+            answered,
         }))
     }
 

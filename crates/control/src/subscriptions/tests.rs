@@ -21,7 +21,7 @@ use crate::discovery::request;
 use crate::nodes::{Nodes, Standing};
 use crate::streams::OpenStream;
 
-mod on_demand;
+pub(crate) mod on_demand;
 mod requests;
 
 pub(crate) const NODES: [&str; 3] = ["a", "b", "c"];

@@ -242,9 +242,9 @@ impl Courier {
             let event = tokio::select! {
                 update = trust.next() => Event::Trust(update?),
                 next = next_mesh(&mut mesh, known), if mesh.is_some() => match next {
-                    Ok(Update { epoch, mesh }) => {
+                    Ok(Update { epoch, mesh, answered }) => {
                         if let Some(learner) = learner {
-                            learner.answered(&mesh);
+                            learner.answered(&answered);
                         }
                         Event::Mesh(epoch, Box::new(mesh))
                     }

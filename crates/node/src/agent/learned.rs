@@ -12,7 +12,103 @@ use super::costs::Costs;
 use crate::status::{DiscoveryStatus, LearnedState, LearnedStatus};
 
 /// What was named, by what it is.
-pub(super) type Book = BTreeMap<Dependency, Named>;
+#[derive(Default)]
+pub(super) struct Book {
+    named: BTreeMap<Dependency, Named>,
+    /// By the workload that asked first.
+    shares: BTreeMap<WorkloadName, Share>,
+}
+
+/// How much of a book one workload has.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Share {
+    pub(super) all: usize,
+    /// Of these, how many are not answered yet, and how many do not exist.
+    pub(super) unanswered: usize,
+    pub(super) absent: usize,
+}
+
+impl Share {
+    /// How many there are in this state.
+    fn of(&mut self, state: Option<DependencyState>) -> Option<&mut usize> {
+        match state {
+            None => Some(&mut self.unanswered),
+            Some(DependencyState::Absent) => Some(&mut self.absent),
+            Some(DependencyState::There | DependencyState::Unreadable) => None,
+        }
+    }
+}
+
+impl Book {
+    /// Adds what is named now, in place of an entry of that name.
+    pub(super) fn insert(&mut self, dependency: Dependency, named: Named) {
+        self.remove(&dependency);
+        if let Some(by) = &named.by {
+            let share = self.shares.entry(by.clone()).or_default();
+            share.all += 1;
+            if let Some(count) = share.of(named.state) {
+                *count += 1;
+            }
+        }
+        self.named.insert(dependency, named);
+    }
+
+    pub(super) fn remove(&mut self, dependency: &Dependency) {
+        let Some(named) = self.named.remove(dependency) else {
+            return;
+        };
+        let share = named.by.as_ref().and_then(|by| self.shares.get_mut(by));
+        let Some(share) = share else { return };
+        share.all -= 1;
+        if let Some(count) = share.of(named.state) {
+            *count -= 1;
+        }
+        if let (0, Some(by)) = (share.all, &named.by) {
+            self.shares.remove(by);
+        }
+    }
+
+    /// Notes an answer. Nothing happens if it is about something that is not named.
+    pub(super) fn answer(&mut self, dependency: &Dependency, state: DependencyState) {
+        let Some(named) = self.named.get_mut(dependency) else {
+            return;
+        };
+        let before = named.state.replace(state);
+        let share = named.by.as_ref().and_then(|by| self.shares.get_mut(by));
+        let Some(share) = share else { return };
+        if let Some(count) = share.of(before) {
+            *count -= 1;
+        }
+        if let Some(count) = share.of(Some(state)) {
+            *count += 1;
+        }
+    }
+
+    /// Notes that something is used. False if it is not named.
+    pub(super) fn is_used(&mut self, dependency: &Dependency, now: Instant) -> bool {
+        let named = self.named.get_mut(dependency);
+        named.map(|named| named.used = now).is_some()
+    }
+
+    pub(super) fn has(&self, dependency: &Dependency) -> bool {
+        self.named.contains_key(dependency)
+    }
+
+    /// What is named, by name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Dependency, &Named)> {
+        self.named.iter()
+    }
+
+    /// Whether an answer is outstanding.
+    pub(super) fn is_any_unanswered(&self) -> bool {
+        self.shares.values().any(|share| share.unanswered > 0)
+    }
+
+    /// How much of it a workload has asked first.
+    pub(super) fn share(&self, by: &WorkloadName) -> Share {
+        self.shares.get(by).copied().unwrap_or_default()
+    }
+}
 
 /// What a node has learned. Clones share it.
 #[derive(Clone, Default)]

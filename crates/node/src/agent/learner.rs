@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::time::{Duration, Instant};
 
-use heddle_model::{Dependency, DependencyState, Mesh, WorkloadName};
+use heddle_model::{Dependency, DependencyState, WorkloadName};
 use heddle_proxy::{Questions, Reason};
 use heddle_xds::NodeMesh;
 
@@ -33,8 +33,11 @@ const ABSENT_PER_CALLER: usize = 512;
 /// Names of one caller that wait before those are dropped that are not asked any more. A proxy lets it ask a quarter of
 /// that at a time.
 const WAITING: usize = 512;
-/// Least time between two messages while an answer is outstanding: each answer is another configuration of the node.
+/// Least time between two messages of one caller while an answer to it is outstanding: each answer is another
+/// configuration of the node ...
 const PACE: Duration = Duration::from_millis(20);
+/// ... and most messages in such a time. So a caller waits for no answer to another one, as long as few ask.
+const MESSAGES: usize = 4;
 /// Longest and shortest time between two looks at what is used.
 const LOOK: Duration = Duration::from_secs(10);
 const SHORTEST_LOOK: Duration = Duration::from_millis(500);
@@ -48,8 +51,8 @@ pub(super) struct Learner {
     forget_after: Duration,
     look_every: Duration,
     look_at: Instant,
-    /// When something was named last.
-    named_at: Option<Instant>,
+    /// When the last messages were sent, the newest last; none once all are answered.
+    sent: VecDeque<Instant>,
     /// Connections to the control plane that have failed since it told this node something.
     failures: u32,
 }
@@ -60,6 +63,8 @@ struct Caller {
     /// Names that may be sent now, in thousandths.
     tokens: u64,
     filled: Instant,
+    /// When something was named for it last.
+    named_at: Option<Instant>,
 }
 
 impl Caller {
@@ -68,7 +73,13 @@ impl Caller {
             waiting: VecDeque::new(),
             tokens: u64::from(BURST) * 1_000,
             filled: now,
+            named_at: None,
         }
+    }
+
+    /// From when on something may be named for it, if an answer is outstanding.
+    fn paced_until(&self) -> Option<Instant> {
+        self.named_at.map(|at| at + PACE)
     }
 
     fn fill(&mut self, now: Instant) {
@@ -107,7 +118,7 @@ impl Learner {
             forget_after,
             look_every,
             look_at: now + look_every,
-            named_at: None,
+            sent: VecDeque::with_capacity(MESSAGES),
             failures: 0,
         }
     }
@@ -133,7 +144,7 @@ impl Learner {
     pub(super) async fn due(&self, now: Instant) {
         let next = self.next(now).saturating_duration_since(now);
         // A question that comes meanwhile is named together with others.
-        if !self.may_name(now) {
+        if self.full_until(now).is_some() {
             return tokio::time::sleep(next).await;
         }
         tokio::select! {
@@ -142,21 +153,37 @@ impl Learner {
         }
     }
 
-    /// Whether names may be sent now: a while after the last ones, or when all are answered.
-    fn may_name(&self, now: Instant) -> bool {
-        let is_late = |at: Instant| now.saturating_duration_since(at) >= PACE;
-        self.named_at.is_none_or(is_late)
+    /// When another message may be sent, if not now.
+    fn full_until(&self, now: Instant) -> Option<Instant> {
+        let oldest = self.sent.front().map(|at| *at + PACE);
+        let is_full = self.sent.len() >= MESSAGES;
+        oldest.filter(|until| is_full && now < *until)
+    }
+
+    /// When something may be named for a caller, if not now: a while after the last message, or when all is answered.
+    fn paced_until(
+        &self,
+        (name, caller): (&WorkloadName, &Caller),
+        learned: &Book,
+        now: Instant,
+    ) -> Option<Instant> {
+        let until = caller.paced_until().filter(|until| now < *until);
+        until.filter(|_| learned.share(name).unanswered > 0)
     }
 
     /// When something is to be done even if nothing is asked.
     fn next(&self, now: Instant) -> Instant {
-        let is_waiting = self.callers.values().any(|one| !one.waiting.is_empty());
+        let learned = self.learned.lock();
         let token = now + Duration::from_millis(u64::from(1_000 / PER_SECOND));
-        match (self.named_at, is_waiting) {
-            (Some(at), _) if !self.may_name(now) => (at + PACE).min(self.look_at),
-            (_, true) => token.min(self.look_at),
-            (_, false) => self.look_at,
-        }
+        let waiting = self.callers.iter();
+        let waiting = waiting.filter(|(_, caller)| !caller.waiting.is_empty());
+        let may = waiting.map(|one| self.paced_until(one, &learned, now).unwrap_or(token));
+        let next = may
+            .min()
+            .map(|may| may.max(self.full_until(now).unwrap_or(now)));
+        let full = self.full_until(now);
+        let due = next.into_iter().chain(full).chain([self.look_at]);
+        due.min().unwrap_or(self.look_at)
     }
 
     /// Names what was asked, and forgets what is unused. The messages are in `mesh` then.
@@ -164,23 +191,21 @@ impl Learner {
         let learned = self.learned.clone();
         let mut learned = learned.lock();
         for (dependency, caller) in self.questions.take() {
-            match learned.get_mut(&dependency) {
-                // The answer is on its way.
-                Some(named) => named.used = now,
-                None => {
-                    let name = caller.clone();
-                    let caller = self.callers.entry(caller);
-                    let caller = caller.or_insert_with(|| Caller::new(now));
-                    // Most of a full queue was given up by those that had asked.
-                    if caller.waiting.len() >= WAITING {
-                        let questions = &self.questions;
-                        (caller.waiting).retain(|one| questions.is_open(one, &name));
-                    }
-                    caller.waiting.push_back(dependency);
-                }
+            // If it is named, the answer is on its way.
+            if learned.is_used(&dependency, now) {
+                continue;
             }
+            let name = caller.clone();
+            let caller = self.callers.entry(caller);
+            let caller = caller.or_insert_with(|| Caller::new(now));
+            // Most of a full queue was given up by those that had asked.
+            if caller.waiting.len() >= WAITING {
+                let questions = &self.questions;
+                (caller.waiting).retain(|one| questions.is_open(one, &name));
+            }
+            caller.waiting.push_back(dependency);
         }
-        if self.may_name(now) {
+        if self.full_until(now).is_none() {
             self.name(&mut learned, mesh, now);
         }
         if now >= self.look_at {
@@ -191,7 +216,10 @@ impl Learner {
 
     /// Names what callers wait for, in turn, as far as their rates allow.
     fn name(&mut self, learned: &mut Book, mesh: &mut NodeMesh, now: Instant) {
-        let mut due: VecDeque<WorkloadName> = self.callers.keys().cloned().collect();
+        let callers = self.callers.iter();
+        let may = callers.filter(|one| self.paced_until(*one, learned, now).is_none());
+        let mut due: VecDeque<WorkloadName> = may.map(|(name, _)| name.clone()).collect();
+        let mut is_any_named = false;
         while let Some(name) = due.pop_front() {
             let Some(caller) = self.callers.get_mut(&name) else {
                 continue;
@@ -199,8 +227,7 @@ impl Learner {
             caller.fill(now);
             // Nothing waits for most of what a scanner has asked a moment ago.
             let questions = &self.questions;
-            let is_named = |one: &Dependency| learned.contains_key(one);
-            let is_over = |one: &Dependency| is_named(one) || !questions.is_open(one, &name);
+            let is_over = |one: &Dependency| learned.has(one) || !questions.is_open(one, &name);
             while caller.waiting.front().is_some_and(is_over) {
                 caller.waiting.pop_front();
             }
@@ -210,6 +237,7 @@ impl Learner {
             let Some(dependency) = caller.waiting.pop_front() else {
                 continue;
             };
+            caller.named_at = Some(now);
             if let Some(oldest) = in_the_way(learned, &name) {
                 self.forget(learned, mesh, &oldest);
             }
@@ -221,12 +249,18 @@ impl Learner {
             if is_named {
                 learned.insert(dependency, Named::new(Some(name.clone()), now));
                 self.learned.count_asked();
-                self.named_at = Some(now);
+                is_any_named = true;
             } else {
                 self.questions
                     .refuse(&dependency, &name, Reason::DiscoveryOverflow);
             }
             due.push_back(name);
+        }
+        if is_any_named {
+            if self.sent.len() >= MESSAGES {
+                self.sent.pop_front();
+            }
+            self.sent.push_back(now);
         }
         self.callers.retain(|_, caller| {
             caller.fill(now);
@@ -237,9 +271,7 @@ impl Learner {
     /// Forgets what was not used for long.
     fn look(&mut self, learned: &mut Book, mesh: &mut NodeMesh, now: Instant) {
         for used in self.questions.take_used() {
-            if let Some(named) = learned.get_mut(&used) {
-                named.used = now;
-            }
+            learned.is_used(&used, now);
         }
         let is_unused =
             |named: &Named| now.saturating_duration_since(named.used) >= self.forget_after;
@@ -256,19 +288,14 @@ impl Learner {
         self.learned.count_forgotten();
     }
 
-    /// A mesh has come.
-    pub(super) fn answered(&mut self, mesh: &Mesh) {
+    /// Answers have come.
+    pub(super) fn answered(&mut self, answers: &[(Dependency, DependencyState)]) {
         let mut learned = self.learned.lock();
-        // Both are sorted.
-        let mut answers = mesh.named.iter().flatten().peekable();
-        for (dependency, named) in &mut *learned {
-            while answers.next_if(|(one, _)| one < dependency).is_some() {}
-            if let Some((_, state)) = answers.next_if(|(one, _)| one == dependency) {
-                named.state = Some(*state);
-            }
+        for (dependency, state) in answers {
+            learned.answer(dependency, *state);
         }
-        if learned.values().all(|named| named.state.is_some()) {
-            self.named_at = None;
+        if !learned.is_any_unanswered() {
+            self.sent.clear();
         }
     }
 
@@ -330,17 +357,18 @@ fn of_the_largest(learned: &Book, wanted: &Dependency) -> Option<Dependency> {
 
 /// What a caller has not used for longest, if it has learned as much as it may.
 fn in_the_way(learned: &Book, caller: &WorkloadName) -> Option<Dependency> {
-    let of_caller = |(_, named): &(&Dependency, &Named)| named.by.as_ref() == Some(caller);
-    let is_absent =
-        |(_, named): &(&Dependency, &Named)| named.state == Some(DependencyState::Absent);
-    let all = || learned.iter().filter(of_caller);
-    let absent = || all().filter(is_absent);
-    let oldest = if absent().count() >= ABSENT_PER_CALLER {
-        absent().min_by_key(|(_, named)| named.used)
-    } else if all().count() >= PER_CALLER {
-        all().min_by_key(|(_, named)| named.used)
-    } else {
-        None
+    let share = learned.share(caller);
+    let must_be_absent = share.absent >= ABSENT_PER_CALLER;
+    if !must_be_absent && share.all < PER_CALLER {
+        return None;
+    }
+    let may_go = |(_, named): &(&Dependency, &Named)| {
+        let is_absent = named.state == Some(DependencyState::Absent);
+        named.by.as_ref() == Some(caller) && (is_absent || !must_be_absent)
     };
+    let oldest = learned
+        .iter()
+        .filter(may_go)
+        .min_by_key(|(_, named)| named.used);
     oldest.map(|(dependency, _)| dependency.clone())
 }

@@ -151,7 +151,8 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         credentials: shown,
         events: sender,
     };
-    let (mesh, learner) = learner(&courier.name, learning, &known.unwrap_or_default());
+    let known = known.as_deref().map_or(&[][..], Vec::as_slice);
+    let (mesh, learner) = learner(&courier.name, learning, known);
     tokio::spawn(courier.run(mesh, learner));
     agent.follow(events).await
 }

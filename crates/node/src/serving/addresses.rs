@@ -107,7 +107,11 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// Drops slots that are not `wanted` and assigns addresses to new ones, in their order. `reserved` addresses
     /// (workloads' own) are not given to new slots.
-    pub(crate) fn update(&mut self, wanted: &BTreeSet<Slot>, reserved: &BTreeSet<Ipv4Addr>) {
+    pub(crate) fn update<'r>(
+        &mut self,
+        wanted: &BTreeSet<Slot>,
+        reserved: impl Fn() -> &'r BTreeSet<Ipv4Addr>,
+    ) {
         self.assigned.retain(|slot, address| {
             let stays = wanted.contains(slot);
             if !stays {
@@ -117,7 +121,7 @@ impl Addresses {
         });
         for slot in wanted {
             if !self.assigned.contains_key(slot) {
-                self.assign(slot.clone(), reserved);
+                self.assign(slot.clone(), reserved());
             }
         }
     }

@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
@@ -110,18 +111,16 @@ impl Listeners {
     /// Opens the listeners that the mesh wants, and closes those that it no longer wants.
     pub(crate) fn follow(&mut self, mesh: &Mesh) -> Changes {
         let mut changes = Changes::default();
-        let mut wanted = wanted(mesh, &self.called_only);
-        if wanted.len() > self.most.get() {
+        let count = count(mesh, &self.called_only);
+        if count > self.most.get() {
             changes.problems.push(format!(
-                "{} listeners are wanted but {}: Services that speak HTTP are reachable through \
+                "{count} listeners are wanted but {}: Services that speak HTTP are reachable through \
                  the forward proxies, and by address as far as the bound allows",
-                wanted.len(),
                 self.most.reason()
             ));
-            wanted.truncate(self.most.get());
         }
         let own = own_proxy_addresses(mesh);
-        let wanted: BTreeMap<Slot, BTreeSet<u16>> = by_slot(wanted);
+        let wanted = by_slot(wanted(mesh, &self.called_only).take(self.most.get()));
         self.close_unwanted(&wanted, &own, &mut changes);
 
         let planned: BTreeSet<Slot> = wanted
@@ -129,12 +128,14 @@ impl Listeners {
             .filter(|slot| !own.contains_key(slot))
             .cloned()
             .collect();
-        let reserved = reserved(mesh);
-        self.addresses.update(&planned, &reserved);
+        // Of interest only for a slot that is new: a mesh may have many thousand endpoints.
+        let reserved = LazyCell::new(|| reserved(mesh));
+        let reserved = || &*reserved;
+        self.addresses.update(&planned, reserved);
         for (slot, ports) in &wanted {
             match own.get(slot) {
                 Some(address) => self.open_at(slot, ports, *address, &mut changes),
-                None => self.open_planned(slot, ports, &reserved, &mut changes),
+                None => self.open_planned(slot, ports, reserved, &mut changes),
             }
         }
         if changes.exhausted > 0 {
@@ -177,11 +178,11 @@ impl Listeners {
     /// All ports of a slot share one address. While none of them is open, an address that is in use elsewhere is
     /// replaced by the next candidate. If all candidates are in use (a process listens on that port at every address),
     /// another port is used.
-    fn open_planned(
+    fn open_planned<'r>(
         &mut self,
         slot: &Slot,
         ports: &BTreeSet<u16>,
-        reserved: &BTreeSet<Ipv4Addr>,
+        reserved: impl Fn() -> &'r BTreeSet<Ipv4Addr>,
         changes: &mut Changes,
     ) {
         let missing = self.missing(slot, ports);
@@ -213,7 +214,7 @@ impl Listeners {
             });
             let next = in_use
                 .filter(|_| tries > 0)
-                .and_then(|_| self.addresses.move_away(slot, reserved));
+                .and_then(|_| self.addresses.move_away(slot, reserved()));
             let (Some(at), Some(next)) = (in_use, next) else {
                 // One line with the final address, however many were tried.
                 if let (Some(first), Some(now)) = (first_in_use, first_open(&bound)) {
@@ -302,26 +303,39 @@ fn bind_all(address: IpAddr, ports: &[u16], instead: Instead) -> Vec<(u16, Bound
         .collect()
 }
 
+/// How many listeners the mesh wants.
 pub(super) fn count(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> usize {
-    wanted(mesh, called_only).len()
+    let ports = mesh.services.iter().map(|service| service.ports.len());
+    let ports: usize = ports.sum();
+    let callers = calling(mesh, called_only).count();
+    callers + (callers + 1) * ports
+}
+
+/// The workloads that call from this machine.
+fn calling<'m>(
+    mesh: &'m Mesh,
+    called_only: &'m BTreeSet<WorkloadName>,
+) -> impl Iterator<Item = &'m WorkloadName> + Clone {
+    let names = mesh.workloads.iter().map(|workload| &workload.name);
+    names.filter(|name| !called_only.contains(*name))
 }
 
 /// Every listener that the mesh wants, most important first: the last ones are dropped when there are too many. Forward
 /// proxies come first, since they reach all HTTP Services; then addresses for all callers; then those of single
 /// callers, which are the most.
-fn wanted(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> Vec<ListenerSpec> {
-    let calling = || {
-        let workloads = mesh.workloads.iter();
-        workloads.filter(|workload| !called_only.contains(&workload.name))
-    };
-    let forward = calling().map(|workload| ListenerSpec {
+fn wanted<'m>(
+    mesh: &'m Mesh,
+    called_only: &'m BTreeSet<WorkloadName>,
+) -> impl Iterator<Item = ListenerSpec> + 'm {
+    let calling = calling(mesh, called_only);
+    let forward = calling.clone().map(|caller| ListenerSpec {
         slot: Slot::ForwardProxy {
-            caller: workload.name.clone(),
+            caller: caller.clone(),
         },
         port: FORWARD_PROXY_PORT,
     });
-    let callers = || calling().map(|workload| Some(workload.name.clone()));
-    let services = [None].into_iter().chain(callers()).flat_map(|caller| {
+    let callers = calling.map(|caller| Some(caller.clone()));
+    let services = [None].into_iter().chain(callers).flat_map(|caller| {
         mesh.services.iter().flat_map(move |service| {
             let slot = Slot::Service {
                 service: service.name.clone(),
@@ -333,10 +347,10 @@ fn wanted(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> Vec<ListenerSpec
             })
         })
     });
-    forward.chain(services).collect()
+    forward.chain(services)
 }
 
-fn by_slot(entries: Vec<ListenerSpec>) -> BTreeMap<Slot, BTreeSet<u16>> {
+fn by_slot(entries: impl Iterator<Item = ListenerSpec>) -> BTreeMap<Slot, BTreeSet<u16>> {
     let mut slots: BTreeMap<Slot, BTreeSet<u16>> = BTreeMap::new();
     for entry in entries {
         slots.entry(entry.slot).or_default().insert(entry.port);

@@ -105,6 +105,13 @@ impl Bound {
         }
     }
 
+    /// Whether all ports of another one are the same here.
+    pub(crate) fn has_all_of(&self, other: &Bound) -> bool {
+        let [now, before] = [self, other].map(|one| one.snapshot.ports());
+        let mut pairs = before.iter().zip(now);
+        before.len() <= now.len() && pairs.all(|(before, now)| Arc::ptr_eq(before, now))
+    }
+
     /// Binds the same snapshot again after workloads have moved to other pods. Only the ports that have workloads of
     /// this node are bound anew: a mesh may have many more endpoints than a node has workloads, and pods come and go.
     pub(crate) fn with_pods(&self, pods: Arc<Pods>) -> Self {

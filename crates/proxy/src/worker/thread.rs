@@ -235,7 +235,10 @@ impl Worker {
         self.alarms
             .revoke(|door, flow| guards.allow_live(door, flow));
         self.gate.set_offline(&snapshot.offline);
-        let bound = self.bound().followed_by(snapshot);
+        let before = self.bound();
+        let bound = before.followed_by(snapshot);
+        let has_all = bound.has_all_of(&before);
+        drop(before);
         self.serve_by(bound);
         self.stats.config_generation.set(generation);
         self.asking
@@ -246,7 +249,10 @@ impl Worker {
         }
         // Tasks keep the series that they use. An identity may have another series from now on.
         self.tcp.clear();
-        self.forget_endpoints();
+        // Where ports have only been added, which is most often so while a node learns, nothing is unused now.
+        if !has_all {
+            self.forget_endpoints();
+        }
     }
 
     /// From now on these workloads are dialled from inside their pods. Connections stay open, except idle ones into

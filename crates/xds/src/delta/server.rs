@@ -195,6 +195,11 @@ impl Subscriber {
         self.names.iter()
     }
 
+    /// Whether the client has subscribed to that name, apart from the wildcard.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
     /// Whether the client has subscribed to all there is.
     pub fn is_wildcard(&self) -> bool {
         self.is_wildcard

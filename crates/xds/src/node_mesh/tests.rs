@@ -260,7 +260,7 @@ fn an_older_control_plane_is_asked_for_everything() {
         "what it uses is named again"
     );
     let update = mesh.accept(mark_of("second", 1, 9)).unwrap().unwrap();
-    assert_eq!(update.mesh.named, Some(Vec::new()));
+    assert_eq!(update.mesh.named, Some(Vec::new().into()));
 }
 
 #[test]
@@ -279,16 +279,16 @@ fn what_is_said_before_a_name_is_read_is_no_answer() {
     gone.removed = vec!["shop/echo".to_owned()];
     mesh.accept(gone).unwrap();
     let update = mesh.accept(mark(begun + 1)).unwrap();
-    assert!(update.is_none_or(|update| update.mesh.named == Some(Vec::new())));
+    assert!(update.is_none_or(|update| update.mesh.named == Some(Vec::new().into())));
     assert_eq!(mesh.state(&service), None);
     // The answer to the first response, and the name.
     let sent = said(&mut mesh).len() as u64;
     let update = mesh.accept(mark(begun + 1 + sent)).unwrap().unwrap();
     let named = vec![(service.clone(), DependencyState::Absent)];
-    assert_eq!(update.mesh.named, Some(named));
+    assert_eq!(update.mesh.named, Some(named.into()));
     mesh.forget(&service);
     let update = mesh.accept(mark(begun + 1 + sent)).unwrap().unwrap();
-    assert_eq!(update.mesh.named, Some(Vec::new()));
+    assert_eq!(update.mesh.named, Some(Vec::new().into()));
 }
 
 /// An address that is no workload's is known by the Services that have it; while one of these cannot be read, it may be that

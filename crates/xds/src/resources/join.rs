@@ -58,6 +58,8 @@ pub(crate) struct JoinedMesh {
     mesh: Mesh,
     /// Of how many Services and endpoints of the mesh an address is; `None` until it is of interest.
     at: Option<HashMap<IpAddr, u32>>,
+    /// Addresses that have come to the mesh or gone from it since they were taken, perhaps both.
+    moved: BTreeSet<IpAddr>,
 }
 
 /// What has to be joined anew.
@@ -84,6 +86,7 @@ impl JoinedMesh {
             changed: Changed::default(),
             mesh: Mesh::default(),
             at: None,
+            moved: BTreeSet::new(),
         }
     }
 
@@ -244,8 +247,12 @@ impl JoinedMesh {
             (Err(_), None) => return,
         };
         if let Some(at) = &mut self.at {
-            now.iter().for_each(|now| count(at, now));
-            before.iter().for_each(|before| discount(at, before));
+            if let Some(now) = &now {
+                count(at, now, &mut self.moved);
+            }
+            if let Some(before) = &before {
+                discount(at, before, &mut self.moved);
+            }
             // A node may forget most of what it has known.
             if at.capacity() > 4 * at.len().max(16) {
                 at.shrink_to_fit();
@@ -258,9 +265,16 @@ impl JoinedMesh {
         let services = &self.mesh.services;
         self.at.get_or_insert_with(|| {
             let mut at = HashMap::new();
-            services.iter().for_each(|service| count(&mut at, service));
+            for service in services {
+                count(&mut at, service, &mut self.moved);
+            }
             at
         });
+    }
+
+    /// The addresses of which [`JoinedMesh::has_address`] may say something else than at the last call.
+    pub(crate) fn take_moved(&mut self) -> BTreeSet<IpAddr> {
+        mem::take(&mut self.moved)
     }
 
     /// Whether an address is a cluster address of a Service of the mesh, or that of an endpoint.
@@ -275,18 +289,25 @@ fn addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
     service.addresses.iter().copied().chain(endpoints)
 }
 
-fn count(at: &mut HashMap<IpAddr, u32>, service: &Service) {
+/// Counts the addresses of a Service. Those that are new are among `moved` then.
+fn count(at: &mut HashMap<IpAddr, u32>, service: &Service, moved: &mut BTreeSet<IpAddr>) {
     for address in addresses(service) {
-        *at.entry(address).or_default() += 1;
+        let number = at.entry(address).or_default();
+        if *number == 0 {
+            moved.insert(address);
+        }
+        *number += 1;
     }
 }
 
-fn discount(at: &mut HashMap<IpAddr, u32>, service: &Service) {
+/// The reverse. Addresses that are gone are among `moved` then.
+fn discount(at: &mut HashMap<IpAddr, u32>, service: &Service, moved: &mut BTreeSet<IpAddr>) {
     for address in addresses(service) {
         if let Some(number) = at.get_mut(&address) {
             *number -= 1;
             if *number == 0 {
                 at.remove(&address);
+                moved.insert(address);
             }
         }
     }

@@ -19,7 +19,7 @@ enum Use {
 
 /// As [`mesh`], with cluster addresses, which go from one Service to another with the weight of the first workload, and with
 /// routes from each Service to the one with twice its number, if there is one.
-fn routed(choices: &BTreeMap<u8, Choice>) -> Mesh {
+pub(crate) fn routed(choices: &BTreeMap<u8, Choice>) -> Mesh {
     let mut mesh = mesh(choices);
     let moved = choices.get(&0).map_or(0, |(.., weight)| *weight as u8);
     let names: Vec<ServiceName> = mesh.services.iter().map(|one| one.name.clone()).collect();

@@ -438,9 +438,9 @@ fn answers_are_alike_after(edits: usize) {
         known_less +=
             usize::from(all.map(|mesh| mesh.services.len()) > some.map(|mesh| mesh.services.len()));
         let named = some.and_then(|mesh| mesh.named.clone());
-        for (dependency, _) in named.unwrap_or_default() {
+        for (dependency, _) in named.unwrap_or_default().iter() {
             if random.one_in(8) {
-                lazy.side.known.forget(&dependency);
+                lazy.side.known.forget(dependency);
             }
         }
         let mut fresh = random

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use heddle_model::NodeName;
+use heddle_model::{Mesh, NodeName};
 use heddle_proxy::Ticket;
 
 use super::*;
@@ -66,15 +66,12 @@ impl Side {
     /// The control plane answers all that was named.
     fn answer(&mut self, state: DependencyState) {
         let learned = self.learner.learned.clone();
-        let named = learned
+        let named: Vec<(Dependency, DependencyState)> = learned
             .lock()
-            .keys()
-            .map(|one| (one.clone(), state))
+            .iter()
+            .map(|(one, _)| (one.clone(), state))
             .collect();
-        self.learner.answered(&Mesh {
-            named: Some(named),
-            ..Mesh::default()
-        });
+        self.learner.answered(&named);
     }
 
     fn pass(&mut self, ms: u64) {
@@ -83,8 +80,10 @@ impl Side {
 
     fn learned_by(&self, of: &str) -> usize {
         let learned = self.learner.learned.lock();
-        let is_of = |named: &&Named| named.by == Some(caller(of));
-        learned.values().filter(is_of).count()
+        let is_of = |(_, named): &(&Dependency, &Named)| named.by == Some(caller(of));
+        let counted = learned.iter().filter(is_of).count();
+        assert_eq!(learned.share(&caller(of)).all, counted);
+        counted
     }
 }
 
@@ -290,4 +289,31 @@ fn while_an_answer_is_outstanding_names_are_gathered() {
     side.answer(DependencyState::There);
     let _last = side.ask(6, "a");
     assert_eq!(side.turn(), 1);
+}
+
+#[test]
+fn a_caller_does_not_wait_for_answers_to_others_as_long_as_few_ask() {
+    let mut side = Side::new();
+    for (number, of) in ["a", "b", "c", "d"].into_iter().enumerate() {
+        let _ticket = side.ask(number, of);
+        assert_eq!(side.turn(), 1, "{of}");
+        side.pass(1);
+    }
+    // As many messages as may be under way.
+    let _ticket = side.ask(4, "e");
+    assert_eq!(side.turn(), 0);
+    side.pass(15);
+    assert_eq!(side.turn(), 0);
+    assert_eq!(
+        side.learner.next(side.now),
+        side.now + Duration::from_millis(1)
+    );
+    side.pass(1);
+    assert_eq!(side.turn(), 1, "the first is long ago");
+    side.answer(DependencyState::There);
+    for number in 10..20 {
+        let _ticket = side.ask(number, "a");
+        assert_eq!(side.turn(), 1);
+        side.answer(DependencyState::Absent);
+    }
 }

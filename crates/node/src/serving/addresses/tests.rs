@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use super::{Addresses, BASE, HOST_BITS, Slot};
 
+static NONE: &BTreeSet<Ipv4Addr> = &BTreeSet::new();
+
 fn service(number: u32) -> ServiceName {
     ServiceName::new("shop", &format!("s{number}")).expect("a name")
 }
@@ -47,7 +49,7 @@ fn all(addresses: &Addresses, of: &BTreeSet<Slot>) -> BTreeMap<Slot, Ipv4Addr> {
 
 fn fresh(of: &BTreeSet<Slot>) -> BTreeMap<Slot, Ipv4Addr> {
     let mut addresses = Addresses::default();
-    addresses.update(of, &BTreeSet::new());
+    addresses.update(of, || NONE);
     all(&addresses, of)
 }
 
@@ -69,7 +71,7 @@ proptest! {
         let mut addresses = Addresses::default();
         let mut before = BTreeMap::new();
         for wanted in steps {
-            addresses.update(&wanted, &BTreeSet::new());
+            addresses.update(&wanted, || NONE);
             let now = all(&addresses, &wanted);
             for (slot, address) in &now {
                 prop_assert!(before.get(slot).is_none_or(|was| was == address));
@@ -84,7 +86,7 @@ proptest! {
     fn an_address_in_use_elsewhere_is_left_alone(wanted in slots(), moved in slot(), moves in 1..5usize) {
         let wanted: BTreeSet<Slot> = wanted.into_iter().chain([moved.clone()]).collect();
         let mut addresses = Addresses::default();
-        addresses.update(&wanted, &BTreeSet::new());
+        addresses.update(&wanted, || NONE);
         let mut left = BTreeSet::new();
         for _ in 0..moves {
             left.extend(addresses.get(&moved));
@@ -100,7 +102,7 @@ proptest! {
     fn a_workloads_own_address_is_not_given_away(wanted in slots()) {
         let reserved: BTreeSet<Ipv4Addr> = fresh(&wanted).into_values().collect();
         let mut addresses = Addresses::default();
-        addresses.update(&wanted, &reserved);
+        addresses.update(&wanted, || &reserved);
         prop_assert!(all(&addresses, &wanted).values().all(|address| !reserved.contains(address)));
     }
 }

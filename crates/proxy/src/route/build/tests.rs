@@ -212,10 +212,13 @@ impl Written {
             services: services.map(keep_service).collect(),
             workloads,
             policies: is_needed.then_some(policies).into_iter().collect(),
-            named: Some(vec![(
-                Dependency::Address([10, 96, 0, 1].into()),
-                DependencyState::Absent,
-            )]),
+            named: Some(
+                vec![(
+                    Dependency::Address([10, 96, 0, 1].into()),
+                    DependencyState::Absent,
+                )]
+                .into(),
+            ),
             ..Mesh::default()
         }
     }

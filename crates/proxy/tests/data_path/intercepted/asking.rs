@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn empty(whole: &Mesh) -> Mesh {
     Mesh {
         services: Vec::new(),
-        named: Some(Vec::new()),
+        named: Some(Vec::new().into()),
         ..whole.clone()
     }
 }
@@ -25,7 +25,7 @@ fn empty(whole: &Mesh) -> Mesh {
 fn naming(whole: &Mesh, named: &[(Dependency, DependencyState)]) -> Mesh {
     Mesh {
         generation: whole.generation + 1,
-        named: Some(named.to_vec()),
+        named: Some(named.to_vec().into()),
         ..whole.clone()
     }
 }
@@ -264,7 +264,7 @@ fn a_kept_connection_asks_again_for_a_service_that_was_forgotten() {
     // It is gone for good.
     let mut gone = empty(&whole);
     gone.generation = 5;
-    gone.named = Some(vec![(echo(), DependencyState::Absent)]);
+    gone.named = Some(vec![(echo(), DependencyState::Absent)].into());
     steered.apply(&gone);
     assert_eq!(client.ask(GET).status(), 503);
     steered.expect_rejected("service_gone", 1.0);

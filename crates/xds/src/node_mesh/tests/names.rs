@@ -1,5 +1,6 @@
 //! What is known of the names that a node uses, whatever is said in whatever order.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use heddle_model::{Service, WorkloadName};
@@ -90,6 +91,7 @@ proptest! {
         mesh.connected();
         let mut said_so_far = said(&mut mesh).len() as u64;
         mesh.accept(first()).unwrap();
+        let mut told = BTreeMap::new();
         for (at, step) in steps.into_iter().enumerate() {
             let sends = |number: usize, content| {
                 let (kind, name, _) = named(number);
@@ -120,9 +122,13 @@ proptest! {
                     let Some(update) = mesh.accept(mark_of("first", at as u64, covers)).unwrap() else {
                         continue;
                     };
+                    told.extend(update.answered);
+                    for (one, state) in update.mesh.named.iter().flat_map(|named| named.iter()) {
+                        prop_assert_eq!(told.get(one), Some(state), "{} was not told", one);
+                    }
                     mesh.states.touched = Touched::All;
                     mesh.find_states();
-                    let all = mesh.states.all(&mesh.joined);
+                    let all = mesh.states.all();
                     prop_assert_eq!(update.mesh.named, Some(all));
                 }
             }
