@@ -84,9 +84,10 @@ impl Scope {
         scope
     }
 
-    /// Goes on with what the node names now of these (`true`), or does not name any more (`false`), while the catalog has
-    /// not changed for it, in time for these names. Returns what is new in the scope; `None` if it has to be found anew,
-    /// because what the node has ceased to name exists: something else that it uses may belong to it as well.
+    /// Goes on with what the node names now of these (`true`), or does not name any more (`false`). It takes time for these
+    /// names only. The catalog must not have changed for the scope since. Returns what is new in the scope; `None` if it
+    /// has to be found anew, because what the node has ceased to name exists: something else that it uses may belong to it
+    /// as well.
     pub(super) fn follow<'n>(
         &mut self,
         catalog: &Catalog,

@@ -36,7 +36,7 @@ pub(super) struct Subscriptions {
     /// The generation of the last mark; 0 before the first.
     marked: u64,
     visible: Visible,
-    /// What the node has named since its scope was found.
+    /// What the node has named, or has ceased to name, since its scope was found.
     touched: Touched,
     /// Responses of one moment that are not sent yet.
     ready: VecDeque<(Type, Response<Bytes>)>,

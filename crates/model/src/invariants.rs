@@ -175,7 +175,6 @@ impl Mesh {
         )
     }
 
-    /// Checks that each cluster address belongs to one Service.
     /// Checks that no two Services have one of these addresses.
     fn check_addresses(&self, new: &BTreeSet<IpAddr>) -> Result<(), String> {
         if new.is_empty() {

@@ -95,8 +95,8 @@ impl Upstreams {
         endpoint
     }
 
-    /// Forgets every endpoint that nothing else refers to, and closes its idle connections. Called when a configuration
-    /// was replaced, and at each sweep. Returns whether that was most of what there was.
+    /// Forgets every endpoint that nothing else refers to, and closes its idle connections. Called when a port has
+    /// changed or is gone, and at each sweep. Returns whether that was most of what there was.
     pub(crate) fn forget_unused(&self) -> bool {
         let mut by_place = self.by_place.borrow_mut();
         by_place.retain(|_, endpoint| {

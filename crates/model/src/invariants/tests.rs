@@ -360,4 +360,12 @@ fn a_route_of_a_service_that_stays_leads_somewhere() {
         checked.is_err() && checked == now.check_part(),
         "{checked:?}"
     );
+    // The Service stays, and its port goes.
+    let mut now = before.clone();
+    now.services[1].ports.clear();
+    let checked = now.check_part_after(&before);
+    assert!(
+        checked.is_err() && checked == now.check_part(),
+        "{checked:?}"
+    );
 }

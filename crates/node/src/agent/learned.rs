@@ -85,7 +85,7 @@ impl Book {
     }
 
     /// Notes that something is used. False if it is not named.
-    pub(super) fn is_used(&mut self, dependency: &Dependency, now: Instant) -> bool {
+    pub(super) fn note_use(&mut self, dependency: &Dependency, now: Instant) -> bool {
         let named = self.named.get_mut(dependency);
         named.map(|named| named.used = now).is_some()
     }

@@ -33,10 +33,11 @@ const ABSENT_PER_CALLER: usize = 512;
 /// Names of one caller that wait before those are dropped that are not asked any more. A proxy lets it ask a quarter of
 /// that at a time.
 const WAITING: usize = 512;
-/// Least time between two messages of one caller while an answer to it is outstanding: each answer is another
-/// configuration of the node ...
+/// Least time between two messages with names of one caller while an answer to it is outstanding: each answer is another
+/// configuration of the node.
 const PACE: Duration = Duration::from_millis(20);
-/// ... and most messages in such a time. So a caller waits for no answer to another one, as long as few ask.
+/// Most turns that name something in that time, whatever callers they are for. So a caller waits for no answer to another
+/// one as long as few ask.
 const MESSAGES: usize = 4;
 /// Longest and shortest time between two looks at what is used.
 const LOOK: Duration = Duration::from_secs(10);
@@ -77,9 +78,21 @@ impl Caller {
         }
     }
 
-    /// From when on something may be named for it, if an answer is outstanding.
-    fn paced_until(&self) -> Option<Instant> {
-        self.named_at.map(|at| at + PACE)
+    /// Until when nothing more is named for it if an answer is outstanding.
+    fn rests_until(&self, now: Instant) -> Option<Instant> {
+        let until = self.named_at.map(|at| at + PACE);
+        until.filter(|until| now < *until)
+    }
+
+    /// When it may send a name by its rate.
+    fn may_pay_at(&self, now: Instant) -> Instant {
+        match self.tokens {
+            1_000.. => now,
+            tokens => {
+                self.filled
+                    + Duration::from_millis((1_000 - tokens).div_ceil(u64::from(PER_SECOND)))
+            }
+        }
     }
 
     fn fill(&mut self, now: Instant) {
@@ -167,17 +180,19 @@ impl Learner {
         learned: &Book,
         now: Instant,
     ) -> Option<Instant> {
-        let until = caller.paced_until().filter(|until| now < *until);
+        let until = caller.rests_until(now);
         until.filter(|_| learned.share(name).unanswered > 0)
     }
 
     /// When something is to be done even if nothing is asked.
     fn next(&self, now: Instant) -> Instant {
         let learned = self.learned.lock();
-        let token = now + Duration::from_millis(u64::from(1_000 / PER_SECOND));
         let waiting = self.callers.iter();
         let waiting = waiting.filter(|(_, caller)| !caller.waiting.is_empty());
-        let may = waiting.map(|one| self.paced_until(one, &learned, now).unwrap_or(token));
+        let may = waiting.map(|one| {
+            let paced = self.paced_until(one, &learned, now);
+            paced.unwrap_or(now).max(one.1.may_pay_at(now))
+        });
         let next = may
             .min()
             .map(|may| may.max(self.full_until(now).unwrap_or(now)));
@@ -192,7 +207,7 @@ impl Learner {
         let mut learned = learned.lock();
         for (dependency, caller) in self.questions.take() {
             // If it is named, the answer is on its way.
-            if learned.is_used(&dependency, now) {
+            if learned.note_use(&dependency, now) {
                 continue;
             }
             let name = caller.clone();
@@ -264,14 +279,15 @@ impl Learner {
         }
         self.callers.retain(|_, caller| {
             caller.fill(now);
-            !caller.waiting.is_empty() || caller.tokens < u64::from(BURST) * 1_000
+            let is_full = caller.tokens >= u64::from(BURST) * 1_000;
+            !caller.waiting.is_empty() || !is_full || caller.rests_until(now).is_some()
         });
     }
 
     /// Forgets what was not used for long.
     fn look(&mut self, learned: &mut Book, mesh: &mut NodeMesh, now: Instant) {
         for used in self.questions.take_used() {
-            learned.is_used(&used, now);
+            learned.note_use(&used, now);
         }
         let is_unused =
             |named: &Named| now.saturating_duration_since(named.used) >= self.forget_after;

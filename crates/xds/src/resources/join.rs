@@ -58,7 +58,7 @@ pub(crate) struct JoinedMesh {
     mesh: Mesh,
     /// Of how many Services and endpoints of the mesh an address is; `None` until it is of interest.
     at: Option<HashMap<IpAddr, u32>>,
-    /// Addresses that have come to the mesh or gone from it since they were taken, perhaps both.
+    /// Addresses that have come to the mesh or gone from it since the last [`JoinedMesh::take_moved`], perhaps both.
     moved: BTreeSet<IpAddr>,
 }
 

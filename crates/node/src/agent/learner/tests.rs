@@ -317,3 +317,49 @@ fn a_caller_does_not_wait_for_answers_to_others_as_long_as_few_ask() {
         side.answer(DependencyState::Absent);
     }
 }
+
+#[test]
+fn what_waits_for_an_answer_is_named_as_soon_as_that_has_come() {
+    let mut side = Side::new();
+    let _first = side.ask(1, "a");
+    assert_eq!(side.turn(), 1);
+    let _next = side.ask(2, "a");
+    side.pass(5);
+    assert_eq!(side.turn(), 0);
+    let rests = Duration::from_millis(15);
+    assert_eq!(side.learner.next(side.now), side.now + rests);
+    side.answer(DependencyState::There);
+    assert_eq!(side.learner.next(side.now), side.now);
+    assert_eq!(side.turn(), 1);
+    // Another caller's turn changes nothing about that.
+    let _third = side.ask(3, "a");
+    let _other = side.ask(4, "b");
+    side.pass(15);
+    assert_eq!(side.turn(), 1, "of the other one");
+    side.pass(5);
+    assert_eq!(side.turn(), 1);
+}
+
+#[test]
+fn a_caller_that_has_used_up_its_rate_is_looked_at_when_it_may_ask_again() {
+    let mut side = Side::new();
+    let tickets: Vec<_> = (0..=100).map(|number| side.ask(number, "a")).collect();
+    side.turn();
+    drop(tickets);
+    let tickets: Vec<_> = (200..=300).map(|number| side.ask(number, "a")).collect();
+    side.answer(DependencyState::There);
+    side.turn();
+    side.answer(DependencyState::There);
+    let _waits = side.ask(400, "a");
+    side.turn();
+    let next = side.learner.next(side.now);
+    let token = Duration::from_millis(u64::from(1_000 / PER_SECOND));
+    assert!(
+        next > side.now && next <= side.now + token,
+        "{:?}",
+        next - side.now
+    );
+    side.now = next;
+    assert_eq!(side.turn(), 1);
+    drop(tickets);
+}
