@@ -77,7 +77,8 @@ pub struct Update {
     pub epoch: String,
     /// The node's part of the mesh, with its generation.
     pub mesh: Mesh,
-    /// What may be new of [`Mesh::named`]: the answers that have come, or are others now.
+    /// The answers to names that have come with this mesh, or may be others now: what may be new of [`Mesh::named`], if
+    /// the mesh has that.
     pub answered: Vec<(Dependency, DependencyState)>,
 }
 

@@ -187,18 +187,17 @@ impl Learner {
     /// When something is to be done even if nothing is asked.
     fn next(&self, now: Instant) -> Instant {
         let learned = self.learned.lock();
-        let waiting = self.callers.iter();
-        let waiting = waiting.filter(|(_, caller)| !caller.waiting.is_empty());
-        let may = waiting.map(|one| {
-            let paced = self.paced_until(one, &learned, now);
-            paced.unwrap_or(now).max(one.1.may_pay_at(now))
-        });
-        let next = may
-            .min()
-            .map(|may| may.max(self.full_until(now).unwrap_or(now)));
-        let full = self.full_until(now);
-        let due = next.into_iter().chain(full).chain([self.look_at]);
-        due.min().unwrap_or(self.look_at)
+        let may_be_named = || {
+            let waiting = self.callers.iter();
+            let waiting = waiting.filter(|(_, caller)| !caller.waiting.is_empty());
+            let may = waiting.map(|one| {
+                let paced = self.paced_until(one, &learned, now);
+                paced.unwrap_or(now).max(one.1.may_pay_at(now))
+            });
+            may.min()
+        };
+        let next = self.full_until(now).or_else(may_be_named);
+        next.map_or(self.look_at, |next| next.min(self.look_at))
     }
 
     /// Names what was asked, and forgets what is unused. The messages are in `mesh` then.
