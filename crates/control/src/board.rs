@@ -70,8 +70,7 @@ impl Board {
     /// Publishes a mesh in place of the previous one. Blocks while what differs is encoded, some microseconds for each
     /// resource. What is the same object in memory as before does not differ.
     pub fn put(&self, mesh: Mesh) {
-        *self.shared.newest() = Some(Arc::new(mesh));
-        self.shared.publish();
+        self.shared.publish(Some(mesh));
     }
 
     /// The published mesh, with the known nodes and their addresses.
@@ -176,7 +175,7 @@ impl Board {
             let rest = REST_PER_NODE.saturating_mul(nodes.unwrap_or(u32::MAX));
             rested = Instant::now() + rest.min(LONGEST_REST);
             let shared = Arc::clone(&self.shared);
-            let publishing = tokio::task::spawn_blocking(move || shared.publish());
+            let publishing = tokio::task::spawn_blocking(move || shared.publish(None));
             // It fails only when the runtime ends.
             let _ended = publishing.await;
         }
@@ -184,11 +183,16 @@ impl Board {
 }
 
 impl BoardState {
-    /// Makes the newest mesh and the nodes that are known now a new generation. Nothing before the first mesh.
-    fn publish(&self) {
-        // Of two calls the one that reads the mesh later publishes later.
+    /// Makes this mesh, or the newest one, and the nodes that are known now a new generation. Nothing before the first mesh.
+    fn publish(&self, mesh: Option<Mesh>) {
         let mut changes = self.changes();
-        let Some(mesh) = self.whole() else { return };
+        let newest = || self.newest().as_deref().cloned();
+        let Some(mut mesh) = mesh.or_else(newest) else {
+            return;
+        };
+        mesh.nodes = nodes(&self.nodes.reached());
+        let mesh = Arc::new(mesh);
+        *self.newest() = Some(Arc::clone(&mesh));
         // Nodes are served meanwhile: what takes long is done before the catalog is changed.
         let change = changes.of(mesh, &self.catalog);
         let mut catalog = self.catalog();
@@ -200,8 +204,8 @@ impl BoardState {
     }
 
     fn whole(&self) -> Option<Mesh> {
-        let mesh = self.newest().clone()?;
-        let mut mesh = Mesh::clone(&mesh);
+        let newest = self.newest().clone()?;
+        let mut mesh = Mesh::clone(&newest);
         mesh.nodes = nodes(&self.nodes.reached());
         Some(mesh)
     }

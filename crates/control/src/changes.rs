@@ -26,7 +26,7 @@ use parts::Parts;
 /// The mesh of which the catalog is, and what is derived from it.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    mesh: Mesh,
+    mesh: Arc<Mesh>,
     holders: Holders,
     parts: Parts,
 }
@@ -34,7 +34,7 @@ pub(super) struct Changes {
 impl Changes {
     /// What this mesh changes in the catalog, which has the mesh before: only this caller changes the catalog, and
     /// applies each change before it asks for the next. The catalog is locked for one resource at a time.
-    pub(super) fn of(&mut self, mesh: Mesh, catalog: &Mutex<Catalog>) -> Change {
+    pub(super) fn of(&mut self, mesh: Arc<Mesh>, catalog: &Mutex<Catalog>) -> Change {
         let before = std::mem::replace(&mut self.mesh, mesh);
         let mut finding = Finding {
             catalog,

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use heddle_model::{NodeName, printable, shortened};
 use heddle_xds::delta::{self, Answer, Name};
 use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
 use heddle_xds::resources::Type;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tonic::{Status, Streaming};
 use tracing::{error, info, warn};
@@ -101,6 +102,7 @@ impl Shared {
         answers: &Answers,
     ) -> Result<(), Status> {
         let mut trust = self.authority.watch_trust();
+        let (mut closing, mut displacing) = (pin!(self.closing()), pin!(presence.displaced()));
         let late = || Status::deadline_exceeded("the node does not answer");
         // Since when the node owes an answer and has given none.
         let mut silent: Option<Instant> = None;
@@ -108,25 +110,31 @@ impl Shared {
             let denied = Arc::clone(&trust.borrow_and_update().denied);
             let node = self.admitted(peer, &denied)?;
             // Room first, so that what is sent is the newest, not what was newest before the wait.
-            tokio::select! {
-                room = answers.reserve() => {
-                    let Ok(room) = room else { return Ok(()) };
-                    let response = self.board.respond(&mut stream.subscriptions());
-                    if let Some(response) = response {
-                        room.send(Ok(self.sent(&response)?));
+            let room = match answers.try_reserve() {
+                Ok(room) => room,
+                Err(TrySendError::Closed(())) => return Ok(()),
+                Err(TrySendError::Full(())) => tokio::select! {
+                    room = answers.reserve() => match room {
+                        Ok(room) => room,
+                        Err(_closed) => return Ok(()),
+                    },
+                    () = sleep(ANSWER_WAIT) => return Err(late()),
+                    () = &mut displacing => return Err(displaced()),
+                    changed = trust.changed() => {
+                        if changed.is_err() {
+                            return Ok(());
+                        }
                         continue;
                     }
-                }
-                () = sleep(ANSWER_WAIT) => return Err(late()),
-                () = presence.displaced() => return Err(displaced()),
-                changed = trust.changed() => {
-                    if changed.is_err() {
-                        return Ok(());
-                    }
-                    continue;
-                }
-                () = self.closing() => return Err(Status::unavailable(super::ENDS)),
+                    () = &mut closing => return Err(Status::unavailable(super::ENDS)),
+                },
+            };
+            let response = self.board.respond(&mut stream.subscriptions());
+            if let Some(response) = response {
+                room.send(Ok(self.sent(&response)?));
+                continue;
             }
+            drop(room);
             stream.note_settled();
             silent = match stream.subscriptions().is_answer_due() {
                 true => silent.or_else(|| Some(Instant::now())),
@@ -151,9 +159,9 @@ impl Shared {
                     }
                 }
                 () = sleep_until(by), if silent.is_some() => return Err(late()),
-                () = presence.displaced() => return Err(displaced()),
+                () = &mut displacing => return Err(displaced()),
                 () = answers.closed() => return Ok(()),
-                () = self.closing() => return Err(Status::unavailable(super::ENDS)),
+                () = &mut closing => return Err(Status::unavailable(super::ENDS)),
             }
         }
     }

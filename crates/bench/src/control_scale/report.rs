@@ -5,7 +5,6 @@ use serde_json::json;
 use super::Mode;
 use super::faults::FaultRuns;
 use super::run::Found;
-use super::schedule::RATE;
 use crate::findings::{Findings, shown};
 use crate::sheet::{Column, Sheet};
 use crate::statistics;
@@ -39,7 +38,8 @@ const BARS: [(&str, f64); 9] = [
     ("push_p99_dead_and_slow_vs_healthy", 1.1),
 ];
 
-const TIMES: [Column; 7] = [
+const TIMES: [Column; 8] = [
+    ("changes/s", "rate", 0),
     ("nodes told", "nodes", 1),
     ("p50 ms", "p50", 1),
     ("p99 ms", "p99", 1),
@@ -164,9 +164,9 @@ impl Scales {
                 sheet.add(name, mode.name(), &cell, 0, value);
             }
         }
-        findings.say(format!(
-            "\n{RATE} pods a second are replaced; until the last node that is told of it has marked it"
-        ));
+        findings.say(
+            "\nFrom when a pod is replaced until the last node that is told of it has marked it",
+        );
         findings.say(sheet.table(&TIMES).trim_end());
         findings.say(
             "\nBytes of a change to a node that uses the Service, bytes to all others, and the control plane",
@@ -177,8 +177,9 @@ impl Scales {
 
 fn in_table(found: &Found) -> Vec<(&'static str, f64)> {
     let or_none = |value: Option<f64>| value.unwrap_or(f64::NAN);
-    let seconds = found.changes as f64 / f64::from(RATE);
+    let seconds = found.changes as f64 / f64::from(found.rate);
     vec![
+        ("rate", f64::from(found.rate)),
         ("nodes", found.nodes),
         ("p50", or_none(found.p50_ms)),
         ("p99", or_none(found.p99_ms)),
@@ -231,7 +232,6 @@ fn bytes_of_change(found: &Found) -> f64 {
     bytes as f64 / (found.delivered as f64 / found.nodes)
 }
 
-/// Says what makes a run worth nothing.
 /// What makes a run invalid.
 fn faults(of: &str, found: &Found) -> Vec<String> {
     let mut faults = Vec::new();
@@ -319,6 +319,7 @@ fn row(pods: usize, mode: &str, found: &Found) -> serde_json::Value {
     json!({
         "scenario": mode,
         "pods": pods,
+        "changes_per_second": found.rate,
         "push_ms": {"p50": found.p50_ms, "p99": found.p99_ms, "max": found.max_ms},
         "etcd_ms": {"p50": found.written_p50_ms, "p99": found.written_p99_ms},
         "changes": found.changes, "missed": found.missed, "nodes_of_change": found.nodes,

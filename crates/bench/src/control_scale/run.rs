@@ -24,6 +24,8 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 /// What a run found.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
+    /// Changes a second.
+    pub(super) rate: u32,
     /// Time of a push: from when a change was due until the last node that uses its Service has marked it.
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
@@ -72,7 +74,8 @@ pub(super) async fn run(
     let begins = Instant::now() + BEGINS_IN;
     let first = stage.next_change;
     let window = (times.warm_up, times.window);
-    let schedule = Schedule::new(begins, first, window, stage.shape.pods);
+    let sizes = (stage.shape.pods, stage.rate);
+    let schedule = Schedule::new(begins, first, window, sizes);
     stage.next_change += schedule.count;
     let ledger = Ledger::new(schedule, &stage.shape, common.told, left_out);
     common.ledger.replace(Some(ledger));
@@ -110,6 +113,7 @@ pub(super) async fn run(
     let written = written.context("what was written")?;
     let pushed = ledger.pushed();
     Ok(Found {
+        rate: schedule.rate,
         p50_ms: quantile_ms(&pushed.took, 0.5),
         p99_ms: quantile_ms(&pushed.took, 0.99),
         max_ms: quantile_ms(&pushed.took, 1.0),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Changes a second.
+/// Changes a second, in most runs.
 pub(super) const RATE: u32 = 200;
 
 /// A run of changes at an even pace, whatever becomes of them: one that is written late was due as if it were not.
@@ -16,6 +16,8 @@ pub(super) struct Schedule {
     pub(super) count: usize,
     pub(super) warm_up: usize,
     pub(super) pods: usize,
+    /// Changes a second.
+    pub(super) rate: u32,
 }
 
 impl Schedule {
@@ -24,15 +26,16 @@ impl Schedule {
         begins: Instant,
         first: usize,
         (warm_up, window): (Duration, Duration),
-        pods: usize,
+        (pods, rate): (usize, u32),
     ) -> Schedule {
-        let changes = |time: Duration| (time.as_secs_f64() * f64::from(RATE)).round() as usize;
+        let changes = |time: Duration| (time.as_secs_f64() * f64::from(rate)).round() as usize;
         Schedule {
             begins,
             first,
             count: changes(warm_up + window),
             warm_up: changes(warm_up),
             pods,
+            rate,
         }
     }
 
@@ -44,7 +47,7 @@ impl Schedule {
     /// When a change is due.
     pub(super) fn due(&self, change: usize) -> Instant {
         let behind = u32::try_from(change.saturating_sub(self.first)).unwrap_or(u32::MAX);
-        self.begins + Duration::from_secs(1) * behind / RATE
+        self.begins + Duration::from_secs(1) * behind / self.rate
     }
 
     /// The pod that a change replaces: all pods in turn, neighbours in time far from each other.
@@ -83,7 +86,7 @@ mod tests {
     fn changes_are_evenly_paced_and_the_window_begins_after_the_warm_up() {
         let begins = Instant::now();
         let times = (Duration::from_secs(2), Duration::from_secs(10));
-        let schedule = Schedule::new(begins, 1_000, times, 100);
+        let schedule = Schedule::new(begins, 1_000, times, (100, RATE));
         assert_eq!(schedule.changes(), 1_000..3_400);
         assert_eq!(schedule.due(1_001) - begins, Duration::from_millis(5));
         let (from, to) = schedule.window();
@@ -95,7 +98,7 @@ mod tests {
     fn every_pod_has_its_turn_before_any_has_a_second_one() {
         let times = (Duration::ZERO, Duration::from_secs(60));
         for pods in [10, 100, 1_000, 9_000, 10_000] {
-            let schedule = Schedule::new(Instant::now(), 77, times, pods);
+            let schedule = Schedule::new(Instant::now(), 77, times, (pods, RATE));
             let all: BTreeSet<usize> = (77..77 + pods).map(|one| schedule.pod(one)).collect();
             assert_eq!(all.len(), pods);
         }

@@ -45,6 +45,8 @@ pub(super) struct Stage {
     /// What gives a pod another address.
     pub(super) write: Write,
     pub(super) shape: Arc<Shape>,
+    /// Changes a second.
+    pub(super) rate: u32,
     /// The number of the next change.
     pub(super) next_change: usize,
     complete_within: Duration,
@@ -97,6 +99,7 @@ impl Stage {
             store,
             etcd_at,
             write,
+            rate: mode.rate(shape.nodes),
             shape,
             next_change: 0,
             complete_within: COMPLETE_AT_LEAST.max(per_pod),

@@ -81,15 +81,15 @@ proptest! {
                 address: SocketAddr::from(([127, 2, 0, 1], *port)),
             }).collect();
             let now = if is_shared { sharing(now, &before) } else { now };
-            let change = changes.of(now.clone(), &catalog);
+            let change = changes.of(now.clone().into(), &catalog);
             let touched = change.set.len() + change.removed.len();
             catalog.lock().unwrap().apply(change);
             prop_assert!(touched > 0 || now == before, "a change is noted");
             let fresh = Mutex::new(Catalog::default());
-            let change = Changes::default().of(now.clone(), &fresh);
+            let change = Changes::default().of(now.clone().into(), &fresh);
             fresh.lock().unwrap().apply(change);
             assert_same(&catalog.lock().unwrap(), &fresh.lock().unwrap())?;
-            let again = changes.of(now.clone(), &catalog);
+            let again = changes.of(now.clone().into(), &catalog);
             prop_assert!(again.set.is_empty() && again.removed.is_empty(), "the same changes nothing");
             prop_assert!(again.own.is_empty() && again.bound.is_empty());
             catalog.lock().unwrap().apply(again);

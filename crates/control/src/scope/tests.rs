@@ -62,7 +62,7 @@ proptest! {
             .map(|(number, (node, weight))| (number, (number, node, false, weight)))
             .collect();
         let catalog = Mutex::new(Catalog::default());
-        let change = Changes::default().of(routed(&choices), &catalog);
+        let change = Changes::default().of(routed(&choices).into(), &catalog);
         let mut catalog = catalog.into_inner().unwrap();
         catalog.apply(change);
         let own: Arc<Own> = catalog.own(&NodeName::parse("a").unwrap());

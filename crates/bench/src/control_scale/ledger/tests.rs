@@ -1,10 +1,11 @@
+use super::super::schedule::RATE;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Two seconds of changes, of which the second one counts.
 fn schedule(pods: usize) -> Schedule {
-    Schedule::new(Instant::now(), 0, (SECOND, SECOND), pods)
+    Schedule::new(Instant::now(), 0, (SECOND, SECOND), (pods, RATE))
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn nothing_is_expected_of_nodes_that_are_left_out() {
 #[test]
 fn changes_of_an_earlier_run_do_not_count() {
     let shape = Shape::new(100);
-    let schedule = Schedule::new(Instant::now(), 1_000, (SECOND, SECOND), 100);
+    let schedule = Schedule::new(Instant::now(), 1_000, (SECOND, SECOND), (100, RATE));
     let mut ledger = Ledger::new(schedule, &shape, Told::Users, &[]);
     ledger.came(0, 999, &shape, Instant::now());
     assert_eq!(ledger.delivered, 0);
