@@ -115,6 +115,14 @@ pub(crate) struct Written {
     pub(crate) label: String,
     pub(crate) key: Key,
     tree: Arc<Node>,
+    standing: Standing,
+}
+
+/// How an object compares with the last good version of that name. Better ones come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Standing {
+    pub(crate) is_elsewhere: bool,
+    pub(crate) is_changed: bool,
 }
 
 impl Written {
@@ -124,16 +132,28 @@ impl Written {
             label: label(kind, &tree),
             key: key(kind, &tree),
             tree: Arc::new(tree),
+            standing: Standing {
+                is_elsewhere: true,
+                is_changed: true,
+            },
         }
     }
 
-    /// The order in which objects have a claim to what only one can have: the older creation time first, then the order in
-    /// which they are written. One without a time counts as the newest.
-    pub(crate) fn seniority(&self) -> (i64, Origin) {
+    /// Notes which version of that name is in force.
+    pub(crate) fn note_in_force(&mut self, good: &Written) {
+        self.standing = Standing {
+            is_elsewhere: self.origin.path() != good.origin.path(),
+            is_changed: !self.tree.has_content_of(&good.tree),
+        };
+    }
+
+    /// The order in which objects have a claim to what only one can have: the older creation time first, then what is in
+    /// force, then the order in which they are written. One without a time counts as the newest.
+    pub(crate) fn seniority(&self) -> (i64, Standing, Origin) {
         let created = self.tree.at(&FieldPath::of("metadata.creationTimestamp"));
         let created = created.and_then(Node::text);
         let created = created.and_then(|text| check::timestamp(text).ok());
-        (created.unwrap_or(i64::MAX), self.begins())
+        (created.unwrap_or(i64::MAX), self.standing, self.begins())
     }
 
     /// Whether its namespace can be read.

@@ -93,7 +93,7 @@ fn policies<'m>(before: &'m Mesh, now: &'m Mesh) -> Vec<Difference<'m, Arc<Polic
 fn workloads<'m>(before: &'m Mesh, now: &'m Mesh) -> Vec<Difference<'m, Shared<Workload>>> {
     let order = |a: &Shared<Workload>, b: &Shared<Workload>| a.name.cmp(&b.name);
     let (before, now) = (&before.workloads, &now.workloads);
-    differences(before, now, order, Shared::eq)
+    differences(before.apart(now), now.apart(before), order, Shared::eq)
 }
 
 fn services<'m>(before: &'m Mesh, now: &'m Mesh) -> Vec<Difference<'m, Shared<Service>>> {

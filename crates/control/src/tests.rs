@@ -76,7 +76,7 @@ fn services(number: usize) -> Mesh {
     };
     Mesh {
         services: (0..number).map(service).map(Into::into).collect(),
-        workloads: vec![cart.into()],
+        workloads: vec![cart.into()].into(),
         ..Mesh::default()
     }
 }

@@ -10,13 +10,14 @@ pub type Difference<'a, T> = (Option<&'a T>, Option<&'a T>);
 
 /// The items in which two lists differ, in order. Both lists are sorted by `order` and hold each key once. Items of one
 /// key do not differ if `is_same` says so; where many are the same, it is called far more often than `order`.
-pub fn differences<'a, T>(
-    before: &'a [T],
-    now: &'a [T],
+pub fn differences<'a, T: 'a>(
+    before: impl IntoIterator<Item = &'a T>,
+    now: impl IntoIterator<Item = &'a T>,
     order: impl Fn(&T, &T) -> Ordering,
     is_same: impl Fn(&T, &T) -> bool,
 ) -> Vec<Difference<'a, T>> {
-    let (mut before, mut now) = (before.iter().peekable(), now.iter().peekable());
+    let mut before = before.into_iter().peekable();
+    let mut now = now.into_iter().peekable();
     let mut differences = Vec::new();
     loop {
         let next = match (before.peek(), now.peek()) {

@@ -65,7 +65,7 @@ impl Mesh {
             self.check_nodes()?;
         }
         let is_same_guarded = is_same_domain
-            && is_each_same(&self.workloads, &before.workloads, Shared::is_same)
+            && self.workloads.is_each_same(&before.workloads)
             && is_each_same(&self.policies, &before.policies, Arc::ptr_eq);
         if !is_same_guarded {
             self.check_workloads()?;
@@ -78,7 +78,7 @@ impl Mesh {
         match (&self.named, &before.named) {
             (Some(named), Some(before)) if Shared::is_same(named, before) => Ok(()),
             (named, _) => increasing(
-                named.as_ref().map_or(&[], |named| named.as_slice()),
+                named.iter().flat_map(|named| named.iter()),
                 |(dependency, _)| dependency,
                 "what the node has named",
             ),
@@ -275,8 +275,14 @@ fn ensure(holds: bool, broken: &str) -> Result<(), String> {
     }
 }
 
-fn increasing<T, K: Ord>(items: &[T], key: impl Fn(&T) -> &K, what: &str) -> Result<(), String> {
-    let holds = items.is_sorted_by(|one, next| key(one) < key(next));
+fn increasing<'i, T: 'i, K: Ord>(
+    items: impl IntoIterator<Item = &'i T>,
+    key: impl Fn(&T) -> &K,
+    what: &str,
+) -> Result<(), String> {
+    let holds = items
+        .into_iter()
+        .is_sorted_by(|one, next| key(one) < key(next));
     if holds {
         return Ok(());
     }

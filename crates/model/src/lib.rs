@@ -24,6 +24,7 @@ mod mesh;
 pub mod mountinfo;
 mod name;
 mod packet_mark;
+mod pages;
 mod policy;
 mod printable;
 mod random;
@@ -55,6 +56,7 @@ pub use name::{
     is_dns_subdomain,
 };
 pub use packet_mark::PacketMark;
+pub use pages::Pages;
 pub use policy::{
     Access, Connect, Decider, Decision, Guard, HttpAccess, HttpMatch, MAX_POLICY_CONDITIONS,
     MAX_POLICY_RULES, MAX_POLICY_SOURCES, MAX_WORKLOAD_POLICIES, MAX_WORKLOAD_PROBES, Mode,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Cidr, Dependency, DependencyState, Endpoint, NodeName, Policy, PolicyName, Service,
+    Cidr, Dependency, DependencyState, Endpoint, NodeName, Pages, Policy, PolicyName, Service,
     ServiceName, Shared, TrustDomain, Workload, WorkloadName,
 };
 
@@ -30,7 +30,7 @@ pub struct Mesh {
     /// Every Service that the node knows, with its endpoints and routes.
     pub services: Vec<Shared<Service>>,
     /// Every workload on this node.
-    pub workloads: Vec<Shared<Workload>>,
+    pub workloads: Pages<Shared<Workload>>,
     /// Every policy that selects one of these workloads.
     pub policies: Vec<Arc<Policy>>,
     /// The addresses of workloads on other nodes, sorted, each once, including those without any Service. Traffic to
@@ -72,7 +72,14 @@ impl Mesh {
 
     /// The workload of that name; a binary search.
     pub fn workload(&self, name: &WorkloadName) -> Option<&Workload> {
-        find(&self.workloads, name, |workload| &workload.name).map(|shared| &**shared)
+        let found = self.workloads.find(|workload| workload.name.cmp(name));
+        found.map(|shared| &**shared)
+    }
+
+    /// Puts a workload where it belongs. Returns the one of that name that it replaces.
+    pub fn put_workload(&mut self, workload: Shared<Workload>) -> Option<Shared<Workload>> {
+        let workloads = &mut self.workloads;
+        workloads.put(workload, |one, other| one.name.cmp(&other.name))
     }
 
     /// The policy of that name; a binary search.
@@ -112,10 +119,10 @@ impl Mesh {
         if is_one_node {
             return mesh;
         }
-        let (own, others): (Vec<_>, Vec<_>) = std::mem::take(&mut mesh.workloads)
-            .into_iter()
-            .partition(|workload| workload.node.as_ref() == Some(node));
-        mesh.workloads = own;
+        let workloads = self.workloads.iter().cloned();
+        let (own, others): (Vec<_>, Vec<_>) =
+            workloads.partition(|workload| workload.node.as_ref() == Some(node));
+        mesh.workloads = own.into();
         let mut elsewhere: BTreeSet<IpAddr> = mesh.elsewhere.drain(..).collect();
         elsewhere.extend(others.iter().flat_map(|other| other.all_addresses()));
         mesh.elsewhere = elsewhere.into_iter().collect();

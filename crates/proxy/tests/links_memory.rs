@@ -101,7 +101,7 @@ fn crowded(mut mesh: Mesh) -> Mesh {
         workload.address = [127, 7, high, low].into();
         workload.node = Some(NodeName::parse("here").unwrap());
         workload.policies = Vec::new();
-        mesh.workloads.push(workload);
+        mesh.put_workload(workload);
     }
     mesh
 }

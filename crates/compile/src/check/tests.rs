@@ -243,7 +243,7 @@ fn asks_for(path: String) -> heddle_model::Mesh {
         command: None,
     };
     heddle_model::Mesh {
-        workloads: vec![workload.into()],
+        workloads: [workload.into()].into(),
         ..Default::default()
     }
 }

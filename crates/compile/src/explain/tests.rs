@@ -209,7 +209,7 @@ fn programs_read_it_too() {
 fn on_node_one() -> Mesh {
     let mut mesh = mesh();
     let node = |name: &str| Some(NodeName::parse(name).unwrap());
-    for workload in &mut mesh.workloads {
+    for workload in mesh.workloads.iter_mut() {
         workload.node = node("one");
     }
     for port in mesh

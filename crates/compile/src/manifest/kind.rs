@@ -85,6 +85,11 @@ impl Kind {
             .map_or("", |(_, name, ..)| name)
     }
 
+    /// Whether it says who may call what.
+    pub(crate) fn is_policy(self) -> bool {
+        matches!(self, Kind::AuthorizationPolicy | Kind::TrafficTarget)
+    }
+
     pub(crate) fn is_namespaced(self) -> bool {
         self != Kind::Namespace
     }

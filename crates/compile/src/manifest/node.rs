@@ -71,6 +71,25 @@ impl Node {
         Node { line, value }
     }
 
+    /// Whether both have the same content, wherever they are written.
+    pub(crate) fn has_content_of(&self, other: &Node) -> bool {
+        match (&self.value, &other.value) {
+            (Value::Sequence(ones), Value::Sequence(others)) => {
+                let mut pairs = ones.iter().zip(others);
+                ones.len() == others.len() && pairs.all(|(one, other)| one.has_content_of(other))
+            }
+            (Value::Mapping(ones), Value::Mapping(others)) => {
+                let mut entries = ones.iter();
+                let in_others = |entry: &MappingEntry| other.get(&entry.key);
+                ones.len() == others.len()
+                    && entries.all(|one| {
+                        in_others(one).is_some_and(|other| one.value.has_content_of(other))
+                    })
+            }
+            (one, other) => one == other,
+        }
+    }
+
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         match &self.value {
             Value::Mapping(entries) => entries

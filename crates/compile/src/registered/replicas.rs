@@ -7,6 +7,7 @@
 //! Everything else is compiled as a whole: the first and the last provider of a kind, an address that something else
 //! has, a provider that is at fault or about which there is something to say, and each change of the folder.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
@@ -117,7 +118,7 @@ impl Replicas {
         let selectors = kind::Selectors::of(objects, mesh);
         for object in registered {
             let name = workload_name(object);
-            let Some(example) = find(&mesh.workloads, &name) else {
+            let Some(example) = mesh.workloads.find(named(&name)) else {
                 continue;
             };
             let Some(kind) = Kind::of(object) else {
@@ -247,7 +248,7 @@ impl Replicas {
         // What is left out may fit when an address becomes free.
         for entry in self.entries.iter() {
             let name = entry.key.workload_name();
-            if name.is_some_and(|name| find(&self.mesh.workloads, &name).is_some()) {
+            if name.is_some_and(|name| self.mesh.workload(&name).is_some()) {
                 continue;
             }
             for address in entry.object().iter().flat_map(addresses) {
@@ -265,7 +266,6 @@ impl Replicas {
     ) -> Option<()> {
         let name = old.key.workload_name()?;
         let kind = self.kind_of.remove(&name)?;
-        let at = position(&self.mesh.workloads, &name).ok()?;
         // What was said of it would stay.
         if self.is_mentioned(&old.origin, &name) {
             return None;
@@ -273,7 +273,7 @@ impl Replicas {
         if self.report.omitted > 0 {
             compile::workload_alone(&old.object().ok()?, base, options)?;
         }
-        let workload = self.mesh.workloads.remove(at);
+        let workload = self.mesh.workloads.remove(named(&name))?;
         for address in workload.all_addresses() {
             let holders = self.addresses.get_mut(&address)?;
             *holders = holders.checked_sub(1)?;
@@ -303,7 +303,9 @@ impl Replicas {
         touched: &mut Touched,
     ) -> Option<()> {
         let name = new.key.workload_name()?;
-        let at = position(&self.mesh.workloads, &name).err()?;
+        if self.mesh.workload(&name).is_some() {
+            return None;
+        }
         let object = new.object().ok()?;
         let kind = Kind::of(&object)?;
         let members = self.kinds.get_mut(&kind)?;
@@ -338,7 +340,7 @@ impl Replicas {
             }));
         }
         members.names.insert(name.clone());
-        self.mesh.workloads.insert(at, workload.into());
+        self.mesh.put_workload(workload.into());
         self.report.addresses.written += 1;
         touched.count(name.clone(), new.key.service_name(), 1);
         self.kind_of.insert(name, members.kind.clone());
@@ -427,13 +429,7 @@ impl Touched {
     }
 }
 
-fn position(workloads: &[Shared<Workload>], name: &WorkloadName) -> Result<usize, usize> {
-    workloads.binary_search_by(|workload| workload.name.cmp(name))
-}
-
-fn find<'w>(
-    workloads: &'w [Shared<Workload>],
-    name: &WorkloadName,
-) -> Option<&'w Shared<Workload>> {
-    workloads.get(position(workloads, name).ok()?)
+/// Compares workloads with one of this name.
+fn named(name: &WorkloadName) -> impl Fn(&Shared<Workload>) -> Ordering + '_ {
+    |workload| workload.name.cmp(name)
 }

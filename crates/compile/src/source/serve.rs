@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use heddle_model::Mesh;
-use heddle_model::report::{Origin, Problem, Report, Severity};
+use heddle_model::report::{InForce, Origin, Problem, Report, Severity};
 
 use super::good::Good;
 use super::settle::{Folder, Settled, settle};
@@ -136,7 +136,8 @@ impl Serving {
         if let Some(replicas) = replicas {
             self.tried.all_fit(replicas.admitted());
         }
-        let (folder, found) = objects_of(scan);
+        let (mut folder, found) = objects_of(scan);
+        self.good.note_in_force(&mut folder);
         let is_empty = found.is_empty();
         let read = found.report.problems.clone();
         let compiled = self.compile(&folder.valid, &Pins::new(), found, beside);
@@ -174,7 +175,7 @@ impl Serving {
     fn part_of(
         &mut self,
         folder: Folder,
-        (digest, words): (u64, BTreeMap<PathBuf, usize>),
+        (digest, mut words): (u64, BTreeMap<PathBuf, usize>),
         (findings, mut report): (&Findings, Report),
         beside: Beside<'_>,
     ) -> (Option<Mesh>, Report) {
@@ -211,6 +212,10 @@ impl Serving {
             held,
         } = settled;
         further.into_iter().for_each(|problem| report.push(problem));
+        // What a file has that is closed is not known: once the file cannot be read, it has to be closed still.
+        for one in refused.iter().filter(|one| one.in_force == InForce::Closed) {
+            one.origin.path().and_then(|file| words.remove(file));
+        }
         report.refused = refused;
         self.in_force = Some(Current {
             digest: Some(digest),

@@ -155,7 +155,9 @@ impl Settling<'_> {
         let (mut suspects, mut shut) = (BTreeSet::new(), BTreeSet::new());
         for written in folder.faulty {
             let version = self.of_faulty(&written, &valid, &mut suspects);
-            if matches!(version, Version::StandIn(_)) && written.key.name.is_some() {
+            let namesake = valid.get(&written.key);
+            let is_junior = namesake.is_some_and(|one| one.seniority() < written.seniority());
+            if matches!(version, Version::StandIn(_)) && written.key.name.is_some() && !is_junior {
                 shut.insert(written.key.clone());
             }
             self.slots.push(Slot {
@@ -210,7 +212,7 @@ impl Settling<'_> {
             };
         }
         if namesake.is_some_and(|namesake| namesake.seniority() < written.seniority()) {
-            return Version::LeftOut;
+            return self.beside_namesake(written);
         }
         if good.is_none() {
             suspects.extend(written.origin.path().map(Path::to_owned));
@@ -411,7 +413,7 @@ impl Settling<'_> {
         suspects: &mut BTreeSet<PathBuf>,
     ) -> Version {
         if taken.contains(&written.key) {
-            return Version::LeftOut;
+            return self.beside_namesake(written);
         }
         match self.good.objects.get(&written.key) {
             Some(good) if !is_late && self.kept.insert(written.key.clone()) => {
@@ -423,6 +425,23 @@ impl Settling<'_> {
                 self.stand_in(&[written])
             }
         }
+    }
+
+    /// What is in force instead of an object beside that of its name: nothing, but what a policy would have concerned is
+    /// closed, unless the two say the same.
+    fn beside_namesake(&mut self, written: &Written) -> Version {
+        let mut slots = self.slots.iter();
+        let is_said = slots.any(|slot| {
+            let in_force = slot.version.object().map(|object| &object.written);
+            slot.key == written.key
+                && in_force.is_some_and(|one| one.tree().has_content_of(written.tree()))
+        });
+        if is_said || !written.key.kind.is_policy() {
+            return Version::LeftOut;
+        }
+        let mut nameless = written.clone();
+        nameless.key.name = None;
+        self.stand_in(&[&nameless])
     }
 
     fn settled(self, objects: Vec<Arc<Object>>, further: Vec<Problem>) -> Settled {

@@ -66,7 +66,7 @@ pub(crate) fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
             account: Some(account.clone()),
             node: on.clone(),
         });
-        mesh.workloads.push(
+        mesh.put_workload(
             Workload {
                 name,
                 labels: heddle_model::Shared::default(),

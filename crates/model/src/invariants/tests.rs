@@ -4,10 +4,10 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     AppProtocol, Backend, BackendTarget, Balancer, Balancing, Command, Ejection, Endpoint, Failing,
-    Filters, HashOn, HttpMatch, Line, MAX_ROOM, MAX_SLOW_START_MS, Mode, NodeName, Outcome, Policy,
-    PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, Redirect, RouteAction, RouteMatch,
-    RouteRule, ServiceAccountName, ServiceName, ServicePort, SourceNamespace, Sources, Workload,
-    WorkloadName,
+    Filters, HashOn, HttpMatch, Line, MAX_ROOM, MAX_SLOW_START_MS, Mode, NodeName, Outcome, Pages,
+    Policy, PolicyAction, PolicyKind, PolicyName, PolicyRule, Probe, Redirect, RouteAction,
+    RouteMatch, RouteRule, ServiceAccountName, ServiceName, ServicePort, SourceNamespace, Sources,
+    Workload, WorkloadName,
 };
 
 fn rule() -> RouteRule {
@@ -66,7 +66,7 @@ fn mesh() -> Mesh {
             }
             .into(),
         ],
-        workloads: vec![
+        workloads: Pages::from(vec![
             Workload {
                 qos: Default::default(),
                 name: workload,
@@ -91,7 +91,7 @@ fn mesh() -> Mesh {
                 }),
             }
             .into(),
-        ],
+        ]),
         nodes: vec![Node {
             name: NodeName::parse("n").unwrap(),
             address: "10.0.0.1:15008".parse().unwrap(),
@@ -215,7 +215,7 @@ fn every_broken_promise_is_found() {
         with(|mesh| mesh.services.push(mesh.services[0].clone())),
         with(|mesh| mesh.services.insert(0, mesh.services[0].clone())),
         with(|mesh| mesh.trust_domain = crate::TrustDomain::parse(&["d"; 127].join(".")).unwrap()),
-        with(|mesh| mesh.workloads.clear()),
+        with(|mesh| mesh.workloads = Pages::default()),
         with(|mesh| mesh.workloads[0].weight = 0),
         with(|mesh| mesh.workloads[0].command.as_mut().unwrap().argv.clear()),
         with(|mesh| mesh.services[0].ports[0].port = 0),

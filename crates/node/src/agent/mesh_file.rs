@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heddle_model::{Mesh, Policy, Shared, TrustDomain, Workload};
+use heddle_model::{Mesh, Pages, Policy, Shared, TrustDomain, Workload};
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +28,7 @@ pub(super) struct MeshFile {
 #[derive(PartialEq)]
 struct Guards {
     trust_domain: TrustDomain,
-    workloads: Vec<Shared<Workload>>,
+    workloads: Pages<Shared<Workload>>,
     policies: Vec<Arc<Policy>>,
 }
 

@@ -97,8 +97,8 @@ pub(super) fn wanted(
     mesh: Option<(&Mesh, &BTreeSet<WorkloadName>)>,
     settings: &Settings,
 ) -> DescriptorDemand {
-    let workloads = mesh.map_or(&[][..], |(mesh, _)| &mesh.workloads);
-    let commands = workloads.iter().filter(|w| w.command.is_some());
+    let workloads = mesh.iter().flat_map(|(mesh, _)| &mesh.workloads);
+    let commands = workloads.filter(|w| w.command.is_some());
     let workers = settings.proxy.settings().workers;
     DescriptorDemand {
         workers: (workers.min, workers.max),

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use heddle_model::{
-    Endpoint, Mesh, Node, NodeName, Policy, Service, Shared, TrustDomain, Workload, differences,
+    Endpoint, Mesh, Node, NodeName, Pages, Policy, Service, Shared, TrustDomain, Workload,
+    differences,
 };
 
 /// Parts of a mesh.
@@ -13,7 +14,7 @@ pub(super) struct Source {
     pub(super) services: Vec<Shared<Service>>,
     nodes: Arc<[Node]>,
     trust_domain: TrustDomain,
-    workloads: Arc<[Shared<Workload>]>,
+    workloads: Pages<Shared<Workload>>,
     policies: Arc<[Arc<Policy>]>,
 }
 
@@ -35,7 +36,7 @@ impl Source {
             services: mesh.services.clone(),
             nodes: shared(&before.nodes, &mesh.nodes, Node::eq),
             trust_domain: mesh.trust_domain.clone(),
-            workloads: shared(&before.workloads, &mesh.workloads, Shared::is_same),
+            workloads: mesh.workloads.clone(),
             policies: shared(&before.policies, &mesh.policies, Arc::ptr_eq),
         }
     }
@@ -47,7 +48,7 @@ impl Source {
             true => Vec::new(),
             false => {
                 let by_name = |one: &Node, other: &Node| one.name.cmp(&other.name);
-                differences(&before.nodes, &self.nodes, by_name, Node::eq)
+                differences(before.nodes.iter(), self.nodes.iter(), by_name, Node::eq)
             }
         };
         let nodes = nodes.iter().filter_map(|(old, new)| new.or(*old));
@@ -67,7 +68,7 @@ impl Source {
             gone,
             new,
             workloads: self.trust_domain != before.trust_domain
-                || !Arc::ptr_eq(&self.workloads, &before.workloads)
+                || !self.workloads.is_each_same(&before.workloads)
                 || !Arc::ptr_eq(&self.policies, &before.policies),
         }
     }

@@ -91,7 +91,7 @@ pub(crate) fn mesh(endpoint: SocketAddr) -> Mesh {
     let mesh = Mesh {
         generation: 1,
         services: vec![service.into()],
-        workloads: vec![workload(endpoint, &policies).into()],
+        workloads: vec![workload(endpoint, &policies).into()].into(),
         policies,
         ..Mesh::default()
     };

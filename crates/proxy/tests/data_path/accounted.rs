@@ -53,7 +53,7 @@ fn processor_time_adds_up_and_is_divided_by_use_on_contended_cores() {
     let nowhere = "127.0.0.9:1".parse().unwrap();
     mesh.workloads = CONNECTIONS
         .map(|(name, _)| workload(name, nowhere).into())
-        .to_vec();
+        .into();
     let bed = Bed::with(workers(2, 2), &mesh);
     let is_over = Arc::new(AtomicBool::new(false));
     let spinners: Vec<_> = (0..2 * thread::available_parallelism().unwrap().get())

@@ -15,7 +15,7 @@ use crate::support::{
 fn with_caller(mut mesh: Mesh, class: Class) -> Mesh {
     let mut batch = workload("batch", "127.0.0.9:1".parse().unwrap());
     batch.qos.class = class;
-    mesh.workloads.push(batch.into());
+    mesh.put_workload(batch.into());
     mesh
 }
 

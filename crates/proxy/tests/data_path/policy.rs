@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_model::{
-    AppProtocol, HttpMatch, Mesh, Mode, PathMatch, Policy, PolicyAction, PolicyName, PolicyRule,
-    Probe, ServiceAccountName, Sources, SpiffeId, Workload, WorkloadName, WorkloadPort,
+    AppProtocol, HttpMatch, Mesh, Mode, Pages, PathMatch, Policy, PolicyAction, PolicyName,
+    PolicyRule, Probe, ServiceAccountName, Sources, SpiffeId, Workload, WorkloadName, WorkloadPort,
 };
 use heddle_proxy::Settings;
 
@@ -54,11 +54,10 @@ pub(crate) fn guarded(endpoint: SocketAddr, protocol: AppProtocol) -> Mesh {
     port.endpoints[0].account = Some(account("echo"));
     let nowhere = SocketAddr::from((IpAddr::from([127, 0, 0, 1]), 1));
     let callers = CALLERS.iter().map(|name| workload(name, nowhere));
-    mesh.workloads = callers
-        .chain([workload("echo", endpoint)])
-        .map(Into::into)
-        .collect();
-    mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
+    mesh.workloads = Pages::default();
+    for workload in callers.chain([workload("echo", endpoint)]) {
+        mesh.put_workload(workload.into());
+    }
     mesh
 }
 
@@ -405,8 +404,7 @@ fn a_request_that_is_tried_again_is_judged_by_the_policies_of_now() {
         let endpoints = &mut mesh.services[0].ports[0].endpoints;
         endpoints.push(first);
         endpoints.sort_by_key(|endpoint| endpoint.address);
-        mesh.workloads.push(workload("first", away).into());
-        mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
+        mesh.put_workload(workload("first", away).into());
         let settings = quick(|timeouts| timeouts.connect = Duration::from_millis(1_500));
         let nodes = Guarded::with(settings, &mesh);
         let mut clients = [(); 2].map(|()| nodes.sending("intruder", get("/admin")));

@@ -135,7 +135,7 @@ fn mesh() -> Mesh {
     Mesh {
         generation: 1,
         services: vec![service.into()],
-        workloads: vec![caller.into()],
+        workloads: vec![caller.into()].into(),
         ..Mesh::default()
     }
 }

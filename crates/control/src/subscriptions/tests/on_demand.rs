@@ -231,7 +231,9 @@ fn a_service_that_leaves_an_address_leaves_the_node_that_uses_the_address() {
     // Two workloads of one Service, of which the first is outside of the mesh.
     let choices = [1, 1 + SERVICES].map(|number| (number, (number, Some(0), false, 0)));
     let mut mesh = mesh(&choices.into());
-    let outside = mesh.workloads.remove(0).address;
+    let outside = mesh.workloads[0].clone();
+    mesh.workloads.remove(|one| one.name.cmp(&outside.name));
+    let outside = outside.address;
     let endpoint = &mut mesh.services[0].ports[0].endpoints[0];
     (endpoint.workload, endpoint.account, endpoint.node) = (None, None, None);
     board.put(mesh.clone());

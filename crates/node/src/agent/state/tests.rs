@@ -244,7 +244,7 @@ fn broken() -> Mesh {
     };
     Mesh {
         generation: 2,
-        workloads: vec![one.clone().into(), one.into()],
+        workloads: vec![one.clone().into(), one.into()].into(),
         ..Mesh::default()
     }
 }

@@ -50,7 +50,7 @@ fn mesh(endpoint: SocketAddr, policies: Vec<Policy>) -> Mesh {
     Mesh {
         generation: 1,
         services: vec![service("echo", endpoint, None).into()],
-        workloads: vec![echo.into()],
+        workloads: vec![echo.into()].into(),
         policies: policies.into_iter().map(Arc::new).collect(),
         ..Mesh::default()
     }

@@ -78,7 +78,7 @@ fn every_address_of_a_mesh_is_found_as_what_it_is() {
             service("a/3", Some("10.96.0.3"), Tcp, vec![outside()]).into(),
             service("a/4", None, Undeclared, vec![there()]).into(),
         ],
-        workloads: vec![here("a/w", &["10.0.0.1", "fd00::1"]).into()],
+        workloads: vec![here("a/w", &["10.0.0.1", "fd00::1"]).into()].into(),
         ..Mesh::default()
     };
     mesh.elsewhere = vec!["10.0.1.9".parse().unwrap()];

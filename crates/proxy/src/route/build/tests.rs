@@ -210,7 +210,7 @@ impl Written {
                 })
                 .collect(),
             services: services.map(keep_service).collect(),
-            workloads,
+            workloads: workloads.into(),
             policies: is_needed.then_some(policies).into_iter().collect(),
             named: Some(
                 vec![(

@@ -187,7 +187,7 @@ fn work_of_an_offline_workload_waits_for_that_of_others() {
         let mut batch = workload("batch", "127.0.0.1:1".parse().unwrap(), None);
         batch.qos.class = class;
         let mesh = Mesh {
-            workloads: vec![batch.into()],
+            workloads: vec![batch.into()].into(),
             ..Mesh::default()
         };
         worker.apply(Arc::new(Snapshot::new(&mesh)));

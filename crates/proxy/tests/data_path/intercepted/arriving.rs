@@ -79,8 +79,7 @@ fn a_pod_guards_a_port_that_another_workload_claims() {
     (endpoint.address, endpoint.workload) = (own, Some(other.name.clone()));
     endpoint.account = Some(other.service_account.clone());
     open.services.push(service);
-    open.workloads.push(other.into());
-    open.workloads.sort_by(|a, b| a.name.cmp(&b.name));
+    open.put_workload(other.into());
     open.check_invariants().unwrap();
     let steered = Steered::new(&open, &["echo"]);
     let get = || steered.get(steered.arrive("echo", own), "/");

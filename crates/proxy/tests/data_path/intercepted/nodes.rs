@@ -60,7 +60,7 @@ fn an_endpoint_of_another_node_is_called_by_each_of_its_addresses() {
     let endpoint = serve_at(ECHO, |_| "ok".into());
     let mut mesh = mesh(endpoint, AppProtocol::Http);
     let further: IpAddr = "fd00::9".parse().unwrap();
-    for workload in &mut mesh.workloads {
+    for workload in mesh.workloads.iter_mut() {
         if workload.name == name("echo") {
             workload.more_addresses = vec![further];
         }
@@ -91,10 +91,9 @@ fn nothing_goes_to_a_workload_of_another_node_in_the_clear() {
     let mut other = workload("lonely", lonely.address);
     other.more_addresses = vec![IpAddr::from([127, 30, 1, 7])];
     other.node = Some(NodeName::parse("called").unwrap());
-    mesh.workloads.push(other.into());
-    mesh.workloads.sort_by(|a, b| a.name.cmp(&b.name));
+    mesh.put_workload(other.into());
     let mut pair = Pair::of(&settings(), mesh);
-    for workload in &mut pair.mesh.workloads {
+    for workload in pair.mesh.workloads.iter_mut() {
         if workload.name == name("lonely") {
             workload.node = Some(NodeName::parse("called").unwrap());
         }

@@ -1,6 +1,6 @@
 //! The class of a caller goes along to the other node, by links.
 
-use heddle_model::{AppProtocol, Class};
+use heddle_model::{AppProtocol, Class, Shared, Workload};
 use heddle_proxy::Settings;
 use heddle_transport::Protocol;
 
@@ -33,9 +33,9 @@ fn expect_links(side: &Side, online: f64, offline: f64) {
 
 /// From now on `shop` is of this class, at its own node.
 fn set_class(pair: &mut Pair, class: Class) {
-    let shop = pair.mesh.workloads.iter_mut();
-    let mut shop = shop.filter(|workload| workload.name.name.as_str() == "shop");
-    shop.next().unwrap().qos.class = class;
+    let is_shop = |workload: &&mut Shared<Workload>| workload.name.name.as_str() == "shop";
+    let shop = pair.mesh.workloads.iter_mut().find(is_shop);
+    shop.unwrap().qos.class = class;
     pair.send(&pair.calling, &pair.mesh);
 }
 
@@ -139,7 +139,7 @@ fn handshakes_of_offline_callers_are_made_by_workers_for_them() {
         batch.qos.class = Class::Offline;
         batch.node = echo.map(|echo| echo.node.clone()).next().unwrap();
         let name = batch.name.clone();
-        mesh.workloads.insert(0, batch.into());
+        mesh.put_workload(batch.into());
         pair.send(&pair.called, &mesh);
         open(&pair.called.proxy, 99, echo_entry(Some(name)));
         has_worker(&pair.called);

@@ -300,7 +300,7 @@ fn placed(mut mesh: Mesh, mesh_address: SocketAddr) -> Mesh {
         "echo" => node_name("called"),
         _ => node_name("calling"),
     };
-    for workload in &mut mesh.workloads {
+    for workload in mesh.workloads.iter_mut() {
         workload.node = Some(node_of(workload.name.name.as_str()));
     }
     let ports = mesh.services[0].ports.iter_mut();

@@ -351,7 +351,7 @@ fn policies_of_the_called_node_decide() {
 #[test]
 fn in_strict_mode_no_caller_is_served_that_has_proven_nothing() {
     let mut pair = Pair::new(serve(|_| "ok".into()), AppProtocol::Http);
-    for workload in &mut pair.mesh.workloads {
+    for workload in pair.mesh.workloads.iter_mut() {
         workload.mode = Mode::Strict;
     }
     pair.apply(&pair.mesh);

@@ -69,7 +69,7 @@ proptest! {
         let chosen = chosen.iter().map(|index| index.get(&all));
         let settings = split(&new).find(|one| one.kind() == Type::MeshSettings).unwrap();
         let mut joined = join(chosen.chain([&settings]), &node_named(name)).unwrap();
-        for workload in &mut joined.workloads {
+        for workload in joined.workloads.iter_mut() {
             let known: Vec<&PolicyName> = joined.policies.iter().map(|one| &one.name).collect();
             workload.policies.retain(|policy| known.contains(&policy));
         }
@@ -244,7 +244,7 @@ fn small() -> Mesh {
             service("a/s", Some(vec![rule("/a"), rule("/b")])).into(),
             service("a/t", None).into(),
         ],
-        workloads: vec![workload.into()],
+        workloads: vec![workload.into()].into(),
         policies: vec![Arc::new(policy())],
         ..Mesh::default()
     };

@@ -139,3 +139,67 @@ ports: [{port: 80}]
         [("LocalWorkload shop/web", InForce::Closed)]
     );
 }
+
+/// An old copy, whose file comes first, takes the place of nothing that is in force.
+#[test]
+fn a_copy_takes_the_place_of_nothing_that_is_in_force() {
+    let services = [service("web", 1), service("cart", 2), service("other", 3)].join("---\n");
+    let p = policy("p", "DENY", "{matchLabels: {app: web}}", "cart");
+    let copy = p.replace("app: web", "app: other");
+    let moved = service("web", 7);
+    let mut served = Served::new();
+    served.read(&[("b.yaml", &services), ("p.yaml", &p)]);
+    for _ in 0..2 {
+        let files = [
+            ("a.yaml", moved.as_str()),
+            ("b.yaml", &services),
+            ("o.yaml", &copy),
+            ("p.yaml", &p),
+        ];
+        let mesh = served.read(&files);
+        assert!(
+            !calls(mesh, "shop/sa/cart", "web"),
+            "its policy is in force"
+        );
+        let at = |host: u8| format!("127.1.0.{host}");
+        let addresses = mesh.workloads.iter().map(|one| one.address.to_string());
+        assert_eq!(addresses.collect::<Vec<_>>(), [at(3), at(4), at(2)]);
+        // The copy is refused, and what it would have concerned is closed: it may be what was meant.
+        assert!(!calls(mesh, "shop/sa/web", "other"));
+        let wanted = ("AuthorizationPolicy shop/p", InForce::Closed);
+        assert!(served.refused().contains(&wanted), "{:?}", served.refused());
+        let errors = served.errors().to_vec();
+        assert!(
+            errors
+                .iter()
+                .any(|one| one.starts_with("/mesh/o.yaml:3: error")),
+            "{errors:?}"
+        );
+        served = served.again();
+    }
+    // In force is what the original says, also after an edit of that.
+    let edited = p.replace("name: cart", "name: other");
+    let files = [
+        ("b.yaml", services.as_str()),
+        ("o.yaml", &copy),
+        ("p.yaml", &edited),
+    ];
+    let mesh = served.read(&files);
+    assert!(calls(mesh, "shop/sa/cart", "web") && !calls(mesh, "shop/sa/other", "web"));
+    // A copy that says the same changes nothing.
+    let mesh = served.read(&[
+        ("b.yaml", &services),
+        ("o.yaml", &edited),
+        ("p.yaml", &edited),
+    ]);
+    assert!(calls(mesh, "shop/sa/web", "other"));
+    assert_eq!(
+        served.refused(),
+        [("AuthorizationPolicy shop/p", InForce::Nothing)]
+    );
+    // Without a last good version the first by file stays, and the second opens nothing.
+    let mut fresh = Served::new();
+    let mesh = fresh.read(&[("b.yaml", &services), ("o.yaml", &copy), ("p.yaml", &p)]);
+    assert!(!calls(mesh, "shop/sa/cart", "web") && !calls(mesh, "shop/sa/other", "web"));
+    assert!(!calls(mesh, "shop/sa/cart", "other") && calls(mesh, "shop/sa/web", "other"));
+}
