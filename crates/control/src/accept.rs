@@ -8,15 +8,18 @@
 //! ```
 //!
 //! Peers without an identity cannot lock out others: at the limit, the oldest handshake, or the oldest
-//! connection without a certificate, is closed for the newest.
+//! connection without a certificate, is closed for the newest. Nor can a node: of its own connections, too, the oldest is
+//! closed, at first one without a call.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heddle_authority::{Authority, Bundle, Serial, Trust};
+use heddle_model::SpiffeId;
 use heddle_telemetry::Seldom;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -29,6 +32,8 @@ use super::{Clock, Counters, ServeBounds};
 
 /// Pause after accept failed, for example because the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Limit of open connections with one identity. A node has one, and for a short time another one.
+const CONNECTIONS_PER_IDENTITY: usize = 16;
 /// After a root is removed, connections are closed spread over this time.
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -41,6 +46,7 @@ pub(super) struct Door {
     connections: Arc<Semaphore>,
     handshakes: Arc<Places>,
     unidentified: Arc<Places>,
+    identities: Mutex<Identities>,
     /// Rate limit of warnings about limits that were reached.
     said: Mutex<Seldom<&'static str>>,
 }
@@ -56,6 +62,7 @@ impl Door {
             connections: Arc::new(Semaphore::new(bounds.connections)),
             handshakes: Places::new(bounds.handshakes),
             unidentified: Places::new(bounds.unidentified),
+            identities: Mutex::default(),
             said: Mutex::new(Seldom::of_others()),
             bounds,
             clock,
@@ -148,8 +155,8 @@ impl Door {
         places.acquire_owned().await.ok()
     }
 
-    /// Wraps an authenticated connection with its lifetime. One without a certificate takes a place, which may evict
-    /// another.
+    /// Wraps an authenticated connection with its lifetime and its place, for which another connection with the same
+    /// identity may be evicted; for one without a certificate, another one without.
     pub(super) fn admit<IO>(
         &self,
         io: IO,
@@ -157,33 +164,44 @@ impl Door {
         connection: OwnedSemaphorePermit,
         trust: watch::Receiver<Trust>,
     ) -> PeerStream<IO> {
-        let mut place = None;
         let mut spread = Duration::ZERO;
-        let life = match &peer.certificate {
+        let (life, places, what) = match &peer.certificate {
             Some(certificate) => {
                 spread = certificate.serial.map_or(spread, place_in_spread);
                 let left = certificate
                     .not_after
                     .saturating_sub((self.clock)().as_secs());
-                Duration::from_secs(left)
+                let life = Duration::from_secs(left);
+                let places = self.identities().places(&certificate.id);
+                (life, places, "connections of one node")
             }
             None => {
-                let (taken, leave, displaced) = self.unidentified.take();
-                if displaced {
-                    self.counters.unidentified_refused.fetch_add(1, Relaxed);
-                    self.say("connections without a certificate");
-                }
-                place = Some((taken, leave));
-                self.bounds.unidentified_life
+                let places = Arc::clone(&self.unidentified);
+                let life = self.bounds.unidentified_life;
+                (life, places, "connections without a certificate")
             }
         };
+        let (place, leave, displaced) = places.take();
+        if displaced {
+            self.say(what);
+        }
+        if displaced && peer.certificate.is_none() {
+            self.counters.unidentified_refused.fetch_add(1, Relaxed);
+        }
         self.counters.connections.fetch_add(1, Relaxed);
         let roots = Arc::clone(&trust.borrow().bundle);
         let distrusted = async move {
             root_gone(trust, &roots).await;
             sleep(spread).await;
         };
-        PeerStream::new(io, peer, life, distrusted, (connection, place))
+        PeerStream::new(io, peer, life, distrusted, (connection, place, leave))
+    }
+
+    fn identities(&self) -> MutexGuard<'_, Identities> {
+        // A place is added in one step, so a poisoned lock is safe to use.
+        self.identities
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Warns that a limit was reached, rate-limited.
@@ -201,6 +219,27 @@ impl Door {
     fn said_now(&self, what: &'static str) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.name(what, Instant::now())
+    }
+}
+
+/// The places of each identity with a connection, so that no node can take those of others.
+#[derive(Debug, Default)]
+struct Identities {
+    places: HashMap<SpiffeId, Arc<Places>>,
+    /// From how many identities on those without a connection are dropped.
+    swept_at: usize,
+}
+
+impl Identities {
+    fn places(&mut self, id: &SpiffeId) -> Arc<Places> {
+        if self.places.len() > self.swept_at {
+            // Whatever has a place, or refers to one, shares it.
+            self.places
+                .retain(|_, places| Arc::strong_count(places) > 1);
+            self.swept_at = 2 * self.places.len() + CONNECTIONS_PER_IDENTITY;
+        }
+        let places = self.places.entry(id.clone());
+        Arc::clone(places.or_insert_with(|| Places::new(CONNECTIONS_PER_IDENTITY)))
     }
 }
 

@@ -26,6 +26,10 @@ const REST_PER_NODE: Duration = Duration::from_millis(5);
 /// … and its upper limit.
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
+/// After a stream's scope was found anew, for how long it is not again, in multiples of the time that it took: other streams
+/// wait meanwhile.
+const REST_FOR_SCOPE: u32 = 32;
+
 /// Publishes the mesh to all nodes. Clones share the same state.
 ///
 /// A node's part changes with the mesh, and with the set of nodes and their addresses. Each such change makes a new
@@ -130,11 +134,17 @@ impl Board {
 
     /// The next message for a node, if there is something to say; nothing before the first mesh.
     pub(super) fn respond(&self, to: &mut Subscriptions) -> Option<DiscoveryResponse> {
+        let is_costly = to.is_scope_stale();
         let catalog = self.shared.catalog();
+        let began = Instant::now();
         let told = match catalog.generation() {
             0 => None,
             _ => to.respond(&catalog),
         };
+        drop(catalog);
+        if is_costly {
+            to.rests_until = Some(Instant::now() + began.elapsed() * REST_FOR_SCOPE);
+        }
         Some(self.message(told?))
     }
 

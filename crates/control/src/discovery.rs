@@ -1,5 +1,6 @@
 //! The service `heddle.v1.Discovery`.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -14,15 +15,16 @@ use heddle_xds::delta::{self, Answer, Name};
 use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
 use heddle_xds::resources::Type;
 use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tonic::{Status, Streaming};
 use tracing::{error, info, warn};
 
 use super::nodes::Presence;
-use super::peer::Peer;
+use super::peer::{Connection, Peer};
 use super::streams::OpenStream;
 use super::subscriptions::Subscriptions;
-use super::{Shared, peer_at};
+use super::{Shared, connection_of};
 
 mod call;
 
@@ -40,17 +42,21 @@ const BACK_WITHIN: Duration = Duration::from_secs(3);
 const RESPONSES: usize = 2;
 /// How long a node may take to read a response, and to answer it.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
+/// Messages of one call that are taken in a second. A node that asks all the time sends four in 20 ms, and an answer to each
+/// response.
+const MESSAGES_PER_SECOND: u32 = 1_000;
 /// How long it may take to tell a node why its call ends.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
 type Answers = mpsc::Sender<Answered>;
 
 impl Shared {
-    /// Begins a node's call: the stream of what it is sent.
+    /// Begins a node's call: the stream of what it is sent, which is `gone` once it is read to its end or broken off.
     async fn stream(
         self: Arc<Self>,
-        peer: Peer,
+        Connection { peer, holding }: Connection,
         mut requests: Streaming<DiscoveryRequest>,
+        gone: oneshot::Receiver<Infallible>,
     ) -> Result<mpsc::Receiver<Answered>, Status> {
         let denied = self.authority.trust().denied;
         let node = self.admitted(&peer, &denied)?.clone();
@@ -76,6 +82,7 @@ impl Shared {
         self.warn_of_doubles(&node, address);
         let (answers, answered) = mpsc::channel(RESPONSES);
         tokio::spawn(async move {
+            let under_way = holding.call();
             let stream = self.board.open(subscriptions, presence.standing());
             let told = self
                 .clone()
@@ -85,7 +92,11 @@ impl Shared {
                 // Fails when the client has gone. One that does not read is not told.
                 let _ = timeout(LAST_WORD, answers.send(Err(status.clone()))).await;
             }
-            drop(answers);
+            drop((answers, under_way));
+            // What a node does not read would stay in memory for as long as the connection lasts.
+            if timeout(LAST_WORD, gone).await.is_err() {
+                holding.evict();
+            }
             // The address may now be that of another connection of the node. Fails when the server shuts down.
             let _ = self.note_address(&node).await;
             self.say_gone(&peer, &node, told.err()).await;
@@ -104,6 +115,7 @@ impl Shared {
         let mut trust = self.authority.watch_trust();
         let (mut closing, mut displacing) = (pin!(self.closing()), pin!(presence.displaced()));
         let late = || Status::deadline_exceeded("the node does not answer");
+        let mut pace = Pace::new();
         // Since when the node owes an answer and has given none.
         let mut silent: Option<Instant> = None;
         loop {
@@ -129,7 +141,11 @@ impl Shared {
                     () = &mut closing => return Err(Status::unavailable(super::ENDS)),
                 },
             };
-            let response = self.board.respond(&mut stream.subscriptions());
+            let looks_at = stream.subscriptions().rests();
+            let response = match looks_at {
+                None => self.board.respond(&mut stream.subscriptions()),
+                Some(_) => None,
+            };
             if let Some(response) = response {
                 room.send(Ok(self.sent(&response)?));
                 continue;
@@ -146,6 +162,7 @@ impl Shared {
                     Ok(Some(request)) => {
                         let is_answer = self.take(node, &mut stream.subscriptions(), request)?;
                         silent = silent.filter(|_| !is_answer);
+                        pace.message().await;
                     }
                     // The node has ended the call, or its connection broke.
                     Ok(None) => return Ok(()),
@@ -153,6 +170,7 @@ impl Shared {
                     Err(wrong) => return Err(wrong),
                 },
                 () = stream.woken() => {}
+                () = sleep_until(looks_at.unwrap_or(by)), if looks_at.is_some() => {}
                 changed = trust.changed() => {
                     if changed.is_err() {
                         return Ok(());
@@ -270,6 +288,31 @@ impl Shared {
             error!(%node, "the address of a node could not be stored: {why}");
         }
         Ok(())
+    }
+}
+
+/// How fast the messages of one call are taken: a node that sends more waits for itself.
+struct Pace {
+    since: Instant,
+    taken: u32,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Pace {
+            since: Instant::now(),
+            taken: 0,
+        }
+    }
+
+    /// Notes a message, and waits if there were too many.
+    async fn message(&mut self) {
+        self.taken += 1;
+        if self.taken < MESSAGES_PER_SECOND {
+            return;
+        }
+        sleep_until(self.since + Duration::from_secs(1)).await;
+        *self = Pace::new();
     }
 }
 

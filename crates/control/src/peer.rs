@@ -92,16 +92,16 @@ pub(super) struct PeerStream<IO> {
     end: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Permit of the connection limit. It is released when dropped, like `place`.
     _connection: OwnedSemaphorePermit,
-    /// Place among the connections without a certificate.
-    place: Option<Place>,
+    /// Place among the connections with this identity, or among those without a certificate.
+    place: Place,
 }
 
 /// Connection data that tonic attaches to every request.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) peer: Peer,
-    /// The holder of the place, for a connection without a certificate.
-    pub(super) holding: Option<Holding>,
+    /// The holder of its place.
+    pub(super) holding: Holding,
 }
 
 impl<IO> PeerStream<IO> {
@@ -110,20 +110,13 @@ impl<IO> PeerStream<IO> {
         peer: Peer,
         life: Duration,
         distrusted: impl Future<Output = ()> + Send + 'static,
-        (connection, place): (OwnedSemaphorePermit, Option<(Place, Leave)>),
+        (connection, place, leave): (OwnedSemaphorePermit, Place, Leave),
     ) -> Self {
-        let (place, leave) = place.unzip();
-        let displaced = async move {
-            match leave {
-                Some(leave) => leave.told().await,
-                None => std::future::pending().await,
-            }
-        };
         let end = async move {
             tokio::select! {
                 () = sleep(life.min(LONGEST)) => {}
                 () = distrusted => {}
-                () = displaced => {}
+                () = leave.told() => {}
             }
         };
         Self {
@@ -142,7 +135,7 @@ impl<IO> Connected for PeerStream<IO> {
     fn connect_info(&self) -> Connection {
         Connection {
             peer: self.peer.clone(),
-            holding: self.place.as_ref().map(Place::holding),
+            holding: self.place.holding(),
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Place {
 /// Completes when the holder is evicted.
 pub(super) struct Leave(oneshot::Receiver<()>);
 
-/// Reference to the holder of a place, for marking it as busy.
+/// Reference to the holder of a place, for marking it as busy or evicting it.
 #[derive(Debug, Clone)]
 pub(super) struct Holding {
     places: Arc<Places>,
@@ -120,6 +120,11 @@ impl Leave {
 }
 
 impl Holding {
+    /// Evicts the holder.
+    pub(super) fn evict(&self) {
+        self.places.lock().holders.remove(&self.number);
+    }
+
     /// Begins a call, which ends when the returned [`UnderWay`] is dropped.
     pub(super) fn call(&self) -> UnderWay {
         if let Some(holder) = self.places.lock().holders.get_mut(&self.number) {

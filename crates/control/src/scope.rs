@@ -196,7 +196,7 @@ impl Scope {
 }
 
 /// Whether something has that name or address, to which others may belong.
-fn exists(index: &Index, kind: Type, name: &Name) -> bool {
+pub(super) fn exists(index: &Index, kind: Type, name: &Name) -> bool {
     match kind {
         Type::Service => index.service(name).is_some(),
         Type::Address => address(name).is_some_and(|address| {

@@ -8,14 +8,18 @@ use bytes::Bytes;
 use heddle_model::NodeName;
 use heddle_xds::delta::{Answer, Name, Request, Response, Subscriber, TooMany, in_both};
 use heddle_xds::resources::Type;
+use tokio::time::Instant;
 
 use super::catalog::{Catalog, Own, Part};
 use super::changed::{Changed, ChangedService};
-use super::scope::{Added, Scope, Touched};
+use super::scope::{Added, Scope, Touched, exists};
 
 #[cfg(test)]
 pub(super) mod tests;
 
+/// Limit of the names that one node may subscribe to, of all types together, and of their bytes. A node names 8,192 at most.
+const MAX_NAMES: usize = 16_384;
+const MAX_NAMES_BYTES: usize = 4 << 20;
 /// Names that are looked up for a node because they have changed, besides those below. For more, such as at the first look
 /// at a large mesh, the versions of all that the node may have are compared, which is quicker. Few in tests, so that they
 /// do both.
@@ -38,6 +42,10 @@ pub(super) struct Subscriptions {
     visible: Visible,
     /// What the node has named, or has ceased to name, since its scope was found.
     touched: Touched,
+    /// Whether the scope has to be found anew for what the node has ceased to name.
+    is_scope_stale: bool,
+    /// Until when the scope should not be found anew for that.
+    pub(super) rests_until: Option<Instant>,
     /// Responses of one moment that are not sent yet.
     ready: VecDeque<(Type, Response<Bytes>)>,
     /// The mark that belongs behind them.
@@ -105,6 +113,8 @@ impl Subscriptions {
                 true => Touched::All,
                 false => Touched::NONE,
             },
+            is_scope_stale: false,
+            rests_until: None,
             awaited,
             noted: 0,
             marked: 0,
@@ -133,11 +143,36 @@ impl Subscriptions {
         if names_any && self.visible.scope.is_some() {
             let names = request.subscribe.iter().chain(&request.unsubscribe);
             self.touched.add(kind, names);
+            let mut left = request.unsubscribe.iter();
+            self.is_scope_stale |= left.any(|name| exists(catalog.index(), kind, name));
             // The node is told even if nothing else changes: from then on it knows that there is no more to come.
             self.is_unmarked = true;
         }
         let view = catalog.view(kind, self.visible.part(kind));
-        self.types[kind as usize].receive(request, &view)
+        let answer = self.types[kind as usize].receive(request, &view)?;
+        let (names, bytes) = self.named();
+        match names > MAX_NAMES || bytes > MAX_NAMES_BYTES {
+            true => Err(TooMany::of(MAX_NAMES, MAX_NAMES_BYTES)),
+            false => Ok(answer),
+        }
+    }
+
+    /// How many names the node subscribes to, of all types, and their bytes.
+    fn named(&self) -> (usize, usize) {
+        let types = self.types.iter().map(Subscriber::named);
+        types.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
+    /// Until when the next look should wait, if it should: it costs much, and the one before did, too.
+    pub(super) fn rests(&self) -> Option<Instant> {
+        let until = self.rests_until.filter(|_| self.is_scope_stale());
+        until.filter(|until| Instant::now() < *until)
+    }
+
+    /// Whether the next look finds the scope anew because of what the node has named, in time for all of its names.
+    pub(super) fn is_scope_stale(&self) -> bool {
+        self.visible.scope.is_some()
+            && (self.is_scope_stale || matches!(self.touched, Touched::All))
     }
 
     /// Takes a message about a type that this control plane does not have.
@@ -294,6 +329,7 @@ impl Subscriptions {
         is_same: bool,
     ) -> (Option<Scope>, Added) {
         let touched = mem::replace(&mut self.touched, Touched::NONE);
+        self.is_scope_stale = false;
         let Some(scope) = &mut self.visible.scope else {
             return Default::default();
         };

@@ -26,7 +26,6 @@ use tracing::{info, warn};
 use super::convert::{bundle, certificate, deny_list};
 use super::nodes::Confirmed;
 use super::peer::{Connection, Peer};
-use super::places::Holding;
 use super::{Shared, connection_of, peer_of};
 
 /// Message for a node that fails to join. It does not disclose which part of the token was wrong.
@@ -46,7 +45,7 @@ impl server::Authority for AuthorityService {
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
         let Connection { peer, holding } = connection_of(request.extensions())?.clone();
         // A token can be used once, so a node that is joining must not be evicted before it gets the response.
-        let _under_way = holding.as_ref().map(Holding::call);
+        let _under_way = holding.call();
         let source = peer.address.map(|address| address.ip());
         let shared = &self.0;
         if !shared.attempt(source) {

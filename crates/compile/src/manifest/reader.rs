@@ -67,6 +67,14 @@ pub(crate) fn read_tree(file: &Path, tree: Node, findings: &mut Findings) -> Fil
     reader.objects
 }
 
+/// Whether it has items that are objects, as only lists have.
+fn holds_objects(document: &Node) -> bool {
+    match document.get("items").map(|items| &items.value) {
+        Some(Value::Sequence(items)) => items.iter().any(|item| item.get("apiVersion").is_some()),
+        _ => false,
+    }
+}
+
 struct Reader<'r> {
     file: Origin,
     objects: FileObjects,
@@ -79,6 +87,12 @@ impl Reader<'_> {
             Ok((_, kind)) if kind.ends_with("List") && document.get("items").is_some() => {
                 let item_kind = kind.trim_end_matches("List").to_owned();
                 self.list(document, &item_kind);
+            }
+            Ok((_, kind)) if holds_objects(&document) => {
+                let reason = format!("it holds objects, and {kind} is no kind of a list");
+                let line = document.line_of(&FieldPath::of("kind"));
+                self.is_unreadable();
+                self.refuse(line, "kind", &reason, "write kind: List");
             }
             _ => self.object(document),
         }

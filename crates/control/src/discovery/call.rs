@@ -15,14 +15,14 @@ use heddle_xds::{MAX_DISCOVERY_REQUEST_BYTES, MAX_DISCOVERY_RESPONSE_BYTES};
 use http::{HeaderMap, HeaderValue, header};
 use http_body::{Body, Frame};
 use prost::Message;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tonic::codec::{BufferSettings, Streaming};
 use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
 use tonic::{Status, body};
 use tonic_prost::ProstCodec;
 
-use super::{Shared, peer_at};
+use super::{Shared, connection_of};
 
 #[cfg(test)]
 mod tests;
@@ -71,12 +71,17 @@ async fn begin(
     request: http::Request<body::Body>,
 ) -> Result<http::Response<body::Body>, Status> {
     let (head, body) = request.into_parts();
-    let peer = peer_at(&head.extensions)?;
+    let connection = connection_of(&head.extensions)?.clone();
     let buffer = BufferSettings::new(REQUEST_BUFFER, MAX_DISCOVERY_REQUEST_BYTES);
     let decoder = ProstCodec::<DiscoveryResponse, DiscoveryRequest>::raw_decoder(buffer);
     let most = Some(MAX_DISCOVERY_REQUEST_BYTES);
     let requests = Streaming::new_request(decoder, body, None, most);
-    let answers = Answers(Some(shared.stream(peer, requests).await?));
+    let (is_there, gone) = oneshot::channel();
+    let answers = shared.stream(connection, requests, gone).await?;
+    let answers = Answers {
+        answers: Some(answers),
+        _is_there: is_there,
+    };
     let mut response = http::Response::new(body::Body::new(answers));
     let grpc = HeaderValue::from_static("application/grpc");
     response.headers_mut().insert(header::CONTENT_TYPE, grpc);
@@ -101,7 +106,11 @@ pub(super) fn frame(message: &DiscoveryResponse) -> Result<Bytes, Status> {
 }
 
 /// The body of a response: frames, then the status in trailers.
-struct Answers(Option<mpsc::Receiver<Answered>>);
+struct Answers {
+    answers: Option<mpsc::Receiver<Answered>>,
+    /// Dropped with the body, which the server keeps until the client has read all of it.
+    _is_there: oneshot::Sender<Infallible>,
+}
 
 impl Body for Answers {
     type Data = Bytes;
@@ -111,7 +120,7 @@ impl Body for Answers {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Some(answers) = &mut self.0 else {
+        let Some(answers) = &mut self.answers else {
             return Poll::Ready(None);
         };
         let status = match answers.poll_recv(context) {
@@ -120,13 +129,13 @@ impl Body for Answers {
             Poll::Ready(Some(Err(status))) => status,
             Poll::Ready(None) => Status::ok(""),
         };
-        self.0 = None;
+        self.answers = None;
         let mut trailers = HeaderMap::new();
         let added = status.add_header(&mut trailers);
         Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_none()
+        self.answers.is_none()
     }
 }

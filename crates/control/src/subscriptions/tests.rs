@@ -328,3 +328,69 @@ fn a_node_gets_no_workload_of_another_node_whatever_it_asks_for() {
         assert_eq!(told.removed, [name]);
     }
 }
+
+/// One node's names are bounded whatever they are of.
+#[test]
+fn a_node_that_names_too_much_of_all_types_together_is_refused() {
+    let board = Board::new(Nodes::default()).unwrap();
+    board.put(mesh(&BTreeMap::new()));
+    let mut call = Subscriptions::new(node("b"), BTreeSet::new(), true);
+    let wanted = |of: &str| heddle_xds::delta::Request {
+        subscribe: (0..super::MAX_NAMES / 2)
+            .map(|one| format!("{of}/{one}").into())
+            .collect(),
+        ..Default::default()
+    };
+    board
+        .receive(&mut call, Type::Service, wanted("a"))
+        .unwrap();
+    board
+        .receive(&mut call, Type::Address, wanted("b"))
+        .unwrap();
+    let refused = board.receive(&mut call, Type::Policy, wanted("c"));
+    assert!(refused.unwrap_err().to_string().contains("16384"));
+}
+
+/// What costs time for all that a node has named is done in a small part of the time.
+#[test]
+fn a_scope_is_not_found_anew_again_at_once() {
+    let board = Board::new(Nodes::default()).unwrap();
+    let choices = [(0, Some(0), true, 0), (1, Some(1), true, 0)];
+    board.put(mesh(
+        &choices.map(|choice: Choice| (choice.0, choice)).into(),
+    ));
+    let mut call = Subscriptions::new(node("c"), BTreeSet::new(), true);
+    let name = board.mesh().unwrap().services[0].name.to_string();
+    let wants = |is_wanted: bool| {
+        let [mut subscribe, mut unsubscribe] = [Vec::new(), Vec::new()];
+        let names = match is_wanted {
+            true => &mut subscribe,
+            false => &mut unsubscribe,
+        };
+        names.push(name.as_str().into());
+        heddle_xds::delta::Request {
+            subscribe,
+            unsubscribe,
+            ..Default::default()
+        }
+    };
+    for is_wanted in [true, false] {
+        board
+            .receive(&mut call, Type::Service, wants(is_wanted))
+            .unwrap();
+        call.rests_until = None;
+        while board.respond(&mut call).is_some() {}
+        assert_eq!(call.rests(), None, "{is_wanted}");
+    }
+    // The time that it took is short here.
+    call.rests_until = Some(tokio::time::Instant::now() + std::time::Duration::from_secs(60));
+    board
+        .receive(&mut call, Type::Service, wants(true))
+        .unwrap();
+    assert_eq!(call.rests(), None, "another name costs next to nothing");
+    while board.respond(&mut call).is_some() {}
+    board
+        .receive(&mut call, Type::Service, wants(false))
+        .unwrap();
+    assert!(call.rests().is_some());
+}

@@ -261,3 +261,78 @@ async fn connections_end_when_a_root_goes() {
     let back = control.node("n1").await;
     back.issue(&node_id("n1"), &request()).await.unwrap();
 }
+
+/// The certificate of a node.
+fn certificate(name: &str) -> PeerCertificate {
+    PeerCertificate {
+        id: node_id(name),
+        serial: None,
+        not_after: NOW + DAY,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_has_a_few_connections_and_takes_none_of_another() {
+    let control = Control::start();
+    let other = control.node("n2").await;
+    let mut other = other.watch_trust(0, 0).await.unwrap();
+    other.next().await.unwrap();
+    // The oldest has a call, so the second one ends when there is one too many.
+    let busy = control.node("n1").await;
+    let mut call = discover(&busy, &own("n1")).await.unwrap();
+    call.next().await.unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..16 {
+        idle.push(control.pipe(Some(certificate("n1")), "192.0.2.1").await);
+    }
+    let mut bytes = Vec::new();
+    let _ = idle[0].read_to_end(&mut bytes).await;
+    let open = tokio::time::timeout(Duration::from_secs(5), idle[1].read_to_end(&mut bytes));
+    assert!(open.await.is_err());
+    control.board.put(services(1));
+    call.next().await.unwrap();
+    let open = tokio::time::timeout(Duration::from_secs(5), other.next());
+    assert!(open.await.is_err());
+}
+
+/// What a node was sent and does not read is not kept for longer than its call.
+#[tokio::test(start_paused = true)]
+async fn the_connection_of_a_node_that_does_not_read_ends() {
+    let control = Control::start();
+    let pipe = control.pipe(Some(certificate("n1")), "192.0.2.1").await;
+    let mut client = h2::client::Builder::new();
+    let client = client.initial_window_size(0);
+    let (client, connection) = client.handshake::<_, bytes::Bytes>(pipe).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = http::Request::post("http://control.heddle/heddle.v1.Discovery/Stream");
+    let request = request.header("content-type", "application/grpc");
+    let request = request.body(()).unwrap();
+    let (response, mut body) = client
+        .ready()
+        .await
+        .unwrap()
+        .send_request(request, false)
+        .unwrap();
+    let first = heddle_xds::proto::DiscoveryRequest {
+        node: Some(heddle_xds::proto::Registration {
+            node_name: "n1".to_owned(),
+            mesh_address: "192.0.2.7:15008".to_owned(),
+            ..Default::default()
+        }),
+        type_url: heddle_xds::resources::Type::Service.type_url().to_owned(),
+        subscribe: vec!["*".to_owned()],
+        ..Default::default()
+    };
+    let message = prost::Message::encode_to_vec(&first);
+    let mut frame = vec![0];
+    frame.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    frame.extend(message);
+    body.send_data(frame.into(), false).unwrap();
+    let response = response.await.unwrap();
+    assert_eq!(response.headers().get("grpc-status"), None, "{response:?}");
+    let begun = tokio::time::Instant::now();
+    let _ = connection.await.unwrap();
+    let lasted = begun.elapsed().as_secs();
+    assert!((60..=65).contains(&lasted), "{lasted}");
+    drop((response, body));
+}

@@ -79,13 +79,24 @@ pub enum Answer {
 
 /// A client wants more names than it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooMany;
+pub struct TooMany {
+    names: usize,
+    bytes: usize,
+}
+
+impl TooMany {
+    /// Than so many, or names of more than so many bytes.
+    pub fn of(names: usize, bytes: usize) -> Self {
+        TooMany { names, bytes }
+    }
+}
 
 impl fmt::Display for TooMany {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TooMany { names, bytes } = self;
         write!(
             f,
-            "more than {MAX_NAMES} resources of one type are subscribed to, or their names have more than {MAX_NAMES_BYTES} bytes"
+            "more than {names} resources are subscribed to, or their names have more than {bytes} bytes"
         )
     }
 }
@@ -128,7 +139,7 @@ impl Subscriber {
         for name in request.subscribe.into_iter().filter(is_name) {
             self.subscribe(name, is_first);
             if self.names.len() > MAX_NAMES || self.names_bytes > MAX_NAMES_BYTES {
-                return Err(TooMany);
+                return Err(TooMany::of(MAX_NAMES, MAX_NAMES_BYTES));
             }
         }
         if wants_all {
@@ -193,6 +204,11 @@ impl Subscriber {
     /// Names that the client has subscribed to, without the wildcard.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.names.iter()
+    }
+
+    /// How many these are, and their bytes.
+    pub fn named(&self) -> (usize, usize) {
+        (self.names.len(), self.names_bytes)
     }
 
     /// Whether the client has subscribed to that name, apart from the wildcard.

@@ -45,7 +45,11 @@ async fn a_client_reads_what_was_sent_and_how_it_ended() {
             answers.send(Err(status.clone())).await.unwrap();
         }
         drop(answers);
-        let (messages, status) = read(Answers(Some(answered))).await;
+        let (messages, status) = read(Answers {
+            answers: Some(answered),
+            _is_there: tokio::sync::oneshot::channel().0,
+        })
+        .await;
         assert_eq!(messages, sent);
         let told = |status: &Status| (status.code(), status.message().to_owned());
         assert_eq!(status.as_ref().map(told), end.as_ref().map(told));
