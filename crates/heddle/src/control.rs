@@ -114,10 +114,8 @@ async fn serve(
         watcher = watcher.beside(registry.providers());
     }
     let state = state_folder::folder(settings.control.state.clone(), "control")?;
-    let saved = last_good::saved(&state);
-    if let Some(saved) = saved.context("the last good versions of manifests")? {
-        watcher = watcher.recalling(&saved);
-    }
+    let recalled = last_good::recall(&mut watcher, &state);
+    recalled.context("the last good versions of manifests")?;
     let first = first_mesh(&mut watcher, dir).await?;
     let clock = Arc::new(Clock::new(0));
     let authority = Arc::new(open(&state, settings, &clock)?);

@@ -152,15 +152,19 @@ impl Good {
         text
     }
 
-    /// What a text has that is valid.
-    pub(super) fn recall(text: &[u8], dir: &Path) -> Self {
-        let mut good = Good::default();
-        for line in text.split(|byte| *byte == b'\n') {
+    /// What a text has that is valid, and how many lines are not.
+    pub(super) fn recall(text: &[u8], dir: &Path) -> (Self, usize) {
+        let (mut good, mut wrong) = (Good::default(), 0);
+        let lines = text.split(|byte| *byte == b'\n');
+        for line in lines.filter(|line| !line.is_empty()) {
             match serde_json::from_slice(line) {
                 Ok(Line::Object { file, line, object }) => {
-                    if let Some(object) = read(&dir.join(file), line, object) {
-                        let key = object.written.key.clone();
-                        good.objects.insert(key, Arc::new(object));
+                    match read(&dir.join(file), line, object) {
+                        Some(object) => {
+                            let key = object.written.key.clone();
+                            good.objects.insert(key, Arc::new(object));
+                        }
+                        None => wrong += 1,
                     }
                 }
                 Ok(Line::Policy { policy, workloads }) => {
@@ -173,10 +177,10 @@ impl Good {
                 Ok(Line::Words { file, words }) => {
                     good.words.insert(dir.join(file), words);
                 }
-                Err(_) => {}
+                Err(_) => wrong += 1,
             }
         }
-        good
+        (good, wrong)
     }
 }
 

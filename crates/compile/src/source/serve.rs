@@ -64,8 +64,11 @@ pub(super) struct Beside<'b> {
 
 impl Serving {
     /// Goes on with the last good versions that an earlier process has saved. What is not valid is not used.
-    pub(super) fn recall(&mut self, saved: &[u8], dir: &Path) {
-        self.good = Good::recall(saved, dir);
+    /// Returns how many lines that are.
+    pub(super) fn recall(&mut self, saved: &[u8], dir: &Path) -> usize {
+        let (good, wrong) = Good::recall(saved, dir);
+        self.good = good;
+        wrong
     }
 
     /// Saves the last good versions now, and whenever they change.

@@ -436,12 +436,27 @@ impl Settling<'_> {
             slot.key == written.key
                 && in_force.is_some_and(|one| one.tree().has_content_of(written.tree()))
         });
+        if !is_said && written.key.kind == Kind::Namespace {
+            self.close_namesakes(&written.key);
+        }
         if is_said || !written.key.kind.is_policy() {
             return Version::LeftOut;
         }
         let mut nameless = written.clone();
         nameless.key.name = None;
         self.stand_in(&[&nameless])
+    }
+
+    /// Closes the Namespace of that name, of which there are several: one of them may have had the mode strict.
+    fn close_namesakes(&mut self, key: &Key) {
+        for at in 0..self.slots.len() {
+            let slot = &self.slots[at];
+            let written = slot.version.object().map(|object| object.written.clone());
+            if let Some(written) = written.filter(|_| slot.key == *key && slot.version.is_written())
+            {
+                self.slots[at].version = self.stand_in(&[&written]);
+            }
+        }
     }
 
     fn settled(self, objects: Vec<Arc<Object>>, further: Vec<Problem>) -> Settled {

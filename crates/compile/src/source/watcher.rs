@@ -174,14 +174,11 @@ impl Watcher {
     }
 
     /// Goes on with the last good version of each object that an earlier process has saved. What is not valid is not
-    /// used.
-    #[must_use]
-    pub fn recalling(self, saved: &[u8]) -> Self {
+    /// used. Returns how many lines that are.
+    pub fn recall(&mut self, saved: &[u8]) -> usize {
         let mut eyes = self.eyes.lock().unwrap_or_else(PoisonError::into_inner);
         let Eyes { serving, root, .. } = &mut *eyes;
-        serving.recall(saved, root);
-        drop(eyes);
-        self
+        serving.recall(saved, root)
     }
 
     /// Saves the last good version of each object, now and whenever they change. Blocks while it does.

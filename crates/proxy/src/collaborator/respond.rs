@@ -28,7 +28,11 @@ impl Connection {
             // receive one.
             return After::Cut;
         }
-        let last = matches!(failure.reason, Reason::Malformed | Reason::IdentityRevoked);
+        // A connection stays with the Service to which it was opened: a new one may lead to another Service.
+        let last = matches!(
+            failure.reason,
+            Reason::Malformed | Reason::IdentityRevoked | Reason::ServiceGone
+        );
         let keep = self.may_go_on(exchange) && !last;
         exchange.response.status = Some(status);
         {

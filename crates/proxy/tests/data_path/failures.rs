@@ -201,6 +201,8 @@ fn what_is_no_request_was_meant_for_the_listeners_service() {
     });
     assert_eq!(client.ask(GET).verdict(), (503, "service_gone"));
     log.expect(&[r#""destination_service":"test/echo""#]);
+    // A pool would keep a connection that never leads anywhere again.
+    assert!(client.rest().is_empty());
 }
 
 #[test]

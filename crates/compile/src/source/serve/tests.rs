@@ -249,7 +249,11 @@ fn what_is_saved_is_the_same_again_and_garbage_is_not_used() {
         !saved.contains(DIR),
         "the folder may be called otherwise the next time"
     );
-    let recall = |text: &str| Good::recall(text.as_bytes(), DIR.as_ref()).text(DIR.as_ref());
+    let recall = |text: &str| {
+        Good::recall(text.as_bytes(), DIR.as_ref())
+            .0
+            .text(DIR.as_ref())
+    };
     assert_eq!(recall(&saved), saved);
     let garbage =
         format!("{{\"file\":1}}\nx\n\u{0}\n{saved}{{\"file\":\"/a\",\"line\":1,\"object\":{{}}}}");

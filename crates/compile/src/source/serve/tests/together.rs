@@ -203,3 +203,59 @@ fn a_copy_takes_the_place_of_nothing_that_is_in_force() {
     assert!(!calls(mesh, "shop/sa/cart", "web") && !calls(mesh, "shop/sa/other", "web"));
     assert!(!calls(mesh, "shop/sa/cart", "other") && calls(mesh, "shop/sa/web", "other"));
 }
+
+/// Whichever of two Namespaces comes first: one of them may have been meant to be strict.
+#[test]
+fn of_two_namespaces_that_differ_the_mode_is_strict() {
+    let namespace =
+        |label: &str| format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop{label}}}\n");
+    let strict = namespace(", labels: {heddle.dev/mode: strict}");
+    let [plain, old] = [
+        namespace(""),
+        namespace(", creationTimestamp: '2020-01-01T00:00:00Z'"),
+    ];
+    let services = service("web", 1);
+    let is_strict = |mesh: &Mesh| mesh.workloads.iter().all(|one| one.mode == Mode::Strict);
+    for (first, second) in [(&plain, &strict), (&strict, &plain), (&strict, &old)] {
+        for history in [None, Some([("b.yaml", &strict), ("w.yaml", &services)])] {
+            let mut served = Served::new();
+            if let Some(files) = history {
+                served.read(&files.map(|(file, text)| (file, text.as_str())));
+            }
+            for _ in 0..2 {
+                let mesh =
+                    served.read(&[("a.yaml", first), ("b.yaml", second), ("w.yaml", &services)]);
+                assert!(is_strict(mesh), "{first}{second}");
+            }
+        }
+    }
+    // Two that say the same are one.
+    let mut served = Served::new();
+    let mesh = served.read(&[
+        ("a.yaml", &plain),
+        ("b.yaml", &plain),
+        ("w.yaml", &services),
+    ]);
+    assert!(!is_strict(mesh));
+}
+
+/// A list whose kind is misspelt may hold any object.
+#[test]
+fn a_list_of_a_misspelt_kind_opens_nothing() {
+    let services = format!("{}---\n{}", service("web", 1), service("cart", 2));
+    let p = policy("p", "DENY", "{matchLabels: {app: web}}", "cart");
+    let item = p.trim().replace('\n', "\n  ");
+    let list = format!("apiVersion: v1\nkind: list\nitems:\n- {item}\n");
+    let mut served = Served::new();
+    let mesh = served.read(&[("a.yaml", &services), ("p.yaml", &list)]);
+    assert!(!calls(mesh, "shop/sa/cart", "web"));
+    assert!(
+        served.errors()[0].contains("write kind: List"),
+        "{:?}",
+        served.errors()
+    );
+    let list = list.replace("kind: list", "kind: List");
+    let mesh = served.read(&[("a.yaml", &services), ("p.yaml", &list)]);
+    assert!(!calls(mesh, "shop/sa/cart", "web") && calls(mesh, "shop/sa/other", "web"));
+    assert!(served.errors().is_empty());
+}
