@@ -97,7 +97,8 @@ impl fmt::Display for Lost {
             ),
             Self::NotEmpty => f.write_str(
                 "it is no file of an authority, and a new root is made only in an empty folder (name \
-                 another folder with --state, or move away what is in this one)",
+                 another folder with --state, or move away what is in this one; if this authority's own files were lost, \
+                 restore the backup: nodes trust no other root)",
             ),
             Self::File => f.write_str(
                 "it is not there (restore or supply it; when this authority has never run, remove \

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use heddle_model::NodeName;
+use heddle_model::{NodeName, is_one_place};
 use heddle_transport::hex;
 use heddle_transport::secrets::{Folder, FolderError};
 use serde::{Deserialize, Serialize};
@@ -160,8 +160,7 @@ fn member((node, known): (&NodeName, &MemberRecord)) -> Member {
 
 /// Whether other nodes could connect to an address: it has a port, and is neither unspecified nor multicast.
 pub fn is_reachable(address: &SocketAddr) -> bool {
-    let ip = address.ip();
-    address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
+    address.port() != 0 && is_one_place(address.ip())
 }
 
 /// The file is named by a digest: a node's name may be as long as a file name, which leaves no room for `.json`.

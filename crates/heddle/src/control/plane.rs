@@ -46,6 +46,7 @@ pub(super) struct PutUp {
     generation: u64,
     services: usize,
     workloads: usize,
+    policies: usize,
 }
 
 impl PutUp {
@@ -55,6 +56,7 @@ impl PutUp {
             generation: mesh.generation,
             services: mesh.services.len(),
             workloads: mesh.workloads.len(),
+            policies: mesh.policies.len(),
         };
         board.put(mesh);
         put
@@ -105,6 +107,7 @@ impl Plane {
             generation,
             services,
             workloads,
+            policies,
         }) = put
         else {
             return;
@@ -116,7 +119,7 @@ impl Plane {
             true => tracing::debug!(generation, services, workloads, "put up"),
             false => {
                 let nodes = self.parts.board.placed().len();
-                tracing::info!(generation, services, workloads, nodes, "put up");
+                tracing::info!(generation, services, workloads, policies, nodes, "put up");
             }
         }
     }
