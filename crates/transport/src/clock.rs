@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
@@ -102,13 +104,21 @@ impl FloorFile {
     /// The saved floor, in seconds since 1970; 0 when there is no file yet.
     ///
     /// # Errors
-    /// When the file cannot be read or is malformed: the loss of a floor must be reported, not ignored.
+    /// When the file cannot be read, is no regular file, or is malformed: the loss of a floor must be reported, not
+    /// ignored.
     pub fn read(&self) -> io::Result<u64> {
-        let file = match File::open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(error) => return Err(error),
+        // The open of a FIFO would otherwise last until a process writes to it.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = match open(&self.path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(0),
+            // A link, and a socket.
+            Err(Errno::LOOP | Errno::NXIO) => return Err(no_file()),
+            Err(error) => return Err(error.into()),
         };
+        if !file.metadata()?.is_file() {
+            return Err(no_file());
+        }
         let mut text = String::new();
         file.take(MAX_FLOOR_FILE).read_to_string(&mut text)?;
         let floor = text.trim().parse();
@@ -124,10 +134,14 @@ impl FloorFile {
     /// When the file cannot be written.
     pub fn write(&self, floor: u64) -> io::Result<()> {
         let beside = self.path.with_extension("new");
+        // A crash leaves one behind. It is not opened: the open of a FIFO would last until a process reads from it.
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut file = OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&beside)?;
         writeln!(file, "{floor}")?;
@@ -136,4 +150,9 @@ impl FloorFile {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()
     }
+}
+
+fn no_file() -> io::Error {
+    let what = "it is no plain file: remove it if the clock is right";
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
