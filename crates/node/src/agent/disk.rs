@@ -15,6 +15,9 @@ use super::state::{Problem, State, StateError, file_of, files};
 use super::trusted::Trusted;
 use super::{Agent, blocking, generations};
 
+#[cfg(test)]
+mod tests;
+
 /// Time between two retries.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Most files named in the status.
@@ -96,7 +99,7 @@ impl Unsaved {
         }
     }
 
-    /// Records the result of a write. Logs the first failure of a file, and the recovery of the last.
+    /// Records the result of a write. Logs each new reason why a file fails, and the recovery of the last one.
     fn note(&mut self, file: String, write: Option<Write>, done: &Result<(), String>) {
         let Err(why) = done else {
             let was = self.files.remove(&file);
@@ -107,9 +110,9 @@ impl Unsaved {
         };
         self.again_at.get_or_insert(Instant::now() + AGAIN);
         let why = format!("the state folder: {why}");
-        let missing = Missing { write, why };
-        let before = self.files.insert(file, missing);
-        if before.is_none() {
+        let is_known = self.files.get(&file).is_some_and(|one| one.why == why);
+        self.files.insert(file, Missing { write, why });
+        if !is_known {
             let seconds = AGAIN.as_secs();
             let why = self.why().unwrap_or_default();
             tracing::error!("{why}; it is tried again every {seconds} seconds");
@@ -159,16 +162,39 @@ impl Agent {
         let trusted = is_own.then(|| self.core().trusted().clone());
         let generations = trusted.as_ref().map(generations);
         let run = write.clone();
-        let saved = blocking(&self.state, move |state| run.run(state, trusted.as_ref())).await;
+        let mut saved = blocking(&self.state, move |state| run.run(state, trusted.as_ref())).await;
         if let (Ok(()), Some(generations)) = (&saved, generations) {
             self.durable = generations;
             self.show();
         }
-        if saved.is_err() && matches!(write, Write::Mesh(_)) {
-            self.mesh_file.failed();
+        if let Write::Mesh(mesh) = &write {
+            saved = self.mesh_saved(&mesh.1, saved).await;
         }
         self.unsaved.note(write.file(), Some(write), &saved);
         self.show_unsaved();
+    }
+
+    /// Records the result of the write of a mesh. If it has failed, an older file with other policies or workloads is
+    /// removed, for which a full disk needs no room. Returns the result, with what that means for a restart.
+    async fn mesh_saved(&mut self, mesh: &Mesh, saved: Result<(), String>) -> Result<(), String> {
+        let Err(why) = saved else {
+            self.mesh_file.holds(mesh);
+            return Ok(());
+        };
+        if !self.mesh_file.failed(mesh) {
+            return Err(why);
+        }
+        let removed = blocking(&self.state, State::forget_mesh).await;
+        Err(match removed {
+            Ok(()) => format!(
+                "{why} (no older mesh is kept, since its policies are not those in force: a node that restarts now \
+                 waits for the control plane)"
+            ),
+            Err(error) => format!(
+                "{why}; the older mesh, whose policies are not those in force, cannot be removed either: {error} \
+                 (remove it before the node restarts)"
+            ),
+        })
     }
 
     /// Records whether roots and deny-list were written. `Agent::confirm` retries a failed write.
@@ -192,69 +218,5 @@ impl Agent {
 
     pub(super) fn show_unsaved(&self) {
         self.core().problem("disk", self.unsaved.why());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn failed() -> Result<(), String> {
-        Err("no space".to_owned())
-    }
-
-    #[test]
-    fn a_file_that_is_written_well_hides_no_other() {
-        let mut unsaved = Unsaved::default();
-        unsaved.note("mesh.json".into(), Some(Write::Floor(1)), &failed());
-        unsaved.note("floor".into(), Some(Write::Floor(2)), &Ok(()));
-        assert_eq!(unsaved.why().as_deref(), Some("the state folder: no space"));
-        unsaved.note("mesh.json".into(), Some(Write::Floor(1)), &Ok(()));
-        assert_eq!(unsaved.why(), None);
-    }
-
-    #[test]
-    fn what_was_not_written_is_due_again_after_a_while() {
-        let mut unsaved = Unsaved::default();
-        assert_eq!(unsaved.again_in(), None);
-        unsaved.note("floor".into(), Some(Write::Floor(1)), &failed());
-        assert!(unsaved.again_in().is_some_and(|wait| wait <= AGAIN));
-        assert!(unsaved.take_due().is_empty(), "not yet");
-        unsaved.again_at = Some(Instant::now());
-        assert_eq!(unsaved.take_due().len(), 1);
-    }
-
-    #[test]
-    fn what_was_found_damaged_is_well_when_it_is_written_or_not_wanted() {
-        let damaged = |file: &str| Problem {
-            file: file.to_owned(),
-            why: format!("{file} is damaged"),
-        };
-        let mut unsaved = Unsaved::default();
-        unsaved.found(vec![damaged("mesh.json"), damaged("ab.leaf")]);
-        unsaved.forget_unwanted();
-        assert_eq!(unsaved.why().as_deref(), Some("mesh.json is damaged"));
-        unsaved.note("mesh.json".into(), None, &Ok(()));
-        assert_eq!(unsaved.why(), None);
-    }
-
-    #[test]
-    fn trust_that_was_not_written_is_said_until_it_is() {
-        let mut unsaved = Unsaved::default();
-        unsaved.note("trust.json".into(), None, &failed());
-        unsaved.forget_unwanted();
-        assert_eq!(unsaved.why().as_deref(), Some("the state folder: no space"));
-        unsaved.note("trust.json".into(), None, &Ok(()));
-        assert_eq!(unsaved.why(), None);
-    }
-
-    #[test]
-    fn of_many_files_a_few_are_named() {
-        let mut unsaved = Unsaved::default();
-        for number in 0..9 {
-            unsaved.note(format!("{number}.leaf"), None, &failed());
-        }
-        let why = unsaved.why().unwrap_or_default();
-        assert!(why.ends_with("; and 6 files more"), "{why}");
     }
 }

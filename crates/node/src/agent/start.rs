@@ -220,12 +220,13 @@ impl Agent {
     }
 
     /// Starts with the mesh that was found on disk.
-    async fn begin(&mut self, mesh: Option<(String, Mesh)>) {
+    pub(super) async fn begin(&mut self, mesh: Option<(String, Mesh)>) {
         let Some((_, mesh)) = mesh else { return };
         tracing::info!(
             generation = mesh.generation,
             "going on with the mesh of the last run"
         );
+        self.mesh_file.holds(&mesh);
         self.want(&mesh).await;
         // The control plane is not connected yet, so there is nothing to wait for.
         self.held_back.put(Box::new(mesh), Instant::now());

@@ -28,7 +28,7 @@ use super::trusted::Trusted;
 use files::{FLOOR, LEAF, MESH, OWN, TRUST};
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// Names of single files, and the suffix of leaf files.
 pub(crate) mod files {
@@ -320,6 +320,15 @@ impl State {
         })
         .unwrap_or_default();
         Ok(self.folder.write(MESH, &json)?)
+    }
+
+    /// Removes the mesh that is kept for the next start.
+    ///
+    /// # Errors
+    /// When that could not be made durable.
+    pub(crate) fn forget_mesh(&self) -> Result<(), StateError> {
+        self.folder.remove(MESH)?;
+        Ok(())
     }
 
     /// Writes the time floor.

@@ -62,3 +62,27 @@ fn what_guards_is_written_at_once_and_endpoints_a_little_later() {
     assert_eq!(at_once.1.generation, 7);
     assert_eq!(file.again_in(began), None);
 }
+
+#[test]
+fn a_file_with_other_guards_goes_when_the_mesh_in_force_cannot_be_written() {
+    let now = Instant::now();
+    let mut file = MeshFile::default();
+    // Nothing is known of the file before one is found or written.
+    assert!(file.failed(&mesh(1, |_| {}).1));
+    file.holds(&mesh(1, |_| {}).1);
+    assert!(!file.failed(&mesh(2, with_service).1));
+    assert!(
+        file.put(mesh(3, with_service), now).is_some(),
+        "written at once"
+    );
+    assert!(file.failed(&mesh(4, with_policy).1));
+    // Its removal may have failed: also when the policy is taken back.
+    assert!(file.failed(&mesh(5, |_| {}).1));
+    file.holds(&mesh(6, with_policy).1);
+    assert!(!file.failed(&mesh(7, with_policy).1));
+    let elsewhere = |mesh: &mut Mesh| {
+        with_policy(mesh);
+        mesh.trust_domain = TrustDomain::parse("other.test").expect("a name");
+    };
+    assert!(file.failed(&mesh(8, elsewhere).1));
+}

@@ -22,13 +22,13 @@ use super::*;
 use crate::serving::Change;
 
 /// An authority, and a node's state with a workload's leaf and a mesh.
-struct Kept {
+pub(in crate::agent) struct Kept {
     dir: tempfile::TempDir,
     trusted: Trusted,
     account: SpiffeId,
 }
 
-fn name() -> NodeName {
+pub(in crate::agent) fn name() -> NodeName {
     NodeName::parse("edge-1").unwrap()
 }
 
@@ -41,7 +41,7 @@ fn signed(issuer: &Issuer<'_, KeyPair>, id: &SpiffeId) -> (LeafKey, Vec<Certific
 }
 
 impl Kept {
-    fn new() -> Kept {
+    pub(in crate::agent) fn new() -> Kept {
         let dir = tempfile::tempdir().unwrap();
         let domain = TrustDomain::default();
         let key = KeyPair::generate().unwrap();
@@ -79,7 +79,7 @@ impl Kept {
         kept
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    pub(in crate::agent) fn path(&self, file: &str) -> PathBuf {
         self.dir.path().join("node").join(file)
     }
 
@@ -91,6 +91,46 @@ impl Kept {
         let state = self.open().map_err(|error| error.to_string())?;
         state.floor().map_err(|error| error.to_string())?;
         state.load(&name()).map_err(|error| error.to_string())
+    }
+
+    /// The agent of a node that has just started.
+    pub(in crate::agent) fn agent(&self) -> (Agent, mpsc::Receiver<Change>) {
+        let state = self.open().unwrap();
+        let (own, trusted) = state.load(&name()).unwrap().joined.unwrap();
+        let clock = Arc::new(Clock::new(0));
+        let control = "control.test:4460";
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let view = View::new(name(), control.to_owned(), listen, Arc::clone(&clock));
+        let now = view.now(clock.now());
+        let core = Core::new(
+            (Arc::clone(&clock), 0),
+            (own, trusted),
+            Vec::new(),
+            control.to_owned(),
+            Random::from_system(),
+            now,
+        );
+        let core = Arc::new(Mutex::new(core.unwrap()));
+        view.joined(Arc::clone(&core));
+        let (changes, served) = mpsc::channel(4);
+        let agent = Agent {
+            core,
+            view: Arc::new(view),
+            clock,
+            state: Arc::new(state),
+            changes,
+            credentials: watch::channel(None).0,
+            orders: None,
+            peer: None,
+            unconfirmed: None,
+            durable: (1, 0),
+            built: None,
+            checked: None,
+            held_back: HeldBack::default(),
+            mesh_file: MeshFile::default(),
+            unsaved: Unsaved::default(),
+        };
+        (agent, served)
     }
 
     fn leaf_file(&self) -> String {
@@ -225,9 +265,8 @@ fn what_can_be_had_again_is_said_and_left_where_it_is() {
     );
 }
 
-/// A mesh of the right trust domain, with two workloads of one name.
-fn broken() -> Mesh {
-    let one = Workload {
+pub(in crate::agent) fn workload() -> Workload {
+    Workload {
         name: WorkloadName::new("shop", "cart").unwrap(),
         labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("shop", "cart").unwrap(),
@@ -241,7 +280,12 @@ fn broken() -> Mesh {
         probes: Vec::new(),
         qos: Default::default(),
         command: None,
-    };
+    }
+}
+
+/// A mesh of the right trust domain, with two workloads of one name.
+fn broken() -> Mesh {
+    let one = workload();
     Mesh {
         generation: 2,
         workloads: vec![one.clone().into(), one.into()].into(),
@@ -253,41 +297,7 @@ fn broken() -> Mesh {
 #[tokio::test]
 async fn a_mesh_that_breaks_its_promises_takes_the_place_of_none() {
     let kept = Kept::new();
-    let state = kept.open().unwrap();
-    let (own, trusted) = state.load(&name()).unwrap().joined.unwrap();
-    let clock = Arc::new(Clock::new(0));
-    let control = "control.test:4460";
-    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let view = View::new(name(), control.to_owned(), listen, Arc::clone(&clock));
-    let now = view.now(clock.now());
-    let core = Core::new(
-        (Arc::clone(&clock), 0),
-        (own, trusted),
-        Vec::new(),
-        control.to_owned(),
-        Random::from_system(),
-        now,
-    );
-    let core = Arc::new(Mutex::new(core.unwrap()));
-    view.joined(Arc::clone(&core));
-    let (changes, mut served) = mpsc::channel(4);
-    let mut agent = Agent {
-        core,
-        view: Arc::new(view),
-        clock,
-        state: Arc::new(state),
-        changes,
-        credentials: watch::channel(None).0,
-        orders: None,
-        peer: None,
-        unconfirmed: None,
-        durable: (1, 0),
-        built: None,
-        checked: None,
-        held_back: HeldBack::default(),
-        mesh_file: MeshFile::default(),
-        unsaved: Unsaved::default(),
-    };
+    let (mut agent, mut served) = kept.agent();
     let good = Mesh {
         generation: 1,
         ..Mesh::default()
