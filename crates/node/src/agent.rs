@@ -17,6 +17,7 @@ use heddle_xds::TrustUpdate;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
+mod apart;
 mod core;
 mod costs;
 mod courier;

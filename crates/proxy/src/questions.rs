@@ -40,6 +40,8 @@ pub struct Questions(Arc<Shared>);
 struct Shared {
     open: Mutex<Open>,
     news: Notify,
+    /// For [`Questions::wanted`]. It is another one than `news`, which each wakes one task once.
+    want: Notify,
     usage: Mutex<Usage>,
 }
 
@@ -53,6 +55,8 @@ struct Open {
     next_waiter: u64,
     /// Whether the control plane has been away for so long that no answer is expected.
     is_away: bool,
+    /// Whether something was refused for that reason since the agent looked last.
+    is_missed: bool,
 }
 
 /// What one caller asks.
@@ -126,9 +130,18 @@ impl Questions {
     pub fn set_away(&self, is_away: bool) {
         let mut open = self.0.open();
         open.is_away = is_away;
+        open.is_missed &= is_away;
         let ended = open.end(Err(Reason::DiscoveryUnavailable), |_, _| is_away);
         drop(open);
         ended.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until something waits for an answer, or was refused since the last time because the control plane is away.
+    /// It is cancel-safe.
+    pub async fn wanted(&self) {
+        while !self.0.open().take_wanted() {
+            self.0.want.notified().await;
+        }
     }
 
     /// The named dependencies that were used since the last time: connections and requests went there, or asked for it.
@@ -163,6 +176,11 @@ impl Questions {
     ) -> Result<Ticket, Reason> {
         let mut open = self.0.open();
         if open.is_away {
+            let was_missed = mem::replace(&mut open.is_missed, true);
+            drop(open);
+            if !was_missed {
+                self.0.want.notify_one();
+            }
             return Err(Reason::DiscoveryUnavailable);
         }
         if open.waiting >= WAITING {
@@ -193,6 +211,7 @@ impl Questions {
         drop(open);
         if is_new {
             self.0.news.notify_one();
+            self.0.want.notify_one();
         }
         Ok(Ticket {
             shared: Arc::clone(&self.0),
@@ -214,6 +233,12 @@ impl Questions {
 }
 
 impl Open {
+    /// Whether an answer is wanted; what was refused counts once.
+    fn take_wanted(&mut self) -> bool {
+        let is_waited_for = self.callers.values().any(|asked| !asked.open.is_empty());
+        mem::take(&mut self.is_missed) || is_waited_for
+    }
+
     /// Ends the waits for which `ends` holds. Returns the wakers, to be called once the lock is released.
     fn end(
         &mut self,

@@ -3,7 +3,7 @@
 //! ```text
 //!           dial, handshake, first call            either call ends, or another connection is wanted
 //!  apart ──────────────────────────────► together ───────────────────────────────────────────────┐
-//!    ▲ │ failed: wait, longer each time     │ trust and mesh as they change ─► events             │
+//!    ▲ │ failed: wait (see Apart)           │ trust and mesh as they change ─► events             │
 //!    └─┴────────────────────────────────────┴─◄───────────────────────────────────────────────────┘
 //! ```
 //!
@@ -15,8 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_model::{Backoff, Random};
-use heddle_model::{Mesh, NodeName, SpiffeId};
+use heddle_model::{Mesh, NodeName, Random, SpiffeId};
 use heddle_transport::control::{ConnectError, Connector, WatchedStream};
 use heddle_transport::{Clock, Leaf, Peer, Refusal, Trust};
 use heddle_xds::{
@@ -28,18 +27,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::client::TlsStream;
 
+use super::apart::Apart;
 use super::key::LeafKey;
 use super::learner::Learner;
+
+#[cfg(test)]
+mod tests;
 
 /// Timeout of the TCP connect, and of the TLS handshake after it.
 const DIAL_WAIT: Duration = Duration::from_secs(10);
 /// Timeout for the start of a call.
 const CALL_WAIT: Duration = Duration::from_secs(30);
-/// Shortest and longest back-off between two attempts to connect.
-const SHORTEST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// A connection that lasted this long resets the back-off.
-const GOOD: Duration = Duration::from_secs(60);
 /// Wait before the mesh is requested again after a refusal.
 const MESH_WAIT: Duration = Duration::from_secs(30);
 /// Capacity of the queue of orders.
@@ -105,6 +103,8 @@ pub(super) struct Broken {
     pub(super) why: String,
     /// Node or control plane refused the other: waiting does not help.
     pub(super) is_refusal: bool,
+    /// The control plane serves as many as it can: it is not tried sooner because a caller asks.
+    is_full: bool,
 }
 
 impl Broken {
@@ -112,6 +112,7 @@ impl Broken {
         Broken {
             why: why.to_string(),
             is_refusal: false,
+            is_full: false,
         }
     }
 }
@@ -120,6 +121,7 @@ impl From<ClientError> for Broken {
     fn from(error: ClientError) -> Broken {
         Broken {
             is_refusal: !error.is_transient(),
+            is_full: matches!(error, ClientError::Slower(_)),
             why: match error {
                 // The message around it already says that the control plane is not reached.
                 ClientError::Unavailable(why) => why,
@@ -146,7 +148,11 @@ impl From<ConnectError> for Broken {
             }
             ConnectError::Io(error) => error.to_string(),
         };
-        Broken { why, is_refusal }
+        Broken {
+            why,
+            is_refusal,
+            is_full: false,
+        }
     }
 }
 
@@ -164,26 +170,24 @@ impl Courier {
     ///
     /// `mesh` is what this node has of the mesh, and `learner` finds out what more it uses, if it names that.
     pub(super) async fn run(self, mut mesh: NodeMesh, mut learner: Option<Learner>) {
-        let mut random = Random::from_system();
-        let mut backoff = Backoff::new(SHORTEST_WAIT, LONGEST_WAIT);
+        let mut apart = Apart::new(Random::from_system());
         loop {
             let began = Instant::now();
-            match self.connection(&mut mesh, &mut learner).await {
+            let why = match self.connection(&mut mesh, &mut learner).await {
                 End::Over => return,
                 End::Reconnect => continue,
-                End::Failed(why) => {
-                    if self.events.send(Event::Down(why)).await.is_err() {
-                        return;
-                    }
-                }
-            }
-            if began.elapsed() >= GOOD {
-                backoff.succeeded();
+                End::Failed(why) => why,
+            };
+            let took = began.elapsed();
+            let may_ask = !why.is_refusal && !why.is_full;
+            if self.events.send(Event::Down(why)).await.is_err() {
+                return;
             }
             if let Some(learner) = &mut learner {
                 learner.disconnected();
             }
-            sleep(random.spread(backoff.failed())).await;
+            let asked = wanted(learner.as_ref().filter(|_| may_ask));
+            apart.wait(took, asked).await;
         }
     }
 
@@ -219,6 +223,7 @@ impl Courier {
             Some(Refusal::ByPeer(why)) => Broken {
                 why: format!("the control plane refuses this node: {why}"),
                 is_refusal: true,
+                is_full: false,
             },
             _ => error.into(),
         })?;
@@ -341,6 +346,14 @@ async fn next_mesh(
 ) -> Result<Update, ClientError> {
     match mesh {
         Some(mesh) => mesh.next(known).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until a caller asks something.
+async fn wanted(learner: Option<&Learner>) {
+    match learner {
+        Some(learner) => learner.wanted().await,
         None => std::future::pending().await,
     }
 }

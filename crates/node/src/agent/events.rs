@@ -37,7 +37,9 @@ impl Agent {
                 drop(core);
                 (self.orders, self.peer) = (Some(orders), Some(peer));
             }
-            Event::Down(Broken { why, is_refusal }) => {
+            Event::Down(Broken {
+                why, is_refusal, ..
+            }) => {
                 let mut core = self.core();
                 let why = match is_refusal {
                     true => core.link_refused(why, now),

@@ -314,6 +314,12 @@ impl Learner {
         }
     }
 
+    /// Waits until a caller asks what the control plane has to answer, also one that is refused because that is away. It
+    /// is cancel-safe.
+    pub(super) async fn wanted(&self) {
+        self.questions.wanted().await;
+    }
+
     /// The control plane tells this node its part of the mesh: questions are answered.
     pub(super) fn connected(&mut self) {
         self.failures = 0;

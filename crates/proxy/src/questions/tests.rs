@@ -118,3 +118,41 @@ fn no_caller_takes_the_places_of_others() {
     held.extend((held.len()..WAITING).map(|number| ask(&questions, 1, &of(number)).unwrap()));
     assert_eq!(ask(&questions, 1, "late").err(), full);
 }
+
+#[test]
+fn an_answer_is_wanted_while_something_waits_and_once_for_what_was_refused() {
+    let questions = Questions::default();
+    let is_wanted = || {
+        let mut wanted = std::pin::pin!(questions.wanted());
+        let mut cx = Context::from_waker(Waker::noop());
+        wanted.as_mut().poll(&mut cx).is_ready()
+    };
+    assert!(!is_wanted());
+    let ticket = ask(&questions, 1, "a").unwrap();
+    assert!(is_wanted() && is_wanted());
+    questions.set_away(true);
+    assert!(!is_wanted(), "it was refused when it was asked last");
+    drop(ticket);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut waits = Box::pin(questions.wanted());
+    let mut poll = || waits.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(poll().is_pending());
+    for _ in 0..3 {
+        assert!(ask(&questions, 1, "a").is_err());
+    }
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(poll().is_ready());
+    assert!(!is_wanted());
+    // It is not remembered once the control plane is back.
+    assert!(ask(&questions, 1, "a").is_err());
+    questions.set_away(false);
+    assert!(!is_wanted());
+    // What the agent takes of the questions is as before.
+    let _ticket = ask(&questions, 1, "a").unwrap();
+    assert!(is_wanted());
+    let mut changed = std::pin::pin!(questions.changed());
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(changed.as_mut().poll(&mut cx).is_ready());
+    assert_eq!(questions.take().len(), 1);
+}
