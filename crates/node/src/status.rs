@@ -356,6 +356,9 @@ pub struct IdentityStatus {
     pub renewals: u64,
     /// Failed requests for certificates since the process started.
     pub renewal_failures: u64,
+    /// Whether a file of the state folder is damaged, or could not be written.
+    #[serde(default)]
+    pub unsaved: bool,
     /// Problems for the operator, one line each; empty when all is well.
     pub problems: Vec<String>,
 }

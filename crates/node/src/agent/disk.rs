@@ -18,6 +18,8 @@ use super::{Agent, blocking, generations};
 #[cfg(test)]
 mod tests;
 
+/// Topic of the agent's problem with the state folder.
+pub(super) const TOPIC: &str = "disk";
 /// Time between two retries.
 const AGAIN: Duration = Duration::from_secs(10);
 /// Most files named in the status.
@@ -217,6 +219,6 @@ impl Agent {
     }
 
     pub(super) fn show_unsaved(&self) {
-        self.core().problem("disk", self.unsaved.why());
+        self.core().problem(TOPIC, self.unsaved.why());
     }
 }

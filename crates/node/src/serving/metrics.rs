@@ -80,7 +80,8 @@ fn identities(encoder: &mut DescriptorEncoder<'_>, status: &IdentityStatus) -> f
         encoder,
         &node::CLOCK_DEGRADED,
         u64::from(status.clock.degraded),
-    )
+    )?;
+    gauge(encoder, &node::STATE_UNSAVED, u64::from(status.unsaved))
 }
 
 fn workloads(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
@@ -104,6 +105,19 @@ mod tests {
     use heddle_telemetry::exposition;
 
     use super::*;
+
+    #[test]
+    fn a_state_folder_that_cannot_be_written_is_shown() {
+        for unsaved in [false, true] {
+            let status = IdentityStatus {
+                unsaved,
+                ..IdentityStatus::default()
+            };
+            let text = exposition::render(move |encoder| identities(encoder, &status));
+            let line = format!("heddle_state_unsaved {}\n", u8::from(unsaved));
+            assert!(text.contains(&line), "{text}");
+        }
+    }
 
     #[test]
     fn full_tables_of_the_hooks_are_counted() {

@@ -27,6 +27,9 @@ super::families! {
     CLOCK_DEGRADED = Gauge "heddle_clock_degraded" []
         "1 while the system's clock is behind the time floor."
         more "identity.md#a-clock-that-is-wrong";
+    STATE_UNSAVED = Gauge "heddle_state_unsaved" []
+        "1 while a file of the node's state folder is damaged or could not be written."
+        more "identity.md#a-state-folder-that-cannot-be-written";
     DISCOVERY_LEARNED = Gauge "heddle_discovery_learned" [state]
         "Services and addresses that the node has named to the control plane: asked, there, absent or unreadable. The three families of discovery exist on a node that knows only what it uses."
         more "on-demand.md";

@@ -4,6 +4,7 @@ use heddle_model::SpiffeId;
 use heddle_model::calendar::utc;
 use heddle_transport::{Peer, Refusal, hex};
 
+use super::super::disk;
 use super::super::keeper::KeptIdentity;
 use super::super::moment::Moment;
 use super::Core;
@@ -55,6 +56,7 @@ impl Core {
             serves_until: ends.min(),
             renewals,
             renewal_failures,
+            unsaved: self.problems.contains_key(disk::TOPIC),
             problems: Vec::new(),
         };
         status.problems = self.look(&status, unix_s);

@@ -143,6 +143,7 @@ async fn on_a_full_disk_no_mesh_is_left_whose_policies_were_replaced() {
     agent.gets(&mesh(2, false)).await;
     assert_eq!(agent.kept(), Some(1), "the same policies are in force");
     assert!(agent.said().contains("mesh.json"), "{}", agent.said());
+    assert!(agent.view.status().unsaved);
     agent.gets(&mesh(3, true)).await;
     assert_eq!(agent.kept(), None);
     assert!(
@@ -157,6 +158,7 @@ async fn on_a_full_disk_no_mesh_is_left_whose_policies_were_replaced() {
     agent.unsaved.again_at = Some(Instant::now());
     agent.save_again().await;
     assert_eq!((agent.kept(), agent.said().as_str()), (Some(4), ""));
+    assert!(!agent.view.status().unsaved);
 }
 
 #[tokio::test]
