@@ -11,7 +11,6 @@ use heddle_model::{Mesh, PolicyName, WorkloadName};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::settle::Folder;
 use crate::compile::Pins;
 use crate::findings::{Findings, Key};
 use crate::manifest::node::Node;
@@ -105,17 +104,6 @@ impl Good {
             }
         }
         files
-    }
-
-    /// Notes in each object of a folder how it compares with its last good version.
-    pub(super) fn note_in_force(&self, folder: &mut Folder) {
-        let valid = folder.valid.iter_mut().filter_map(Arc::get_mut);
-        let valid = valid.map(|object| &mut object.written);
-        for written in valid.chain(&mut folder.faulty) {
-            if let Some(good) = self.objects.get(&written.key) {
-                written.note_in_force(&good.written);
-            }
-        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

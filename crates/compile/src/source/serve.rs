@@ -140,7 +140,7 @@ impl Serving {
             self.tried.all_fit(replicas.admitted());
         }
         let (mut folder, found) = objects_of(scan);
-        self.good.note_in_force(&mut folder);
+        folder.note_in_force(&self.good);
         let is_empty = found.is_empty();
         let read = found.report.problems.clone();
         let compiled = self.compile(&folder.valid, &Pins::new(), found, beside);

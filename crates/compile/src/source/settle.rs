@@ -27,8 +27,10 @@ use super::words::{closing_words, namespaces_in};
 use crate::findings::{Findings, Key, ObjectId};
 use crate::manifest::{Kind, Object, Written, closed};
 
+mod folder;
 mod slot;
 
+pub(super) use folder::{Folder, UnreadableFile};
 use slot::{Slot, Version, follows, seniors, unreadable_name, words_of};
 
 /// Most rounds. References lead over a few objects only.
@@ -39,25 +41,6 @@ const LATE: usize = 12;
 const UNREADABLE: &str = "unreadable text";
 /// Most namespaces that a report names of a file.
 const MAX_NAMED: usize = 10;
-
-/// The objects of a folder, each read alone.
-#[derive(Debug, Default)]
-pub(super) struct Folder {
-    /// Those that are valid on their own.
-    pub(super) valid: Vec<Arc<Object>>,
-    /// Those with faults.
-    pub(super) faulty: Vec<Written>,
-    /// Files with something that may be any object.
-    pub(super) unreadable: Vec<UnreadableFile>,
-}
-
-/// A file with something that may be any object.
-#[derive(Debug)]
-pub(super) struct UnreadableFile {
-    pub(super) path: Arc<Path>,
-    /// Its text, to see what it may be about.
-    pub(super) bytes: Vec<u8>,
-}
 
 /// What is in force.
 #[derive(Debug)]
