@@ -178,8 +178,13 @@ impl Questions {
         if open.is_away {
             let was_missed = mem::replace(&mut open.is_missed, true);
             drop(open);
+            // Once for each attempt to reach the control plane.
             if !was_missed {
                 self.0.want.notify_one();
+                tracing::warn!(
+                    %caller, %dependency,
+                    "a call is refused: the node does not know its destination, and the control plane is away"
+                );
             }
             return Err(Reason::DiscoveryUnavailable);
         }

@@ -70,7 +70,10 @@ pub(crate) fn read_tree(file: &Path, tree: Node, findings: &mut Findings) -> Fil
 /// Whether it has items that are objects, as only lists have.
 fn holds_objects(document: &Node) -> bool {
     match document.get("items").map(|items| &items.value) {
-        Some(Value::Sequence(items)) => items.iter().any(|item| item.get("apiVersion").is_some()),
+        Some(Value::Sequence(items)) => items.iter().any(|item| {
+            let fields = ["apiVersion", "kind", "metadata"];
+            fields.iter().any(|field| item.get(field).is_some())
+        }),
         _ => false,
     }
 }
