@@ -215,9 +215,11 @@ impl Serving {
             held,
         } = settled;
         further.into_iter().for_each(|problem| report.push(problem));
-        // What a file has that is closed is not known: once the file cannot be read, it has to be closed still.
+        // What a file has that is closed is not known, and nothing that the file had before counts for it: once the file
+        // cannot be read, it has to be closed still.
         for one in refused.iter().filter(|one| one.in_force == InForce::Closed) {
-            one.origin.path().and_then(|file| words.remove(file));
+            let known = one.origin.path().and_then(|file| words.get_mut(file));
+            known.into_iter().for_each(|known| *known = 0);
         }
         report.refused = refused;
         self.in_force = Some(Current {

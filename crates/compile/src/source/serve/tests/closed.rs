@@ -251,4 +251,19 @@ fn a_file_with_a_closed_policy_opens_nothing_when_it_cannot_be_read() {
     assert!(is_closed(
         again.read(&[("a.yaml", &services), ("p.yaml", &text)])
     ));
+
+    // Nor does it count what else the file had, which is gone.
+    let [other, more] =
+        ["q", "r"].map(|name| policy(name, "DENY", "{matchLabels: {app: cart}}", "web"));
+    let account = service("other", 3);
+    let mut served = Served::new();
+    for policies in [
+        format!("{account}---\n{other}---\n{more}"),
+        format!("{account}---\n{broken}"),
+    ] {
+        served.read(&[("a.yaml", &services), ("p.yaml", &policies)]);
+    }
+    let policies = format!("{account}---\n{text}");
+    let mesh = served.read(&[("a.yaml", &services), ("p.yaml", &policies)]);
+    assert!(is_closed(mesh), "{:?}", served.refused());
 }
