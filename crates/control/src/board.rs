@@ -196,8 +196,7 @@ impl BoardState {
     /// Makes this mesh, or the newest one, and the nodes that are known now a new generation. Nothing before the first mesh.
     fn publish(&self, mesh: Option<Mesh>) {
         let mut changes = self.changes();
-        let newest = || self.newest().as_deref().cloned();
-        let Some(mut mesh) = mesh.or_else(newest) else {
+        let Some(mut mesh) = mesh.or_else(|| self.whole()) else {
             return;
         };
         mesh.nodes = nodes(&self.nodes.reached());
