@@ -33,6 +33,8 @@ pub enum IssuanceRefusal {
     OtherNode,
     /// The identity asked for is the control plane's.
     Control,
+    /// The identity asked for is that of an Envoy towards the control plane.
+    Envoy,
     /// No workload with that service account runs on the asking node.
     NotPlaced,
 }
@@ -48,6 +50,7 @@ impl IssuanceRefusal {
             Self::NoNode => "no_node",
             Self::OtherNode => "other_node",
             Self::Control => "control",
+            Self::Envoy => "envoy",
             Self::NotPlaced => "not_placed",
         }
     }
@@ -83,6 +86,7 @@ pub fn may_issue(
         Subject::Node(other) if other == node => Ok(()),
         Subject::Node(_) => Err(IssuanceRefusal::OtherNode),
         Subject::Control => Err(IssuanceRefusal::Control),
+        Subject::Envoy(_) => Err(IssuanceRefusal::Envoy),
         Subject::Workload(account) if is_placed(node, account) => Ok(()),
         Subject::Workload(_) => Err(IssuanceRefusal::NotPlaced),
     }
@@ -98,6 +102,7 @@ impl fmt::Display for IssuanceRefusal {
             Self::NoNode => "only nodes are issued identities",
             Self::OtherNode => "a node is issued no other node's identity",
             Self::Control => "no node is issued the control plane's identity",
+            Self::Envoy => "no node is issued the identity of an Envoy",
             Self::NotPlaced => "no workload with that service account is placed on the node",
         })
     }

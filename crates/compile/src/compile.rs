@@ -36,6 +36,7 @@ mod policy;
 mod precedence;
 mod probe;
 mod protocol;
+mod proxy;
 mod qos;
 mod route;
 mod selector;

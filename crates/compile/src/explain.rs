@@ -380,6 +380,7 @@ fn of_workload(
         remote_workload: None,
         account: Some(workload.service_account.clone()),
         node: workload.node.clone(),
+        has_envoy: workload.proxy.is_envoy(),
     };
     Ok(ports.into_iter().map(endpoint).collect())
 }

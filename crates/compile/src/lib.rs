@@ -41,6 +41,8 @@ pub struct Options {
     pub trust_domain: TrustDomain,
     /// The mode of a workload when neither it nor its namespace sets one.
     pub default_mode: Mode,
+    /// Whether an Envoy of a workload knows only what the workload uses, when neither it nor its namespace says so.
+    pub lazy_envoys: bool,
     /// How workloads are assigned to nodes.
     pub placement: Placement,
     /// The source of the addresses of workloads and Services.

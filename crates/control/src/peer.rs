@@ -52,7 +52,7 @@ impl Peer {
     pub(super) fn node(&self) -> Option<&NodeName> {
         match &self.certificate.as_ref()?.id.subject {
             Subject::Node(node) => Some(node),
-            Subject::Workload(_) | Subject::Control => None,
+            Subject::Workload(_) | Subject::Control | Subject::Envoy(_) => None,
         }
     }
 

@@ -72,6 +72,7 @@ fn services(number: usize) -> Mesh {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Qos::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     };
     Mesh {

@@ -19,6 +19,7 @@ pub(crate) fn options(mesh: &MeshSettings) -> Options {
         address_ranges: address_ranges.into_iter().collect(),
         trust_domain: mesh.trust_domain.clone(),
         default_mode: mesh.mode,
+        lazy_envoys: mesh.lazy_envoys,
         ..Options::default()
     }
 }

@@ -8,13 +8,14 @@
 //! | the workloads of a service account | `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/NAME` |
 //! | a node | `spiffe://TRUST-DOMAIN/heddle/node/NAME` |
 //! | the control plane | `spiffe://TRUST-DOMAIN/heddle/control` |
+//! | a workload's own Envoy | `spiffe://TRUST-DOMAIN/heddle/envoy/NAMESPACE/NAME` |
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::name::InvalidName;
 use crate::text_form::text_form;
-use crate::{Name, Namespace, ServiceAccountName, is_dns_subdomain};
+use crate::{Name, Namespace, ServiceAccountName, WorkloadName, is_dns_subdomain};
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ const MAX_SERVER_NAME: usize = 253;
 const SCHEME: &str = "spiffe://";
 const NODE: &str = "heddle/node/";
 const CONTROL: &str = "heddle/control";
+const ENVOY: &str = "heddle/envoy/";
 
 /// The domain in which identities are issued: a DNS-1123 subdomain such as `cluster.local`.
 ///
@@ -98,6 +100,8 @@ pub enum Subject {
     Node(NodeName),
     /// The control plane, towards nodes.
     Control,
+    /// The Envoy of a workload's own, towards the control plane. Towards others it has the identity of its workload.
+    Envoy(WorkloadName),
 }
 
 /// A SPIFFE id of this mesh.
@@ -105,7 +109,7 @@ pub enum Subject {
 pub struct SpiffeId {
     /// The trust domain that issues the identity.
     pub trust_domain: TrustDomain,
-    /// The identified workloads, node, or control plane.
+    /// The identified workloads, node, control plane, or Envoy.
     pub subject: Subject,
 }
 
@@ -133,6 +137,14 @@ impl SpiffeId {
         }
     }
 
+    /// The id of a workload's own Envoy, towards the control plane.
+    pub fn envoy(trust_domain: TrustDomain, workload: WorkloadName) -> Self {
+        Self {
+            trust_domain,
+            subject: Subject::Envoy(workload),
+        }
+    }
+
     /// Parses a SPIFFE id of exactly one of the forms above: no query, no fragment, no port, no percent-encoding, no
     /// empty path element.
     ///
@@ -148,18 +160,19 @@ impl SpiffeId {
         })
     }
 
-    /// The service account; `None` for a node or the control plane.
+    /// The service account; `None` for a node, the control plane, or an Envoy towards it.
     pub fn service_account(&self) -> Option<&ServiceAccountName> {
         match &self.subject {
             Subject::Workload(account) => Some(account),
-            Subject::Node(_) | Subject::Control => None,
+            Subject::Node(_) | Subject::Control | Subject::Envoy(_) => None,
         }
     }
 
     /// The server name with which a TLS client asks for this identity (RFC 6066 section 3):
     /// `NAME.NAMESPACE.sa.TRUST-DOMAIN`, `NAME.node.TRUST-DOMAIN` or `control.TRUST-DOMAIN`.
     ///
-    /// `None` if it would exceed the length of a DNS name: no client can ask for such an identity.
+    /// `None` if it would exceed the length of a DNS name, or for an Envoy, which is only ever a client: no client can
+    /// ask for such an identity.
     pub fn server_name(&self) -> Option<String> {
         let domain = self.trust_domain.as_str();
         let name = match &self.subject {
@@ -168,6 +181,7 @@ impl SpiffeId {
             }
             Subject::Node(node) => format!("{node}.node.{domain}"),
             Subject::Control => format!("control.{domain}"),
+            Subject::Envoy(_) => return None,
         };
         (name.len() <= MAX_SERVER_NAME).then_some(name)
     }
@@ -203,6 +217,7 @@ impl SpiffeId {
             }
             Subject::Node(node) => write!(f, "{NODE}{node}"),
             Subject::Control => f.write_str(CONTROL),
+            Subject::Envoy(workload) => write!(f, "{ENVOY}{workload}"),
         }
     }
 }
@@ -223,6 +238,8 @@ fn parse(text: &str) -> Option<SpiffeId> {
         Subject::Control
     } else if let Some(node) = path.strip_prefix(NODE) {
         Subject::Node(NodeName::parse(node).ok()?)
+    } else if let Some(workload) = path.strip_prefix(ENVOY) {
+        Subject::Envoy(WorkloadName::parse(workload).ok()?)
     } else {
         let (namespace, name) = path.strip_prefix("ns/")?.split_once("/sa/")?;
         Subject::Workload(ServiceAccountName {

@@ -72,7 +72,7 @@ pub use route::{
 };
 pub use service::{AppProtocol, Balancer, Endpoint, Service, ServicePort};
 pub use shared::Shared;
-pub use workload::{Command, Workload, WorkloadPort};
+pub use workload::{Command, Proxy, Workload, WorkloadPort};
 
 /// The API group of Heddle's own kinds, labels and annotations.
 pub const GROUP: &str = "heddle.dev";

@@ -138,6 +138,10 @@ pub struct Endpoint {
     /// The endpoint's node, through whose proxy it is reached. `None`: it is outside the mesh, or there is only one
     /// node.
     pub node: Option<NodeName>,
+    /// Whether its workload has an Envoy of its own: then it is reached at its address, by mutual TLS, and not through
+    /// its node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_envoy: bool,
 }
 
 impl Endpoint {
@@ -147,11 +151,12 @@ impl Endpoint {
         self.workload.as_ref().or(self.remote_workload.as_ref())
     }
 
-    /// Whether account, node and address are those of that workload.
+    /// Whether account, node, address and proxy are those of that workload.
     #[must_use]
     pub fn is_of(&self, workload: &Workload) -> bool {
         self.account.as_ref() == Some(&workload.service_account)
             && self.node == workload.node
+            && self.has_envoy == workload.proxy.is_envoy()
             && self.address.ip() == workload.address
     }
 }

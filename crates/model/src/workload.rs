@@ -38,6 +38,9 @@ pub struct Workload {
     /// What node QoS does for it.
     #[serde(default, skip_serializing_if = "Qos::is_default")]
     pub qos: Qos,
+    /// The proxy that carries its traffic.
+    #[serde(default, skip_serializing_if = "Proxy::is_node")]
+    pub proxy: Proxy,
     /// The program to start; `None` for a process that Heddle does not start.
     pub command: Option<Command>,
 }
@@ -46,6 +49,32 @@ impl Workload {
     /// Every address of the workload, `address` first.
     pub fn all_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         std::iter::once(self.address).chain(self.more_addresses.iter().copied())
+    }
+}
+
+/// The proxy that carries a workload's traffic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proxy {
+    /// The proxy of its node.
+    #[default]
+    Node,
+    /// An Envoy of its own (a sidecar), which the control plane configures. Its node leaves the workload alone.
+    Envoy {
+        /// Whether the Envoy knows only the Services that the workload uses.
+        lazy: bool,
+    },
+}
+
+impl Proxy {
+    /// Whether the node's proxy carries the traffic.
+    pub fn is_node(&self) -> bool {
+        *self == Proxy::Node
+    }
+
+    /// Whether an Envoy of the workload's own carries the traffic.
+    pub fn is_envoy(&self) -> bool {
+        !self.is_node()
     }
 }
 

@@ -115,7 +115,9 @@ impl Inbound {
             }
             // A node uses its own identity for callers that it does not know.
             Subject::Node(_) => (None, None),
-            Subject::Control => return Err("the control plane calls no workload".to_owned()),
+            Subject::Control | Subject::Envoy(_) => {
+                return Err("its identity is one towards the control plane only".to_owned());
+            }
         };
         Ok(Inbound {
             service: service.map_err(|error| error.to_string())?,

@@ -33,6 +33,7 @@ pub(crate) fn service(name: &str, endpoint: SocketAddr, node: Option<NodeName>) 
                 remote_workload: None,
                 account: Some(account(name)),
                 node,
+                has_envoy: false,
             }],
             routes: None,
             consumer_routes: BTreeMap::new(),
@@ -55,6 +56,7 @@ pub(crate) fn workload(name: &str, address: SocketAddr, node: Option<NodeName>) 
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     }
 }

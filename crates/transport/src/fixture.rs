@@ -109,7 +109,7 @@ impl Authority {
         let node = match &id.subject {
             Subject::Node(node) => Some(node.as_str()),
             Subject::Workload(_) => Some(NODE),
-            Subject::Control => None,
+            Subject::Control | Subject::Envoy(_) => None,
         };
         self.leaf_for(node, id, from, until)
     }

@@ -198,6 +198,7 @@ fn mesh(service: &ServiceName, upstream: SocketAddr) -> Mesh {
             remote_workload: None,
             account: None,
             node: None,
+            has_envoy: false,
         }],
         routes: None,
         consumer_routes: BTreeMap::new(),

@@ -240,6 +240,7 @@ fn asks_for(path: String) -> heddle_model::Mesh {
         mode: heddle_model::Mode::Strict,
         policies: Vec::new(),
         probes: vec![probe],
+        proxy: heddle_model::Proxy::Node,
         command: None,
     };
     heddle_model::Mesh {

@@ -98,6 +98,7 @@ pub(super) fn of_port(
                 remote_workload: None,
                 account: Some(workload.service_account.clone()),
                 node: workload.node.clone(),
+                has_envoy: workload.proxy.is_envoy(),
             },
         );
     }
@@ -133,6 +134,7 @@ fn of_slices(
                     remote_workload: None,
                     account: owner.map(|workload| workload.service_account.clone()),
                     node: owner.and_then(|workload| workload.node.clone()),
+                    has_envoy: owner.is_some_and(|workload| workload.proxy.is_envoy()),
                 },
             );
         }

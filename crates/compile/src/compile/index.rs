@@ -7,7 +7,7 @@ use heddle_model::{
     GROUP, Name, Namespace, PolicyKind, PolicyName, ServiceAccountName, ServiceName, WorkloadName,
 };
 
-use super::{Scope, balancing, did_you_mean, qos};
+use super::{Scope, balancing, did_you_mean, proxy, qos};
 use crate::findings::Findings;
 use crate::manifest::closed::{ClosedPolicy, ClosedRoute};
 use crate::manifest::node::FieldPath;
@@ -177,6 +177,7 @@ fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
             qos::CLASS,
             qos::CGROUP,
             qos::LATENCY,
+            proxy::PROXY,
         ],
         Kind::EndpointSlice => &[balancing::MAX_REQUESTS],
         Kind::ServiceAccount => &[REGISTRY_ANNOTATION],

@@ -11,7 +11,7 @@ use heddle_model::{
 };
 
 use super::index::Index;
-use super::{Scope, balancing, did_you_mean, mode, probe, qos};
+use super::{Scope, balancing, did_you_mean, mode, probe, proxy, qos};
 use crate::check;
 use crate::findings::Findings;
 use crate::manifest::local::LocalWorkloadSpec;
@@ -36,6 +36,7 @@ pub(super) fn compile(
     findings: &mut Findings,
 ) -> Vec<Workload> {
     let modes = mode::by_namespace(index, findings);
+    let lazy = proxy::lazy_by_namespace(index, findings);
     let mut sockets: BTreeMap<(IpAddr, u16), (&WorkloadName, &Object)> = BTreeMap::new();
     let mut taken: BTreeSet<IpAddr> = index
         .workloads
@@ -105,6 +106,8 @@ pub(super) fn compile(
         // Only checked here; the endpoints use it.
         let _room = balancing::max_requests(object, &mut scope);
         let by_namespace = modes.get(&name.namespace).copied();
+        let is_lazy = lazy.get(&name.namespace).copied();
+        let is_lazy = is_lazy.unwrap_or(options.lazy_envoys);
         workloads.push(Workload {
             name: name.clone(),
             labels: labels.of(&object.metadata.labels),
@@ -120,6 +123,7 @@ pub(super) fn compile(
             probes: probe::compile(&body.spec, &ports, &mut scope),
             ports,
             qos: qos::of(object, &mut scope),
+            proxy: proxy::of(object, is_lazy, &mut scope),
             command: command(&body.spec, &folder_of(object, base), &mut scope),
         });
     }

@@ -65,6 +65,7 @@ pub(crate) fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
             remote_workload: None,
             account: Some(account.clone()),
             node: on.clone(),
+            has_envoy: false,
         });
         mesh.put_workload(
             Workload {
@@ -80,6 +81,7 @@ pub(crate) fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
                 policies: is_selected.then_some(policy).into_iter().collect(),
                 probes: Vec::new(),
                 qos: Qos::default(),
+                proxy: heddle_model::Proxy::Node,
                 command: None,
             }
             .into(),

@@ -20,6 +20,16 @@ fn an_id_shows_as_it_is_parsed() {
 }
 
 #[test]
+fn an_envoy_has_an_id_and_no_client_can_ask_for_it() {
+    let text = "spiffe://cluster.local/heddle/envoy/shop/web.v2";
+    let id = SpiffeId::parse(text).unwrap();
+    let workload = WorkloadName::new("shop", "web.v2").unwrap();
+    assert_eq!(id, SpiffeId::envoy(TrustDomain::default(), workload));
+    assert_eq!(id.to_string(), text);
+    assert_eq!((id.server_name(), id.service_account()), (None, None));
+}
+
+#[test]
 fn what_could_be_another_id_is_none() {
     for text in [
         "",
@@ -45,6 +55,9 @@ fn what_could_be_another_id_is_none() {
         "spiffe://cluster.local/heddle/node/",
         "spiffe://cluster.local/heddle/node/a/b",
         "spiffe://cluster.local/heddle/control/",
+        "spiffe://cluster.local/heddle/envoy/",
+        "spiffe://cluster.local/heddle/envoy/shop",
+        "spiffe://cluster.local/heddle/envoy/shop/web/1",
         "spiffe://cluster.local/ns/shop/sa/reviews\0",
     ] {
         assert!(SpiffeId::parse(text).is_err(), "{text:?}");

@@ -44,6 +44,10 @@ impl Endpoint {
         ensure(
             self.account.is_some() || is_outside,
             "it is in the mesh and has no account",
+        )?;
+        ensure(
+            !self.has_envoy || self.account.is_some(),
+            "it has an Envoy and no account",
         )
     }
 }

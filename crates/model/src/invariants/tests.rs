@@ -59,6 +59,7 @@ fn mesh() -> Mesh {
                         remote_workload: None,
                         account: Some(ServiceAccountName::parse("a/default").unwrap()),
                         node: None,
+                        has_envoy: false,
                     }],
                     routes: Some(vec![rule()]),
                     consumer_routes: BTreeMap::new(),
@@ -84,6 +85,7 @@ fn mesh() -> Mesh {
                     path: Some("/healthz".into()),
                     query: "full".into(),
                 }],
+                proxy: crate::Proxy::Node,
                 command: Some(Command {
                     argv: vec!["run".into()],
                     env: BTreeMap::new(),

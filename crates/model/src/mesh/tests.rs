@@ -43,6 +43,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
         policies: vec![policy(&format!("TrafficTarget a/p{n}"))],
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: crate::Proxy::Node,
         command: None,
     };
     let workloads: Vec<_> = nodes
@@ -59,6 +60,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
         remote_workload: None,
         account: Some(workload.service_account.clone()),
         node: workload.node.clone(),
+        has_envoy: workload.proxy.is_envoy(),
     };
     let policies = workloads.iter().flat_map(|workload| &workload.policies);
     Mesh {

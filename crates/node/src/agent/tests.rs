@@ -49,6 +49,7 @@ fn workload(number: u32, on: u32) -> Workload {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     }
 }
@@ -64,6 +65,7 @@ fn service(number: u32) -> Service {
             remote_workload: None,
             account: Some(workload.service_account),
             node: workload.node,
+            has_envoy: workload.proxy.is_envoy(),
         }
     };
     Service {

@@ -43,7 +43,12 @@ impl Contradiction {
 /// The first field that describes the mesh, if one is set for a node. Only the control plane may set these: otherwise
 /// an operator could believe a node to be stricter than it is.
 pub(super) fn not_a_nodes(sources: &Sources) -> Option<SettingsError> {
-    let fields = ["mesh.mode", "mesh.trust_domain", "mesh.address_ranges"];
+    let fields = [
+        "mesh.mode",
+        "mesh.trust_domain",
+        "mesh.lazy_envoys",
+        "mesh.address_ranges",
+    ];
     let mut fields = fields.map(|field| (field, sources.of(field))).into_iter();
     let (field, source) = fields.find(|(_, source)| *source != Source::Default)?;
     Some(SettingsError {

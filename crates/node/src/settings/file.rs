@@ -58,6 +58,9 @@ pub struct MeshSettings {
     ///
     /// Values: `permissive` or `strict`.
     pub mode: Mode,
+    /// Whether the Envoy of a workload that has one knows only the Services that the workload uses, where neither the
+    /// workload nor its namespace says so by the annotation `lazy-xds`.
+    pub lazy_envoys: bool,
     /// Where the addresses of Services, endpoints and workloads are: a node that learns what it uses does not ask about
     /// other ones, and an object with another one is refused. Empty: they may be any. At most 64.
     pub address_ranges: Vec<Cidr>,

@@ -71,6 +71,7 @@ pub(crate) fn mesh(endpoint: SocketAddr) -> Mesh {
             remote_workload: None,
             account: Some(ServiceAccountName::parse("test/echo").unwrap()),
             node: None,
+            has_envoy: false,
         }],
         routes: Some(rules),
         consumer_routes: BTreeMap::new(),
@@ -145,6 +146,7 @@ fn workload(endpoint: SocketAddr, policies: &[Arc<Policy>]) -> Workload {
         policies: policies.iter().map(|policy| policy.name.clone()).collect(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     }
 }

@@ -41,6 +41,7 @@ pub(crate) fn workload(name: &str, address: SocketAddr) -> Workload {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     }
 }

@@ -99,6 +99,7 @@ fn mesh() -> Mesh {
         remote_workload: None,
         account: None,
         node: None,
+        has_envoy: false,
     };
     thread::spawn(move || while listener.accept().is_ok() {});
     let port = ServicePort {
@@ -130,6 +131,7 @@ fn mesh() -> Mesh {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     };
     Mesh {

@@ -15,6 +15,7 @@ impl From<&Endpoint> for proto::Endpoint {
             workload: or_empty(endpoint.workload_name()),
             account: or_empty(endpoint.account.as_ref()),
             node: or_empty(endpoint.node.as_ref()),
+            has_envoy: endpoint.has_envoy,
         }
     }
 }
@@ -33,6 +34,7 @@ pub(super) fn endpoint(
         remote_workload: None,
         account: some(&message.account, |text| account(text, "endpoint.account"))?,
         node: some_node(&message.node, "endpoint.node")?,
+        has_envoy: message.has_envoy,
     };
     endpoint
         .check_invariants()

@@ -85,6 +85,7 @@ fn typical_endpoint() -> EndpointOf {
             remote_workload: None,
             account: Some(ServiceAccountName::parse("bookstore/catalog").unwrap()),
             node: Some(NodeName::parse("ip-10-0-17-203.eu-central-1.compute.internal").unwrap()),
+            has_envoy: false,
         },
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use heddle_model::{
-    Class, Command, ControlGroup, Mode, Probe, Qos, Workload, WorkloadName, WorkloadPort,
+    Class, Command, ControlGroup, Mode, Probe, Proxy, Qos, Workload, WorkloadName, WorkloadPort,
 };
 
 use super::fields::{account, ip, ip_bytes, ips, or_empty, port, some, some_node, some_text};
@@ -30,6 +30,10 @@ impl From<&Workload> for proto::Workload {
             probes: workload.probes.iter().map(Into::into).collect(),
             qos: (!workload.qos.is_default()).then(|| (&workload.qos).into()),
             command: workload.command.as_ref().map(Into::into),
+            envoy: match workload.proxy {
+                Proxy::Node => None,
+                Proxy::Envoy { lazy } => Some(proto::Envoy { lazy }),
+            },
         }
     }
 }
@@ -58,6 +62,10 @@ pub(super) fn workload(
         probes: list(message.probes)?,
         qos: message.qos.unwrap_or_default().try_into()?,
         command: message.command.map(Into::into),
+        proxy: match message.envoy {
+            None => Proxy::Node,
+            Some(proto::Envoy { lazy }) => Proxy::Envoy { lazy },
+        },
     };
     workload
         .check_invariants()

@@ -82,8 +82,9 @@ server it old:80 check inter 100ms fall 1 rise 1
 ";
         fs::write(&file, settings).expect("settings");
         let file = text(&file);
-        let _balancer = stage.serve(client, 8404, &[&path("haproxy"), "-db", "-f", &file]);
+        // It starts within what is heard: it checks at once, and then no sooner than 100 ms later.
         stage.is_carried(client, "old", || {
+            let _balancer = stage.serve(client, 8404, &[&path("haproxy"), "-db", "-f", &file]);
             until(&format!("HAProxy in {client} has checked"), || {
                 let said = stage.says(client, &["curl", "-sSf", SHOWN]);
                 let line = said.lines().find(|line| line.starts_with("old,it,"));

@@ -129,6 +129,7 @@ spec:
     let mut options = Options {
         trust_domain: TrustDomain::parse("example.org").unwrap(),
         default_mode: Mode::Strict,
+        lazy_envoys: false,
         placement: Placement::OneNode,
         addresses: Addresses::Written,
         address_ranges: Vec::new(),

@@ -424,6 +424,7 @@ fn without_all_its_policies_a_workload_serves_no_caller() {
             path: None,
             query: String::new(),
         }],
+        proxy: crate::Proxy::Node,
         command: None,
     };
     let guard = Guard::new(&mesh, &workload);

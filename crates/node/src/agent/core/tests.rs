@@ -53,6 +53,7 @@ fn mesh(accounts: &[&str]) -> Mesh {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     };
     Mesh {

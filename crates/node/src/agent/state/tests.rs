@@ -279,6 +279,7 @@ pub(in crate::agent) fn workload() -> Workload {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     }
 }

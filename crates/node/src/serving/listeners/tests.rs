@@ -43,6 +43,7 @@ fn workload(name: &str, address: [u8; 4]) -> Workload {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     }
 }

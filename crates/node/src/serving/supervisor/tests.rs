@@ -91,6 +91,7 @@ fn mesh(scripts: &[(&str, &str)]) -> Mesh {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: Some(Command {
             argv: ["sh", "-c", script].map(str::to_owned).into(),
             env: BTreeMap::from([("OWN".into(), "mine".into())]),

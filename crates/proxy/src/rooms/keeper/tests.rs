@@ -21,6 +21,7 @@ fn service(endpoints: &[(u8, Option<u32>)], balancing: Balancing) -> Service {
         remote_workload: None,
         account: None,
         node: None,
+        has_envoy: false,
     };
     Service {
         name: ServiceName::parse("a/s").unwrap(),

@@ -18,6 +18,7 @@ fn endpoint(address: &str, place: Option<&str>) -> Endpoint {
         remote_workload: None,
         account: place.map(|_| account),
         node: place.map(|node| NodeName::parse(node).unwrap()),
+        has_envoy: false,
     }
 }
 
@@ -57,6 +58,7 @@ fn here(name: &str, addresses: &[&str]) -> Workload {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     }
 }

@@ -95,6 +95,7 @@ impl Written {
             remote_workload: None,
             account: Some(account(NAMES[by_name])),
             node: (!is_own).then(|| node(at)),
+            has_envoy: false,
         }
     }
 

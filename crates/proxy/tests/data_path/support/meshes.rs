@@ -30,6 +30,7 @@ pub(crate) fn service(name: &str, endpoints: &[SocketAddr]) -> Service {
                     remote_workload: None,
                     account: None,
                     node: None,
+                    has_envoy: false,
                 })
                 .collect(),
             routes: None,

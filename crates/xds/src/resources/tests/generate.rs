@@ -249,10 +249,12 @@ fn endpoint() -> BoxedStrategy<EndpointOf> {
         account(),
         option::of(workload_name()),
         option::of(node_name()),
+        any::<bool>(),
     );
     let place = (service_name(), port(), ip(), port());
     let all = (place, weight(), room, option::of(inside));
     all.prop_map(|((service, port, ip, target), weight, room, inside)| {
+        let has_envoy = inside.as_ref().is_some_and(|inside| inside.3);
         let (account, workload, node) = inside.map_or((None, None, None), |inside| {
             (Some(inside.0), inside.1, inside.2)
         });
@@ -267,6 +269,7 @@ fn endpoint() -> BoxedStrategy<EndpointOf> {
                 remote_workload: None,
                 account,
                 node,
+                has_envoy,
             },
         }
     })

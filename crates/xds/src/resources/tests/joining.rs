@@ -184,6 +184,7 @@ fn workload() -> Workload {
         policies: vec![policy().name],
         probes: Vec::new(),
         qos: Default::default(),
+        proxy: heddle_model::Proxy::Node,
         command: None,
     }
 }
@@ -199,6 +200,7 @@ fn small() -> Mesh {
         remote_workload: None,
         account: Some(workload.service_account.clone()),
         node: workload.node.clone(),
+        has_envoy: workload.proxy.is_envoy(),
     };
     let action = Arc::new(heddle_model::RouteAction {
         filters: Default::default(),

@@ -208,6 +208,7 @@ fn endpoint(
         remote_workload: None,
         account: None,
         node: None,
+        has_envoy: false,
     };
     match kind {
         Kind::Outside => {}
@@ -225,6 +226,7 @@ fn endpoint(
             endpoint.workload = Some(workload.name.clone());
             endpoint.account = Some(workload.service_account.clone());
             endpoint.node = workload.node.clone();
+            endpoint.has_envoy = workload.proxy.is_envoy();
         }
     }
     Some(endpoint)

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use heddle_model::{
-    Class, Command, ControlGroup, Mode, PolicyName, Probe, Qos, ServiceAccountName, Workload,
-    WorkloadPort,
+    Class, Command, ControlGroup, Mode, PolicyName, Probe, Proxy, Qos, ServiceAccountName,
+    Workload, WorkloadPort,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -20,10 +20,10 @@ pub(in crate::resources::tests) fn workload() -> BoxedStrategy<Workload> {
     let policies = btree_set((name(), policy_kind()), 0..3);
     let guard = (any::<bool>(), policies, btree_set(probe(), 0..3));
     let labels = btree_map(text(), text(), 0..3);
-    let rest = (qos(), option::of(command()));
+    let rest = (qos(), option::of(command()), option::of(any::<bool>()));
     (names, addresses, ports, guard, labels, weight(), rest)
         .prop_map(
-            |(names, addresses, ports, guard, labels, weight, (qos, command))| {
+            |(names, addresses, ports, guard, labels, weight, (qos, command, envoy))| {
                 let (name, account, node) = names;
                 let (address, mut more) = addresses;
                 let (is_strict, policies, probes) = guard;
@@ -55,6 +55,7 @@ pub(in crate::resources::tests) fn workload() -> BoxedStrategy<Workload> {
                     policies: policies.into_iter().map(policy).collect(),
                     probes: probes.into_iter().collect(),
                     qos,
+                    proxy: envoy.map_or(Proxy::Node, |lazy| Proxy::Envoy { lazy }),
                     command,
                     name,
                 }

@@ -1,0 +1,75 @@
+//! The proxy that carries a workload's traffic, set by annotation.
+
+use std::collections::BTreeMap;
+
+use heddle_model::{Namespace, Proxy};
+
+use super::index::Index;
+use super::{Scope, did_you_mean};
+use crate::findings::Findings;
+use crate::manifest::Object;
+use crate::manifest::node::FieldPath;
+
+#[cfg(test)]
+mod tests;
+
+/// Which proxy carries a workload's traffic.
+pub(super) const PROXY: &str = "heddle.dev/proxy";
+/// Whether an Envoy knows only what its workload uses. Without Heddle's prefix, as meshes of Envoys spell it.
+pub(super) const LAZY: &str = "lazy-xds";
+
+/// Whether the Envoys of a namespace are lazy, where the Namespace says it.
+pub(super) fn lazy_by_namespace(
+    index: &Index<'_>,
+    findings: &mut Findings,
+) -> BTreeMap<Namespace, bool> {
+    let namespaces = index.namespaces.iter();
+    let lazy = namespaces.filter_map(|(name, object)| {
+        let lazy = lazy(object, &mut Scope::of(object, findings))?;
+        Some((name.clone(), lazy))
+    });
+    lazy.collect()
+}
+
+/// The proxy of a workload; an Envoy is `lazy` if the workload does not say otherwise.
+pub(super) fn of(object: &Object, is_lazy: bool, scope: &mut Scope<'_>) -> Proxy {
+    let own = lazy(object, scope);
+    let Some(text) = object.metadata.annotations.get(PROXY) else {
+        return Proxy::Node;
+    };
+    let path = FieldPath::of("metadata.annotations").field(PROXY);
+    if object.written.origin.is_registry() {
+        let reason = "a registration cannot choose its proxy";
+        scope.error(&path, reason, "remove it");
+        return Proxy::Node;
+    }
+    match text.as_str() {
+        "node" => Proxy::Node,
+        "envoy" => Proxy::Envoy {
+            lazy: own.unwrap_or(is_lazy),
+        },
+        other => {
+            let remedy = did_you_mean(other, ["node", "envoy"], "use node or envoy");
+            scope.error(&path, format!("{other:?} is no proxy"), remedy);
+            Proxy::Node
+        }
+    }
+}
+
+/// What an object says of the laziness of Envoys; `None` if it says nothing.
+fn lazy(object: &Object, scope: &mut Scope<'_>) -> Option<bool> {
+    match object.metadata.annotations.get(LAZY)?.as_str() {
+        "true" => Some(true),
+        "false" => Some(false),
+        other => {
+            let path = FieldPath::of("metadata.annotations").field(LAZY);
+            let remedy = "write \"true\" or \"false\", with the quotes";
+            scope.error(
+                &path,
+                format!("{other:?} is neither true nor false"),
+                remedy,
+            );
+            None
+        }
+    }
+}

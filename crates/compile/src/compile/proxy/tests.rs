@@ -1,0 +1,82 @@
+use heddle_model::{Mesh, Proxy, WorkloadName};
+
+use crate::{Options, load_with};
+
+const LAZY: Proxy = Proxy::Envoy { lazy: true };
+const EAGER: Proxy = Proxy::Envoy { lazy: false };
+
+fn manifests(namespace: &str, workload: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Namespace
+metadata: {{name: shop, annotations: {{{namespace}}}}}
+---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {{name: web, namespace: shop, labels: {{app: web}}, annotations: {{{workload}}}}}
+spec: {{address: 127.1.0.1, ports: [{{port: 80}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web, namespace: shop}}
+spec: {{selector: {{app: web}}, ports: [{{port: 80}}]}}
+"
+    )
+}
+
+fn compiled(namespace: &str, workload: &str, options: &Options) -> Result<Mesh, String> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("a.yaml");
+    std::fs::write(file, manifests(namespace, workload)).expect("a manifest");
+    let (mesh, report) = load_with(dir.path(), options);
+    let problems = report.problems.iter().map(ToString::to_string);
+    mesh.ok_or_else(|| problems.collect::<Vec<_>>().join("\n"))
+}
+
+fn proxy(namespace: &str, workload: &str, options: &Options) -> Proxy {
+    let mesh = compiled(namespace, workload, options).expect("a mesh");
+    let name = WorkloadName::parse("shop/web").expect("a name");
+    let proxy = mesh.workload(&name).expect("the workload").proxy;
+    let mut endpoints = mesh.services.iter().flat_map(|service| service.endpoints());
+    assert!(endpoints.all(|endpoint| endpoint.has_envoy == proxy.is_envoy()));
+    proxy
+}
+
+#[test]
+fn the_workload_then_its_namespace_then_the_mesh_says_whether_its_envoy_is_lazy() {
+    let eager = Options::default();
+    let lazy = Options {
+        lazy_envoys: true,
+        ..Options::default()
+    };
+    let envoy = "heddle.dev/proxy: envoy";
+    let (yes, no) = ("lazy-xds: 'true'", "lazy-xds: 'false'");
+    for (namespace, workload, options, expected) in [
+        ("", "", &lazy, Proxy::Node),
+        (yes, yes, &lazy, Proxy::Node),
+        ("", "heddle.dev/proxy: node", &lazy, Proxy::Node),
+        ("", envoy, &eager, EAGER),
+        ("", envoy, &lazy, LAZY),
+        (yes, envoy, &eager, LAZY),
+        (no, envoy, &lazy, EAGER),
+        (no, &format!("{envoy}, {yes}"), &eager, LAZY),
+        (yes, &format!("{envoy}, {no}"), &lazy, EAGER),
+    ] {
+        let found = proxy(namespace, workload, options);
+        assert_eq!(found, expected, "{namespace:?}, {workload:?}");
+    }
+}
+
+#[test]
+fn what_is_no_proxy_and_neither_true_nor_false_is_refused() {
+    for (namespace, workload, said) in [
+        ("", "heddle.dev/proxy: envoi", "\"envoi\" is no proxy"),
+        ("", "heddle.dev/proxi: envoy", "heddle.dev/proxi"),
+        ("", "lazy-xds: 'yes'", "neither true nor false"),
+        ("lazy-xds: ''", "", "neither true nor false"),
+    ] {
+        let refused = compiled(namespace, workload, &Options::default());
+        let why = refused.expect_err("it is wrong");
+        assert!(why.contains(said), "{why}");
+    }
+}
