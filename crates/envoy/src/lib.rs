@@ -1,0 +1,14 @@
+//! What the control plane tells stock Envoys: the model of a mesh as resources of Envoy's xDS.
+//!
+//! ```text
+//!   Mesh ──▶ cluster, endpoints (the same for every Envoy) ──┐
+//!        └─▶ routes, listener, policy (of one workload) ─────┴─▶ resources, by name and version
+//! ```
+//!
+//! A pure mapping: no I/O and no clock. What Envoy cannot express is an error that says so, never something that is almost
+//! right. Sources: Envoy's API v3 (<https://www.envoyproxy.io/docs/envoy/v1.40.0/api-v3/api>).
+
+mod any;
+mod names;
+
+pub use any::{Packed, pack};

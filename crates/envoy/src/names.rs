@@ -1,0 +1,56 @@
+//! The names of resources, and of what they refer to.
+
+use std::fmt;
+
+use heddle_model::ServiceName;
+
+/// Secret: the certificate and key of the workload.
+pub(crate) const LEAF: &str = "heddle:leaf";
+/// Secret: the roots that peers' certificates are verified with.
+pub(crate) const ROOTS: &str = "heddle:roots";
+/// The only RouteConfiguration: outbound requests.
+pub(crate) const OUTBOUND: &str = "outbound";
+/// Cluster: the gateways, for what a lazy Envoy does not know.
+pub(crate) const GATEWAY: &str = "heddle-gateway";
+/// Cluster: the workload itself.
+pub(crate) const INBOUND: &str = "heddle-inbound";
+/// Cluster: the original destination, as the client asked for it.
+pub(crate) const PASSTHROUGH: &str = "heddle-passthrough";
+/// Cluster: the control plane, in the bootstrap.
+pub(crate) const CONTROL: &str = "heddle-control";
+
+/// Request header: the original destination of the client's connection, `IP:PORT`. A client's own is replaced.
+pub(crate) const ORIGINAL_DST: &str = "x-heddle-original-dst";
+/// Request header from a gateway to an Envoy: the SPIFFE id of the original caller.
+pub(crate) const CALLER: &str = "x-heddle-caller";
+
+/// How the connections of a cluster are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Flavour {
+    /// HTTP/1.1 requests.
+    Requests,
+    /// Opaque bytes.
+    Bytes,
+}
+
+/// The name of a Service port's cluster, and of its endpoints.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClusterName<'m> {
+    /// The Service.
+    pub service: &'m ServiceName,
+    /// The Service's port.
+    pub port: u16,
+    /// How its connections are used.
+    pub flavour: Flavour,
+}
+
+impl fmt::Display for ClusterName<'_> {
+    /// `NAMESPACE/SERVICE/PORT`, for bytes with `/bytes` behind it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.service, self.port)?;
+        match self.flavour {
+            Flavour::Requests => Ok(()),
+            Flavour::Bytes => f.write_str("/bytes"),
+        }
+    }
+}
