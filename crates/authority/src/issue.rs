@@ -1,14 +1,18 @@
 //! Issuing leaves, and letting nodes join.
 
 use std::fmt;
+use std::time::Duration;
 
 use heddle_model::Subject;
 use heddle_transport::secrets::TokenSecret;
+use rcgen::PublicKeyData;
 use rustls_pki_types::CertificateDer;
+use zeroize::Zeroizing;
 
 use super::members::{MAX_MEMBERS, MemberError};
 
 use super::certificate::{self, CaFault, Serial, SignFault};
+use super::key::CaKey;
 use super::{
     Authority, CertificateRequest, FolderError, NodeName, Signer, SpiffeId, TokenId, TokenRefusal,
     UnixTime,
@@ -100,6 +104,33 @@ impl Authority {
         request: &CertificateRequest,
         now: UnixTime,
     ) -> Result<Issued, IssueError> {
+        self.sign(signer, (id, holder), request, self.settings.leaf_life, now)
+    }
+
+    /// Issues a leaf that lives for so long at most, to a program that acts only for itself and has no key: the authority makes
+    /// one, in PEM, and forgets it. The caller has checked that the program may have the identity.
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub fn issue_with_key(
+        &self,
+        id: &SpiffeId,
+        life: Duration,
+        now: UnixTime,
+    ) -> Result<(Issued, Zeroizing<String>), IssueError> {
+        let (key, text) = CaKey::generate().ok_or(IssueError::Signing)?;
+        let issued = self.sign(&self.signer(), (id, None), &key, life, now)?;
+        Ok((issued, text))
+    }
+
+    fn sign(
+        &self,
+        signer: &Signer,
+        (id, holder): (&SpiffeId, Option<&NodeName>),
+        key: &impl PublicKeyData,
+        life: Duration,
+        now: UnixTime,
+    ) -> Result<Issued, IssueError> {
         if id.trust_domain != self.trust_domain {
             return Err(IssueError::TrustDomain);
         }
@@ -107,11 +138,11 @@ impl Authority {
         signer.root.check_time(now).map_err(IssueError::Issuer)?;
         let mut within = signer.certificate.clone();
         within.not_after = within.not_after.min(signer.root.not_after);
-        let life = (self.settings.leaf_life, self.settings.backdate);
-        let leaf = certificate::leaf((id, holder), request, &signer.issuer, &within, life, now)?;
+        let times = (life, self.settings.backdate);
+        let leaf = certificate::leaf((id, holder), key, &signer.issuer, &within, times, now)?;
         let mut chain = vec![leaf.der];
         chain.extend(signer.intermediate().cloned());
-        let wanted = now.as_secs().saturating_add(life.0.as_secs());
+        let wanted = now.as_secs().saturating_add(life.as_secs());
         Ok(Issued {
             chain,
             serial: leaf.serial,

@@ -160,6 +160,11 @@ impl Authority {
         &self.trust_domain
     }
 
+    /// How long leaves live.
+    pub fn leaf_life(&self) -> Duration {
+        self.settings.leaf_life
+    }
+
     /// How the authority got its root at this start.
     pub fn origin(&self) -> Origin {
         self.origin

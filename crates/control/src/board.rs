@@ -82,6 +82,11 @@ impl Board {
         self.shared.whole()
     }
 
+    /// The published mesh, shared; `None` before the first.
+    pub fn newest(&self) -> Option<Arc<Mesh>> {
+        self.shared.newest().clone()
+    }
+
     /// Identifies this run of the control plane, within which generations are comparable.
     pub fn epoch(&self) -> &str {
         &self.shared.epoch

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use heddle_authority::is_reachable;
 use heddle_model::{NodeName, printable, shortened};
+use heddle_xds::MAX_DISCOVERY_RESPONSE_BYTES;
 use heddle_xds::delta::{self, Answer, Name};
 use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
 use heddle_xds::resources::Type;
@@ -30,7 +31,7 @@ mod call;
 
 pub(super) use call::DiscoveryServer;
 
-use call::Answered;
+use crate::frames::{self, Answered};
 
 /// Characters of a node's text that are logged.
 const MAX_LOGGED: usize = 1_000;
@@ -186,13 +187,13 @@ impl Shared {
 
     /// A response as it is sent, which is counted.
     fn sent(&self, response: &DiscoveryResponse) -> Result<Bytes, Status> {
-        let frame = call::frame(response)?;
+        let frame = frames::frame(response, MAX_DISCOVERY_RESPONSE_BYTES)?;
         let counters = &self.counters;
         let names = response.resources.len() + response.removed.len();
         let marks = u64::from(response.mark.is_some());
         counters.meshes_sent.fetch_add(marks, Relaxed);
         counters.resources_sent.fetch_add(names as u64, Relaxed);
-        let bytes = (frame.len() - call::FRAME_HEAD) as u64;
+        let bytes = (frame.len() - frames::FRAME_HEAD) as u64;
         counters.resource_bytes_sent.fetch_add(bytes, Relaxed);
         Ok(frame)
     }

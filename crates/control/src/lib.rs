@@ -4,6 +4,7 @@
 //!   listener ──► accept ──► peer ──► trust (Join, Issue, WatchTrust) ──► authority
 //!                handshake  who      discovery (Stream) ──► subscriptions ──► catalog ◄── board
 //!                                      └──► nodes: who is there, and what it has confirmed
+//!                         envoy (delta ADS of stock Envoys) ──► sessions ──► their catalog ◄── board
 //! ```
 //!
 //! The caller of this crate authenticates connections: its *handshake* turns an accepted connection into
@@ -35,6 +36,8 @@ mod changed;
 mod changes;
 mod convert;
 mod discovery;
+mod envoy;
+mod frames;
 mod index;
 mod limiter;
 mod nodes;
@@ -53,6 +56,7 @@ pub use peer::{Peer, PeerCertificate};
 pub use subscriptions::Settled;
 
 use accept::Door;
+use envoy::Envoys;
 use limiter::Limiter;
 
 use heddle_authority::{Authority, DenyList, UnixTime};
@@ -125,6 +129,12 @@ pub struct Counters {
     pub resource_bytes_sent: AtomicU64,
     /// Responses of which a node refused a resource.
     pub resources_refused: AtomicU64,
+    /// Resources sent to Envoys, and names of resources that are gone.
+    pub envoy_resources_sent: AtomicU64,
+    /// Bytes of the messages with them.
+    pub envoy_resource_bytes_sent: AtomicU64,
+    /// Responses of which an Envoy refused a resource.
+    pub envoy_resources_refused: AtomicU64,
 }
 
 /// The gRPC server to which nodes connect.
@@ -138,6 +148,7 @@ struct Shared {
     authority: Arc<Authority>,
     board: Board,
     nodes: Nodes,
+    envoys: Envoys,
     clock: Clock,
     bounds: ServeBounds,
     counters: Arc<Counters>,
@@ -196,6 +207,7 @@ impl ControlServer {
                 authority,
                 board,
                 nodes,
+                envoys: Envoys::default(),
                 clock,
                 counters,
                 limiter: Mutex::new(Limiter::new(Instant::now())),
@@ -230,8 +242,11 @@ impl ControlServer {
     {
         let (ready, incoming) = mpsc::channel(1);
         let keeper = tokio::spawn(Arc::clone(&self.door).keep(listener, handshake, ready));
+        let (envoys, board) = (self.shared.envoys.clone(), self.shared.board.clone());
+        let follower = tokio::spawn(async move { envoys.follow(&board).await });
         let served = self.serve_incoming(incoming, shutdown).await;
         keeper.abort();
+        follower.abort();
         served
     }
 
@@ -249,7 +264,8 @@ impl ControlServer {
             server::AuthorityServer::new(trust::AuthorityService(Arc::clone(&self.shared)))
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_TRUST_BYTES);
-        let discovery = discovery::DiscoveryServer(self.shared);
+        let discovery = discovery::DiscoveryServer(Arc::clone(&self.shared));
+        let envoys = envoy::AdsServer(self.shared);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = Server::builder()
             .timeout(bounds.answer_wait)
@@ -259,6 +275,7 @@ impl ControlServer {
             .http2_keepalive_timeout(Some(KEEP_ALIVE_WAIT))
             .add_service(authority)
             .add_service(discovery)
+            .add_service(envoys)
             .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async {
                 // The sender is only ever dropped, which ends this wait as well.
                 let _ = stopped.await;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use heddle_authority::{Asker, DenyList, Serial, UnixTime};
-use heddle_model::{NodeName, SpiffeId, Subject, TrustDomain};
+use heddle_model::{NodeName, SpiffeId, Subject, TrustDomain, WorkloadName};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
@@ -63,6 +63,33 @@ impl Peer {
         denied: &DenyList,
         now: UnixTime,
     ) -> Result<&NodeName, Status> {
+        self.valid(trust_domain, denied, now)?;
+        self.node()
+            .ok_or_else(|| Status::permission_denied("only nodes may ask for this"))
+    }
+
+    /// The workload of a peer that is an Envoy, and is allowed to receive data now.
+    pub(super) fn admitted_envoy(
+        &self,
+        trust_domain: &TrustDomain,
+        denied: &DenyList,
+        now: UnixTime,
+    ) -> Result<&WorkloadName, Status> {
+        match &self.valid(trust_domain, denied, now)?.id.subject {
+            Subject::Envoy(workload) => Ok(workload),
+            _ => Err(Status::permission_denied(
+                "only Envoys may ask for this (heddle envoy bootstrap)",
+            )),
+        }
+    }
+
+    /// The peer's certificate, if it is valid now and not denied.
+    fn valid(
+        &self,
+        trust_domain: &TrustDomain,
+        denied: &DenyList,
+        now: UnixTime,
+    ) -> Result<&PeerCertificate, Status> {
         let certificate = self.certificate.as_ref();
         let certificate =
             certificate.ok_or_else(|| Status::unauthenticated("no client certificate: join"))?;
@@ -79,8 +106,7 @@ impl Peer {
         {
             return Err(Status::permission_denied("on the deny-list"));
         }
-        self.node()
-            .ok_or_else(|| Status::permission_denied("only nodes may ask for this"))
+        Ok(certificate)
     }
 }
 

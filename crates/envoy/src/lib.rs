@@ -9,6 +9,24 @@
 //! right. Sources: Envoy's API v3 (<https://www.envoyproxy.io/docs/envoy/v1.40.0/api-v3/api>).
 
 mod any;
+pub mod bootstrap;
+mod catalog;
+mod cluster;
+mod endpoints;
+mod kind;
+pub mod listener;
 mod names;
+mod own;
+mod policy;
+mod routes;
+pub mod secret;
+mod session;
+mod tls;
+mod values;
+pub mod wire;
 
 pub use any::{Packed, pack};
+pub use catalog::{Catalog, Changed};
+pub use kind::Kind;
+pub use own::{Gone, Own};
+pub use session::Session;

@@ -1,13 +1,14 @@
 //! The names of resources, and of what they refer to.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use heddle_model::ServiceName;
 
 /// Secret: the certificate and key of the workload.
-pub(crate) const LEAF: &str = "heddle:leaf";
+pub const LEAF: &str = "heddle:leaf";
 /// Secret: the roots that peers' certificates are verified with.
-pub(crate) const ROOTS: &str = "heddle:roots";
+pub const ROOTS: &str = "heddle:roots";
 /// The only RouteConfiguration: outbound requests.
 pub(crate) const OUTBOUND: &str = "outbound";
 /// Cluster: the gateways, for what a lazy Envoy does not know.
@@ -16,6 +17,8 @@ pub(crate) const GATEWAY: &str = "heddle-gateway";
 pub(crate) const INBOUND: &str = "heddle-inbound";
 /// Cluster: the original destination, as the client asked for it.
 pub(crate) const PASSTHROUGH: &str = "heddle-passthrough";
+/// Cluster: nothing.
+pub(crate) const BLACKHOLE: &str = "heddle-blackhole";
 /// Cluster: the control plane, in the bootstrap.
 pub(crate) const CONTROL: &str = "heddle-control";
 
@@ -53,4 +56,17 @@ impl fmt::Display for ClusterName<'_> {
             Flavour::Bytes => f.write_str("/bytes"),
         }
     }
+}
+
+/// The name of the listener for bytes to an address of a Service: `bytes/NAMESPACE/SERVICE/IP:PORT`.
+pub(crate) fn bytes_listener(service: &ServiceName, at: SocketAddr) -> String {
+    format!("bytes/{service}/{at}")
+}
+
+/// The Service, as `NAMESPACE/SERVICE`, that the name of a cluster or of a listener for bytes is about. `None`: it is about
+/// none.
+pub(crate) fn service_of(name: &str) -> Option<&str> {
+    let name = name.strip_prefix("bytes/").unwrap_or(name);
+    let (at, _) = name.match_indices('/').nth(1)?;
+    name.get(..at)
 }

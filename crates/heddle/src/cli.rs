@@ -37,6 +37,7 @@ pub(crate) enum Command {
     Root(commands::root::Args),
     Deny(commands::deny::Args),
     Site(commands::site::Args),
+    Envoy(commands::envoy::Args),
     Validate(commands::validate::Args),
     Status(commands::status::Args),
     Explain(commands::explain::Args),
@@ -55,7 +56,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Look",
         &["status", "check", "explain", "config", "validate"],
     ),
-    ("Identity", &["token", "root", "deny", "site"]),
+    ("Identity", &["token", "root", "deny", "site", "envoy"]),
     (
         "This program",
         &["completion", "man", "version", "bug-report", "help"],

@@ -8,6 +8,7 @@ pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod deny;
 pub(crate) mod enroll;
+pub(crate) mod envoy;
 mod etcd;
 pub(crate) mod explain;
 mod folder;

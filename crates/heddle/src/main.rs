@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Root(args) => commands::root::run(args),
         Command::Deny(args) => commands::deny::run(args),
         Command::Site(args) => commands::site::run(args),
+        Command::Envoy(args) => commands::envoy::run(args),
         Command::Validate(args) => commands::validate::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Explain(args) => commands::explain::run(&args),

@@ -42,6 +42,8 @@ pub(crate) enum Order {
     DenyRemove { what: String },
     /// Sign a site's request, in PEM. Answer: [`SiteSigned`].
     SiteSign { request: String, ttl_s: u64 },
+    /// Issue the certificate with which the Envoy of a workload connects. Answer: [`EnvoyLinked`].
+    EnvoyLink { workload: String, ttl_s: u64 },
 }
 
 /// Files of an operator's own root. The control plane reads them: the key is not sent over the socket.
@@ -99,6 +101,23 @@ pub(crate) struct SiteSigned {
     pub(crate) roots_pem: String,
     /// When the intermediate expires, in seconds since 1970.
     pub(crate) not_after: u64,
+}
+
+/// What the Envoy of a workload connects with.
+#[derive(Deserialize, Serialize)]
+pub(crate) struct EnvoyLinked {
+    /// `NAMESPACE/NAME`.
+    pub(crate) workload: String,
+    pub(crate) trust_domain: String,
+    /// The certificate and its chain in PEM.
+    pub(crate) chain_pem: String,
+    /// The private key in PEM, wiped from memory on drop.
+    pub(crate) key_pem: Zeroizing<String>,
+    pub(crate) roots_pem: String,
+    /// When the certificate expires, in seconds since 1970.
+    pub(crate) not_after: u64,
+    /// Where the control plane listens.
+    pub(crate) listen: SocketAddr,
 }
 
 /// Stage of a rotation of roots.

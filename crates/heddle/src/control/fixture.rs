@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use heddle_authority::{Authority, AuthoritySettings, CertificateRequest, UnixTime};
-use heddle_control::Nodes;
+use heddle_control::{Board, Nodes};
 use heddle_model::{NodeName, SpiffeId, TrustDomain};
 use heddle_transport::{Clock, Leaf};
 use rcgen::{CertificateParams, KeyPair};
@@ -20,6 +20,7 @@ pub(super) const HOUR: u64 = 3_600;
 pub(super) struct Fixture {
     pub(super) authority: Arc<Authority>,
     pub(super) nodes: Nodes,
+    pub(super) board: Board,
     pub(super) clock: Arc<Clock>,
     time: Arc<AtomicU64>,
     dir: tempfile::TempDir,
@@ -42,9 +43,11 @@ impl Fixture {
         let authority = Authority::open(&state, &TrustDomain::default(), settings, at(NOW));
         let time = Arc::new(AtomicU64::new(NOW));
         let read = Arc::clone(&time);
+        let nodes = Nodes::default();
         Fixture {
             authority: Arc::new(authority.expect("an authority")),
-            nodes: Nodes::default(),
+            board: Board::new(nodes.clone()).expect("a board"),
+            nodes,
             clock: Arc::new(Clock::with(0, move || read.load(Relaxed))),
             time,
             dir,

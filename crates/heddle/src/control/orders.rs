@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use heddle_authority::{
     Authority, CertificateRequest, Denied, DenyEntry, MAX_DENY_LIFE, NextRoot, RotationRefusal,
     Serial, Stage, UnixTime,
 };
-use heddle_control::Nodes;
+use heddle_control::{Board, Nodes};
 use heddle_model::calendar::utc;
 use heddle_model::printable;
 use heddle_model::{NodeName, SpiffeId};
@@ -26,6 +27,7 @@ use crate::order::{
     TokenStatus,
 };
 
+mod envoy;
 #[cfg(test)]
 mod tests;
 
@@ -45,12 +47,7 @@ pub(super) fn parse(order: Value) -> Result<Order, Answer> {
 }
 
 /// Executes an order and returns the answer. It writes to the disk, so it blocks.
-pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order: Order) -> Answer {
-    let orders = Orders {
-        authority,
-        nodes,
-        now,
-    };
+pub(super) fn execute(orders: &Orders<'_>, order: Order) -> Answer {
     let done = match order {
         Order::TokenCreate { node, ttl_s } => orders.create_token(&node, ttl_s),
         Order::TokenList => orders.tokens(),
@@ -66,6 +63,7 @@ pub(super) fn execute(authority: &Authority, nodes: &Nodes, now: UnixTime, order
         Order::DenyList => orders.denied(),
         Order::DenyRemove { what } => orders.allow(&what),
         Order::SiteSign { request, ttl_s } => orders.sign_site(&request, ttl_s),
+        Order::EnvoyLink { workload, ttl_s } => orders.link_envoy(&workload, ttl_s),
     };
     done.unwrap_or_else(|Refused(why)| Answer::text(409, why))
 }
@@ -83,10 +81,14 @@ fn answer(value: &impl Serialize) -> Done {
     Ok(Answer::json(value))
 }
 
-struct Orders<'a> {
-    authority: &'a Authority,
-    nodes: &'a Nodes,
-    now: UnixTime,
+/// What orders are executed with.
+pub(super) struct Orders<'a> {
+    pub(super) authority: &'a Authority,
+    pub(super) nodes: &'a Nodes,
+    pub(super) board: &'a Board,
+    /// Where the control plane listens.
+    pub(super) listen: SocketAddr,
+    pub(super) now: UnixTime,
 }
 
 impl Orders<'_> {

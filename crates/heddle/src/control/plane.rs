@@ -19,6 +19,7 @@ use heddle_transport::Clock;
 use tokio::sync::watch;
 
 use super::door::Door;
+use super::orders::Orders;
 use super::{metrics, orders};
 use crate::order::{ControlStatus, NodeStatus};
 use crate::registry::Followed;
@@ -173,9 +174,17 @@ impl Plane {
                 // On a blocking thread, since it writes to the disk: the main loop must not wait.
                 let (authority, nodes) =
                     (Arc::clone(&self.parts.authority), self.parts.nodes.clone());
+                let (board, listen) = (self.parts.board.clone(), self.parts.listen);
                 let now = self.now();
                 tokio::task::spawn_blocking(move || {
-                    let answer = orders::execute(&authority, &nodes, now, order);
+                    let orders = Orders {
+                        authority: &authority,
+                        nodes: &nodes,
+                        board: &board,
+                        listen,
+                        now,
+                    };
+                    let answer = orders::execute(&orders, order);
                     // The client may be gone.
                     let _gone = ask.answer.send(answer);
                 });

@@ -191,6 +191,12 @@ impl Guard {
         })
     }
 
+    /// Whether a declared health check is a request to this port.
+    pub fn has_probe_requests(&self, port: u16) -> bool {
+        let mut probes = self.probes.iter();
+        probes.any(|probe| probe.port == port && probe.path.is_some())
+    }
+
     /// Whether any rule evaluates paths. Then an ambiguous path could evade it, and requests must be brought into the
     /// strict canonical form.
     pub fn looks_at_paths(&self) -> bool {

@@ -34,7 +34,7 @@ pub trait Resources {
 ///
 /// At most one response is on its way: what changes meanwhile is sent in the next one, in its newest version. So a
 /// slow client costs a set of names, and no copies of resources.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Subscriber {
     /// Whether the client has sent its first message.
     has_begun: bool,
@@ -56,6 +56,14 @@ pub struct Subscriber {
     /// Number of responses, of which the last one is its nonce.
     sent: u64,
     is_answer_due: bool,
+    /// A response is ended by the resource with which it has at least so many bytes.
+    response_bytes: usize,
+}
+
+impl Default for Subscriber {
+    fn default() -> Self {
+        Self::with_response_bytes(RESPONSE_BYTES)
+    }
 }
 
 /// A version as it is noted for each client, in 8 bytes with the absence of one.
@@ -104,6 +112,24 @@ impl fmt::Display for TooMany {
 impl std::error::Error for TooMany {}
 
 impl Subscriber {
+    /// A client that has said nothing yet, and is sent responses of so many bytes and a resource more.
+    pub fn with_response_bytes(response_bytes: usize) -> Self {
+        Subscriber {
+            has_begun: false,
+            is_wildcard: false,
+            names: BTreeSet::new(),
+            names_bytes: 0,
+            held: BTreeMap::new(),
+            packed: 0,
+            changed: BTreeSet::new(),
+            owed: BTreeSet::new(),
+            owes_response: false,
+            sent: 0,
+            is_answer_due: false,
+            response_bytes,
+        }
+    }
+
     /// Takes a client's message.
     ///
     /// # Errors
@@ -155,6 +181,14 @@ impl Subscriber {
     pub fn changed(&mut self, name: &Name) {
         if self.wants(name) {
             self.changed.insert(name.clone());
+        }
+    }
+
+    /// Records that a resource is to be sent again, even if the client has its newest version. Does nothing if the client does
+    /// not want it.
+    pub fn owe(&mut self, name: &Name) {
+        if self.wants(name) {
+            self.owed.insert(name.clone());
         }
     }
 
@@ -227,7 +261,7 @@ impl Subscriber {
             return None;
         }
         let (mut sent, mut removed, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while bytes < RESPONSE_BYTES {
+        while bytes < self.response_bytes {
             let owed = self.owed.pop_first();
             let is_owed = owed.is_some();
             let Some(name) = owed.or_else(|| self.changed.pop_first()) else {

@@ -5,8 +5,14 @@ use crate::control::fixture::{Fixture, HOUR, NOW, at, node_id};
 
 fn order(fixture: &Fixture, order: &Value) -> (u16, String) {
     let order = parse(order.clone()).expect("an order");
-    let now = at(fixture.clock.now());
-    let answer = execute(&fixture.authority, &fixture.nodes, now, order);
+    let orders = Orders {
+        authority: &fixture.authority,
+        nodes: &fixture.nodes,
+        board: &fixture.board,
+        listen: ([10, 0, 0, 1], 9443).into(),
+        now: at(fixture.clock.now()),
+    };
+    let answer = execute(&orders, order);
     (answer.status, answer.body)
 }
 

@@ -2,6 +2,9 @@
 
 use heddle_xds::proto::Resource;
 
+use heddle_xds::MAX_DISCOVERY_RESPONSE_BYTES;
+use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
+
 use super::*;
 
 fn response(bytes: usize) -> DiscoveryResponse {
@@ -39,7 +42,10 @@ async fn a_client_reads_what_was_sent_and_how_it_ended() {
     for end in [None, Some(Status::permission_denied("denied"))] {
         let (answers, answered) = mpsc::channel(8);
         for message in &sent {
-            answers.send(frame(message)).await.unwrap();
+            answers
+                .send(frame(message, MAX_DISCOVERY_RESPONSE_BYTES))
+                .await
+                .unwrap();
         }
         if let Some(status) = &end {
             answers.send(Err(status.clone())).await.unwrap();
@@ -59,7 +65,11 @@ async fn a_client_reads_what_was_sent_and_how_it_ended() {
 #[test]
 fn a_message_that_nodes_would_refuse_is_not_sent() {
     let largest = MAX_DISCOVERY_RESPONSE_BYTES - response(0).encoded_len() - 16;
-    assert!(frame(&response(largest)).is_ok());
-    let status = frame(&response(MAX_DISCOVERY_RESPONSE_BYTES)).unwrap_err();
+    assert!(frame(&response(largest), MAX_DISCOVERY_RESPONSE_BYTES).is_ok());
+    let status = frame(
+        &response(MAX_DISCOVERY_RESPONSE_BYTES),
+        MAX_DISCOVERY_RESPONSE_BYTES,
+    )
+    .unwrap_err();
     assert_eq!(status.code(), tonic::Code::OutOfRange);
 }

@@ -1,0 +1,256 @@
+//! The gRPC service `envoy.service.discovery.v3.AggregatedDiscoveryService`.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use heddle_envoy::wire::{self, DeltaResponse};
+use heddle_envoy::{Kind, secret};
+use heddle_model::{WorkloadName, printable, shortened};
+use heddle_xds::delta::Answer;
+use tokio::sync::mpsc;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tonic::codegen::{BoxFuture, Service};
+use tonic::server::NamedService;
+use tonic::{Status, Streaming, body};
+use tracing::{error, info, warn};
+
+use super::credentials;
+use super::roster::OpenStream;
+use crate::frames::{self, Answered, FRAME_HEAD};
+use crate::peer::{Connection, Peer};
+use crate::{ENDS, Shared, connection_of};
+
+/// Limit on a message of an Envoy, in bytes: one that connects again names all that it has.
+const MAX_REQUEST_BYTES: usize = 16 << 20;
+/// Limit on a message to an Envoy, in bytes.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
+/// Characters of an Envoy's text that are logged.
+const MAX_LOGGED: usize = 1_000;
+/// How long an Envoy may take to read a response. It may answer later: it does once clusters are usable.
+const READ_WAIT: Duration = Duration::from_secs(60);
+/// How long it may take to tell an Envoy why its call ends.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// The service, as a router takes it.
+#[derive(Clone)]
+pub(crate) struct AdsServer(pub(crate) Arc<Shared>);
+
+impl NamedService for AdsServer {
+    const NAME: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+}
+
+impl Service<http::Request<body::Body>> for AdsServer {
+    type Response = http::Response<body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<body::Body>) -> Self::Future {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let answer = match request.uri().path() {
+                wire::DELTA => begin(shared, request).await,
+                _ => Err(Status::unimplemented(
+                    "only DeltaAggregatedResources is served (api_type: DELTA_GRPC)",
+                )),
+            };
+            Ok(answer.unwrap_or_else(Status::into_http))
+        })
+    }
+}
+
+async fn begin(
+    shared: Arc<Shared>,
+    request: http::Request<body::Body>,
+) -> Result<http::Response<body::Body>, Status> {
+    let (head, body) = request.into_parts();
+    let connection = connection_of(&head.extensions)?.clone();
+    let requests =
+        frames::requests::<DeltaResponse, DeltaDiscoveryRequest>(body, MAX_REQUEST_BYTES);
+    let (is_there, gone) = oneshot::channel();
+    let answers = shared.envoy_stream(connection, requests, gone)?;
+    Ok(frames::response(answers, is_there))
+}
+
+/// Messages of a call that are computed before the Envoy has read them.
+const RESPONSES: usize = 2;
+
+type Requests = Streaming<DeltaDiscoveryRequest>;
+
+impl Shared {
+    /// Begins an Envoy's call: the stream of what it is sent, which is `gone` once it is read to its end or broken off.
+    fn envoy_stream(
+        self: Arc<Self>,
+        Connection { peer, holding }: Connection,
+        requests: Requests,
+        gone: oneshot::Receiver<Infallible>,
+    ) -> Result<mpsc::Receiver<Answered>, Status> {
+        let workload = self.admitted_envoy(&peer)?;
+        let (answers, answered) = mpsc::channel(RESPONSES);
+        // An Envoy waits for the head of the response before it says anything.
+        tokio::spawn(async move {
+            let under_way = holding.call();
+            let told = self.tell_envoy(&peer, &workload, requests, &answers).await;
+            if let Err(status) = &told {
+                warn!(%workload, "the stream of an Envoy has ended: {}", status.message());
+                // Fails when the client has gone. One that does not read is not told.
+                let _ = timeout(LAST_WORD, answers.send(Err(status.clone()))).await;
+            }
+            drop((answers, under_way));
+            // What an Envoy does not read would stay in memory for as long as the connection lasts.
+            if timeout(LAST_WORD, gone).await.is_err() {
+                holding.evict();
+            }
+        });
+        Ok(answered)
+    }
+
+    fn admitted_envoy(&self, peer: &Peer) -> Result<WorkloadName, Status> {
+        let denied = self.authority.trust().denied;
+        let domain = self.authority.trust_domain();
+        let workload = peer.admitted_envoy(domain, &denied, (self.clock)())?;
+        Ok(workload.clone())
+    }
+
+    /// Tells one Envoy what its workload needs, until it disconnects, is denied, or its certificate expires.
+    async fn tell_envoy(
+        self: &Arc<Self>,
+        peer: &Peer,
+        workload: &WorkloadName,
+        mut requests: Requests,
+        answers: &mpsc::Sender<Answered>,
+    ) -> Result<(), Status> {
+        let first = timeout(self.bounds.answer_wait, requests.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("the call has no message"))??;
+        let first = first.ok_or_else(|| Status::invalid_argument("the call has no message"))?;
+        let node = first.node.as_ref().map_or("", |node| node.id.as_str());
+        if node != workload.to_string() {
+            return Err(Status::permission_denied(
+                "node.id is not the workload of the certificate",
+            ));
+        }
+        let stream = self.envoys.open_stream(workload.clone());
+        self.take_from_envoy(&stream, workload, first)?;
+        info!(%workload, "an Envoy is present");
+        let mut trust = self.authority.watch_trust();
+        let mut closing = pin!(self.closing());
+        // Leaf and roots are due at once.
+        let mut renewed = Instant::now();
+        let mut is_trust_new = true;
+        loop {
+            self.admitted_envoy(peer)?;
+            if is_trust_new {
+                let bundle = Arc::clone(&trust.borrow_and_update().bundle);
+                let roots = credentials::roots(&bundle);
+                stream.session().put(Kind::Secret, secret::ROOTS, roots);
+            }
+            // Another root may sign from now on.
+            if is_trust_new || renewed <= Instant::now() {
+                renewed = Instant::now() + self.renew(&stream, workload);
+            }
+            is_trust_new = false;
+            let room = tokio::select! {
+                room = answers.reserve() => match room {
+                    Ok(room) => room,
+                    Err(_closed) => return Ok(()),
+                },
+                () = sleep(READ_WAIT) => {
+                    return Err(Status::deadline_exceeded("the Envoy does not read"));
+                }
+                () = &mut closing => return Err(Status::unavailable(ENDS)),
+            };
+            let response = stream.respond();
+            let response = response.map_err(|gone| Status::not_found(gone.to_string()))?;
+            if let Some((kind, response)) = response {
+                room.send(Ok(self.sent_to_envoy(&DeltaResponse::new(kind, response))?));
+                continue;
+            }
+            drop(room);
+            tokio::select! {
+                request = requests.message() => match request {
+                    Ok(Some(request)) => self.take_from_envoy(&stream, workload, request)?,
+                    // The Envoy has ended the call, or its connection broke.
+                    Ok(None) => return Ok(()),
+                    Err(broken) if broken.source().is_some() => return Ok(()),
+                    Err(wrong) => return Err(wrong),
+                },
+                () = stream.woken() => {}
+                changed = trust.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    is_trust_new = true;
+                }
+                () = sleep_until(renewed) => {}
+                () = answers.closed() => return Ok(()),
+                () = &mut closing => return Err(Status::unavailable(ENDS)),
+            }
+        }
+    }
+
+    /// Gives an Envoy another leaf. Returns after how long the next one is due.
+    fn renew(&self, stream: &OpenStream, workload: &WorkloadName) -> Duration {
+        let mesh = self.board.newest();
+        let known = mesh.as_ref().and_then(|mesh| mesh.workload(workload));
+        let Some(account) = known.map(|known| known.service_account.clone()) else {
+            return credentials::AGAIN;
+        };
+        match credentials::leaf(&self.authority, &account, (self.clock)()) {
+            Ok(leaf) => {
+                let mut session = stream.session();
+                session.put(Kind::Secret, secret::LEAF, leaf.packed);
+                leaf.renew_after
+            }
+            Err(why) => {
+                error!(%workload, "the leaf of an Envoy was not issued: {why}");
+                credentials::AGAIN
+            }
+        }
+    }
+
+    fn sent_to_envoy(&self, response: &DeltaResponse) -> Result<Bytes, Status> {
+        let frame = frames::frame(response, MAX_RESPONSE_BYTES)?;
+        let counters = &self.counters;
+        let names = response.resources.len() + response.removed_resources.len();
+        counters
+            .envoy_resources_sent
+            .fetch_add(names as u64, Relaxed);
+        let bytes = (frame.len() - FRAME_HEAD) as u64;
+        counters.envoy_resource_bytes_sent.fetch_add(bytes, Relaxed);
+        Ok(frame)
+    }
+
+    fn take_from_envoy(
+        &self,
+        stream: &OpenStream,
+        workload: &WorkloadName,
+        message: DeltaDiscoveryRequest,
+    ) -> Result<(), Status> {
+        // A newer Envoy may ask for more than there is.
+        let Some(kind) = Kind::from_url(&message.type_url) else {
+            return Ok(());
+        };
+        let answer = stream.receive(kind, wire::request(message));
+        let answer = answer.map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        if let Answer::Refused(why) = answer {
+            self.counters.envoy_resources_refused.fetch_add(1, Relaxed);
+            let why = printable(&shortened(&why, MAX_LOGGED)).into_owned();
+            warn!(
+                %workload, kind = kind.as_str(), why,
+                "an Envoy refuses resources: what it had stays in force"
+            );
+        }
+        Ok(())
+    }
+}

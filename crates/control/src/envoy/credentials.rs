@@ -1,0 +1,46 @@
+//! What an Envoy proves its workload's identity with, and what it verifies others with.
+
+use std::time::Duration;
+
+use heddle_authority::{Authority, Bundle, IssueError, UnixTime};
+use heddle_envoy::{Packed, secret};
+use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_transport::secrets::pem;
+use rustls_pki_types::CertificateDer;
+
+/// A leaf that fails to be issued is tried again after this time.
+pub(super) const AGAIN: Duration = Duration::from_secs(5);
+
+/// A workload's leaf and key, as an Envoy is sent them.
+pub(super) struct Leaf {
+    pub(super) packed: Packed,
+    /// When another one is due.
+    pub(super) renew_after: Duration,
+}
+
+/// Issues a leaf for the workloads of an account. An Envoy has no way to ask for one with a key of its own: the authority makes
+/// the key, and it reaches the Envoy over its authenticated stream.
+pub(super) fn leaf(
+    authority: &Authority,
+    account: &ServiceAccountName,
+    now: UnixTime,
+) -> Result<Leaf, IssueError> {
+    let id = SpiffeId::workload(authority.trust_domain().clone(), account.clone());
+    let (issued, key) = authority.issue_with_key(&id, authority.leaf_life(), now)?;
+    let left = issued.not_after.saturating_sub(now.as_secs());
+    Ok(Leaf {
+        packed: secret::leaf(text(&issued.chain), &key),
+        renew_after: Duration::from_secs(left / 2),
+    })
+}
+
+/// The roots of a bundle.
+pub(super) fn roots(bundle: &Bundle) -> Packed {
+    secret::roots(text(&bundle.roots))
+}
+
+fn text(certificates: &[CertificateDer<'static>]) -> String {
+    let certificates = certificates.iter();
+    let certificates = certificates.map(|der| pem::encode("CERTIFICATE", der));
+    certificates.map(|text| text.to_string()).collect()
+}

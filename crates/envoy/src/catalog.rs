@@ -1,0 +1,224 @@
+//! What is the same for every Envoy: the clusters, endpoints and listeners of each Service, encoded once.
+//!
+//! ```text
+//!   Mesh ──▶ Catalog::follow ── what differs ──▶ sessions of Envoys
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use heddle_model::{Mesh, Service, ServicePort, Shared, differences};
+use heddle_xds::delta::Name;
+
+use crate::names::{ClusterName, service_of};
+use crate::{Kind, Packed, cluster, endpoints, listener};
+
+/// The resources of all Services of a mesh.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    mesh: Arc<Mesh>,
+    generation: u64,
+    services: BTreeMap<Name, OfService>,
+    /// Clusters that every Envoy has.
+    fixed: Vec<(Name, Packed)>,
+}
+
+/// The resources of one Service.
+#[derive(Debug, Default)]
+pub(crate) struct OfService {
+    resources: [Vec<(Name, Packed)>; 3],
+    /// The generation in which something other than its endpoints last changed.
+    shaped: u64,
+}
+
+/// What one mesh changes.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// The Services, as `NAMESPACE/NAME`, with the names of their resources that are new, other ones, or gone.
+    pub services: BTreeMap<Name, Vec<(Kind, Name)>>,
+    /// Whether a workload or a policy may have changed.
+    pub has_others: bool,
+}
+
+/// The position of a shared type among a Service's resources.
+fn position(kind: Kind) -> Option<usize> {
+    match kind {
+        Kind::Cluster => Some(0),
+        Kind::Endpoints => Some(1),
+        Kind::Listener => Some(2),
+        Kind::Secret | Kind::Routes => None,
+    }
+}
+
+impl OfService {
+    pub(crate) fn of(&self, kind: Kind) -> &[(Name, Packed)] {
+        let resources = position(kind).and_then(|position| self.resources.get(position));
+        resources.map_or(&[], Vec::as_slice)
+    }
+
+    /// The generation in which something other than its endpoints last changed.
+    pub(crate) fn shaped(&self) -> u64 {
+        self.shaped
+    }
+
+    fn find(&self, kind: Kind, name: &str) -> Option<&Packed> {
+        let mut resources = self.of(kind).iter();
+        let (_, packed) = resources.find(|(known, _)| &**known == name)?;
+        Some(packed)
+    }
+}
+
+impl Catalog {
+    /// Goes on to the next mesh, in time for what differs from the one before.
+    pub fn follow(&mut self, mesh: Arc<Mesh>) -> Changed {
+        self.generation += 1;
+        let before = std::mem::replace(&mut self.mesh, mesh);
+        let now = Arc::clone(&self.mesh);
+        if self.generation == 1 {
+            let fixed = cluster::fixed();
+            self.fixed = fixed
+                .iter()
+                .map(|one| (one.name.as_str().into(), Packed::new(one)))
+                .collect();
+        }
+        let mut changed = Changed {
+            services: BTreeMap::new(),
+            has_others: true,
+        };
+        let is_everywhere = before.nodes != now.nodes || before.trust_domain != now.trust_domain;
+        if is_everywhere {
+            for service in &now.services {
+                self.put(&now, service, None, &mut changed);
+            }
+        }
+        let order = |a: &Shared<Service>, b: &Shared<Service>| a.name.cmp(&b.name);
+        for (old, new) in differences(&before.services, &now.services, order, Shared::eq) {
+            match new {
+                Some(new) => self.put(&now, new, old.map(|old| &**old), &mut changed),
+                None => {
+                    if let Some(old) = old {
+                        self.remove(old, &mut changed);
+                    }
+                }
+            }
+        }
+        changed
+    }
+
+    fn put(
+        &mut self,
+        mesh: &Mesh,
+        service: &Service,
+        old: Option<&Service>,
+        changed: &mut Changed,
+    ) {
+        let name: Name = service.name.to_string().into();
+        let key = self.services.get_key_value(&name);
+        let name = key.map_or(name, |(known, _)| Name::clone(known));
+        let mut made = encoded(mesh, service);
+        let is_reshaped = old.is_none_or(|old| !has_same_shape(old, service));
+        let entry = self.services.entry(name.clone()).or_default();
+        let mut differ = Vec::new();
+        for kind in [Kind::Cluster, Kind::Endpoints, Kind::Listener] {
+            let gone = entry.of(kind).iter();
+            let gone = gone.filter(|(name, _)| made.find(kind, name).is_none());
+            differ.extend(gone.map(|(name, _)| (kind, name.clone())));
+            let other = made.of(kind).iter();
+            let other = other.filter(|(name, packed)| entry.find(kind, name) != Some(packed));
+            differ.extend(other.map(|(name, _)| (kind, name.clone())));
+        }
+        made.shaped = match is_reshaped {
+            true => self.generation,
+            false => entry.shaped,
+        };
+        *entry = made;
+        if is_reshaped || !differ.is_empty() {
+            changed.services.entry(name).or_default().extend(differ);
+        }
+    }
+
+    fn remove(&mut self, old: &Service, changed: &mut Changed) {
+        let Some((name, gone)) = self.services.remove_entry(old.name.to_string().as_str()) else {
+            return;
+        };
+        let kinds = [Kind::Cluster, Kind::Endpoints, Kind::Listener].into_iter();
+        let names = kinds.flat_map(|kind| gone.of(kind).iter().map(move |(name, _)| (kind, name)));
+        let names = names.map(|(kind, name)| (kind, name.clone())).collect();
+        changed.services.insert(name, names);
+    }
+
+    /// The mesh of which this is.
+    pub fn mesh(&self) -> &Arc<Mesh> {
+        &self.mesh
+    }
+
+    /// Whether there has been no mesh yet.
+    pub fn is_empty(&self) -> bool {
+        self.generation == 0
+    }
+
+    /// Counts the meshes, from 1.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The names of all Services, as `NAMESPACE/NAME`.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.services.keys()
+    }
+
+    pub(crate) fn service(&self, name: &str) -> Option<&OfService> {
+        self.services.get(name)
+    }
+
+    /// The clusters that every Envoy has.
+    pub(crate) fn fixed(&self) -> &[(Name, Packed)] {
+        &self.fixed
+    }
+
+    /// A resource of a Service, with the Service's name.
+    pub(crate) fn find(&self, kind: Kind, name: &str) -> Option<(&Name, &Packed)> {
+        let (service, of) = self.services.get_key_value(service_of(name)?)?;
+        Some((service, of.find(kind, name)?))
+    }
+}
+
+fn encoded(mesh: &Mesh, service: &Service) -> OfService {
+    let mut made = OfService::default();
+    let [clusters, assignments, listeners] = &mut made.resources;
+    for port in &service.ports {
+        for flavour in cluster::flavours(port) {
+            let name = ClusterName {
+                service: &service.name,
+                port: port.port,
+                flavour: *flavour,
+            };
+            let name: Name = name.to_string().into();
+            let cluster = cluster::of_port(&mesh.trust_domain, service, port, *flavour);
+            // Without one the Service is reached through a gateway only.
+            let Some(cluster) = cluster else { continue };
+            clusters.push((name.clone(), Packed::new(&cluster)));
+            let assignment = endpoints::assignment(mesh, port, &name);
+            assignments.push((name, Packed::new(&assignment)));
+        }
+        for listener in listener::of_service(service, port) {
+            listeners.push((listener.name.as_str().into(), Packed::new(&listener)));
+        }
+    }
+    made
+}
+
+/// Whether two versions of a Service differ in nothing that routes are made of.
+fn has_same_shape(one: &Service, other: &Service) -> bool {
+    let same = |a: &ServicePort, b: &ServicePort| {
+        a.port == b.port
+            && a.protocol == b.protocol
+            && a.routes == b.routes
+            && a.consumer_routes == b.consumer_routes
+    };
+    one.addresses == other.addresses
+        && one.balancer == other.balancer
+        && one.balancing == other.balancing
+        && one.ports.len() == other.ports.len()
+        && one.ports.iter().zip(&other.ports).all(|(a, b)| same(a, b))
+}

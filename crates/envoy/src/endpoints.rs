@@ -1,0 +1,113 @@
+//! The endpoints of a Service's port, as Envoys reach them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+
+use envoy_types::pb::envoy::config::core::v3::Metadata;
+use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint as EnvoyEndpoint, LbEndpoint, LocalityLbEndpoints,
+};
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Struct, Value};
+use heddle_model::{Endpoint, Mesh, ServiceAccountName, ServicePort};
+
+use crate::values::{address, number};
+
+/// Where the transport socket of an endpoint is looked up.
+const SOCKET_MATCH: &str = "envoy.transport_socket_match";
+/// The key there: the endpoint's account.
+pub(crate) const ACCOUNT: &str = "account";
+
+/// The place to which Envoys connect for some of a port's endpoints, and whom they expect there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place<'m> {
+    address: SocketAddr,
+    /// `None`: it is outside the mesh, and proves no identity.
+    account: Option<&'m ServiceAccountName>,
+}
+
+/// The endpoints of a port. One of a node stands for all of its node, which chooses among them: an Envoy takes each address
+/// once. Of several accounts behind one node's address, the one with the most weight counts.
+pub(crate) fn assignment(mesh: &Mesh, port: &ServicePort, cluster: &str) -> ClusterLoadAssignment {
+    let mut weights: BTreeMap<SocketAddr, BTreeMap<Option<&ServiceAccountName>, u32>> =
+        BTreeMap::new();
+    for endpoint in &port.endpoints {
+        let Some(place) = place(mesh, endpoint) else {
+            continue;
+        };
+        let accounts = weights.entry(place.address).or_default();
+        let weight = accounts.entry(place.account).or_default();
+        *weight = weight.saturating_add(endpoint.weight);
+    }
+    let several = accounts(port).len() > 1;
+    let endpoints = weights.into_iter().filter_map(|(at, accounts)| {
+        let heaviest = accounts.into_iter().max_by_key(|(_, weight)| *weight);
+        let (account, weight) = heaviest?;
+        let account = account.filter(|_| several);
+        Some(endpoint(at, weight, account))
+    });
+    let lb_endpoints: Vec<LbEndpoint> = endpoints.collect();
+    let locality = LocalityLbEndpoints {
+        lb_endpoints,
+        ..LocalityLbEndpoints::default()
+    };
+    let is_empty = locality.lb_endpoints.is_empty();
+    ClusterLoadAssignment {
+        cluster_name: cluster.to_owned(),
+        endpoints: match is_empty {
+            // Nothing at all: an Envoy keeps what it had when an assignment is removed, and not when it is empty.
+            true => Vec::new(),
+            false => vec![locality],
+        },
+        ..ClusterLoadAssignment::default()
+    }
+}
+
+/// The accounts of a port's endpoints, each once and sorted; `None` for those outside the mesh.
+pub(crate) fn accounts(port: &ServicePort) -> Vec<Option<&ServiceAccountName>> {
+    let accounts = port.endpoints.iter();
+    let mut accounts: Vec<_> = accounts.map(|one| one.account.as_ref()).collect();
+    accounts.sort_unstable();
+    accounts.dedup();
+    accounts
+}
+
+/// Where an endpoint is reached: at its own address if it has an Envoy or is outside the mesh, or else through its node's proxy.
+/// `None`: its node's address is not known.
+fn place<'m>(mesh: &Mesh, endpoint: &'m Endpoint) -> Option<Place<'m>> {
+    let account = endpoint.account.as_ref();
+    let address = match (&endpoint.node, account) {
+        _ if endpoint.has_envoy => endpoint.address,
+        (_, None) => endpoint.address,
+        (Some(node), Some(_)) => mesh.node(node)?.address,
+        (None, Some(_)) => return None,
+    };
+    Some(Place { address, account })
+}
+
+fn endpoint(at: SocketAddr, weight: u32, account: Option<&ServiceAccountName>) -> LbEndpoint {
+    let endpoint = EnvoyEndpoint {
+        address: Some(address(at)),
+        ..EnvoyEndpoint::default()
+    };
+    LbEndpoint {
+        load_balancing_weight: number(weight.max(1)),
+        metadata: account.map(|account| Metadata {
+            filter_metadata: HashMap::from([(SOCKET_MATCH.to_owned(), of_account(account))]),
+            ..Metadata::default()
+        }),
+        host_identifier: Some(HostIdentifier::Endpoint(endpoint)),
+        ..LbEndpoint::default()
+    }
+}
+
+/// What matches the endpoints of an account.
+pub(crate) fn of_account(account: &ServiceAccountName) -> Struct {
+    let value = Value {
+        kind: Some(Kind::StringValue(account.to_string())),
+    };
+    Struct {
+        fields: HashMap::from([(ACCOUNT.to_owned(), value)]),
+    }
+}

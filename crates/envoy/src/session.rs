@@ -1,0 +1,289 @@
+//! One Envoy's stream: what it wants, what it has, and what it is told next.
+//!
+//! Nothing that an Envoy uses may refer to what it does not have yet (make before break):
+//!
+//! ```text
+//!   wanted ─▶ offered: clusters, endpoints ── the Envoy has accepted them ─▶ routed: routes, listeners
+//!   not wanted ─▶ not routed ── the Envoy has accepted that ─▶ not offered
+//! ```
+//!
+//! An Envoy accepts clusters once all of them are usable, with their endpoints and secrets. It asks for the endpoints of a
+//! cluster that changes only if it did not ask before, and waits for them all the same: they are sent again with the cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use heddle_xds::delta::{Answer, Name, Request, Resources, Response, Subscriber, TooMany};
+
+use crate::catalog::{Catalog, Changed};
+use crate::own::{Gone, Own};
+use crate::{Kind, Packed};
+
+#[cfg(test)]
+mod tests;
+
+/// A response is ended by the resource with which it has so many bytes: an Envoy takes the first response for all there is.
+const RESPONSE_BYTES: usize = 16 << 20;
+
+/// The state of one Envoy's stream.
+#[derive(Debug)]
+pub struct Session {
+    kinds: [Subscriber; Kind::ALL.len()],
+    /// The types that it has asked for.
+    begun: [bool; Kind::ALL.len()],
+    own: Own,
+    /// The Services that it shall know; `None` for all.
+    uses: Option<BTreeSet<Name>>,
+    wanted: BTreeSet<Name>,
+    offered: BTreeSet<Name>,
+    /// Those of them whose clusters it has accepted.
+    accepted: BTreeSet<Name>,
+    routed: BTreeSet<Name>,
+    /// Whether the catalog may have changed what `wanted` is made of.
+    is_stale: bool,
+}
+
+impl Session {
+    /// A new stream of a workload's Envoy, which shall know these Services (`NAMESPACE/NAME`) and what they lead to; `None`
+    /// for all.
+    pub fn new(own: Own, uses: Option<BTreeSet<Name>>) -> Self {
+        Session {
+            kinds: Kind::ALL.map(|_| Subscriber::with_response_bytes(RESPONSE_BYTES)),
+            begun: Default::default(),
+            own,
+            uses,
+            wanted: BTreeSet::new(),
+            offered: BTreeSet::new(),
+            accepted: BTreeSet::new(),
+            routed: BTreeSet::new(),
+            is_stale: true,
+        }
+    }
+
+    /// Takes a message about resources of a type.
+    ///
+    /// # Errors
+    /// When the Envoy wants too many names.
+    pub fn receive(
+        &mut self,
+        kind: Kind,
+        mut request: Request,
+        catalog: &Catalog,
+    ) -> Result<Answer, TooMany> {
+        // What it has from an earlier stream is sent again, except for clusters and listeners, of which it is told what is gone:
+        // an Envoy that was told nothing about a cluster's endpoints has been seen to stay without any.
+        if !kind.is_wildcard() {
+            request.initial_versions.clear();
+        }
+        self.set_begun(kind);
+        let view = View::of(kind, &self.own, &self.offered, &self.routed, catalog);
+        self.kinds[kind as usize].receive(request, &view)
+    }
+
+    fn set_begun(&mut self, kind: Kind) {
+        self.begun[kind as usize] = true;
+    }
+
+    /// Changes which Services it shall know.
+    pub fn set_uses(&mut self, uses: Option<BTreeSet<Name>>) {
+        self.is_stale |= self.uses != uses;
+        self.uses = uses;
+    }
+
+    /// Replaces a resource that is for this Envoy alone.
+    pub fn put(&mut self, kind: Kind, name: &'static str, packed: Packed) {
+        let name = self.own.put(kind, name, packed);
+        self.kinds[kind as usize].changed(&name);
+    }
+
+    /// Notes what a mesh has changed. Returns whether it may concern this Envoy.
+    pub fn note(&mut self, changed: &Changed) -> bool {
+        let mut concerns = changed.has_others;
+        for (service, names) in &changed.services {
+            let is_known = self.offered.contains(service) || self.wanted.contains(service);
+            let is_used = self.uses.as_ref().is_none_or(|uses| uses.contains(service));
+            if !is_known && !is_used {
+                continue;
+            }
+            concerns = true;
+            self.is_stale = true;
+            for (kind, name) in names {
+                self.kinds[*kind as usize].changed(name);
+            }
+        }
+        concerns
+    }
+
+    /// Whether the Envoy owes an answer.
+    pub fn is_answer_due(&self) -> bool {
+        self.kinds.iter().any(Subscriber::is_answer_due)
+    }
+
+    /// How many resources of a type it has.
+    pub fn held(&self, kind: Kind) -> usize {
+        self.kinds[kind as usize].held()
+    }
+
+    /// The Services to which its requests and connections go without a gateway.
+    pub fn direct(&self) -> &BTreeSet<Name> {
+        &self.routed
+    }
+
+    /// The next message for it, if there is something to say.
+    ///
+    /// # Errors
+    /// When the workload is gone, or has no Envoy any more.
+    pub fn respond(&mut self, catalog: &Catalog) -> Result<Option<(Kind, Response<Bytes>)>, Gone> {
+        loop {
+            self.advance(catalog)?;
+            let mut spoke = None;
+            for kind in Kind::ALL {
+                let view = View::of(kind, &self.own, &self.offered, &self.routed, catalog);
+                if let Some(response) = self.kinds[kind as usize].respond(&view) {
+                    spoke = Some((kind, response));
+                    break;
+                }
+            }
+            match spoke {
+                Some((kind, response)) => {
+                    if kind == Kind::Cluster {
+                        let endpoints = &mut self.kinds[Kind::Endpoints as usize];
+                        let told = response.resources.iter();
+                        told.for_each(|cluster| endpoints.owe(&cluster.name));
+                    }
+                    return Ok(Some((kind, response)));
+                }
+                // What was quiet now may let the next step be made.
+                None if self.can_advance() => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether the type's newest state is with the Envoy, which has accepted or refused it.
+    fn is_quiet(&self, kind: Kind) -> bool {
+        let subscriber = &self.kinds[kind as usize];
+        self.begun[kind as usize] && !subscriber.is_answer_due() && !subscriber.is_owed()
+    }
+
+    fn can_advance(&self) -> bool {
+        let is_accepted = self.is_quiet(Kind::Cluster) && self.accepted != self.offered;
+        is_accepted || self.next_offered().is_some()
+    }
+
+    /// The Services to go on offering, if those are fewer.
+    fn next_offered(&self) -> Option<BTreeSet<Name>> {
+        let is_told = self.is_quiet(Kind::Listener) && self.is_quiet(Kind::Routes);
+        if !is_told {
+            return None;
+        }
+        let kept = self.wanted.union(&self.routed).cloned();
+        let kept: BTreeSet<Name> = kept.collect();
+        (kept.len() < self.offered.len()).then_some(kept)
+    }
+
+    /// Makes the steps that can be made now.
+    fn advance(&mut self, catalog: &Catalog) -> Result<(), Gone> {
+        let is_stale = std::mem::take(&mut self.is_stale);
+        let has_new_listeners = self.own.follow(catalog)?;
+        if is_stale {
+            self.wanted = self.own.closure(catalog, self.uses.as_ref());
+        }
+        if !self.wanted.is_subset(&self.offered) {
+            self.offered.extend(self.wanted.iter().cloned());
+            self.all_may_have_changed(Kind::Cluster, catalog);
+        }
+        if self.is_quiet(Kind::Cluster) && self.accepted != self.offered {
+            self.accepted = self.offered.clone();
+        }
+        let routed: BTreeSet<Name> = self.wanted.intersection(&self.accepted).cloned().collect();
+        let is_other = routed != self.routed;
+        self.routed = routed;
+        let has_new_routes = self.own.route(catalog, &self.routed, is_other);
+        if is_other || has_new_listeners {
+            self.all_may_have_changed(Kind::Listener, catalog);
+        }
+        if has_new_routes {
+            self.all_may_have_changed(Kind::Routes, catalog);
+        }
+        if let Some(kept) = self.next_offered() {
+            self.accepted.retain(|service| kept.contains(service));
+            self.offered = kept;
+            self.all_may_have_changed(Kind::Cluster, catalog);
+        }
+        Ok(())
+    }
+
+    fn all_may_have_changed(&mut self, kind: Kind, catalog: &Catalog) {
+        let view = View::of(kind, &self.own, &self.offered, &self.routed, catalog);
+        self.kinds[kind as usize].all_may_have_changed(&view);
+    }
+}
+
+/// The resources of a type, as one Envoy may have them.
+struct View<'s> {
+    kind: Kind,
+    own: &'s BTreeMap<Name, Packed>,
+    /// Services whose resources of the type it may have.
+    services: &'s BTreeSet<Name>,
+    catalog: &'s Catalog,
+}
+
+impl<'s> View<'s> {
+    fn of(
+        kind: Kind,
+        own: &'s Own,
+        offered: &'s BTreeSet<Name>,
+        routed: &'s BTreeSet<Name>,
+        catalog: &'s Catalog,
+    ) -> Self {
+        View {
+            kind,
+            own: own.resources(kind),
+            services: match kind {
+                Kind::Listener => routed,
+                _ => offered,
+            },
+            catalog,
+        }
+    }
+
+    fn fixed(&self) -> &'s [(Name, Packed)] {
+        match self.kind {
+            Kind::Cluster => self.catalog.fixed(),
+            _ => &[],
+        }
+    }
+}
+
+impl Resources for View<'_> {
+    type Content = Bytes;
+
+    fn get(&self, name: &str) -> Option<(u64, &Bytes)> {
+        let fixed = || {
+            let mut fixed = self.fixed().iter();
+            Some(&fixed.find(|(known, _)| &**known == name)?.1)
+        };
+        let shared = || {
+            let (service, packed) = self.catalog.find(self.kind, name)?;
+            self.services.contains(service).then_some(packed)
+        };
+        let packed = self.own.get(name).or_else(fixed).or_else(shared)?;
+        Some((packed.version, &packed.content))
+    }
+
+    fn names(&self) -> impl Iterator<Item = &Name> {
+        let is_wildcard = self.kind.is_wildcard();
+        let own = self.own.keys();
+        let fixed = self.fixed().iter().map(|(name, _)| name);
+        let services = self.services.iter();
+        let services = services.filter_map(|service| self.catalog.service(service));
+        let shared = services.flat_map(|service| service.of(self.kind));
+        let all = own.chain(fixed).chain(shared.map(|(name, _)| name));
+        all.filter(move |_| is_wildcard)
+    }
+
+    fn bytes(content: &Bytes) -> usize {
+        content.len()
+    }
+}
