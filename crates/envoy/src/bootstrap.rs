@@ -32,6 +32,8 @@ const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 const CONNECTIONS: &str =
     "envoy.extensions.resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig";
+/// Instructions of a regular expression, at most.
+const MAX_REGEX: u32 = 10_000_000;
 /// Connections of one Envoy, at most.
 const MAX_CONNECTIONS: u32 = 10_000;
 
@@ -110,6 +112,15 @@ pub fn bootstrap(parts: &Bootstrap<'_>) -> Value {
                 {"suffix": "rbac.shadow_denied"},
             ]}},
         },
+        "layered_runtime": {"layers": [{
+            "name": "heddle",
+            // Policies are regular expressions in part. Those that RE2 compiles to more than 100 instructions are refused by
+            // default, and with them the listener with all of its policies.
+            "static_layer": {
+                "re2.max_program_size.error_level": MAX_REGEX,
+                "re2.max_program_size.warn_level": MAX_REGEX,
+            },
+        }]},
         "overload_manager": {
             "refresh_interval": "1s",
             "resource_monitors": [{

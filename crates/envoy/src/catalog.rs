@@ -4,10 +4,12 @@
 //!   Mesh ──▶ Catalog::follow ── what differs ──▶ sessions of Envoys
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_model::{Mesh, Service, ServicePort, Shared, differences};
+use heddle_model::{
+    AppProtocol, Mesh, Service, ServiceName, ServicePort, Shared, WorkloadName, differences,
+};
 use heddle_xds::delta::Name;
 
 use crate::names::{ClusterName, service_of};
@@ -21,7 +23,12 @@ pub struct Catalog {
     services: BTreeMap<Name, OfService>,
     /// Clusters that every Envoy has.
     fixed: Vec<(Name, Packed)>,
+    /// Of workloads with an Envoy, what Services say of their ports.
+    declared: BTreeMap<WorkloadName, Declared>,
 }
+
+/// The protocols of a workload's ports, as the ports of Services declare them.
+pub(crate) type Declared = BTreeMap<(u16, ServiceName, u16), AppProtocol>;
 
 /// The resources of one Service.
 #[derive(Debug, Default)]
@@ -38,6 +45,8 @@ pub struct Changed {
     pub services: BTreeMap<Name, Vec<(Kind, Name)>>,
     /// Whether a workload or a policy may have changed.
     pub has_others: bool,
+    /// Workloads with an Envoy of which a Service says something else.
+    pub(crate) declared: BTreeSet<WorkloadName>,
 }
 
 /// The position of a shared type among a Service's resources.
@@ -82,8 +91,10 @@ impl Catalog {
                 .collect();
         }
         let mut changed = Changed {
-            services: BTreeMap::new(),
-            has_others: true,
+            has_others: before.policies != now.policies
+                || before.workloads.apart(&now.workloads).next().is_some()
+                || now.workloads.apart(&before.workloads).next().is_some(),
+            ..Changed::default()
         };
         let is_everywhere = before.nodes != now.nodes || before.trust_domain != now.trust_domain;
         if is_everywhere {
@@ -113,6 +124,7 @@ impl Catalog {
         changed: &mut Changed,
     ) {
         let name: Name = service.name.to_string().into();
+        self.declare(old, Some(service), changed);
         let key = self.services.get_key_value(&name);
         let name = key.map_or(name, |(known, _)| Name::clone(known));
         let mut made = encoded(mesh, service);
@@ -138,6 +150,7 @@ impl Catalog {
     }
 
     fn remove(&mut self, old: &Service, changed: &mut Changed) {
+        self.declare(Some(old), None, changed);
         let Some((name, gone)) = self.services.remove_entry(old.name.to_string().as_str()) else {
             return;
         };
@@ -145,6 +158,33 @@ impl Catalog {
         let names = kinds.flat_map(|kind| gone.of(kind).iter().map(move |(name, _)| (kind, name)));
         let names = names.map(|(kind, name)| (kind, name.clone())).collect();
         changed.services.insert(name, names);
+    }
+
+    /// Follows what a Service says of the ports of workloads with an Envoy.
+    fn declare(&mut self, old: Option<&Service>, new: Option<&Service>, changed: &mut Changed) {
+        let [old, new] = [old, new].map(|service| service.map(said).unwrap_or_default());
+        for (workload, at, protocol) in old.difference(&new) {
+            let Some(declared) = self.declared.get_mut(workload) else {
+                continue;
+            };
+            if declared.get(at) == Some(protocol) {
+                declared.remove(at);
+            }
+            if declared.is_empty() {
+                self.declared.remove(workload);
+            }
+            changed.declared.insert(workload.clone());
+        }
+        for (workload, at, protocol) in new.difference(&old) {
+            let declared = self.declared.entry(workload.clone()).or_default();
+            declared.insert(at.clone(), *protocol);
+            changed.declared.insert(workload.clone());
+        }
+    }
+
+    /// What Services say of the ports of a workload with an Envoy.
+    pub(crate) fn declared(&self, workload: &WorkloadName) -> Option<&Declared> {
+        self.declared.get(workload)
     }
 
     /// The mesh of which this is.
@@ -181,6 +221,19 @@ impl Catalog {
         let (service, of) = self.services.get_key_value(service_of(name)?)?;
         Some((service, of.find(kind, name)?))
     }
+}
+
+/// What a Service says of the ports of workloads with an Envoy.
+fn said(service: &Service) -> BTreeSet<(WorkloadName, (u16, ServiceName, u16), AppProtocol)> {
+    let mut said = BTreeSet::new();
+    for port in &service.ports {
+        let endpoints = port.endpoints.iter().filter(|one| one.has_envoy);
+        said.extend(endpoints.filter_map(|endpoint| {
+            let at = (endpoint.address.port(), service.name.clone(), port.port);
+            Some((endpoint.workload_name()?.clone(), at, port.protocol))
+        }));
+    }
+    said
 }
 
 fn encoded(mesh: &Mesh, service: &Service) -> OfService {

@@ -29,7 +29,7 @@ pub(crate) const CALLER: &str = "x-heddle-caller";
 
 /// How the connections of a cluster are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Flavour {
+pub(crate) enum Flavour {
     /// HTTP/1.1 requests.
     Requests,
     /// Opaque bytes.
@@ -38,7 +38,7 @@ pub enum Flavour {
 
 /// The name of a Service port's cluster, and of its endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClusterName<'m> {
+pub(crate) struct ClusterName<'m> {
     /// The Service.
     pub service: &'m ServiceName,
     /// The Service's port.

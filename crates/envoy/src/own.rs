@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use heddle_model::{Mesh, Policy, Proxy, Service, ServiceName, Shared, Workload, WorkloadName};
+use heddle_model::{
+    AppProtocol, Mesh, Policy, Proxy, Service, ServiceName, Shared, Workload, WorkloadName,
+};
 use heddle_xds::delta::Name;
 
-use crate::catalog::Catalog;
-use crate::names::OUTBOUND;
+use crate::catalog::{Catalog, Declared};
+use crate::names::{ClusterName, Flavour, OUTBOUND};
 use crate::routes::{self, Unknown};
 use crate::{Kind, Packed, listener};
 
@@ -28,6 +30,7 @@ pub struct Own {
 struct MadeOf {
     workload: Shared<Workload>,
     policies: Vec<Option<Arc<Policy>>>,
+    declared: Declared,
 }
 
 /// The workload of an Envoy is gone, or has no Envoy any more.
@@ -59,6 +62,11 @@ impl Own {
         }
     }
 
+    /// The workload whose Envoy it is.
+    pub(crate) fn workload(&self) -> &WorkloadName {
+        &self.name
+    }
+
     /// Replaces a resource. Returns its name.
     pub(crate) fn put(&mut self, kind: Kind, name: &str, packed: Packed) -> Name {
         let name = Name::from(name);
@@ -78,19 +86,17 @@ impl Own {
         let workload = workload.ok_or_else(|| Gone {
             workload: self.name.clone(),
         })?;
-        if self
-            .made_of
-            .as_ref()
-            .is_some_and(|made| made.is_of(workload, mesh))
-        {
+        let declared = catalog.declared(&self.name).cloned().unwrap_or_default();
+        let made_of = MadeOf::new(workload, mesh, declared);
+        if self.made_of.as_ref() == Some(&made_of) {
             return Ok(false);
         }
-        let inbound = listener::inbound(mesh, workload);
+        let inbound = listener::inbound(mesh, workload, &made_of.bytes_ports());
         let outbound = listener::outbound(workload, is_lazy(workload), &mesh.address_ranges);
         for listener in [inbound, outbound] {
             self.put(Kind::Listener, &listener.name, Packed::new(&listener));
         }
-        self.made_of = Some(MadeOf::new(workload, mesh));
+        self.made_of = Some(made_of);
         // Whether it is lazy decides where unknown requests go.
         self.routed = 0;
         Ok(true)
@@ -148,7 +154,15 @@ impl Own {
             false => Unknown::Passthrough,
         };
         let known = services.iter().filter_map(|name| service(mesh, name));
-        let find = |name: &ServiceName| mesh.service(name);
+        let find = |name: &ServiceName, port: u16| {
+            let cluster = ClusterName {
+                service: name,
+                port,
+                flavour: Flavour::Requests,
+            };
+            let (known, _) = catalog.find(Kind::Cluster, &cluster.to_string())?;
+            services.contains(known).then(|| mesh.service(name))?
+        };
         let packed = routes::outbound(known, &self.name.namespace, &find, unknown);
         self.put(Kind::Routes, OUTBOUND, packed);
         true
@@ -156,17 +170,36 @@ impl Own {
 }
 
 impl MadeOf {
-    fn new(workload: &Shared<Workload>, mesh: &Mesh) -> Self {
+    fn new(workload: &Shared<Workload>, mesh: &Mesh, declared: Declared) -> Self {
         let policies = workload.policies.iter();
         MadeOf {
             workload: workload.clone(),
             policies: policies.map(|name| mesh.policy(name).cloned()).collect(),
+            declared,
         }
     }
 
-    /// Whether nothing of it differs.
-    fn is_of(&self, workload: &Shared<Workload>, mesh: &Mesh) -> bool {
-        *self == MadeOf::new(workload, mesh)
+    /// The workload's ports that carry bytes, as each Service says that is about them.
+    fn bytes_ports(&self) -> BTreeSet<u16> {
+        let of = |is_bytes: bool| {
+            let declared = self.declared.iter();
+            let declared =
+                declared.filter(move |(_, protocol)| carries_bytes(**protocol) == is_bytes);
+            declared
+                .map(|((port, ..), _)| *port)
+                .collect::<BTreeSet<u16>>()
+        };
+        &of(true) - &of(false)
+    }
+}
+
+/// Whether connections of the protocol carry bytes and nothing else.
+fn carries_bytes(protocol: AppProtocol) -> bool {
+    match protocol {
+        AppProtocol::Http | AppProtocol::Undeclared => false,
+        AppProtocol::Tcp | AppProtocol::Tls | AppProtocol::Http2Cleartext | AppProtocol::Grpc => {
+            true
+        }
     }
 }
 

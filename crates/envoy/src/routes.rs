@@ -1,22 +1,191 @@
-//! Placeholder until the routes are merged.
+//! The routes of a workload's outgoing requests.
+//!
+//! ```text
+//!   original destination (a header) ─▶ exact match ─▶ the routes of that Service's port, in order
+//!                                          └─ none ─▶ the gateway, or the destination as it is
+//! ```
+//!
+//! The address decides, not the host that a request names, as for a node's proxy. Looking an address up takes the same time
+//! however many there are.
+
+mod action;
+mod edits;
+mod matching;
+mod table;
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use envoy_types::pb::envoy::config::route::v3::{
+    Route, RouteMatch, route, route_action, route_match,
+};
+use heddle_model::{
+    BackendTarget, Namespace, Outcome, RouteRule, Service, ServiceName, ServicePort,
+};
+
 use crate::Packed;
-use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
-use heddle_model::{Namespace, Service, ServiceName, ServicePort};
-pub enum Unknown {
+use crate::cluster::flavours;
+use crate::names::{ClusterName, Flavour, GATEWAY, ORIGINAL_DST, PASSTHROUGH};
+
+#[cfg(test)]
+mod tests;
+
+/// What happens to a request whose destination is no known Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// It goes to a gateway.
     Gateway,
+    /// It goes to where it was sent.
     Passthrough,
 }
-pub fn outbound<'m>(
-    _: impl Iterator<Item = &'m Service>,
-    _: &Namespace,
-    _: &dyn Fn(&ServiceName) -> Option<&'m Service>,
-    _: Unknown,
+
+/// Finds the Service of a port that has a usable cluster for requests.
+pub(crate) type Find<'f, 'm> = &'f dyn Fn(&ServiceName, u16) -> Option<&'m Service>;
+
+/// Why a port's routes cannot be followed by a stock Envoy. A lazy one sends such requests to a gateway, any other answers 503.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Inexpressible {
+    /// The Service has no usable cluster.
+    NoCluster,
+    /// One of several backends rewrites the path in a way of its own.
+    BackendPath,
+    /// A share of the requests is to be answered 500.
+    Unresolved,
+    /// A rule and its backend change the same field of the response.
+    SameField,
+}
+
+impl fmt::Display for Inexpressible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoCluster => "a backend has no port for HTTP/1.1, or its name is too long",
+            Self::BackendPath => "one of several backends rewrites the path",
+            Self::Unresolved => "one of several backends does not exist",
+            Self::SameField => "a rule and its backend change the same field of the response",
+        })
+    }
+}
+
+impl std::error::Error for Inexpressible {}
+
+/// The routes to these Services for callers of a namespace.
+pub(crate) fn outbound<'m>(
+    known: impl Iterator<Item = &'m Service>,
+    caller: &Namespace,
+    find: Find<'_, 'm>,
+    unknown: Unknown,
 ) -> Packed {
-    Packed::new(&RouteConfiguration {
-        name: "outbound".to_owned(),
-        ..Default::default()
+    let mut table = table::Table::new(to_unknown(unknown));
+    for service in known {
+        for port in &service.ports {
+            if !flavours(port).contains(&Flavour::Requests) {
+                continue;
+            }
+            let routes = match (of_port(service, port, caller, find), unknown) {
+                (Ok(routes), _) => routes,
+                (Err(_), Unknown::Gateway) => continue,
+                (Err(why), Unknown::Passthrough) => {
+                    vec![named(&why, anything(), action::answer(503))]
+                }
+            };
+            for ip in &service.addresses {
+                table.put(SocketAddr::new(*ip, port.port), &routes);
+            }
+        }
+    }
+    table.packed()
+}
+
+/// The Services to which the routes of a port lead, for callers of a namespace.
+pub(crate) fn backends<'m>(
+    port: &'m ServicePort,
+    caller: &Namespace,
+) -> impl Iterator<Item = &'m ServiceName> {
+    let rules = rules(port, caller).unwrap_or_default().iter();
+    let backends = rules.flat_map(|rule| match &rule.action.outcome {
+        Outcome::Forward(backends) => backends.as_slice(),
+        Outcome::Redirect(_) => &[],
+    });
+    backends.filter_map(|backend| match &backend.target {
+        BackendTarget::Service { service, .. } => Some(service),
+        BackendTarget::Unresolved { .. } => None,
     })
 }
-pub fn backends<'m>(_: &'m ServicePort, _: &Namespace) -> impl Iterator<Item = &'m ServiceName> {
-    std::iter::empty()
+
+/// The rules for callers of a namespace: their own, or else those of the port. `None`: there are none.
+fn rules<'m>(port: &'m ServicePort, caller: &Namespace) -> Option<&'m [RouteRule]> {
+    let own = port.consumer_routes.get(caller);
+    own.or(port.routes.as_ref()).map(Vec::as_slice)
+}
+
+fn of_port<'m>(
+    service: &Service,
+    port: &ServicePort,
+    caller: &Namespace,
+    find: Find<'_, 'm>,
+) -> Result<Vec<Route>, Inexpressible> {
+    let Some(rules) = rules(port, caller) else {
+        let service = find(&service.name, port.port).ok_or(Inexpressible::NoCluster)?;
+        let to = action::to_service(service, port.port);
+        return Ok(vec![named(&service.name, anything(), to)]);
+    };
+    let mut routes = Vec::new();
+    for rule in rules {
+        let mut route = Route {
+            name: format!("{}/{}", rule.name, rule.rule),
+            r#match: Some(matching::of(&rule.matcher)),
+            ..Route::default()
+        };
+        action::put(rule, find, &mut route)?;
+        route
+            .request_headers_to_remove
+            .push(ORIGINAL_DST.to_owned());
+        routes.push(route);
+    }
+    // A request without a match.
+    routes.push(named(&service.name, anything(), action::answer(404)));
+    Ok(routes)
+}
+
+fn to_unknown(unknown: Unknown) -> Route {
+    match unknown {
+        // The gateway is told of the destination.
+        Unknown::Gateway => Route {
+            request_headers_to_remove: Vec::new(),
+            ..named(&GATEWAY, anything(), action::to_cluster(GATEWAY))
+        },
+        Unknown::Passthrough => named(&PASSTHROUGH, anything(), action::to_cluster(PASSTHROUGH)),
+    }
+}
+
+fn named(name: &dyn fmt::Display, matching: RouteMatch, action: route::Action) -> Route {
+    Route {
+        name: name.to_string(),
+        r#match: Some(matching),
+        request_headers_to_remove: vec![ORIGINAL_DST.to_owned()],
+        action: Some(action),
+        ..Route::default()
+    }
+}
+
+fn anything() -> RouteMatch {
+    RouteMatch {
+        path_specifier: Some(route_match::PathSpecifier::Prefix("/".to_owned())),
+        ..RouteMatch::default()
+    }
+}
+
+/// The cluster for requests to a Service's port.
+fn cluster(service: &ServiceName, port: u16) -> String {
+    let flavour = Flavour::Requests;
+    let name = ClusterName {
+        service,
+        port,
+        flavour,
+    };
+    name.to_string()
+}
+
+fn to(cluster: String) -> route_action::ClusterSpecifier {
+    route_action::ClusterSpecifier::Cluster(cluster)
 }

@@ -75,13 +75,14 @@ impl Session {
         if !kind.is_wildcard() {
             request.initial_versions.clear();
         }
-        self.set_begun(kind);
+        self.begun[kind as usize] = true;
+        // An Envoy that has connected again may name nothing of a type: then it wants nothing, and not all.
+        let is_begun = self.kinds[kind as usize].has_begun();
+        if !kind.is_wildcard() && !is_begun && request.subscribe.is_empty() {
+            return Ok(Answer::None);
+        }
         let view = View::of(kind, &self.own, &self.offered, &self.routed, catalog);
         self.kinds[kind as usize].receive(request, &view)
-    }
-
-    fn set_begun(&mut self, kind: Kind) {
-        self.begun[kind as usize] = true;
     }
 
     /// Changes which Services it shall know.
@@ -98,7 +99,7 @@ impl Session {
 
     /// Notes what a mesh has changed. Returns whether it may concern this Envoy.
     pub fn note(&mut self, changed: &Changed) -> bool {
-        let mut concerns = changed.has_others;
+        let mut concerns = changed.has_others || changed.declared.contains(self.own.workload());
         for (service, names) in &changed.services {
             let is_known = self.offered.contains(service) || self.wanted.contains(service);
             let is_used = self.uses.as_ref().is_none_or(|uses| uses.contains(service));

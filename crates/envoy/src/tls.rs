@@ -57,7 +57,7 @@ pub(crate) fn upstream(
     let sni = name.to_sni(trust_domain)?;
     let server = identity(trust_domain, &name.account);
     let context = UpstreamTlsContext {
-        common_tls_context: Some(common(&[flavour], MatchPattern::Exact(server))),
+        common_tls_context: Some(common(&[flavour], vec![MatchPattern::Exact(server)])),
         sni,
         // A client that resumes a session does not verify the server again.
         max_session_keys: number(0),
@@ -66,12 +66,10 @@ pub(crate) fn upstream(
     Some(socket(TLS, &context))
 }
 
-/// TLS from workloads of the mesh: of any account, which policies judge. Any other identity is refused: a node's own, that of an
-/// Envoy towards the control plane.
-pub(crate) fn downstream(trust_domain: &TrustDomain, flavour: Flavour) -> TransportSocket {
-    let workloads = format!("spiffe://{trust_domain}/ns/");
+/// TLS from callers with one of these identities. Any other is refused in the handshake.
+pub(crate) fn downstream(callers: Vec<MatchPattern>, flavour: Flavour) -> TransportSocket {
     let context = DownstreamTlsContext {
-        common_tls_context: Some(common(&[flavour], MatchPattern::Prefix(workloads))),
+        common_tls_context: Some(common(&[flavour], callers)),
         require_client_certificate: truth(true),
         disable_stateful_session_resumption: true,
         session_ticket_keys_type: Some(SessionTicketKeysType::DisableStatelessSessionResumption(
@@ -82,23 +80,28 @@ pub(crate) fn downstream(trust_domain: &TrustDomain, flavour: Flavour) -> Transp
     socket(TLS, &context)
 }
 
+/// Workloads of the mesh, of any account: not a node's own identity, nor that of an Envoy towards the control plane.
+pub(crate) fn workloads(trust_domain: &TrustDomain) -> Vec<MatchPattern> {
+    vec![MatchPattern::Prefix(format!("spiffe://{trust_domain}/ns/"))]
+}
+
 /// The SPIFFE id of an account.
 pub(crate) fn identity(trust_domain: &TrustDomain, account: &ServiceAccountName) -> String {
     SpiffeId::workload(trust_domain.clone(), account.clone()).to_string()
 }
 
-fn common(flavours: &[Flavour], peers: MatchPattern) -> CommonTlsContext {
-    let matcher = SubjectAltNameMatcher {
+fn common(flavours: &[Flavour], peers: Vec<MatchPattern>) -> CommonTlsContext {
+    let peers = peers.into_iter().map(|peer| SubjectAltNameMatcher {
         san_type: SanType::Uri.into(),
         matcher: Some(StringMatcher {
-            match_pattern: Some(peers),
+            match_pattern: Some(peer),
             ignore_case: false,
         }),
         oid: String::new(),
-    };
+    });
     let validation = CombinedCertificateValidationContext {
         default_validation_context: Some(CertificateValidationContext {
-            match_typed_subject_alt_names: vec![matcher],
+            match_typed_subject_alt_names: peers.collect(),
             ..CertificateValidationContext::default()
         }),
         validation_context_sds_secret_config: Some(secret(ROOTS)),

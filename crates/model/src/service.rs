@@ -88,7 +88,7 @@ impl ServicePort {
 }
 
 /// The protocol of a port, as its owner declared it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppProtocol {
     Http,

@@ -18,25 +18,26 @@ use envoy_types::pb::envoy::config::route::v3::{
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::UpstreamConnectMode;
-use heddle_model::{Guard, Mesh, Mode, TrustDomain, Workload};
+use heddle_model::{Guard, Mesh, TrustDomain, Workload};
 
 use super::{
     INBOUND_PORT, chain, listener_filter, longest, manager, no_circle, original_dst, redirected,
     tcp_filter, tcp_proxy,
 };
-use crate::names::{CALLER, Flavour, INBOUND, ORIGINAL_DST};
-use crate::policy::{self, Callers};
+use crate::names::{BLACKHOLE, CALLER, Flavour, INBOUND, ORIGINAL_DST};
+use crate::policy::{self, Callers, accepted};
 use crate::tls;
 use crate::values::{number, seconds};
 
-/// The listener of connections to a workload, with its policies.
-pub fn inbound(mesh: &Mesh, workload: &Workload) -> Listener {
+/// The listener of connections to a workload, with its policies. Services say that some of its ports carry bytes.
+pub fn inbound(mesh: &Mesh, workload: &Workload, bytes_ports: &BTreeSet<u16>) -> Listener {
     let guard = Guard::new(mesh, workload);
     let mut chains = vec![no_circle(INBOUND_PORT)];
-    for port in ports(workload, &guard) {
-        chains.extend(of_port(&mesh.trust_domain, &guard, Some(port)));
+    for port in ports(workload, &guard).union(bytes_ports) {
+        let is_bytes = bytes_ports.contains(port);
+        chains.extend(of_port(&mesh.trust_domain, &guard, Some(*port), is_bytes));
     }
-    chains.extend(of_port(&mesh.trust_domain, &guard, None));
+    chains.extend(of_port(&mesh.trust_domain, &guard, None, false));
     let inspector = TlsInspector::default();
     Listener {
         filter_chains: chains,
@@ -61,6 +62,7 @@ fn of_port(
     trust_domain: &TrustDomain,
     guard: &Guard,
     port: Option<u16>,
+    is_bytes: bool,
 ) -> impl Iterator<Item = FilterChain> {
     let shown = port.map_or_else(|| "other".to_owned(), |port| port.to_string());
     let to_port = FilterChainMatch {
@@ -77,42 +79,55 @@ fn of_port(
             ..to_port.clone()
         };
         let name = format!("mesh/{shown}/{}", flavour.alpn());
+        let callers = match flavour {
+            // No request is seen on it.
+            Flavour::Requests if is_bytes => Vec::new(),
+            Flavour::Requests => tls::workloads(trust_domain),
+            Flavour::Bytes => accepted::identities(guard, port, trust_domain),
+        };
+        if callers.is_empty() {
+            // Not left out: the chain for anything else would take its connections.
+            return chain(name, matching, None, refused());
+        }
         let filters = match flavour {
             Flavour::Requests => requests(&name, guard, port, Callers::Proven),
-            Flavour::Bytes => bytes(&name, guard, port, Callers::Proven),
+            Flavour::Bytes => bytes_of_proven(&name),
         };
-        let socket = tls::downstream(trust_domain, flavour);
+        let socket = tls::downstream(callers, flavour);
         chain(name, matching, Some(socket), filters)
     });
     let name = format!("plain/{shown}");
-    let is_judged = guard.looks_at_requests(port) || guard.has_probe_requests(port);
-    let filters = match (is_judged, guard.mode()) {
-        (true, _) => Some(requests(&name, guard, port, Callers::Anonymous)),
-        // Nothing is allowed without an identity.
-        (false, Mode::Strict) => None,
-        (false, Mode::Permissive) => Some(bytes(&name, guard, port, Callers::Anonymous)),
+    let has_rules = guard.looks_at_requests(port) || guard.has_probe_requests(port);
+    let is_judged = has_rules && !is_bytes;
+    let filters = match accepted::is_open_to_anonymous(guard, port) {
+        _ if is_judged => requests(&name, guard, port, Callers::Anonymous),
+        true => vec![tcp_filter(&tcp_proxy(&name, INBOUND))],
+        false => refused(),
     };
-    let plain = filters.map(|filters| chain(name, to_port, None, filters));
-    proven.into_iter().chain(plain)
+    proven
+        .into_iter()
+        .chain([chain(name, to_port, None, filters)])
+}
+
+/// What closes a connection.
+fn refused() -> Vec<Filter> {
+    vec![tcp_filter(&tcp_proxy("refused", BLACKHOLE))]
 }
 
 fn requests(name: &str, guard: &Guard, port: u16, callers: Callers) -> Vec<Filter> {
-    let policies = policy::http(guard, port, callers).filters;
+    let policies = policy::http(guard, port, callers);
     let routes = RouteSpecifier::RouteConfig(to_workload());
     vec![manager::arriving(name, routes, policies)]
 }
 
-fn bytes(name: &str, guard: &Guard, port: u16, callers: Callers) -> Vec<Filter> {
+/// Bytes of callers whose identity the handshake has accepted.
+fn bytes_of_proven(name: &str) -> Vec<Filter> {
     let mut proxy = tcp_proxy(name, INBOUND);
-    if callers == Callers::Proven {
-        // The workload is connected to once the caller is known.
-        proxy.upstream_connect_mode = UpstreamConnectMode::OnDownstreamTlsHandshake.into();
-        proxy.max_early_data_bytes = number(0);
-        proxy.max_downstream_connection_duration = longest();
-    }
-    let mut filters = policy::bytes(guard, port, callers).filters;
-    filters.push(tcp_filter(&proxy));
-    filters
+    // The workload is connected to once the caller is known.
+    proxy.upstream_connect_mode = UpstreamConnectMode::OnDownstreamTlsHandshake.into();
+    proxy.max_early_data_bytes = number(0);
+    proxy.max_downstream_connection_duration = longest();
+    vec![tcp_filter(&proxy)]
 }
 
 /// Every request to the workload, without what only proxies say to each other.

@@ -191,6 +191,16 @@ impl Guard {
         })
     }
 
+    /// Whether the mesh has every policy that the workload names. If not, everything is refused.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// The declared health checks, which callers without an identity may make.
+    pub fn probes(&self) -> &[Probe] {
+        &self.probes
+    }
+
     /// Whether a declared health check is a request to this port.
     pub fn has_probe_requests(&self, port: u16) -> bool {
         let mut probes = self.probes.iter();

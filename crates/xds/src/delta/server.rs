@@ -210,6 +210,11 @@ impl Subscriber {
         }
     }
 
+    /// Whether the client has sent its first message.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Whether the client has not answered the last response.
     pub fn is_answer_due(&self) -> bool {
         self.is_answer_due

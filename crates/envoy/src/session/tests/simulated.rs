@@ -1,0 +1,186 @@
+//! An Envoy, as far as its subscriptions and their consequences go.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+use heddle_xds::delta::{Name, Request, Response};
+
+use crate::Kind;
+
+/// A stock Envoy's view of its stream.
+#[derive(Debug, Default)]
+pub(super) struct Envoy {
+    has: [BTreeMap<Name, (Box<str>, Bytes)>; Kind::ALL.len()],
+    /// Clusters that wait for their endpoints.
+    warming: BTreeSet<Name>,
+    /// Clusters that were usable once.
+    usable: BTreeSet<Name>,
+    /// Clusters that were removed and have not been usable again.
+    gone: BTreeSet<Name>,
+    /// Names subscribed to, of the types that are asked for by name.
+    subscribed: [BTreeSet<Name>; Kind::ALL.len()],
+    /// The nonce of the clusters that are not answered until all are usable.
+    withheld: Option<Box<str>>,
+    begun: [bool; Kind::ALL.len()],
+    says: VecDeque<(Kind, Request)>,
+}
+
+impl Envoy {
+    /// Begins a stream, as the first one or after another one broke.
+    pub(super) fn connect(&mut self) {
+        self.says.clear();
+        self.withheld = None;
+        for kind in Kind::ALL {
+            let had = std::mem::take(&mut self.begun[kind as usize]);
+            if !had && kind != Kind::Cluster {
+                continue;
+            }
+            let versions = self.has[kind as usize].iter();
+            let versions = versions.map(|(name, (version, _))| (name.clone(), version.clone()));
+            let request = Request {
+                subscribe: self.subscribed[kind as usize].iter().cloned().collect(),
+                initial_versions: versions.collect(),
+                ..Request::default()
+            };
+            self.say(kind, request);
+        }
+    }
+
+    fn say(&mut self, kind: Kind, request: Request) {
+        self.begun[kind as usize] = true;
+        self.says.push_back((kind, request));
+    }
+
+    fn subscribe(&mut self, kind: Kind, name: &Name) {
+        if self.subscribed[kind as usize].insert(name.clone()) {
+            let request = Request {
+                subscribe: vec![name.clone()],
+                ..Request::default()
+            };
+            self.say(kind, request);
+        }
+    }
+
+    fn accept(&mut self, kind: Kind, nonce: Box<str>) {
+        let request = Request {
+            nonce,
+            ..Request::default()
+        };
+        self.say(kind, request);
+    }
+
+    /// The next message to the control plane.
+    pub(super) fn says(&mut self) -> Option<(Kind, Request)> {
+        self.says.pop_front()
+    }
+
+    pub(super) fn told(&mut self, kind: Kind, response: Response<Bytes>) {
+        let mut names = BTreeSet::new();
+        for resource in response.resources {
+            assert!(names.insert(resource.name.clone()), "a name comes twice");
+            let one = (resource.version, resource.content);
+            self.has[kind as usize].insert(resource.name.clone(), one);
+            match kind {
+                Kind::Cluster => self.set_cluster(&resource.name),
+                Kind::Endpoints => {
+                    self.warming.remove(&resource.name);
+                    self.gone.remove(&resource.name);
+                    self.usable.insert(resource.name);
+                }
+                Kind::Listener if &*resource.name == "virtual_outbound" => {
+                    self.subscribe(Kind::Routes, &Name::from("outbound"));
+                }
+                _ => {}
+            }
+        }
+        for name in response.removed {
+            assert!(names.insert(name.clone()), "a name comes twice");
+            self.has[kind as usize].remove(&name);
+            match kind {
+                Kind::Cluster => self.remove_cluster(&name),
+                // A cluster does not wait for endpoints that do not exist.
+                Kind::Endpoints => drop(self.warming.remove(&name)),
+                _ => {}
+            }
+        }
+        match kind {
+            // Answered once all are usable.
+            Kind::Cluster => self.withheld = Some(response.nonce),
+            _ => self.accept(kind, response.nonce),
+        }
+        if self.warming.is_empty()
+            && let Some(nonce) = self.withheld.take()
+        {
+            self.accept(Kind::Cluster, nonce);
+            // Listeners are asked for once there are clusters.
+            if !self.begun[Kind::Listener as usize] {
+                self.say(Kind::Listener, Request::default());
+            }
+        }
+    }
+
+    fn set_cluster(&mut self, name: &Name) {
+        if name.starts_with("heddle-") {
+            self.usable.insert(name.clone());
+            return;
+        }
+        self.warming.insert(name.clone());
+        self.subscribe(Kind::Endpoints, name);
+        for secret in ["heddle:leaf", "heddle:roots"] {
+            self.subscribe(Kind::Secret, &Name::from(secret));
+        }
+    }
+
+    fn remove_cluster(&mut self, name: &Name) {
+        self.warming.remove(name);
+        self.usable.remove(name);
+        self.gone.insert(name.clone());
+        self.has[Kind::Endpoints as usize].remove(name);
+        if self.subscribed[Kind::Endpoints as usize].remove(name) {
+            let request = Request {
+                unsubscribe: vec![name.clone()],
+                ..Request::default()
+            };
+            self.say(Kind::Endpoints, request);
+        }
+    }
+
+    /// Checks that whatever is named like a Service's cluster in listeners and routes is a cluster that is usable. One whose
+    /// Service was deleted is gone at once, and may be back before they are told.
+    pub(super) fn check(&self) {
+        let referring = [Kind::Listener, Kind::Routes].into_iter();
+        let referring = referring.flat_map(|kind| self.has[kind as usize].iter());
+        for (name, (_, content)) in referring {
+            for cluster in clusters_in(content) {
+                assert!(
+                    self.usable.contains(&*cluster) || self.gone.contains(&*cluster),
+                    "{name} refers to {cluster}, which is not usable: {self:?}"
+                );
+            }
+        }
+    }
+
+    /// What it has of a type, by name.
+    pub(super) fn has(&self, kind: Kind) -> Vec<(Name, Bytes)> {
+        let has = self.has[kind as usize].iter();
+        has.map(|(name, (_, content))| (name.clone(), content.clone()))
+            .collect()
+    }
+
+    /// Whether it waits for nothing.
+    pub(super) fn is_settled(&self) -> bool {
+        self.warming.is_empty() && self.withheld.is_none()
+    }
+}
+
+/// The names of clusters in an encoded listener or route configuration.
+fn clusters_in(content: &[u8]) -> BTreeSet<String> {
+    let text = String::from_utf8_lossy(content);
+    let known = (0..4).flat_map(|service| {
+        [
+            format!("shop/s{service}/80"),
+            format!("shop/s{service}/81/bytes"),
+        ]
+    });
+    known.filter(|cluster| text.contains(cluster)).collect()
+}
