@@ -88,6 +88,7 @@ pub(crate) fn compile(
         elsewhere: Vec::new(),
         further: Vec::new(),
         address_ranges: options.address_ranges.clone(),
+        gateways: index.gateways.iter().cloned().collect(),
         named: None,
     }
 }

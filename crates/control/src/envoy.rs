@@ -3,13 +3,18 @@
 //! ```text
 //!   Envoy ──▶ ads: who, which workload ──▶ session ──▶ catalog ◄── follow ◄── board
 //!                     └── credentials: the workload's leaf, the roots
+//!   gateway ──▶ als: what its callers use ──▶ dependencies, on the disk ──▶ catalog
 //! ```
 
 mod ads;
+mod als;
 mod credentials;
+mod dependencies;
 mod roster;
 #[cfg(test)]
 mod tests;
 
 pub(super) use ads::AdsServer;
-pub(super) use roster::Envoys;
+pub(super) use als::AlsServer;
+pub use dependencies::{DEPENDENCIES, Used};
+pub use roster::{Cost, Envoys};

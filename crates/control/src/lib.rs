@@ -15,6 +15,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -51,12 +52,12 @@ mod tests;
 mod trust;
 
 pub use board::Board;
+pub use envoy::{Cost, DEPENDENCIES, Envoys, Used};
 pub use nodes::{Confirmed, Nodes, Present};
 pub use peer::{Peer, PeerCertificate};
 pub use subscriptions::Settled;
 
 use accept::Door;
-use envoy::Envoys;
 use limiter::Limiter;
 
 use heddle_authority::{Authority, DenyList, UnixTime};
@@ -135,6 +136,10 @@ pub struct Counters {
     pub envoy_resource_bytes_sent: AtomicU64,
     /// Responses of which an Envoy refused a resource.
     pub envoy_resources_refused: AtomicU64,
+    /// Accesses that gateways reported, each caller and Service once in a message.
+    pub accesses_reported: AtomicU64,
+    /// Dependencies of lazy workloads that were learned from these.
+    pub dependencies_learned: AtomicU64,
 }
 
 /// The gRPC server to which nodes connect.
@@ -219,6 +224,19 @@ impl ControlServer {
         }
     }
 
+    /// Goes on with the dependencies of lazy workloads that are in a folder, and keeps there what is learned.
+    ///
+    /// # Errors
+    /// When their file can be neither read nor made.
+    pub fn keep_dependencies(&self, folder: &Path) -> io::Result<()> {
+        self.shared.envoys.keep_dependencies(folder)
+    }
+
+    /// What is known of Envoys, readable while the server serves.
+    pub fn envoys(&self) -> Envoys {
+        self.shared.envoys.clone()
+    }
+
     /// The server's counters, which stay readable while it serves.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.shared.counters)
@@ -265,6 +283,7 @@ impl ControlServer {
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_TRUST_BYTES);
         let discovery = discovery::DiscoveryServer(Arc::clone(&self.shared));
+        let reports = envoy::AlsServer(Arc::clone(&self.shared));
         let envoys = envoy::AdsServer(self.shared);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = Server::builder()
@@ -276,6 +295,7 @@ impl ControlServer {
             .add_service(authority)
             .add_service(discovery)
             .add_service(envoys)
+            .add_service(reports)
             .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async {
                 // The sender is only ever dropped, which ends this wait as well.
                 let _ = stopped.await;

@@ -5,14 +5,17 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use heddle_model::{
-    AppProtocol, Mesh, Service, ServiceName, ServicePort, Shared, WorkloadName, differences,
+    AppProtocol, Mesh, Service, ServiceAccountName, ServiceName, ServicePort, Shared, Workload,
+    WorkloadName, differences,
 };
 use heddle_xds::delta::Name;
 
-use crate::names::{ClusterName, service_of};
+use crate::gateway::Roles;
+use crate::names::{ClusterName, GATEWAY, service_of};
 use crate::{Kind, Packed, cluster, endpoints, listener};
 
 /// The resources of all Services of a mesh.
@@ -21,8 +24,16 @@ pub struct Catalog {
     mesh: Arc<Mesh>,
     generation: u64,
     services: BTreeMap<Name, OfService>,
-    /// Clusters that every Envoy has.
-    fixed: Vec<(Name, Packed)>,
+    /// What every Envoy has.
+    every: OfService,
+    /// The accounts with a part in forwarding.
+    roles: Arc<Roles>,
+    /// What the workloads of an account use, as gateways have reported.
+    learned: BTreeMap<ServiceAccountName, BTreeSet<Name>>,
+    /// The Services at an address.
+    addresses: BTreeMap<IpAddr, Name>,
+    /// The generation in which policies last changed, or what is judged by them.
+    judged: u64,
     /// Of workloads with an Envoy, what Services say of their ports.
     declared: BTreeMap<WorkloadName, Declared>,
 }
@@ -47,6 +58,10 @@ pub struct Changed {
     pub has_others: bool,
     /// Workloads with an Envoy of which a Service says something else.
     pub(crate) declared: BTreeSet<WorkloadName>,
+    /// Resources that every Envoy has, and that are new or other ones.
+    pub(crate) every: Vec<(Kind, Name)>,
+    /// Accounts whose workloads use something else.
+    pub(crate) learned: BTreeSet<ServiceAccountName>,
 }
 
 /// The position of a shared type among a Service's resources.
@@ -83,19 +98,15 @@ impl Catalog {
         self.generation += 1;
         let before = std::mem::replace(&mut self.mesh, mesh);
         let now = Arc::clone(&self.mesh);
-        if self.generation == 1 {
-            let fixed = cluster::fixed();
-            self.fixed = fixed
-                .iter()
-                .map(|one| (one.name.as_str().into(), Packed::new(one)))
-                .collect();
-        }
         let mut changed = Changed {
             has_others: before.policies != now.policies
                 || before.workloads.apart(&now.workloads).next().is_some()
                 || now.workloads.apart(&before.workloads).next().is_some(),
             ..Changed::default()
         };
+        if changed.has_others || self.generation == 1 || before.gateways != now.gateways {
+            self.follow_roles(&before, &now, &mut changed);
+        }
         let is_everywhere = before.nodes != now.nodes || before.trust_domain != now.trust_domain;
         if is_everywhere {
             for service in &now.services {
@@ -130,15 +141,7 @@ impl Catalog {
         let mut made = encoded(mesh, service);
         let is_reshaped = old.is_none_or(|old| !has_same_shape(old, service));
         let entry = self.services.entry(name.clone()).or_default();
-        let mut differ = Vec::new();
-        for kind in [Kind::Cluster, Kind::Endpoints, Kind::Listener] {
-            let gone = entry.of(kind).iter();
-            let gone = gone.filter(|(name, _)| made.find(kind, name).is_none());
-            differ.extend(gone.map(|(name, _)| (kind, name.clone())));
-            let other = made.of(kind).iter();
-            let other = other.filter(|(name, packed)| entry.find(kind, name) != Some(packed));
-            differ.extend(other.map(|(name, _)| (kind, name.clone())));
-        }
+        let differ = differing(entry, &made);
         made.shaped = match is_reshaped {
             true => self.generation,
             false => entry.shaped,
@@ -160,8 +163,53 @@ impl Catalog {
         changed.services.insert(name, names);
     }
 
+    /// Follows what is forwarded by which Envoys, and judged by which policies.
+    fn follow_roles(&mut self, before: &Mesh, now: &Mesh, changed: &mut Changed) {
+        let roles = Roles::of(now);
+        if *self.roles != roles || self.generation == 1 {
+            self.roles = Arc::new(roles);
+            changed.has_others = true;
+            let mut every = OfService::default();
+            let [clusters, assignments, _] = &mut every.resources;
+            let gateway = self.roles.cluster();
+            let has_gateways = gateway.is_some();
+            for cluster in cluster::fixed().into_iter().chain(gateway) {
+                clusters.push((cluster.name.as_str().into(), Packed::new(&cluster)));
+            }
+            if has_gateways {
+                assignments.push((GATEWAY.into(), Packed::new(&self.roles.assignment())));
+            }
+            changed.every = differing(&self.every, &every);
+            self.every = every;
+        }
+        let judged = |workload: &Workload| (workload.policies.clone(), workload.mode);
+        let order = |a: &Shared<Workload>, b: &Shared<Workload>| a.name.cmp(&b.name);
+        let (old, new) = (&before.workloads, &now.workloads);
+        let differ = differences(old.apart(new), new.apart(old), order, Shared::eq);
+        let mut differ = differ.into_iter();
+        let is_judged_otherwise = before.policies != now.policies
+            || differ.any(|(old, new)| {
+                old.map(|one| judged(one)) != new.map(|one| judged(one))
+                    && [old, new]
+                        .into_iter()
+                        .flatten()
+                        .any(|one| !one.policies.is_empty())
+            });
+        if is_judged_otherwise {
+            self.judged = self.generation;
+        }
+    }
+
     /// Follows what a Service says of the ports of workloads with an Envoy.
     fn declare(&mut self, old: Option<&Service>, new: Option<&Service>, changed: &mut Changed) {
+        for gone in old.into_iter().flat_map(|service| &service.addresses) {
+            self.addresses.remove(gone);
+        }
+        if let Some(service) = new {
+            let name = Name::from(service.name.to_string());
+            let here = service.addresses.iter().map(|ip| (*ip, name.clone()));
+            self.addresses.extend(here);
+        }
         let [old, new] = [old, new].map(|service| service.map(said).unwrap_or_default());
         for (workload, at, protocol) in old.difference(&new) {
             let Some(declared) = self.declared.get_mut(workload) else {
@@ -211,9 +259,55 @@ impl Catalog {
         self.services.get(name)
     }
 
-    /// The clusters that every Envoy has.
-    pub(crate) fn fixed(&self) -> &[(Name, Packed)] {
-        &self.fixed
+    /// What every Envoy has.
+    pub(crate) fn every(&self, kind: Kind) -> &[(Name, Packed)] {
+        self.every.of(kind)
+    }
+
+    pub(crate) fn roles(&self) -> &Arc<Roles> {
+        &self.roles
+    }
+
+    /// The generation in which policies last changed, or what is judged by them.
+    pub(crate) fn judged(&self) -> u64 {
+        self.judged
+    }
+
+    /// The Service at an address.
+    pub fn service_at(&self, ip: IpAddr) -> Option<&Name> {
+        self.addresses.get(&ip)
+    }
+
+    /// Whether the account is that of gateways.
+    pub fn is_gateway(&self, account: &ServiceAccountName) -> bool {
+        self.roles.gateways.contains(account)
+    }
+
+    /// Whether the account is that of lazy workloads.
+    pub fn is_lazy(&self, account: &ServiceAccountName) -> bool {
+        self.roles.lazy.contains(account)
+    }
+
+    /// What the workloads of an account use, as `NAMESPACE/NAME`.
+    pub fn learned(&self, account: &ServiceAccountName) -> Option<&BTreeSet<Name>> {
+        self.learned.get(account)
+    }
+
+    /// How many resources an Envoy that knows a Service has of it, and their bytes.
+    pub fn cost(&self, service: &str) -> (usize, usize) {
+        let resources = self.services.get(service);
+        let resources = resources.into_iter().flat_map(|service| &service.resources);
+        let bytes = resources.flatten().map(|(_, packed)| packed.content.len());
+        bytes.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes))
+    }
+
+    /// Replaces what the workloads of an account use.
+    pub fn set_learned(&mut self, account: &ServiceAccountName, uses: BTreeSet<Name>) -> Changed {
+        self.learned.insert(account.clone(), uses);
+        Changed {
+            learned: BTreeSet::from([account.clone()]),
+            ..Changed::default()
+        }
     }
 
     /// A resource of a Service, with the Service's name.
@@ -221,6 +315,20 @@ impl Catalog {
         let (service, of) = self.services.get_key_value(service_of(name)?)?;
         Some((service, of.find(kind, name)?))
     }
+}
+
+/// The resources that are new, other ones, or gone.
+fn differing(old: &OfService, new: &OfService) -> Vec<(Kind, Name)> {
+    let mut differ = Vec::new();
+    for kind in [Kind::Cluster, Kind::Endpoints, Kind::Listener] {
+        let gone = old.of(kind).iter();
+        let gone = gone.filter(|(name, _)| new.find(kind, name).is_none());
+        differ.extend(gone.map(|(name, _)| (kind, name.clone())));
+        let other = new.of(kind).iter();
+        let other = other.filter(|(name, packed)| old.find(kind, name) != Some(packed));
+        differ.extend(other.map(|(name, _)| (kind, name.clone())));
+    }
+    differ
 }
 
 /// What a Service says of the ports of workloads with an Envoy.

@@ -30,7 +30,7 @@ use crate::values::{ads, ms, number, seconds};
 use crate::{pack, tls};
 
 /// Seconds within which a connection to an endpoint is open.
-const CONNECT_S: u32 = 5;
+pub(crate) const CONNECT_S: u32 = 5;
 /// An idle connection is closed before a node's proxy closes it, so that no request meets a closing one.
 const IDLE_S: u32 = 30;
 /// A connection is replaced after this time: the certificates of its ends may have been.
@@ -217,6 +217,11 @@ fn unlimited() -> Thresholds {
     }
 }
 
+/// No limit of connections and requests.
+pub(crate) fn unlimited_breakers() -> CircuitBreakers {
+    breakers(unlimited())
+}
+
 fn breakers(limits: Thresholds) -> CircuitBreakers {
     CircuitBreakers {
         thresholds: vec![limits],
@@ -235,7 +240,7 @@ fn socket_match(
     }
 }
 
-fn http_options() -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
+pub(crate) fn http_options() -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
     let http1 = ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default());
     let explicit = ExplicitHttpConfig {
         protocol_config: Some(http1),

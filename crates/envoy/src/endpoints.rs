@@ -1,6 +1,6 @@
 //! The endpoints of a Service's port, as Envoys reach them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use envoy_types::pb::envoy::config::core::v3::Metadata;
@@ -47,18 +47,25 @@ pub(crate) fn assignment(mesh: &Mesh, port: &ServicePort, cluster: &str) -> Clus
         let account = account.filter(|_| several);
         Some(endpoint(at, weight, account))
     });
-    let lb_endpoints: Vec<LbEndpoint> = endpoints.collect();
-    let locality = LocalityLbEndpoints {
-        lb_endpoints,
-        ..LocalityLbEndpoints::default()
-    };
-    let is_empty = locality.lb_endpoints.is_empty();
+    of(cluster, endpoints.collect())
+}
+
+/// Endpoints of equal weight.
+pub(crate) fn at(cluster: &str, addresses: &BTreeSet<SocketAddr>) -> ClusterLoadAssignment {
+    let endpoints = addresses.iter().map(|at| endpoint(*at, 1, None));
+    of(cluster, endpoints.collect())
+}
+
+fn of(cluster: &str, lb_endpoints: Vec<LbEndpoint>) -> ClusterLoadAssignment {
     ClusterLoadAssignment {
         cluster_name: cluster.to_owned(),
-        endpoints: match is_empty {
+        endpoints: match lb_endpoints.is_empty() {
             // Nothing at all: an Envoy keeps what it had when an assignment is removed, and not when it is empty.
             true => Vec::new(),
-            false => vec![locality],
+            false => vec![LocalityLbEndpoints {
+                lb_endpoints,
+                ..LocalityLbEndpoints::default()
+            }],
         },
         ..ClusterLoadAssignment::default()
     }

@@ -1,6 +1,7 @@
 //! Listeners, and what all of them are made of.
 
 mod bytes;
+mod gateway;
 mod inbound;
 mod manager;
 mod outbound;
@@ -21,7 +22,7 @@ use heddle_model::Workload;
 use prost::{Message, Name};
 
 pub(crate) use bytes::of_service;
-pub use inbound::inbound;
+pub(crate) use inbound::inbound;
 pub use outbound::outbound;
 
 use crate::names::BLACKHOLE;

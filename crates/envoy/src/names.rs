@@ -11,6 +11,10 @@ pub const LEAF: &str = "heddle:leaf";
 pub const ROOTS: &str = "heddle:roots";
 /// The only RouteConfiguration: outbound requests.
 pub(crate) const OUTBOUND: &str = "outbound";
+/// The RouteConfiguration of a gateway: requests of lazy callers.
+pub(crate) const FORWARDED: &str = "forwarded";
+/// The filter of a gateway in which the policies of routes are.
+pub(crate) const FORWARDED_POLICY: &str = "rbac.forwarded";
 /// Cluster: the gateways, for what a lazy Envoy does not know.
 pub(crate) const GATEWAY: &str = "heddle-gateway";
 /// Cluster: the workload itself.
@@ -23,7 +27,7 @@ pub(crate) const BLACKHOLE: &str = "heddle-blackhole";
 pub(crate) const CONTROL: &str = "heddle-control";
 
 /// Request header: the original destination of the client's connection, `IP:PORT`. A client's own is replaced.
-pub(crate) const ORIGINAL_DST: &str = "x-heddle-original-dst";
+pub const ORIGINAL_DST: &str = "x-heddle-original-dst";
 /// Request header from a gateway to an Envoy: the SPIFFE id of the original caller.
 pub(crate) const CALLER: &str = "x-heddle-caller";
 

@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
 use heddle_model::{
-    AppProtocol, Mesh, Policy, Proxy, Service, ServiceName, Shared, Workload, WorkloadName,
+    AppProtocol, Guard, Mesh, Policy, PolicyName, Service, ServiceAccountName, ServiceName,
+    ServicePort, Shared, Workload, WorkloadName,
 };
 use heddle_xds::delta::Name;
 
 use crate::catalog::{Catalog, Declared};
-use crate::names::{ClusterName, Flavour, OUTBOUND};
+use crate::gateway::Roles;
+use crate::names::{ClusterName, FORWARDED, Flavour, OUTBOUND};
 use crate::routes::{self, Unknown};
-use crate::{Kind, Packed, listener};
+use crate::{Kind, Packed, listener, policy};
 
 /// The resources of one Envoy.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub struct Own {
     made_of: Option<MadeOf>,
     /// The generation for which the routes were made.
     routed: u64,
+    /// What a lazy Envoy knows of its own; `None` for one that is not lazy.
+    uses: Option<BTreeSet<Name>>,
 }
 
 /// A workload and its policies.
@@ -31,6 +36,8 @@ struct MadeOf {
     workload: Shared<Workload>,
     policies: Vec<Option<Arc<Policy>>>,
     declared: Declared,
+    roles: Arc<Roles>,
+    is_lazy: bool,
 }
 
 /// The workload of an Envoy is gone, or has no Envoy any more.
@@ -59,6 +66,7 @@ impl Own {
             resources: Default::default(),
             made_of: None,
             routed: 0,
+            uses: None,
         }
     }
 
@@ -87,12 +95,12 @@ impl Own {
             workload: self.name.clone(),
         })?;
         let declared = catalog.declared(&self.name).cloned().unwrap_or_default();
-        let made_of = MadeOf::new(workload, mesh, declared);
+        let made_of = MadeOf::new(workload, catalog, declared);
         if self.made_of.as_ref() == Some(&made_of) {
             return Ok(false);
         }
-        let inbound = listener::inbound(mesh, workload, &made_of.bytes_ports());
-        let outbound = listener::outbound(workload, is_lazy(workload), &mesh.address_ranges);
+        let inbound = listener::inbound(mesh, workload, &made_of.bytes_ports(), &made_of.roles);
+        let outbound = listener::outbound(workload, made_of.is_lazy, &mesh.address_ranges);
         for listener in [inbound, outbound] {
             self.put(Kind::Listener, &listener.name, Packed::new(&listener));
         }
@@ -102,13 +110,24 @@ impl Own {
         Ok(true)
     }
 
-    /// The Services to know, of these or of all: each that is there, and each to which the routes of one lead.
-    pub(crate) fn closure(
-        &self,
-        catalog: &Catalog,
-        uses: Option<&BTreeSet<Name>>,
-    ) -> BTreeSet<Name> {
-        let Some(uses) = uses else {
+    /// Whether its workload is one of this account.
+    pub(crate) fn is_of(&self, account: &ServiceAccountName) -> bool {
+        let made_of = self.made_of.as_ref();
+        made_of.is_some_and(|made| made.workload.service_account == *account)
+    }
+
+    /// Whether it shall know a Service, as far as is known.
+    pub(crate) fn may_use(&self, service: &Name) -> bool {
+        self.uses.as_ref().is_none_or(|uses| uses.contains(service))
+    }
+
+    /// The Services to know: all, or those that a lazy workload uses and that are there, and each to which the routes of one
+    /// lead.
+    pub(crate) fn wanted(&mut self, catalog: &Catalog) -> BTreeSet<Name> {
+        let lazy = self.made_of.as_ref().filter(|made| made.is_lazy);
+        let learned = lazy.map(|made| catalog.learned(&made.workload.service_account));
+        self.uses = learned.map(|learned| learned.cloned().unwrap_or_default());
+        let Some(uses) = &self.uses else {
             return catalog.names().cloned().collect();
         };
         let mesh = catalog.mesh();
@@ -134,26 +153,25 @@ impl Own {
         services: &BTreeSet<Name>,
         is_other: bool,
     ) -> bool {
+        let Some(made_of) = &self.made_of else {
+            return false;
+        };
+        let is_gateway = made_of.roles.is_gateway(&made_of.workload);
         let made = self.routed;
         let is_reshaped = |name: &Name| {
-            catalog
-                .service(name)
-                .is_none_or(|service| service.shaped() > made)
+            let service = catalog.service(name);
+            service.is_none_or(|service| service.shaped() > made)
         };
-        if made > 0 && !is_other && !services.iter().any(is_reshaped) {
+        let is_judged_otherwise = is_gateway && catalog.judged() > made;
+        if made > 0 && !is_other && !is_judged_otherwise && !services.iter().any(is_reshaped) {
             return false;
         }
-        self.routed = catalog.generation();
         let mesh = catalog.mesh();
-        let unknown = match self
-            .made_of
-            .as_ref()
-            .is_some_and(|made| is_lazy(&made.workload))
-        {
+        let unknown = match made_of.is_lazy {
             true => Unknown::Gateway,
             false => Unknown::Passthrough,
         };
-        let known = services.iter().filter_map(|name| service(mesh, name));
+        let known = || services.iter().filter_map(|name| service(mesh, name));
         let find = |name: &ServiceName, port: u16| {
             let cluster = ClusterName {
                 service: name,
@@ -163,19 +181,58 @@ impl Own {
             let (known, _) = catalog.find(Kind::Cluster, &cluster.to_string())?;
             services.contains(known).then(|| mesh.service(name))?
         };
-        let packed = routes::outbound(known, &self.name.namespace, &find, unknown);
-        self.put(Kind::Routes, OUTBOUND, packed);
+        let own = routes::outbound(known(), &self.name.namespace, &find, unknown);
+        let forwarded = is_gateway.then(|| {
+            let judged = |port: &ServicePort, flavour| judged(mesh, port, flavour, &made_of.roles);
+            routes::forwarded(known(), &find, &judged)
+        });
+        self.routed = catalog.generation();
+        self.put(Kind::Routes, OUTBOUND, own);
+        match forwarded {
+            Some(forwarded) => drop(self.put(Kind::Routes, FORWARDED, forwarded)),
+            None => drop(self.resources[Kind::Routes as usize].remove(FORWARDED)),
+        }
         true
     }
 }
 
+/// The policies of a port's endpoints, for a gateway.
+fn judged(
+    mesh: &Mesh,
+    port: &ServicePort,
+    flavour: Flavour,
+    roles: &Roles,
+) -> Option<RbacPerRoute> {
+    let mut guards: BTreeMap<(&[PolicyName], u16), Guard> = BTreeMap::new();
+    for endpoint in &port.endpoints {
+        let workload = endpoint
+            .workload_name()
+            .and_then(|name| mesh.workload(name));
+        let Some(workload) = workload.filter(|workload| !workload.policies.is_empty()) else {
+            continue;
+        };
+        let key = (workload.policies.as_slice(), endpoint.address.port());
+        guards
+            .entry(key)
+            .or_insert_with(|| Guard::new(mesh, workload));
+    }
+    let guards: Vec<(Guard, u16)> = guards
+        .into_iter()
+        .map(|((_, port), guard)| (guard, port))
+        .collect();
+    policy::forwarded(&guards, flavour, roles)
+}
+
 impl MadeOf {
-    fn new(workload: &Shared<Workload>, mesh: &Mesh, declared: Declared) -> Self {
+    fn new(workload: &Shared<Workload>, catalog: &Catalog, declared: Declared) -> Self {
+        let (mesh, roles) = (catalog.mesh(), Arc::clone(catalog.roles()));
         let policies = workload.policies.iter();
         MadeOf {
             workload: workload.clone(),
             policies: policies.map(|name| mesh.policy(name).cloned()).collect(),
             declared,
+            is_lazy: roles.is_lazy(workload, mesh),
+            roles,
         }
     }
 
@@ -201,10 +258,6 @@ fn carries_bytes(protocol: AppProtocol) -> bool {
             true
         }
     }
-}
-
-fn is_lazy(workload: &Workload) -> bool {
-    workload.proxy == Proxy::Envoy { lazy: true }
 }
 
 fn service<'m>(mesh: &'m Mesh, name: &str) -> Option<&'m Service> {

@@ -15,11 +15,13 @@ use std::collections::HashMap;
 use envoy_types::pb::envoy::config::rbac::v3::permission::Rule;
 use envoy_types::pb::envoy::config::rbac::v3::rbac::Action;
 use envoy_types::pb::envoy::config::rbac::v3::{Permission, Policy, Principal, Rbac};
-use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::{Rbac as HttpRbac, RbacPerRoute};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType;
 use heddle_model::{Guard, Mode, PolicyAction, PolicyRule, Probe};
 
+use crate::gateway::Roles;
+use crate::names::Flavour;
 use crate::pack;
 
 #[cfg(test)]
@@ -35,8 +37,8 @@ pub(crate) enum Callers {
 }
 
 /// The filters in front of the router.
-pub(crate) fn http(guard: &Guard, port: u16, callers: Callers) -> Vec<HttpFilter> {
-    let filters = rules(guard, port, callers).into_iter();
+pub(crate) fn http(guard: &Guard, port: u16, callers: Callers, roles: &Roles) -> Vec<HttpFilter> {
+    let filters = rules(guard, port, callers, roles).into_iter();
     let filters = filters.map(|filter| {
         let (rules, shadow_rules) = filter.split();
         let config = HttpRbac {
@@ -73,7 +75,7 @@ impl Judged {
 }
 
 /// The filters of a port, in the order in which they judge.
-fn rules(guard: &Guard, port: u16, callers: Callers) -> Vec<Judged> {
+fn rules(guard: &Guard, port: u16, callers: Callers, roles: &Roles) -> Vec<Judged> {
     if !guard.is_complete() {
         return vec![enforced("policy_missing", allow(Vec::new()))];
     }
@@ -81,12 +83,18 @@ fn rules(guard: &Guard, port: u16, callers: Callers) -> Vec<Judged> {
         guard,
         port,
         callers,
+        roles: Some(roles),
     };
     let probes = of.probes();
     if guard.mode() == Mode::Strict && callers == Callers::Anonymous {
         return vec![enforced("anonymous", allow(probes))];
     }
     let mut filters = Vec::new();
+    // Without policies it does not matter who the caller is.
+    if !roles.gateways.is_empty() && !guard.policies().is_empty() {
+        let claims = rbac(Action::Deny, vec![principal::false_claim(roles)]);
+        filters.push(enforced("claim", claims));
+    }
     if guard.policies().iter().any(|policy| policy.dry_run) {
         let judged = [of.deny(&probes, true), of.allow(&probes, true)];
         let counted = judged.into_iter().flatten();
@@ -109,6 +117,8 @@ struct Of<'g> {
     guard: &'g Guard,
     port: u16,
     callers: Callers,
+    /// Whose assertions of another caller are believed; `None`: no caller's.
+    roles: Option<&'g Roles>,
 }
 
 impl Of<'_> {
@@ -126,14 +136,19 @@ impl Of<'_> {
 
     /// The rules that allow; none if no policy does, and so everything is allowed.
     fn allow(&self, probes: &[Principal], with_dry_runs: bool) -> Option<Rbac> {
-        let policies = self.guard.policies().iter();
-        let mut policies = policies.filter(|policy| with_dry_runs || !policy.dry_run);
-        if !policies.any(|policy| policy.action == PolicyAction::Allow) {
+        if !self.is_limited(with_dry_runs) {
             return None;
         }
         let rules = self.of(PolicyAction::Allow, with_dry_runs);
         let allowed = rules.filter_map(|rule| self.allowed(rule));
         Some(allow(allowed.chain(probes.iter().cloned()).collect()))
+    }
+
+    /// Whether there are policies that allow, and so nothing else is allowed.
+    fn is_limited(&self, with_dry_runs: bool) -> bool {
+        let policies = self.guard.policies().iter();
+        let mut policies = policies.filter(|policy| with_dry_runs || !policy.dry_run);
+        policies.any(|policy| policy.action == PolicyAction::Allow)
     }
 
     /// The rules for this port of all policies that do this.
@@ -170,7 +185,9 @@ impl Of<'_> {
         match (&rule.sources, self.callers) {
             (None, _) => Some(None),
             (Some(_), Callers::Anonymous) => None,
-            (Some(sources), Callers::Proven) => Some(Some(principal::sources(sources)?)),
+            (Some(sources), Callers::Proven) => {
+                Some(Some(principal::sources(sources, self.roles)?))
+            }
         }
     }
 
@@ -183,6 +200,52 @@ impl Of<'_> {
         let probes = probes.filter(|probe: &&Probe| probe.port == self.port);
         probes.filter_map(principal::probe).collect()
     }
+}
+
+/// The policies of endpoints at these ports, for a gateway that forwards to one of them: what one of them would refuse is
+/// refused. `None`: nothing is.
+pub(crate) fn forwarded(
+    guards: &[(Guard, u16)],
+    flavour: Flavour,
+    roles: &Roles,
+) -> Option<RbacPerRoute> {
+    let mut refused = Vec::new();
+    for (guard, port) in guards {
+        if !guard.is_complete() {
+            refused.push(principal::all_of(Vec::new()));
+            continue;
+        }
+        match flavour {
+            Flavour::Requests => {
+                let of = Of {
+                    guard,
+                    port: *port,
+                    callers: Callers::Proven,
+                    roles: None,
+                };
+                let denied = of.of(PolicyAction::Deny, false);
+                refused.extend(denied.filter_map(|rule| of.denied(rule)));
+                if of.is_limited(false) {
+                    let allowed = of.of(PolicyAction::Allow, false);
+                    let allowed = allowed.filter_map(|rule| of.allowed(rule));
+                    refused.push(principal::none_of(allowed.collect()));
+                }
+            }
+            Flavour::Bytes if guard.policies().is_empty() => {}
+            Flavour::Bytes => {
+                let accepted = accepted::identities(guard, *port, roles).into_iter();
+                let accepted = accepted.map(principal::caller);
+                refused.push(principal::none_of(accepted.collect()));
+            }
+        }
+    }
+    (!refused.is_empty()).then(|| RbacPerRoute {
+        rbac: Some(HttpRbac {
+            rules: Some(rbac(Action::Deny, refused)),
+            rules_stat_prefix: "forwarded".to_owned(),
+            ..HttpRbac::default()
+        }),
+    })
 }
 
 fn enforced(name: &'static str, rules: Rbac) -> Judged {

@@ -19,13 +19,16 @@ use std::net::SocketAddr;
 use envoy_types::pb::envoy::config::route::v3::{
     Route, RouteMatch, route, route_action, route_match,
 };
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
 use heddle_model::{
     BackendTarget, Namespace, Outcome, RouteRule, Service, ServiceName, ServicePort,
 };
 
-use crate::Packed;
 use crate::cluster::flavours;
-use crate::names::{ClusterName, Flavour, GATEWAY, ORIGINAL_DST, PASSTHROUGH};
+use crate::names::{
+    ClusterName, FORWARDED, FORWARDED_POLICY, Flavour, GATEWAY, ORIGINAL_DST, OUTBOUND, PASSTHROUGH,
+};
+use crate::{Packed, pack};
 
 #[cfg(test)]
 mod tests;
@@ -75,19 +78,64 @@ pub(crate) fn outbound<'m>(
     find: Find<'_, 'm>,
     unknown: Unknown,
 ) -> Packed {
-    let mut table = table::Table::new(to_unknown(unknown));
+    let mut table = table::Table::new(OUTBOUND, to_unknown(unknown));
     for service in known {
         for port in &service.ports {
             if !flavours(port).contains(&Flavour::Requests) {
                 continue;
             }
-            let routes = match (of_port(service, port, caller, find), unknown) {
+            let rules = rules(port, caller);
+            let routes = match (of_rules(service, port, rules, find), unknown) {
                 (Ok(routes), _) => routes,
                 (Err(_), Unknown::Gateway) => continue,
                 (Err(why), Unknown::Passthrough) => {
                     vec![named(&why, anything(), action::answer(503))]
                 }
             };
+            for ip in &service.addresses {
+                table.put(SocketAddr::new(*ip, port.port), &routes);
+            }
+        }
+    }
+    table.packed()
+}
+
+/// The routes of a gateway to these Services, for callers of any namespace. `judged` gives the policies of the endpoints of a
+/// port.
+pub(crate) fn forwarded<'m>(
+    known: impl Iterator<Item = &'m Service>,
+    find: Find<'_, 'm>,
+    judged: &dyn Fn(&ServicePort, Flavour) -> Option<RbacPerRoute>,
+) -> Packed {
+    let mut table = table::Table::new(
+        FORWARDED,
+        named(&FORWARDED, anything(), action::answer(404)),
+    );
+    for service in known {
+        for port in &service.ports {
+            let mut routes = Vec::new();
+            for flavour in flavours(port) {
+                let of = match flavour {
+                    Flavour::Bytes => vec![action::tunnel(&service.name, port.port)],
+                    // Those of other namespaces have routes of their own.
+                    Flavour::Requests if !port.consumer_routes.is_empty() => Vec::new(),
+                    Flavour::Requests => {
+                        of_rules(service, port, port.routes.as_deref(), find).unwrap_or_default()
+                    }
+                };
+                let rules = judged(port, *flavour).map(|rules| pack(&rules));
+                routes.extend(of.into_iter().map(|mut route| {
+                    let rules = rules.iter().cloned();
+                    let rules = rules.map(|rules| (FORWARDED_POLICY.to_owned(), rules));
+                    route.typed_per_filter_config = rules.collect();
+                    route
+                }));
+            }
+            // Tunnels first: the routes of requests end with one for anything.
+            routes.sort_by_key(|route| !action::is_tunnel(route));
+            if routes.is_empty() {
+                routes.push(named(&service.name, anything(), action::answer(503)));
+            }
             for ip in &service.addresses {
                 table.put(SocketAddr::new(*ip, port.port), &routes);
             }
@@ -118,13 +166,13 @@ fn rules<'m>(port: &'m ServicePort, caller: &Namespace) -> Option<&'m [RouteRule
     own.or(port.routes.as_ref()).map(Vec::as_slice)
 }
 
-fn of_port<'m>(
+fn of_rules(
     service: &Service,
     port: &ServicePort,
-    caller: &Namespace,
-    find: Find<'_, 'm>,
+    rules: Option<&[RouteRule]>,
+    find: Find<'_, '_>,
 ) -> Result<Vec<Route>, Inexpressible> {
-    let Some(rules) = rules(port, caller) else {
+    let Some(rules) = rules else {
         let service = find(&service.name, port.port).ok_or(Inexpressible::NoCluster)?;
         let to = action::to_service(service, port.port);
         return Ok(vec![named(&service.name, anything(), to)]);
@@ -175,9 +223,8 @@ fn anything() -> RouteMatch {
     }
 }
 
-/// The cluster for requests to a Service's port.
-fn cluster(service: &ServiceName, port: u16) -> String {
-    let flavour = Flavour::Requests;
+/// The cluster of a Service's port.
+fn cluster(service: &ServiceName, port: u16, flavour: Flavour) -> String {
     let name = ClusterName {
         service,
         port,

@@ -32,8 +32,6 @@ pub struct Session {
     /// The types that it has asked for.
     begun: [bool; Kind::ALL.len()],
     own: Own,
-    /// The Services that it shall know; `None` for all.
-    uses: Option<BTreeSet<Name>>,
     wanted: BTreeSet<Name>,
     offered: BTreeSet<Name>,
     /// Those of them whose clusters it has accepted.
@@ -44,14 +42,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// A new stream of a workload's Envoy, which shall know these Services (`NAMESPACE/NAME`) and what they lead to; `None`
-    /// for all.
-    pub fn new(own: Own, uses: Option<BTreeSet<Name>>) -> Self {
+    /// A new stream of a workload's Envoy.
+    pub fn new(own: Own) -> Self {
         Session {
             kinds: Kind::ALL.map(|_| Subscriber::with_response_bytes(RESPONSE_BYTES)),
             begun: Default::default(),
             own,
-            uses,
             wanted: BTreeSet::new(),
             offered: BTreeSet::new(),
             accepted: BTreeSet::new(),
@@ -85,12 +81,6 @@ impl Session {
         self.kinds[kind as usize].receive(request, &view)
     }
 
-    /// Changes which Services it shall know.
-    pub fn set_uses(&mut self, uses: Option<BTreeSet<Name>>) {
-        self.is_stale |= self.uses != uses;
-        self.uses = uses;
-    }
-
     /// Replaces a resource that is for this Envoy alone.
     pub fn put(&mut self, kind: Kind, name: &'static str, packed: Packed) {
         let name = self.own.put(kind, name, packed);
@@ -100,10 +90,21 @@ impl Session {
     /// Notes what a mesh has changed. Returns whether it may concern this Envoy.
     pub fn note(&mut self, changed: &Changed) -> bool {
         let mut concerns = changed.has_others || changed.declared.contains(self.own.workload());
+        for (kind, name) in &changed.every {
+            concerns = true;
+            self.kinds[*kind as usize].changed(name);
+        }
+        if changed
+            .learned
+            .iter()
+            .any(|account| self.own.is_of(account))
+        {
+            concerns = true;
+            self.is_stale = true;
+        }
         for (service, names) in &changed.services {
             let is_known = self.offered.contains(service) || self.wanted.contains(service);
-            let is_used = self.uses.as_ref().is_none_or(|uses| uses.contains(service));
-            if !is_known && !is_used {
+            if !is_known && !self.own.may_use(service) {
                 continue;
             }
             concerns = true;
@@ -187,8 +188,8 @@ impl Session {
     fn advance(&mut self, catalog: &Catalog) -> Result<(), Gone> {
         let is_stale = std::mem::take(&mut self.is_stale);
         let has_new_listeners = self.own.follow(catalog)?;
-        if is_stale {
-            self.wanted = self.own.closure(catalog, self.uses.as_ref());
+        if is_stale || has_new_listeners {
+            self.wanted = self.own.wanted(catalog);
         }
         if !self.wanted.is_subset(&self.offered) {
             self.offered.extend(self.wanted.iter().cloned());
@@ -250,10 +251,7 @@ impl<'s> View<'s> {
     }
 
     fn fixed(&self) -> &'s [(Name, Packed)] {
-        match self.kind {
-            Kind::Cluster => self.catalog.fixed(),
-            _ => &[],
-        }
+        self.catalog.every(self.kind)
     }
 }
 

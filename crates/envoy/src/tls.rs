@@ -56,14 +56,24 @@ pub(crate) fn upstream(
 ) -> Option<TransportSocket> {
     let sni = name.to_sni(trust_domain)?;
     let server = identity(trust_domain, &name.account);
+    Some(to_servers(sni, [server], flavour))
+}
+
+/// TLS to servers with one of these SPIFFE ids.
+pub(crate) fn to_servers(
+    sni: String,
+    servers: impl IntoIterator<Item = String>,
+    flavour: Flavour,
+) -> TransportSocket {
+    let servers = servers.into_iter().map(MatchPattern::Exact).collect();
     let context = UpstreamTlsContext {
-        common_tls_context: Some(common(&[flavour], vec![MatchPattern::Exact(server)])),
+        common_tls_context: Some(common(&[flavour], servers)),
         sni,
         // A client that resumes a session does not verify the server again.
         max_session_keys: number(0),
         ..UpstreamTlsContext::default()
     };
-    Some(socket(TLS, &context))
+    socket(TLS, &context)
 }
 
 /// TLS from callers with one of these identities. Any other is refused in the handshake.

@@ -38,6 +38,7 @@ pub(crate) enum Command {
     Deny(commands::deny::Args),
     Site(commands::site::Args),
     Envoy(commands::envoy::Args),
+    Deps(commands::deps::Args),
     Validate(commands::validate::Args),
     Status(commands::status::Args),
     Explain(commands::explain::Args),
@@ -51,12 +52,12 @@ pub(crate) enum Command {
 /// The commands of `heddle --help`, by what they are for.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Serve", &["up", "node", "control", "register"]),
-    ("Pods", &["enroll", "unenroll", "pods", "qos"]),
+    ("Pods", &["enroll", "unenroll", "pods", "qos", "envoy"]),
     (
         "Look",
-        &["status", "check", "explain", "config", "validate"],
+        &["status", "check", "explain", "deps", "config", "validate"],
     ),
-    ("Identity", &["token", "root", "deny", "site", "envoy"]),
+    ("Identity", &["token", "root", "deny", "site"]),
     (
         "This program",
         &["completion", "man", "version", "bug-report", "help"],

@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod deny;
+pub(crate) mod deps;
 pub(crate) mod enroll;
 pub(crate) mod envoy;
 mod etcd;

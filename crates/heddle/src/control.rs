@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use heddle_authority::{Authority, AuthorityError, Origin, UnixTime};
 use heddle_compile::Watcher;
-use heddle_control::{Board, ControlServer, Nodes, ServeBounds};
+use heddle_control::{Board, ControlServer, DEPENDENCIES, Nodes, ServeBounds};
 use heddle_model::Mesh;
 use heddle_model::calendar::utc;
 use heddle_model::report::Report;
@@ -138,7 +138,14 @@ async fn serve(
         at(&clock),
         bounds,
     );
+    if let Err(why) = server.keep_dependencies(&state) {
+        tracing::error!(
+            "what Envoys have learned cannot be kept in {}, and is lost when this process ends: {why}",
+            state.join(DEPENDENCIES).display()
+        );
+    }
     let mut plane = Plane::new(PlaneParts {
+        envoys: server.envoys(),
         settings: settings.clone(),
         dir: dir.to_owned(),
         state,

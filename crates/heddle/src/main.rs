@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::Deny(args) => commands::deny::run(args),
         Command::Site(args) => commands::site::run(args),
         Command::Envoy(args) => commands::envoy::run(args),
+        Command::Deps(args) => commands::deps::run(&args),
         Command::Validate(args) => commands::validate::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Explain(args) => commands::explain::run(&args),

@@ -44,6 +44,8 @@ pub(crate) enum Order {
     SiteSign { request: String, ttl_s: u64 },
     /// Issue the certificate with which the Envoy of a workload connects. Answer: [`EnvoyLinked`].
     EnvoyLink { workload: String, ttl_s: u64 },
+    /// List what a workload with an Envoy depends on. Answer: [`DependenciesStatus`].
+    Dependencies { workload: String },
 }
 
 /// Files of an operator's own root. The control plane reads them: the key is not sent over the socket.
@@ -118,6 +120,34 @@ pub(crate) struct EnvoyLinked {
     pub(crate) not_after: u64,
     /// Where the control plane listens.
     pub(crate) listen: SocketAddr,
+}
+
+/// What a workload with an Envoy depends on.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct DependenciesStatus {
+    /// `NAMESPACE/NAME`.
+    pub(crate) workload: String,
+    /// The account whose workloads share what they learn: `NAMESPACE/NAME`.
+    pub(crate) account: String,
+    /// Whether its Envoy knows these Services only. If not, why it knows all of them.
+    pub(crate) lazy: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) because: Option<String>,
+    pub(crate) dependencies: Vec<DependencyStatus>,
+}
+
+/// A Service that a workload depends on.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct DependencyStatus {
+    /// `NAMESPACE/NAME`.
+    pub(crate) service: String,
+    /// When it was learned, in seconds since 1970.
+    pub(crate) learned: u64,
+    /// Whether it exists.
+    pub(crate) exists: bool,
+    /// Resources of it that the Envoy has, and their bytes.
+    pub(crate) resources: usize,
+    pub(crate) bytes: usize,
 }
 
 /// Stage of a rotation of roots.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Cidr, Dependency, DependencyState, Endpoint, NodeName, Pages, Policy, PolicyName, Service,
-    ServiceName, Shared, TrustDomain, Workload, WorkloadName,
+    ServiceAccountName, ServiceName, Shared, TrustDomain, Workload, WorkloadName,
 };
 
 #[cfg(test)]
@@ -44,6 +44,9 @@ pub struct Mesh {
     /// Where the addresses of everything in the mesh are, sorted, each once. Empty: they may be any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub address_ranges: Vec<Cidr>,
+    /// The accounts whose Envoys are gateways for those that are lazy, sorted, each once. Nodes are not told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<ServiceAccountName>,
     /// Of a node that names what it uses: what it has named and has an answer to, sorted, each once. Of anything else,
     /// nothing can be said. `None`: the mesh has everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,6 +119,7 @@ impl Mesh {
             .iter()
             .all(|workload| workload.node.is_none());
         let mut mesh = self.clone();
+        mesh.gateways.clear();
         if is_one_node {
             return mesh;
         }

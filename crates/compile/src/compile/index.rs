@@ -35,6 +35,8 @@ pub(super) struct Index<'o> {
     pub(super) workloads: BTreeMap<WorkloadName, (&'o Object, &'o local::LocalWorkload)>,
     pub(super) namespaces: BTreeMap<Namespace, &'o Object>,
     pub(super) accounts: BTreeSet<ServiceAccountName>,
+    /// Those of them whose workloads are gateways.
+    pub(super) gateways: BTreeSet<ServiceAccountName>,
     pub(super) slices: Vec<(&'o Object, &'o core::EndpointSlice)>,
     pub(super) routes: Vec<(&'o Object, &'o gateway::HttpRoute)>,
     pub(super) closed_routes: Vec<(&'o Object, &'o ClosedRoute)>,
@@ -55,6 +57,7 @@ impl<'o> Index<'o> {
             workloads: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             accounts: BTreeSet::new(),
+            gateways: BTreeSet::new(),
             slices: Vec::new(),
             routes: Vec::new(),
             closed_routes: Vec::new(),
@@ -73,6 +76,7 @@ impl<'o> Index<'o> {
             check_annotations(object, &mut scope);
             check_registry(object, &mut scope);
             check_labels(object, &mut scope);
+            let is_gateway = proxy::is_gateway(object, &mut scope);
             match seen.entry((object.kind, &object.namespace, &object.name)) {
                 std::collections::btree_map::Entry::Vacant(free) => {
                     free.insert(object);
@@ -88,6 +92,12 @@ impl<'o> Index<'o> {
                 }
             }
             index.insert(object);
+            if is_gateway && object.kind == Kind::ServiceAccount {
+                index.gateways.insert(ServiceAccountName {
+                    namespace: object.namespace.clone(),
+                    name: object.name.clone(),
+                });
+            }
         }
         index
     }
@@ -180,7 +190,7 @@ fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
             proxy::PROXY,
         ],
         Kind::EndpointSlice => &[balancing::MAX_REQUESTS],
-        Kind::ServiceAccount => &[REGISTRY_ANNOTATION],
+        Kind::ServiceAccount => &[REGISTRY_ANNOTATION, proxy::GATEWAY],
         _ => &[],
     };
     let keys = object.metadata.annotations.keys();

@@ -18,6 +18,25 @@ pub(super) const PROXY: &str = "heddle.dev/proxy";
 /// Whether an Envoy knows only what its workload uses. Without Heddle's prefix, as meshes of Envoys spell it.
 pub(super) const LAZY: &str = "lazy-xds";
 
+/// Of a ServiceAccount: its workloads' Envoys are gateways for those that are lazy.
+pub(super) const GATEWAY: &str = "heddle.dev/gateway";
+/// The only value of that annotation.
+const DEFAULT: &str = "default";
+
+/// Whether the workloads of a ServiceAccount are gateways.
+pub(super) fn is_gateway(object: &Object, scope: &mut Scope<'_>) -> bool {
+    let Some(text) = object.metadata.annotations.get(GATEWAY) else {
+        return false;
+    };
+    let is_known = text == DEFAULT;
+    if !is_known {
+        let path = FieldPath::of("metadata.annotations").field(GATEWAY);
+        let remedy = did_you_mean(text, [DEFAULT], "write default, or remove it");
+        scope.error(&path, format!("{text:?} is no gateway"), remedy);
+    }
+    is_known
+}
+
 /// Whether the Envoys of a namespace are lazy, where the Namespace says it.
 pub(super) fn lazy_by_namespace(
     index: &Index<'_>,

@@ -116,7 +116,7 @@ impl Shared {
         Ok(answered)
     }
 
-    fn admitted_envoy(&self, peer: &Peer) -> Result<WorkloadName, Status> {
+    pub(super) fn admitted_envoy(&self, peer: &Peer) -> Result<WorkloadName, Status> {
         let denied = self.authority.trust().denied;
         let domain = self.authority.trust_domain();
         let workload = peer.admitted_envoy(domain, &denied, (self.clock)())?;

@@ -1,16 +1,21 @@
 //! The streams of Envoys, and the catalog that they are told of.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::HashMap;
 use heddle_envoy::{Catalog, Gone, Kind, Own, Session};
-use heddle_model::WorkloadName;
-use heddle_xds::delta::{Answer, Request, Response, TooMany};
+use heddle_model::{ServiceAccountName, ServiceName, WorkloadName};
+use heddle_xds::delta::{Answer, Name, Request, Response, TooMany};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::dependencies::{Dependencies, Used};
 use crate::Board;
 
 /// Changes of the mesh are collected for this time before Envoys are told: each change of a listener or of routes is one as a
@@ -19,7 +24,7 @@ const GATHER: Duration = Duration::from_millis(50);
 
 /// The streams of Envoys. Clones share the same state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Envoys {
+pub struct Envoys {
     shared: Arc<Shared>,
 }
 
@@ -27,6 +32,7 @@ pub(crate) struct Envoys {
 struct Shared {
     catalog: Mutex<Catalog>,
     open: Mutex<Open>,
+    dependencies: Mutex<Dependencies>,
     /// Told when the first stream opens: until then no mesh is followed.
     first: Notify,
 }
@@ -52,7 +58,82 @@ pub(super) struct OpenStream {
     stream: Arc<Stream>,
 }
 
+/// An account that uses what is at an address.
+pub(super) type Report = (ServiceAccountName, IpAddr);
+
+/// What an Envoy that knows a Service has of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cost {
+    /// Clusters, their endpoints, and listeners.
+    pub resources: usize,
+    /// Bytes of these, as they are sent.
+    pub bytes: usize,
+}
+
+/// What came of reports.
+pub(super) struct Learned {
+    /// Dependencies that were not known.
+    pub(super) count: usize,
+    /// Whether they are on the disk.
+    pub(super) written: io::Result<()>,
+}
+
 impl Envoys {
+    /// Goes on with the dependencies in a folder, and keeps there what is learned.
+    ///
+    /// # Errors
+    /// When the file can be neither read nor made.
+    pub(crate) fn keep_dependencies(&self, folder: &Path) -> io::Result<()> {
+        let dependencies = Dependencies::open(folder)?;
+        let mut catalog = self.catalog();
+        for account in dependencies.accounts() {
+            catalog.set_learned(account, names(&dependencies, account));
+        }
+        drop(catalog);
+        *self.dependencies() = dependencies;
+        Ok(())
+    }
+
+    /// Whether some of these reports say something new. Quick: most do not.
+    pub(super) fn has_news(&self, reports: &BTreeSet<Report>) -> bool {
+        let catalog = self.catalog();
+        let mut news = reports.iter().filter_map(|report| new_of(&catalog, report));
+        news.next().is_some()
+    }
+
+    /// Learns what reports say of lazy callers. Blocks until it is on the disk; then the Envoys that it concerns are told.
+    pub(super) fn learn(&self, reports: &BTreeSet<Report>, now: u64) -> Learned {
+        let catalog = self.catalog();
+        let news = reports.iter().filter_map(|report| new_of(&catalog, report));
+        let news: Vec<(ServiceAccountName, ServiceName)> = news.collect();
+        drop(catalog);
+        let count = news.len();
+        let mut dependencies = self.dependencies();
+        let (accounts, written) = dependencies.learn(news, now);
+        for account in &accounts {
+            let uses = names(&dependencies, account);
+            let changed = self.catalog().set_learned(account, uses);
+            self.note(&changed);
+        }
+        Learned { count, written }
+    }
+
+    /// What the workloads of an account use.
+    pub fn uses(&self, account: &ServiceAccountName) -> BTreeMap<ServiceName, Used> {
+        self.dependencies().of(account)
+    }
+
+    /// What an Envoy that knows a Service has of it; nothing before the first Envoy is connected.
+    pub fn cost(&self, service: &ServiceName) -> Cost {
+        let (resources, bytes) = self.catalog().cost(&service.to_string());
+        Cost { resources, bytes }
+    }
+
+    fn dependencies(&self) -> MutexGuard<'_, Dependencies> {
+        let dependencies = self.shared.dependencies.lock();
+        dependencies.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Follows the meshes of a board, as long as Envoys are connected. Never returns.
     pub(crate) async fn follow(&self, board: &Board) {
         let mut generations = board.generations();
@@ -97,7 +178,7 @@ impl Envoys {
 
     /// Opens the stream of a workload's Envoy.
     pub(super) fn open_stream(&self, workload: WorkloadName) -> OpenStream {
-        let session = Session::new(Own::new(workload), None);
+        let session = Session::new(Own::new(workload));
         let stream = Arc::new(Stream {
             session: Mutex::new(session),
             woken: Notify::new(),
@@ -126,6 +207,24 @@ impl Envoys {
         let catalog = self.shared.catalog.lock();
         catalog.unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a report says, if that is new.
+fn new_of(catalog: &Catalog, (account, ip): &Report) -> Option<(ServiceAccountName, ServiceName)> {
+    let name = catalog.service_at(*ip)?;
+    let known = catalog.learned(account);
+    let is_known = known.is_some_and(|known| known.contains(name));
+    if is_known || !catalog.is_lazy(account) {
+        return None;
+    }
+    Some((account.clone(), ServiceName::parse(name).ok()?))
+}
+
+fn names(dependencies: &Dependencies, account: &ServiceAccountName) -> BTreeSet<Name> {
+    let of = dependencies.of(account);
+    of.keys()
+        .map(|service| Name::from(service.to_string()))
+        .collect()
 }
 
 impl Stream {

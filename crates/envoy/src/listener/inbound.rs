@@ -18,26 +18,36 @@ use envoy_types::pb::envoy::config::route::v3::{
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::UpstreamConnectMode;
-use heddle_model::{Guard, Mesh, TrustDomain, Workload};
+use heddle_model::{Guard, Mesh, Workload};
 
+use super::gateway::forwarding;
 use super::{
     INBOUND_PORT, chain, listener_filter, longest, manager, no_circle, original_dst, redirected,
     tcp_filter, tcp_proxy,
 };
+use crate::gateway::Roles;
 use crate::names::{BLACKHOLE, CALLER, Flavour, INBOUND, ORIGINAL_DST};
 use crate::policy::{self, Callers, accepted};
 use crate::tls;
 use crate::values::{number, seconds};
 
 /// The listener of connections to a workload, with its policies. Services say that some of its ports carry bytes.
-pub fn inbound(mesh: &Mesh, workload: &Workload, bytes_ports: &BTreeSet<u16>) -> Listener {
+pub(crate) fn inbound(
+    mesh: &Mesh,
+    workload: &Workload,
+    bytes_ports: &BTreeSet<u16>,
+    roles: &Roles,
+) -> Listener {
     let guard = Guard::new(mesh, workload);
     let mut chains = vec![no_circle(INBOUND_PORT)];
+    if roles.is_gateway(workload) {
+        chains.push(forwarding(roles));
+    }
     for port in ports(workload, &guard).union(bytes_ports) {
         let is_bytes = bytes_ports.contains(port);
-        chains.extend(of_port(&mesh.trust_domain, &guard, Some(*port), is_bytes));
+        chains.extend(of_port(roles, &guard, Some(*port), is_bytes));
     }
-    chains.extend(of_port(&mesh.trust_domain, &guard, None, false));
+    chains.extend(of_port(roles, &guard, None, false));
     let inspector = TlsInspector::default();
     Listener {
         filter_chains: chains,
@@ -59,7 +69,7 @@ fn ports(workload: &Workload, guard: &Guard) -> BTreeSet<u16> {
 
 /// The chains of a port; of all others for `None`.
 fn of_port(
-    trust_domain: &TrustDomain,
+    roles: &Roles,
     guard: &Guard,
     port: Option<u16>,
     is_bytes: bool,
@@ -74,7 +84,7 @@ fn of_port(
     let proven = [Flavour::Requests, Flavour::Bytes].map(|flavour| {
         let matching = FilterChainMatch {
             transport_protocol: "tls".to_owned(),
-            server_names: vec![format!("*.sa.{trust_domain}")],
+            server_names: vec![format!("*.sa.{}", roles.trust_domain)],
             application_protocols: vec![flavour.alpn().to_owned()],
             ..to_port.clone()
         };
@@ -82,15 +92,15 @@ fn of_port(
         let callers = match flavour {
             // No request is seen on it.
             Flavour::Requests if is_bytes => Vec::new(),
-            Flavour::Requests => tls::workloads(trust_domain),
-            Flavour::Bytes => accepted::identities(guard, port, trust_domain),
+            Flavour::Requests => tls::workloads(&roles.trust_domain),
+            Flavour::Bytes => accepted::identities(guard, port, roles),
         };
         if callers.is_empty() {
             // Not left out: the chain for anything else would take its connections.
             return chain(name, matching, None, refused());
         }
         let filters = match flavour {
-            Flavour::Requests => requests(&name, guard, port, Callers::Proven),
+            Flavour::Requests => requests(&name, guard, port, Callers::Proven, roles),
             Flavour::Bytes => bytes_of_proven(&name),
         };
         let socket = tls::downstream(callers, flavour);
@@ -100,7 +110,7 @@ fn of_port(
     let has_rules = guard.looks_at_requests(port) || guard.has_probe_requests(port);
     let is_judged = has_rules && !is_bytes;
     let filters = match accepted::is_open_to_anonymous(guard, port) {
-        _ if is_judged => requests(&name, guard, port, Callers::Anonymous),
+        _ if is_judged => requests(&name, guard, port, Callers::Anonymous, roles),
         true => vec![tcp_filter(&tcp_proxy(&name, INBOUND))],
         false => refused(),
     };
@@ -114,8 +124,8 @@ fn refused() -> Vec<Filter> {
     vec![tcp_filter(&tcp_proxy("refused", BLACKHOLE))]
 }
 
-fn requests(name: &str, guard: &Guard, port: u16, callers: Callers) -> Vec<Filter> {
-    let policies = policy::http(guard, port, callers);
+fn requests(name: &str, guard: &Guard, port: u16, callers: Callers, roles: &Roles) -> Vec<Filter> {
+    let policies = policy::http(guard, port, callers, roles);
     let routes = RouteSpecifier::RouteConfig(to_workload());
     vec![manager::arriving(name, routes, policies)]
 }

@@ -7,10 +7,12 @@ use envoy_types::pb::envoy::config::core::v3::http_protocol_options::HeadersWith
 use envoy_types::pb::envoy::config::core::v3::{
     HeaderValue, HeaderValueOption, Http1ProtocolOptions, HttpProtocolOptions, TypedExtensionConfig,
 };
+use envoy_types::pb::envoy::config::accesslog::v3::AccessLog;
 use envoy_types::pb::envoy::config::listener::v3::Filter;
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
-    CodecType, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
+    CodecType, HcmAccessLogOptions, PathWithEscapedSlashesAction, RouteSpecifier, ServerHeaderTransformation,
     UpgradeConfig,
 };
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType;
@@ -20,7 +22,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_mutation::v3::HeaderMutation;
 
 use super::{filter, longest};
-use crate::names::{ORIGINAL_DST, OUTBOUND};
+use crate::names::{CALLER, FORWARDED, FORWARDED_POLICY, ORIGINAL_DST, OUTBOUND};
 use crate::pack;
 use crate::values::{ads, seconds, truth};
 
@@ -29,32 +31,72 @@ const HEAD_S: u32 = 15;
 
 /// The manager of outgoing requests: each gets its original destination into a header, by which its route is found.
 pub(super) fn outgoing() -> Filter {
-    let destination = HeaderValueOption {
+    let mut manager = manager("outbound", discovered(OUTBOUND), Vec::new());
+    manager.early_header_mutation_extensions =
+        vec![overwritten(ORIGINAL_DST, "%DOWNSTREAM_LOCAL_ADDRESS%")];
+    packed(&manager)
+}
+
+/// The manager of requests and connections that a gateway forwards: each gets its proven caller into a header. Each route has
+/// policies of its own.
+pub(super) fn forwarding(reports: AccessLog) -> Filter {
+    let policies = HttpFilter {
+        name: FORWARDED_POLICY.to_owned(),
+        config_type: Some(ConfigType::TypedConfig(pack(&Rbac::default()))),
+        ..HttpFilter::default()
+    };
+    let mut manager = manager(FORWARDED, discovered(FORWARDED), vec![policies]);
+    manager.early_header_mutation_extensions =
+        vec![overwritten(CALLER, "%DOWNSTREAM_PEER_URI_SAN%")];
+    manager.access_log = vec![reports];
+    manager.access_log_options = Some(HcmAccessLogOptions {
+        flush_access_log_on_new_request: true,
+        ..HcmAccessLogOptions::default()
+    });
+    manager.upgrade_configs.push(UpgradeConfig {
+        upgrade_type: "CONNECT".to_owned(),
+        ..UpgradeConfig::default()
+    });
+    guard(&mut manager);
+    packed(&manager)
+}
+
+fn discovered(name: &str) -> RouteSpecifier {
+    RouteSpecifier::Rds(Rds {
+        config_source: Some(ads()),
+        route_config_name: name.to_owned(),
+    })
+}
+
+/// A header with this value instead of any that the client has sent.
+fn overwritten(name: &str, value: &str) -> TypedExtensionConfig {
+    let option = HeaderValueOption {
         header: Some(HeaderValue {
-            key: ORIGINAL_DST.to_owned(),
-            value: "%DOWNSTREAM_LOCAL_ADDRESS%".to_owned(),
+            key: name.to_owned(),
+            value: value.to_owned(),
             ..HeaderValue::default()
         }),
-        // One of the client's own is replaced.
         append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
         ..HeaderValueOption::default()
     };
     let mutations = HeaderMutation {
         mutations: vec![Mutation {
-            action: Some(Action::Append(destination)),
+            action: Some(Action::Append(option)),
         }],
     };
-    let early = TypedExtensionConfig {
+    TypedExtensionConfig {
         name: "envoy.http.early_header_mutation.header_mutation".to_owned(),
         typed_config: Some(pack(&mutations)),
-    };
-    let routes = Rds {
-        config_source: Some(ads()),
-        route_config_name: OUTBOUND.to_owned(),
-    };
-    let mut manager = manager("outbound", RouteSpecifier::Rds(routes), Vec::new());
-    manager.early_header_mutation_extensions = vec![early];
-    packed(&manager)
+    }
+}
+
+/// Refuses what a server may understand in another way than the policies do.
+fn guard(manager: &mut HttpConnectionManager) {
+    manager.merge_slashes = true;
+    manager.path_with_escaped_slashes_action = PathWithEscapedSlashesAction::RejectRequest.into();
+    if let Some(common) = &mut manager.common_http_protocol_options {
+        common.headers_with_underscores_action = HeadersWithUnderscoresAction::RejectRequest.into();
+    }
 }
 
 /// The manager of requests to the workload, after its policies.
@@ -67,13 +109,7 @@ pub(super) fn arriving(
     let is_guarded = !policies.is_empty();
     let mut manager = manager(stat_prefix, routes, policies);
     if is_guarded {
-        manager.merge_slashes = true;
-        manager.path_with_escaped_slashes_action =
-            PathWithEscapedSlashesAction::RejectRequest.into();
-        if let Some(common) = &mut manager.common_http_protocol_options {
-            common.headers_with_underscores_action =
-                HeadersWithUnderscoresAction::RejectRequest.into();
-        }
+        guard(&mut manager);
     }
     packed(&manager)
 }

@@ -1,6 +1,6 @@
 //! The listener of outgoing connections.
 
-use envoy_types::pb::envoy::config::core::v3::CidrRange;
+use envoy_types::pb::envoy::config::core::v3::{CidrRange, HeaderValue, HeaderValueOption};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
 use envoy_types::pb::envoy::extensions::filters::listener::http_inspector::v3::HttpInspector;
 use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::TunnelingConfig;
@@ -10,7 +10,7 @@ use super::{
     OUTBOUND_PORT, chain, listener_filter, manager, no_circle, original_dst, redirected,
     tcp_filter, tcp_proxy,
 };
-use crate::names::{GATEWAY, PASSTHROUGH};
+use crate::names::{GATEWAY, ORIGINAL_DST, PASSTHROUGH};
 use crate::values::number;
 
 /// Attempts to connect to a gateway: another one is taken where one does not answer.
@@ -39,6 +39,14 @@ pub fn outbound(workload: &Workload, is_lazy: bool, ranges: &[Cidr]) -> Listener
         proxy.max_connect_attempts = number(GATEWAYS_TRIED);
         proxy.tunneling_config = Some(TunnelingConfig {
             hostname: "%DOWNSTREAM_LOCAL_ADDRESS%".to_owned(),
+            headers_to_add: vec![HeaderValueOption {
+                header: Some(HeaderValue {
+                    key: ORIGINAL_DST.to_owned(),
+                    value: "%DOWNSTREAM_LOCAL_ADDRESS%".to_owned(),
+                    ..HeaderValue::default()
+                }),
+                ..HeaderValueOption::default()
+            }],
             ..TunnelingConfig::default()
         });
         chains.push(chain("bytes", within(), None, vec![tcp_filter(&proxy)]));

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatcher;
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
-use heddle_model::{Access, Guard, PolicyAction, PolicyRule, Sources, TrustDomain};
+use heddle_model::{Access, Guard, PolicyAction, PolicyRule, Sources};
 
 use super::regex::quoted;
+use crate::gateway::Roles;
 
 /// Whether callers without an identity may send bytes to a port.
 pub(crate) fn is_open_to_anonymous(guard: &Guard, port: u16) -> bool {
@@ -18,11 +19,7 @@ pub(crate) fn is_open_to_anonymous(guard: &Guard, port: u16) -> bool {
 }
 
 /// The SPIFFE ids that may send bytes to a port, one of which is to match; none for no caller.
-pub(crate) fn identities(
-    guard: &Guard,
-    port: u16,
-    trust_domain: &TrustDomain,
-) -> Vec<MatchPattern> {
+pub(crate) fn identities(guard: &Guard, port: u16, roles: &Roles) -> Vec<MatchPattern> {
     if !guard.is_complete() {
         return Vec::new();
     }
@@ -42,7 +39,7 @@ pub(crate) fn identities(
     }
     let mut policies = guard.policies().iter();
     let is_limited = policies.any(|one| one.action == PolicyAction::Allow && !one.dry_run);
-    let any = format!("spiffe://{trust_domain}/ns/");
+    let any = format!("spiffe://{}/ns/", roles.trust_domain);
     let mut allowed = Identities::default();
     // Bytes never meet a condition on requests.
     let allowing: Vec<&PolicyRule> = of(PolicyAction::Allow)
@@ -54,7 +51,16 @@ pub(crate) fn identities(
         let sources = allowing.iter().filter_map(|rule| rule.sources.as_ref());
         sources.for_each(|sources| allowed.add(sources));
     }
-    allowed.without(&denied)
+    let mut accepted = allowed.without(&denied);
+    // A gateway has judged the caller of bytes, which it cannot name.
+    let is_accepted = |id: &String| allowed.has(id) && !denied.has(id);
+    let mut lazy = roles.lazy.iter().map(|account| roles.id(account));
+    if lazy.any(|id| is_accepted(&id)) {
+        let gateways = roles.gateways.iter().map(|account| roles.id(account));
+        let gateways = gateways.filter(|id| !denied.has(id));
+        accepted.extend(gateways.map(MatchPattern::Exact));
+    }
+    accepted
 }
 
 /// A set of identities: these, and all with these beginnings.

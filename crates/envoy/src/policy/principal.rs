@@ -11,9 +11,11 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::subject_alt_
 use envoy_types::pb::envoy::r#type::matcher::v3::path_matcher::Rule;
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::envoy::r#type::matcher::v3::{PathMatcher, RegexMatcher, StringMatcher};
-use heddle_model::{HttpMatch, PathMatch, Probe, Sources};
+use heddle_model::{HttpMatch, PathMatch, Probe, Sources, SpiffeId};
 
 use super::regex;
+use crate::gateway::Roles;
+use crate::names::CALLER;
 use crate::pack;
 
 /// Longest value of a header that an `ALLOW` rule can require, in bytes: the expression for any other one is longer by its
@@ -41,16 +43,72 @@ pub(super) fn not(id: Principal) -> Principal {
     of(Identifier::NotId(Box::new(id)))
 }
 
-/// Callers with one of these identities; `None` if there is none.
-pub(super) fn sources(sources: &Sources) -> Option<Principal> {
+/// None of these; anything, if there are none.
+pub(super) fn none_of(ids: Vec<Principal>) -> Principal {
+    match ids.is_empty() {
+        true => all_of(Vec::new()),
+        false => not(any_of(ids)),
+    }
+}
+
+/// Callers with one of these identities; `None` if there is none. A gateway counts as the caller that it asserts.
+pub(super) fn sources(sources: &Sources, roles: Option<&Roles>) -> Option<Principal> {
     let identities = sources.identities.iter();
-    let identities = identities.map(|id| caller(MatchPattern::Exact(id.to_string())));
+    let identities = identities.map(|id| MatchPattern::Exact(id.to_string()));
     let namespaces = sources.namespaces.iter().map(|one| {
         let accounts = format!("spiffe://{}/ns/{}/sa/", one.trust_domain, one.namespace);
-        caller(MatchPattern::Prefix(accounts))
+        MatchPattern::Prefix(accounts)
     });
-    let all: Vec<Principal> = identities.chain(namespaces).collect();
-    (!all.is_empty()).then(|| any_of(all))
+    let patterns: Vec<MatchPattern> = identities.chain(namespaces).collect();
+    if patterns.is_empty() {
+        return None;
+    }
+    let Some(roles) = roles.filter(|roles| !roles.gateways.is_empty()) else {
+        return Some(any_of(patterns.into_iter().map(caller).collect()));
+    };
+    let lazy = roles.lazy.iter().filter(|account| {
+        let id = SpiffeId::workload(roles.trust_domain.clone(), (*account).clone());
+        sources.contains(Some(&id))
+    });
+    let asserted: Vec<Principal> = lazy
+        .map(|account| header(CALLER, MatchPattern::Exact(roles.id(account))))
+        .collect();
+    let proven = any_of(patterns.into_iter().map(caller).collect());
+    let direct = all_of(vec![proven, not(present(CALLER))]);
+    if asserted.is_empty() {
+        return Some(direct);
+    }
+    let forwarded = all_of(vec![gateways(roles), any_of(asserted)]);
+    Some(any_of(vec![direct, forwarded]))
+}
+
+/// A caller that asserts another one and is no gateway, or asserts one that is not lazy.
+pub(super) fn false_claim(roles: &Roles) -> Principal {
+    let lazy = roles.lazy.iter();
+    let lazy = lazy.map(|account| header(CALLER, MatchPattern::Exact(roles.id(account))));
+    let lazy: Vec<Principal> = lazy.collect();
+    let claims = present(CALLER);
+    match lazy.is_empty() {
+        true => claims,
+        false => all_of(vec![
+            claims,
+            not(all_of(vec![gateways(roles), any_of(lazy)])),
+        ]),
+    }
+}
+
+fn gateways(roles: &Roles) -> Principal {
+    let gateways = roles.gateways.iter();
+    let gateways = gateways.map(|account| caller(MatchPattern::Exact(roles.id(account))));
+    any_of(gateways.collect())
+}
+
+fn present(name: &str) -> Principal {
+    of(Identifier::Header(HeaderMatcher {
+        name: name.to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
+        ..HeaderMatcher::default()
+    }))
 }
 
 /// The conditions on a request, exactly; `None` if they cannot be said, and so nothing meets them.
@@ -109,13 +167,8 @@ pub(super) fn probe(probe: &Probe) -> Option<Principal> {
         true => path.clone(),
         false => format!("{path}?{}", probe.query),
     };
-    let has_body = |name: &str| HeaderMatcher {
-        name: name.to_owned(),
-        header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),
-        ..HeaderMatcher::default()
-    };
     let bodies = ["transfer-encoding", "content-length", "upgrade"];
-    let bodies = bodies.map(|name| not(of(Identifier::Header(has_body(name)))));
+    let bodies = bodies.map(|name| not(present(name)));
     let is_it = [
         method("GET", false),
         header(":path", MatchPattern::Exact(target)),
@@ -132,7 +185,8 @@ fn one_path(paths: Vec<Principal>) -> Option<Principal> {
     (!paths.is_empty()).then(|| any_of(paths))
 }
 
-fn caller(pattern: MatchPattern) -> Principal {
+/// Callers whose SPIFFE id matches.
+pub(super) fn caller(pattern: MatchPattern) -> Principal {
     let config = Config {
         san_matcher: Some(SubjectAltNameMatcher {
             san_type: SanType::Uri.into(),

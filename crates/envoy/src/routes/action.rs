@@ -6,20 +6,24 @@ use envoy_types::pb::envoy::config::route::v3::redirect_action::{
 use envoy_types::pb::envoy::config::route::v3::route_action::hash_policy::{
     ConnectionProperties, Header, PolicySpecifier,
 };
+use envoy_types::pb::envoy::config::route::v3::route_action::upgrade_config::ConnectConfig;
 use envoy_types::pb::envoy::config::route::v3::route_action::{
-    ClusterSpecifier, HashPolicy, HostRewriteSpecifier,
+    ClusterSpecifier, HashPolicy, HostRewriteSpecifier, UpgradeConfig,
 };
+use envoy_types::pb::envoy::config::route::v3::route_match::{ConnectMatcher, PathSpecifier};
 use envoy_types::pb::envoy::config::route::v3::weighted_cluster::{ClusterWeight, cluster_weight};
 use envoy_types::pb::envoy::config::route::v3::{
-    DirectResponseAction, RedirectAction, RetryPolicy, Route, RouteAction, WeightedCluster, route,
+    DirectResponseAction, RedirectAction, RetryPolicy, Route, RouteAction, RouteMatch,
+    WeightedCluster, route,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMatcher};
 use heddle_model::{
     Backend, BackendTarget, Balancer, HashOn, Outcome, PathMatch, PathRewrite, Redirect, Rewrite,
-    RouteRule, Service,
+    RouteRule, Service, ServiceName,
 };
 
 use super::{Find, Inexpressible, cluster, edits, to};
+use crate::names::Flavour;
 use crate::policy::regex;
 use crate::values::{ms, number, seconds};
 
@@ -47,10 +51,43 @@ pub(super) fn to_cluster(name: &str) -> route::Action {
 /// To a Service's port, without rules.
 pub(super) fn to_service(service: &Service, port: u16) -> route::Action {
     route::Action::Route(RouteAction {
-        cluster_specifier: Some(to(cluster(&service.name, port))),
+        cluster_specifier: Some(to(cluster(&service.name, port, Flavour::Requests))),
         hash_policy: hash_policy(service),
         ..forwarded(None, None)
     })
+}
+
+/// Bytes to a Service's port, in a connection that HTTP CONNECT asks for (RFC 9110 section 9.3.6).
+pub(super) fn tunnel(service: &ServiceName, port: u16) -> Route {
+    let connect = UpgradeConfig {
+        upgrade_type: "CONNECT".to_owned(),
+        connect_config: Some(ConnectConfig::default()),
+        ..UpgradeConfig::default()
+    };
+    let action = RouteAction {
+        cluster_specifier: Some(to(cluster(service, port, Flavour::Bytes))),
+        timeout: seconds(0),
+        upgrade_configs: vec![connect],
+        ..RouteAction::default()
+    };
+    Route {
+        name: service.to_string(),
+        r#match: Some(RouteMatch {
+            path_specifier: Some(PathSpecifier::ConnectMatcher(ConnectMatcher {})),
+            ..RouteMatch::default()
+        }),
+        action: Some(route::Action::Route(action)),
+        ..Route::default()
+    }
+}
+
+/// Whether the route is one for bytes.
+pub(super) fn is_tunnel(route: &Route) -> bool {
+    let path = route
+        .r#match
+        .as_ref()
+        .and_then(|one| one.path_specifier.as_ref());
+    matches!(path, Some(PathSpecifier::ConnectMatcher(_)))
 }
 
 /// Puts the action of a rule into its route.
@@ -101,7 +138,7 @@ pub(super) fn put(
             return Err(Inexpressible::SameField);
         }
         let mut weight = ClusterWeight {
-            name: cluster(service, *port),
+            name: cluster(service, *port, Flavour::Requests),
             weight: number(backend.weight),
             request_headers_to_add: edits::put(&own.request),
             request_headers_to_remove: edits::remove(&own.request).collect(),

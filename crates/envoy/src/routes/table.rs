@@ -11,20 +11,22 @@ use envoy_types::pb::envoy::r#type::matcher::v3::HttpRequestHeaderMatchInput;
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 
-use crate::names::{ORIGINAL_DST, OUTBOUND};
+use crate::names::ORIGINAL_DST;
 use crate::{Kind, Packed, pack};
 
 /// The routes by original destination.
 #[derive(Debug)]
 pub(super) struct Table {
+    name: &'static str,
     by_address: BTreeMap<String, OnMatch>,
     unknown: Route,
 }
 
 impl Table {
     /// A table without addresses.
-    pub(super) fn new(unknown: Route) -> Self {
+    pub(super) fn new(name: &'static str, unknown: Route) -> Self {
         Table {
+            name,
             by_address: BTreeMap::new(),
             unknown,
         }
@@ -42,7 +44,7 @@ impl Table {
     /// The configuration as a resource.
     pub(super) fn packed(self) -> Packed {
         let mut host = VirtualHost {
-            name: OUTBOUND.to_owned(),
+            name: self.name.to_owned(),
             domains: vec!["*".to_owned()],
             ..VirtualHost::default()
         };
@@ -64,7 +66,7 @@ impl Table {
             });
         }
         let configuration = RouteConfiguration {
-            name: OUTBOUND.to_owned(),
+            name: self.name.to_owned(),
             virtual_hosts: vec![host],
             most_specific_header_mutations_wins: true,
         };

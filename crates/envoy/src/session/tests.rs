@@ -116,7 +116,7 @@ fn workload() -> Workload {
         policies: Vec::new(),
         probes: Vec::new(),
         qos: Qos::default(),
-        proxy: Proxy::Envoy { lazy: true },
+        proxy: Proxy::Envoy { lazy: false },
         command: None,
     }
 }
@@ -125,6 +125,7 @@ impl World {
     fn new() -> World {
         let mut mesh = Mesh {
             generation: 1,
+            gateways: vec![ServiceAccountName::parse("shop/gateway").expect("a name")],
             address_ranges: vec!["10.0.0.0/8".parse().expect("a range")],
             ..Mesh::default()
         };
@@ -133,7 +134,7 @@ impl World {
         let mut world = World {
             mesh,
             catalog: Catalog::default(),
-            session: Session::new(own, None),
+            session: Session::new(own),
             uses: None,
             envoy: Envoy::default(),
         };
@@ -144,7 +145,7 @@ impl World {
 
     fn connect(&mut self) {
         let own = Own::new(workload().name);
-        self.session = Session::new(own, self.uses.clone());
+        self.session = Session::new(own);
         for (name, text) in [
             (crate::secret::LEAF, "leaf"),
             (crate::secret::ROOTS, "roots"),
@@ -222,7 +223,16 @@ impl World {
             Step::Node(last) => self.put_node(*last),
             Step::Uses(uses) => {
                 self.uses = uses.as_deref().map(names);
-                self.session.set_uses(self.uses.clone());
+                let mut workload = workload();
+                workload.proxy = Proxy::Envoy {
+                    lazy: uses.is_some(),
+                };
+                let account = workload.service_account.clone();
+                self.mesh.put_workload(Shared::from(workload));
+                self.changed();
+                let used = self.uses.clone().unwrap_or_default();
+                let changed = self.catalog.set_learned(&account, used);
+                self.session.note(&changed);
             }
             Step::Ask => drop(self.ask()),
             Step::Tell => drop(self.tell()),
@@ -251,7 +261,10 @@ impl World {
                 there.cloned().collect()
             }
         };
-        let mut expected: Vec<Vec<(Name, Packed)>> = vec![self.catalog.fixed().to_vec(), vec![]];
+        let mut expected: Vec<Vec<(Name, Packed)>> = vec![
+            self.catalog.every(Kind::Cluster).to_vec(),
+            self.catalog.every(Kind::Endpoints).to_vec(),
+        ];
         let mut listeners: Vec<(Name, Packed)> = Vec::new();
         for name in &wanted {
             let service = self.catalog.service(name).expect("it is there");

@@ -68,7 +68,7 @@ Exit codes:
     },
 }
 
-fn workload(text: &str) -> Result<WorkloadName, String> {
+pub(super) fn workload(text: &str) -> Result<WorkloadName, String> {
     WorkloadName::parse(text).map_err(|error| format!("{error}, such as shop/web"))
 }
 

@@ -11,7 +11,7 @@ use heddle_authority::{
     Authority, CertificateRequest, Denied, DenyEntry, MAX_DENY_LIFE, NextRoot, RotationRefusal,
     Serial, Stage, UnixTime,
 };
-use heddle_control::{Board, Nodes};
+use heddle_control::{Board, Envoys, Nodes};
 use heddle_model::calendar::utc;
 use heddle_model::printable;
 use heddle_model::{NodeName, SpiffeId};
@@ -64,6 +64,7 @@ pub(super) fn execute(orders: &Orders<'_>, order: Order) -> Answer {
         Order::DenyRemove { what } => orders.allow(&what),
         Order::SiteSign { request, ttl_s } => orders.sign_site(&request, ttl_s),
         Order::EnvoyLink { workload, ttl_s } => orders.link_envoy(&workload, ttl_s),
+        Order::Dependencies { workload } => orders.dependencies(&workload),
     };
     done.unwrap_or_else(|Refused(why)| Answer::text(409, why))
 }
@@ -86,6 +87,7 @@ pub(super) struct Orders<'a> {
     pub(super) authority: &'a Authority,
     pub(super) nodes: &'a Nodes,
     pub(super) board: &'a Board,
+    pub(super) envoys: &'a Envoys,
     /// Where the control plane listens.
     pub(super) listen: SocketAddr,
     pub(super) now: UnixTime,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_authority::{Authority, Denied, UnixTime};
-use heddle_control::{Board, Counters, Nodes, Present};
+use heddle_control::{Board, Counters, Envoys, Nodes, Present};
 use heddle_model::report::{Report, Tally};
 use heddle_model::{Mesh, NodeName, SpiffeId};
 use heddle_node::admin::{Answer, Ask, Question};
@@ -36,6 +36,7 @@ pub(super) struct PlaneParts {
     pub(super) clock: Arc<Clock>,
     pub(super) nodes: Nodes,
     pub(super) board: Board,
+    pub(super) envoys: Envoys,
     pub(super) door: Arc<Door>,
     pub(super) counters: Arc<Counters>,
     /// The registry, if one is followed.
@@ -174,13 +175,15 @@ impl Plane {
                 // On a blocking thread, since it writes to the disk: the main loop must not wait.
                 let (authority, nodes) =
                     (Arc::clone(&self.parts.authority), self.parts.nodes.clone());
-                let (board, listen) = (self.parts.board.clone(), self.parts.listen);
+                let (board, envoys) = (self.parts.board.clone(), self.parts.envoys.clone());
+                let listen = self.parts.listen;
                 let now = self.now();
                 tokio::task::spawn_blocking(move || {
                     let orders = Orders {
                         authority: &authority,
                         nodes: &nodes,
                         board: &board,
+                        envoys: &envoys,
                         listen,
                         now,
                     };

@@ -120,7 +120,7 @@ impl Envoy {
     }
 
     fn set_cluster(&mut self, name: &Name) {
-        if name.starts_with("heddle-") {
+        if name.starts_with("heddle-") && &**name != "heddle-gateway" {
             self.usable.insert(name.clone());
             return;
         }

@@ -7,7 +7,7 @@ use heddle_transport::secrets::pem;
 use rustls::pki_types::CertificateDer;
 
 use super::{Done, Orders, answer, refused};
-use crate::order::EnvoyLinked;
+use crate::order::{DependenciesStatus, DependencyStatus, EnvoyLinked};
 
 /// Bounds of the life of the certificate with which an Envoy connects.
 const MIN_LIFE: Duration = Duration::from_secs(3_600);
@@ -57,6 +57,53 @@ impl Orders<'_> {
             roots_pem: certificates(&self.authority.trust().bundle.roots),
             not_after: issued.not_after,
             listen: self.listen,
+        })
+    }
+}
+
+impl Orders<'_> {
+    /// Lists what a workload depends on.
+    pub(super) fn dependencies(&self, workload: &str) -> Done {
+        let name = WorkloadName::parse(workload).map_err(refused)?;
+        let mesh = self.board.newest().unwrap_or_default();
+        let Some(known) = mesh.workload(&name) else {
+            return Err(refused(format!(
+                "there is no workload {name} (write NAMESPACE/NAME of a LocalWorkload)"
+            )));
+        };
+        let account = &known.service_account;
+        let because = match known.proxy {
+            Proxy::Node => Some("its node's proxy carries its traffic"),
+            _ if mesh.gateways.contains(account) => Some("it is a gateway"),
+            Proxy::Envoy { lazy: false } => Some("it is not annotated with lazy-xds"),
+            _ if mesh.gateways.is_empty() => {
+                Some("there is no gateway (annotate a ServiceAccount with heddle.dev/gateway)")
+            }
+            _ if mesh.address_ranges.is_empty() => {
+                Some("the settings do not say which addresses the mesh has (mesh.address_ranges)")
+            }
+            Proxy::Envoy { lazy: true } => None,
+        };
+        let dependencies = self
+            .envoys
+            .uses(account)
+            .into_iter()
+            .map(|(service, used)| {
+                let cost = self.envoys.cost(&service);
+                DependencyStatus {
+                    exists: mesh.service(&service).is_some(),
+                    service: service.to_string(),
+                    learned: used.learned,
+                    resources: cost.resources,
+                    bytes: cost.bytes,
+                }
+            });
+        answer(&DependenciesStatus {
+            workload: name.to_string(),
+            account: account.to_string(),
+            lazy: because.is_none(),
+            because: because.map(str::to_owned),
+            dependencies: dependencies.collect(),
         })
     }
 }

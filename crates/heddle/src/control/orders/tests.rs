@@ -9,6 +9,7 @@ fn order(fixture: &Fixture, order: &Value) -> (u16, String) {
         authority: &fixture.authority,
         nodes: &fixture.nodes,
         board: &fixture.board,
+        envoys: &Envoys::default(),
         listen: ([10, 0, 0, 1], 9443).into(),
         now: at(fixture.clock.now()),
     };

@@ -63,6 +63,7 @@ pub(in crate::resources::tests) fn mesh() -> BoxedStrategy<Mesh> {
                 policies: needed(&workloads, &policies),
                 workloads: workloads.into_iter().map(Shared::from).collect(),
                 services: services.into_iter().map(Shared::from).collect(),
+                gateways: Vec::new(),
                 elsewhere: Vec::new(),
                 further: Vec::new(),
                 address_ranges,

@@ -1,0 +1,172 @@
+//! The gRPC service `envoy.service.accesslog.v3.AccessLogService`, by which gateways report what their callers use.
+//!
+//! A report is believed of the Envoy of a gateway only, and about lazy callers only.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use envoy_types::pb::envoy::data::accesslog::v3::tls_properties::certificate_properties::subject_alt_name::San;
+use envoy_types::pb::envoy::data::accesslog::v3::{AccessLogType, HttpAccessLogEntry};
+use envoy_types::pb::envoy::service::accesslog::v3::stream_access_logs_message::LogEntries;
+use envoy_types::pb::envoy::service::accesslog::v3::{
+    StreamAccessLogsMessage, StreamAccessLogsResponse,
+};
+use heddle_envoy::ORIGINAL_DST;
+use heddle_model::{ServiceAccountName, SpiffeId, WorkloadName};
+use tokio::sync::{mpsc, oneshot};
+use tonic::codegen::{BoxFuture, Service};
+use tonic::server::NamedService;
+use tonic::{Status, Streaming, body};
+use tracing::{debug, error};
+
+use super::roster::Report;
+use crate::frames::{self, Answered};
+use crate::peer::Peer;
+use crate::{ENDS, Shared, connection_of};
+
+/// The path of the method.
+const STREAM: &str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs";
+/// Limit on a message of an Envoy, in bytes.
+const MAX_BYTES: usize = 4 << 20;
+
+/// The service, as a router takes it.
+#[derive(Clone)]
+pub(crate) struct AlsServer(pub(crate) Arc<Shared>);
+
+impl NamedService for AlsServer {
+    const NAME: &'static str = "envoy.service.accesslog.v3.AccessLogService";
+}
+
+impl Service<http::Request<body::Body>> for AlsServer {
+    type Response = http::Response<body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<body::Body>) -> Self::Future {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let answer = match request.uri().path() {
+                STREAM => begin(shared, request),
+                _ => Err(Status::unimplemented("there is no such method")),
+            };
+            Ok(answer.unwrap_or_else(Status::into_http))
+        })
+    }
+}
+
+fn begin(
+    shared: Arc<Shared>,
+    request: http::Request<body::Body>,
+) -> Result<http::Response<body::Body>, Status> {
+    let (head, body) = request.into_parts();
+    let connection = connection_of(&head.extensions)?.clone();
+    shared.admitted_gateway(&connection.peer)?;
+    let requests =
+        frames::requests::<StreamAccessLogsResponse, StreamAccessLogsMessage>(body, MAX_BYTES);
+    // Reports are never answered; the response ends with the call.
+    let (answers, answered) = mpsc::channel::<Answered>(1);
+    let (is_there, _gone) = oneshot::channel();
+    tokio::spawn(async move {
+        let under_way = connection.holding.call();
+        let ended = shared.hear(&connection.peer, requests).await;
+        if let Err(status) = ended {
+            // Fails when the client has gone.
+            let _ = answers.try_send(Err(status));
+        }
+        drop(under_way);
+    });
+    Ok(frames::response(answered, is_there))
+}
+
+impl Shared {
+    /// The workload of an Envoy that is a gateway now.
+    fn admitted_gateway(&self, peer: &Peer) -> Result<WorkloadName, Status> {
+        let workload = self.admitted_envoy(peer)?;
+        let mesh = self.board.newest();
+        let known = mesh.as_ref().and_then(|mesh| {
+            let known = mesh.workload(&workload)?;
+            Some(known.proxy.is_envoy() && mesh.gateways.contains(&known.service_account))
+        });
+        match known {
+            Some(true) => Ok(workload),
+            _ => Err(Status::permission_denied(
+                "only gateways report accesses (annotation heddle.dev/gateway of their ServiceAccount)",
+            )),
+        }
+    }
+
+    /// Hears the reports of a gateway until it ends the call.
+    async fn hear(
+        self: &Arc<Self>,
+        peer: &Peer,
+        mut requests: Streaming<StreamAccessLogsMessage>,
+    ) -> Result<(), Status> {
+        let mut closing = pin!(self.closing());
+        loop {
+            let message = tokio::select! {
+                message = requests.message() => message,
+                () = &mut closing => return Err(Status::unavailable(ENDS)),
+            };
+            // A broken connection ends the call as well.
+            let Ok(Some(message)) = message else {
+                return Ok(());
+            };
+            let gateway = self.admitted_gateway(peer)?;
+            let Some(LogEntries::HttpLogs(entries)) = message.log_entries else {
+                continue;
+            };
+            let reports: BTreeSet<Report> = entries.log_entry.iter().filter_map(report).collect();
+            self.counters
+                .accesses_reported
+                .fetch_add(reports.len() as u64, Relaxed);
+            if !self.envoys.has_news(&reports) {
+                continue;
+            }
+            let (envoys, now) = (self.envoys.clone(), (self.clock)().as_secs());
+            // It writes to the disk.
+            let learned = self.blocking(move || envoys.learn(&reports, now)).await?;
+            self.counters
+                .dependencies_learned
+                .fetch_add(learned.count as u64, Relaxed);
+            debug!(%gateway, count = learned.count, "dependencies were learned");
+            if let Err(why) = learned.written {
+                error!(
+                    "dependencies could not be stored, and are lost when this process ends: {why}"
+                );
+            }
+        }
+    }
+}
+
+/// What an entry says, if it is one for the beginning of a request.
+fn report(entry: &HttpAccessLogEntry) -> Option<Report> {
+    let common = entry.common_properties.as_ref()?;
+    if common.access_log_type != i32::from(AccessLogType::DownstreamStart) {
+        return None;
+    }
+    let certificate = common
+        .tls_properties
+        .as_ref()?
+        .peer_certificate_properties
+        .as_ref()?;
+    let mut ids = certificate
+        .subject_alt_name
+        .iter()
+        .filter_map(|name| match &name.san {
+            Some(San::Uri(uri)) => SpiffeId::parse(uri).ok(),
+            _ => None,
+        });
+    let account: ServiceAccountName = ids.find_map(|id| id.service_account().cloned())?;
+    let headers = &entry.request.as_ref()?.request_headers;
+    let to: SocketAddr = headers.get(ORIGINAL_DST)?.parse().ok()?;
+    Some((account, to.ip()))
+}

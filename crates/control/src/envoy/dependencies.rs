@@ -1,0 +1,217 @@
+//! What workloads use, as gateways have reported it, kept in a file.
+//!
+//! Each line of the file is one fact as JSON: an account uses a Service, or does not any more. A fact is on the disk before it
+//! has consequences, so that a control plane that is killed knows it again. A line that was cut off, or that is not
+//! understood, is passed over: what it said is learned again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use heddle_model::{ServiceAccountName, ServiceName};
+use serde::{Deserialize, Serialize};
+
+#[cfg(test)]
+mod tests;
+
+/// The file in the state folder.
+pub const DEPENDENCIES: &str = "dependencies.jsonl";
+/// Services that one account uses, at most: a caller that scans would otherwise have all of the mesh.
+const MAX_OF_ACCOUNT: usize = 4_096;
+/// Longest line that is read, in bytes.
+const MAX_LINE: usize = 4_096;
+/// The file is written anew once it has so many more lines than there are facts.
+const SPARE_LINES: usize = 10_000;
+
+/// What workloads use.
+#[derive(Debug, Default)]
+pub(crate) struct Dependencies {
+    used: BTreeMap<ServiceAccountName, BTreeMap<ServiceName, Used>>,
+    file: Option<Lines>,
+}
+
+/// The use of a Service. Times are in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// When it was learned.
+    pub learned: u64,
+}
+
+#[derive(Debug)]
+struct Lines {
+    path: PathBuf,
+    file: File,
+    lines: usize,
+}
+
+/// One line of the file.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Fact {
+    Learned {
+        account: ServiceAccountName,
+        service: ServiceName,
+        at: u64,
+    },
+    Forgotten {
+        account: ServiceAccountName,
+        service: ServiceName,
+    },
+}
+
+impl Dependencies {
+    /// Reads what is kept in a folder, and keeps there what is learned.
+    ///
+    /// # Errors
+    /// When the file can be neither read nor made.
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(DEPENDENCIES);
+        let mut dependencies = Dependencies::default();
+        match File::open(&path) {
+            Ok(file) => dependencies.read(BufReader::new(file))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        dependencies.file = Some(dependencies.rewritten(&path)?);
+        Ok(dependencies)
+    }
+
+    fn read(&mut self, mut file: impl BufRead) -> io::Result<()> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if file.read_until(b'\n', &mut line)? == 0 {
+                return Ok(());
+            }
+            let fact = serde_json::from_slice(&line).ok();
+            match fact.filter(|_| line.len() <= MAX_LINE) {
+                Some(Fact::Learned {
+                    account,
+                    service,
+                    at,
+                }) => drop(self.put(account, service, at)),
+                Some(Fact::Forgotten { account, service }) => self.remove(&account, &service),
+                None => {
+                    tracing::warn!("a line of {DEPENDENCIES} is not understood and passed over")
+                }
+            }
+        }
+    }
+
+    /// A new file with what is known, in the place of the one before.
+    fn rewritten(&self, path: &Path) -> io::Result<Lines> {
+        let partial = path.with_extension("new");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&partial)?;
+        let mut text = Vec::new();
+        let mut lines = 0;
+        for (account, services) in &self.used {
+            for (service, used) in services {
+                text.extend(line(&Fact::Learned {
+                    account: account.clone(),
+                    service: service.clone(),
+                    at: used.learned,
+                }));
+                lines += 1;
+            }
+        }
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)?;
+        if let Some(folder) = path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(Lines {
+            path: path.to_owned(),
+            file: OpenOptions::new().append(true).open(path)?,
+            lines,
+        })
+    }
+
+    /// Notes uses, and has them on the disk when it returns. Returns the accounts that use something new.
+    ///
+    /// # Errors
+    /// When they are not on the disk. They are noted all the same.
+    pub(crate) fn learn(
+        &mut self,
+        uses: impl IntoIterator<Item = (ServiceAccountName, ServiceName)>,
+        now: u64,
+    ) -> (BTreeSet<ServiceAccountName>, io::Result<()>) {
+        let mut accounts = BTreeSet::new();
+        let mut text = Vec::new();
+        let mut lines = 0;
+        for (account, service) in uses {
+            if self.put(account.clone(), service.clone(), now) {
+                accounts.insert(account.clone());
+                lines += 1;
+                text.extend(line(&Fact::Learned {
+                    account,
+                    service,
+                    at: now,
+                }));
+            }
+        }
+        let written = self.append(&text, lines);
+        (accounts, written)
+    }
+
+    fn append(&mut self, text: &[u8], lines: usize) -> io::Result<()> {
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        if text.is_empty() {
+            return Ok(());
+        }
+        file.file.write_all(text)?;
+        file.file.sync_data()?;
+        file.lines += lines;
+        let facts: usize = self.used.values().map(BTreeMap::len).sum();
+        if file.lines > facts + SPARE_LINES {
+            let path = file.path.clone();
+            self.file = Some(self.rewritten(&path)?);
+        }
+        Ok(())
+    }
+
+    /// Whether it was new, and there was room for it.
+    fn put(&mut self, account: ServiceAccountName, service: ServiceName, learned: u64) -> bool {
+        let services = self.used.entry(account).or_default();
+        if services.len() >= MAX_OF_ACCOUNT || services.contains_key(&service) {
+            return false;
+        }
+        services.insert(service, Used { learned });
+        true
+    }
+
+    fn remove(&mut self, account: &ServiceAccountName, service: &ServiceName) {
+        if let Some(services) = self.used.get_mut(account) {
+            services.remove(service);
+            if services.is_empty() {
+                self.used.remove(account);
+            }
+        }
+    }
+
+    /// What the workloads of an account use.
+    pub(crate) fn of(&self, account: &ServiceAccountName) -> BTreeMap<ServiceName, Used> {
+        self.used.get(account).cloned().unwrap_or_default()
+    }
+
+    /// The accounts of which something is known.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = &ServiceAccountName> {
+        self.used.keys()
+    }
+}
+
+fn line(fact: &Fact) -> Vec<u8> {
+    // A fact of names and a number always has a text.
+    let mut line = serde_json::to_vec(fact).unwrap_or_default();
+    line.push(b'\n');
+    line
+}

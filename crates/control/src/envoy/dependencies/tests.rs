@@ -1,0 +1,68 @@
+use super::*;
+
+fn account(name: &str) -> ServiceAccountName {
+    ServiceAccountName::new("shop", name).expect("a name")
+}
+
+fn service(name: &str) -> ServiceName {
+    ServiceName::new("shop", name).expect("a name")
+}
+
+fn learn(dependencies: &mut Dependencies, of: &str, uses: &str) -> usize {
+    let (accounts, written) = dependencies.learn([(account(of), service(uses))], 7);
+    written.expect("it is written");
+    accounts.len()
+}
+
+fn names(dependencies: &Dependencies, of: &str) -> Vec<String> {
+    let of = dependencies.of(&account(of));
+    of.keys().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_was_learned_is_there_after_the_process_was_killed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut first = Dependencies::open(dir.path()).expect("it opens");
+    assert_eq!(learn(&mut first, "web", "api"), 1);
+    assert_eq!(learn(&mut first, "web", "db"), 1);
+    assert_eq!(learn(&mut first, "web", "api"), 0, "it is known");
+    // Nothing is written when it goes: it might as well have been killed.
+    std::mem::forget(first);
+    let again = Dependencies::open(dir.path()).expect("it opens");
+    assert_eq!(names(&again, "web"), ["shop/api", "shop/db"]);
+    assert_eq!(names(&again, "other"), [""; 0]);
+}
+
+#[test]
+fn a_line_that_was_cut_off_or_is_not_understood_is_passed_over() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut first = Dependencies::open(dir.path()).expect("it opens");
+    learn(&mut first, "web", "api");
+    let path = dir.path().join(DEPENDENCIES);
+    let mut text = std::fs::read(&path).expect("it is there");
+    text.extend(b"\xff\n{\"guessed\":1}\n");
+    text.extend(line(&Fact::Learned {
+        account: account("web"),
+        service: service("db"),
+        at: 9,
+    }));
+    text.extend(b"{\"learned\":{\"account\":\"shop/we");
+    std::fs::write(&path, text).expect("it is written");
+    let mut again = Dependencies::open(dir.path()).expect("it opens");
+    assert_eq!(names(&again, "web"), ["shop/api", "shop/db"]);
+    // The next fact is not joined to the line that was cut off.
+    learn(&mut again, "web", "cart");
+    drop(again);
+    let last = Dependencies::open(dir.path()).expect("it opens");
+    assert_eq!(names(&last, "web"), ["shop/api", "shop/cart", "shop/db"]);
+}
+
+#[test]
+fn an_account_that_scans_has_a_limit() {
+    let mut dependencies = Dependencies::default();
+    for number in 0..MAX_OF_ACCOUNT + 10 {
+        learn(&mut dependencies, "web", &format!("s{number}"));
+    }
+    assert_eq!(names(&dependencies, "web").len(), MAX_OF_ACCOUNT);
+    assert_eq!(learn(&mut dependencies, "other", "api"), 1);
+}

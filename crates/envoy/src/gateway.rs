@@ -1,0 +1,126 @@
+//! Gateways: Envoys that forward what lazy Envoys do not know, in the name of the caller.
+//!
+//! ```text
+//!   lazy Envoy ── mutual TLS, the original destination in a header ──▶ gateway ── the caller's id in a header ──▶ destination
+//! ```
+//!
+//! A gateway is an Envoy whose account has that role. It serves lazy callers only, judges their requests by the policies of
+//! the destination, and asserts who they are. A destination believes that of gateways alone, and of lazy callers alone.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy,
+};
+use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection};
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use heddle_model::{Mesh, Proxy, ServiceAccountName, SpiffeId, TrustDomain, Workload};
+
+use crate::cluster::{CONNECT_S, http_options, unlimited_breakers};
+use crate::names::{Flavour, GATEWAY};
+use crate::values::{ads, number, seconds};
+use crate::{endpoints, tls};
+
+/// The port on which a gateway's Envoy serves other Envoys: connections to it are redirected like any other.
+pub(crate) const PORT: u16 = 15_443;
+/// A gateway that could not be connected to is left alone for so long.
+const EJECTED_S: u32 = 5;
+
+/// The accounts with a part in forwarding. Compared by content: the listeners of many Envoys are made of it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Roles {
+    pub(crate) trust_domain: TrustDomain,
+    /// Those of gateways.
+    pub(crate) gateways: BTreeSet<ServiceAccountName>,
+    /// Those of lazy workloads, whose requests gateways forward.
+    pub(crate) lazy: BTreeSet<ServiceAccountName>,
+    /// Where gateways are.
+    addresses: BTreeSet<SocketAddr>,
+}
+
+impl Roles {
+    /// The roles in a mesh.
+    pub(crate) fn of(mesh: &Mesh) -> Self {
+        let mut roles = Roles {
+            trust_domain: mesh.trust_domain.clone(),
+            gateways: mesh.gateways.iter().cloned().collect(),
+            ..Roles::default()
+        };
+        if roles.gateways.is_empty() {
+            return roles;
+        }
+        for workload in mesh.workloads.iter() {
+            if roles.is_gateway(workload) {
+                roles
+                    .addresses
+                    .insert(SocketAddr::new(workload.address, PORT));
+            } else if roles.is_lazy(workload, mesh) {
+                roles.lazy.insert(workload.service_account.clone());
+            }
+        }
+        roles
+    }
+
+    /// Whether the workload's Envoy is a gateway.
+    pub(crate) fn is_gateway(&self, workload: &Workload) -> bool {
+        workload.proxy.is_envoy() && self.gateways.contains(&workload.service_account)
+    }
+
+    /// Whether the workload's Envoy knows only what it uses: it is annotated so, there are gateways, and the mesh says which
+    /// addresses it has, so that other ones are not sent to gateways.
+    pub(crate) fn is_lazy(&self, workload: &Workload, mesh: &Mesh) -> bool {
+        workload.proxy == Proxy::Envoy { lazy: true }
+            && !self.gateways.is_empty()
+            && !self.gateways.contains(&workload.service_account)
+            && !mesh.address_ranges.is_empty()
+    }
+
+    /// The SPIFFE id of an account.
+    pub(crate) fn id(&self, account: &ServiceAccountName) -> String {
+        tls::identity(&self.trust_domain, account)
+    }
+
+    /// The cluster of all gateways; `None` if there is no such role.
+    pub(crate) fn cluster(&self) -> Option<Cluster> {
+        let first = self.gateways.first()?;
+        let id = SpiffeId::workload(self.trust_domain.clone(), first.clone());
+        let servers = self.gateways.iter().map(|account| self.id(account));
+        Some(Cluster {
+            name: GATEWAY.to_owned(),
+            connect_timeout: seconds(CONNECT_S),
+            cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
+            eds_cluster_config: Some(EdsClusterConfig {
+                eds_config: Some(ads()),
+                ..EdsClusterConfig::default()
+            }),
+            lb_policy: LbPolicy::LeastRequest.into(),
+            // Only a gateway that cannot be reached: what destinations answer is not its fault.
+            outlier_detection: Some(OutlierDetection {
+                split_external_local_origin_errors: true,
+                consecutive_local_origin_failure: number(1),
+                enforcing_consecutive_local_origin_failure: number(100),
+                enforcing_local_origin_success_rate: number(0),
+                enforcing_consecutive_5xx: number(0),
+                enforcing_consecutive_gateway_failure: number(0),
+                enforcing_success_rate: number(0),
+                base_ejection_time: seconds(EJECTED_S),
+                max_ejection_percent: number(50),
+                ..OutlierDetection::default()
+            }),
+            circuit_breakers: Some(unlimited_breakers()),
+            transport_socket: Some(tls::to_servers(
+                id.server_name()?,
+                servers,
+                Flavour::Requests,
+            )),
+            typed_extension_protocol_options: http_options(),
+            ..Cluster::default()
+        })
+    }
+
+    /// Where gateways are.
+    pub(crate) fn assignment(&self) -> ClusterLoadAssignment {
+        endpoints::at(GATEWAY, &self.addresses)
+    }
+}
