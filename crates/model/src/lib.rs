@@ -33,6 +33,7 @@ pub mod report;
 mod route;
 mod service;
 mod shared;
+mod stock_name;
 mod text_form;
 mod workload;
 
@@ -72,6 +73,7 @@ pub use route::{
 };
 pub use service::{AppProtocol, Balancer, Endpoint, Service, ServicePort};
 pub use shared::Shared;
+pub use stock_name::StockName;
 pub use workload::{Command, Proxy, Workload, WorkloadPort};
 
 /// The API group of Heddle's own kinds, labels and annotations.
