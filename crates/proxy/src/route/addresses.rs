@@ -32,6 +32,7 @@ pub(crate) struct Addresses {
 #[derive(Debug, Default)]
 struct WorkloadAddresses {
     workloads: HashMap<IpAddr, WorkloadName, RandomState>,
+    /// Only of those that this node serves: connections of and to the pods of others are refused.
     hosted: HashMap<WorkloadName, Box<[IpAddr]>, RandomState>,
     /// The addresses of those with an Envoy of their own: this node reaches only what Services have there.
     with_envoy: HashSet<IpAddr, RandomState>,
@@ -324,7 +325,9 @@ impl WorkloadAddresses {
                 let name = workload.name.clone();
                 addresses.workloads.entry(address).or_insert(name);
             }
-            addresses.hosted.insert(workload.name.clone(), all);
+            if !workload.proxy.is_envoy() {
+                addresses.hosted.insert(workload.name.clone(), all);
+            }
         }
         addresses
     }
