@@ -26,7 +26,8 @@ use heddle_model::{
 
 use crate::cluster::flavours;
 use crate::names::{
-    ClusterName, FORWARDED, FORWARDED_POLICY, Flavour, GATEWAY, ORIGINAL_DST, OUTBOUND, PASSTHROUGH,
+    CALLER, ClusterName, FORWARDED, FORWARDED_POLICY, Flavour, GATEWAY, ORIGINAL_DST, OUTBOUND,
+    PASSTHROUGH,
 };
 use crate::{Packed, pack};
 
@@ -125,6 +126,10 @@ pub(crate) fn forwarded<'m>(
                 };
                 let rules = judged(port, *flavour).map(|rules| pack(&rules));
                 routes.extend(of.into_iter().map(|mut route| {
+                    // The destination is told who the caller is.
+                    route
+                        .request_headers_to_remove
+                        .retain(|name| name != CALLER);
                     let rules = rules.iter().cloned();
                     let rules = rules.map(|rules| (FORWARDED_POLICY.to_owned(), rules));
                     route.typed_per_filter_config = rules.collect();
@@ -185,9 +190,7 @@ fn of_rules(
             ..Route::default()
         };
         action::put(rule, find, &mut route)?;
-        route
-            .request_headers_to_remove
-            .push(ORIGINAL_DST.to_owned());
+        route.request_headers_to_remove.extend(own_headers());
         routes.push(route);
     }
     // A request without a match.
@@ -210,10 +213,15 @@ fn named(name: &dyn fmt::Display, matching: RouteMatch, action: route::Action) -
     Route {
         name: name.to_string(),
         r#match: Some(matching),
-        request_headers_to_remove: vec![ORIGINAL_DST.to_owned()],
+        request_headers_to_remove: own_headers(),
         action: Some(action),
         ..Route::default()
     }
+}
+
+/// What only proxies say to each other: a client's own is taken out.
+fn own_headers() -> Vec<String> {
+    [ORIGINAL_DST, CALLER].map(str::to_owned).to_vec()
 }
 
 fn anything() -> RouteMatch {

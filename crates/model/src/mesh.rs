@@ -101,7 +101,7 @@ impl Mesh {
         let ports = self.services.iter().flat_map(|service| &service.ports);
         let endpoints = ports.flat_map(|port| &port.endpoints);
         endpoints
-            .filter(|endpoint| endpoint.workload.is_none())
+            .filter(|endpoint| endpoint.workload.is_none() && !endpoint.has_envoy)
             .filter_map(|endpoint| endpoint.node.as_ref())
             .filter(|name| self.node(name).is_none())
             .collect()

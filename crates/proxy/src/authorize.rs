@@ -84,7 +84,9 @@ pub(crate) struct Judged {
 impl GuardedWorkloads {
     pub(crate) fn new(mesh: &Mesh) -> Self {
         let mut guards: HashMap<WorkloadName, Arc<Guard>, RandomState> = HashMap::default();
-        for workload in &mesh.workloads {
+        // A workload's own Envoy decides for it.
+        let served = mesh.workloads.iter();
+        for workload in served.filter(|workload| !workload.proxy.is_envoy()) {
             let guard = Guard::new(mesh, workload);
             if !guard.is_open() {
                 guards.insert(workload.name.clone(), Arc::new(guard));

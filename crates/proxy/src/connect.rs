@@ -1,5 +1,6 @@
 //! Opens a connection to an endpoint.
 
+mod envoy;
 mod remote;
 mod within;
 
@@ -20,10 +21,11 @@ use crate::dial::{NOT_IN_TIME, is_ours, open_from_here, say_unreachable};
 use crate::door::Door;
 use crate::env::Alarm;
 use crate::failure::{Failure, Reason};
-use crate::place::Place;
+use crate::place::{Place, Way};
 use crate::side::Side;
 use crate::upstream::{Endpoint, Upstream, UpstreamPermit};
 use crate::worker::Worker;
+use envoy::join_envoy;
 use remote::{join, join_stream};
 use within::open_within;
 
@@ -88,17 +90,19 @@ pub(crate) async fn connect(
     let now = worker.clock.now_ms();
     match connected {
         Some(Ok(stream)) => {
-            let side = match endpoint.place.via() {
-                None if dial.shows_client.get() => Side::of_one_client(stream),
-                None => Side::new(stream),
-                // Boxed: it would take room in every connection.
-                Some(via) => {
+            let failed = |reason| remote_failed(worker, alarm, (endpoint, is_fair), reason);
+            // Boxed: they would take room in every connection.
+            let side = match &endpoint.place.way {
+                Way::Through(via) => {
                     let joined = join(worker, alarm, stream, (endpoint, via), call);
-                    let joined = Box::pin(joined).await;
-                    joined.map_err(|reason| {
-                        remote_failed(worker, alarm, (endpoint, is_fair), reason)
-                    })?
+                    Box::pin(joined).await.map_err(failed)?
                 }
+                Way::Envoy(envoy) => {
+                    let joined = join_envoy(worker, alarm, stream, (endpoint, envoy), call);
+                    Box::pin(joined).await.map_err(failed)?
+                }
+                _ if dial.shows_client.get() => Side::of_one_client(stream),
+                _ => Side::new(stream),
             };
             Ok(upstreams.opened(endpoint, permit, side))
         }
@@ -135,17 +139,16 @@ pub(crate) async fn connect(
     }
 }
 
-/// Whether the endpoint's node refused the caller a moment ago.
+/// Whether the endpoint's node, or its Envoy, refused the caller a moment ago.
 pub(crate) fn is_refused(worker: &Worker, endpoint: &Endpoint, door: &Door) -> bool {
-    let via = endpoint.place.via();
-    via.is_some_and(|_| {
+    endpoint.place.sees_caller() && {
         let snapshot = worker.snapshot();
         let caller = snapshot.guards.account(door);
         endpoint.refuses(caller, worker.clock.now_ms())
-    })
+    }
 }
 
-/// Records that a connection through another node failed, and returns the reason.
+/// Records that a connection through another node, or to an Envoy, failed, and returns the reason.
 fn remote_failed(
     worker: &Worker,
     alarm: &Alarm,

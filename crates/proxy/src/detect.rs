@@ -257,7 +257,7 @@ impl Undecided {
         origin.fail(worker, reason, ends, (0, 0));
         match self.door.inbound() {
             // The calling node is waiting for the answer, and then resets its client.
-            Some(inbound) if !self.told => {
+            Some(inbound) if !self.told && !inbound.is_stock => {
                 self.client.reset_on_close(false);
                 inbound.turn_away(worker, &mut self.client, reason);
             }

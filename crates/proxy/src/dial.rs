@@ -1,4 +1,4 @@
-//! Dials other nodes: a TCP connection, then mutual TLS over it.
+//! Dials other nodes: a TCP connection, then mutual TLS over it. The handshake is also the one with Envoys.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -46,7 +46,12 @@ impl Shaking<'_> {
         let Shaking { env, alarm, .. } = *self;
         let missing = Unmet::NoIdentity(NoIdentity::Missing);
         let identities = env.identities().ok_or(missing)?;
-        let session = identities.connect(self.caller, self.called, protocol);
+        let session = match (self.caller, protocol.is_stock()) {
+            (Some(caller), true) => identities.connect_stock(caller, self.called, protocol),
+            // An Envoy accepts no identity that stands for no workload.
+            (None, true) => Err(NoIdentity::Missing),
+            (caller, false) => identities.connect(caller, self.called, protocol),
+        };
         let session = session.map_err(Unmet::NoIdentity)?;
         let mut handshake = Handshake::connect(stream, session, self.caller.cloned());
         env.stats.handshakes.inc();

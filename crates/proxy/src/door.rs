@@ -160,12 +160,17 @@ impl Door {
         })
     }
 
-    /// The destination that another node has chosen, if the connection comes from one.
+    /// The destination of a connection from another node, or from a stock proxy.
     pub(crate) fn inbound(&self) -> Option<&Inbound> {
         match &self.entry {
             Entry::Inbound(inbound) => Some(inbound),
             _ => None,
         }
+    }
+
+    /// Whether the connection comes from another node, which has done for its caller what a node does for its clients.
+    pub(crate) fn is_from_node(&self) -> bool {
+        self.inbound().is_some_and(|inbound| !inbound.is_stock)
     }
 
     /// Whether another node or the client has already chosen the endpoint.

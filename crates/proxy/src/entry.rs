@@ -1,9 +1,9 @@
 //! The kinds of connections. The kind follows from the listener that accepted the connection, and from what was then
 //! proven or asked of the kernel, never from the address that it came from.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use heddle_model::{ServiceAccountName, ServiceName, SpiffeId, Subject, WorkloadName};
+use heddle_model::{ServiceAccountName, ServiceName, SpiffeId, StockName, Subject, WorkloadName};
 use heddle_wire::preface::{Kind, Preface};
 
 /// The purpose of a listener, and what is known of its connections' destination.
@@ -75,7 +75,10 @@ impl Entry {
     }
 }
 
-/// The destination of a connection from another node, and its caller.
+/// The endpoint of a stock proxy's connection for which this node has none. Nothing is ever there.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// The destination of a connection from another node or from a stock proxy, and its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inbound {
     /// The Service and port through which the calling node found the endpoint.
@@ -91,9 +94,31 @@ pub struct Inbound {
     pub(crate) workload: Option<WorkloadName>,
     /// Whether the connection carries requests or opaque bytes, as its preface says.
     pub(crate) kind: Kind,
+    /// Whether a stock proxy, such as an Envoy, has connected, not a node. It is believed no more than a client, and is
+    /// sent only what it has asked for: no [status](heddle_wire::preface::Status).
+    pub(crate) is_stock: bool,
 }
 
 impl Inbound {
+    /// The destination of a stock proxy's connection. `endpoint` is the one that this node has chosen for it.
+    pub(crate) fn of_stock(
+        asked: &StockName,
+        kind: Kind,
+        caller: &SpiffeId,
+        endpoint: Option<SocketAddr>,
+    ) -> Self {
+        Inbound {
+            service: asked.service.clone(),
+            port: asked.port,
+            endpoint: endpoint.unwrap_or(NOWHERE),
+            account: asked.account.clone(),
+            caller: Some(caller.clone()),
+            workload: None,
+            kind,
+            is_stock: true,
+        }
+    }
+
     /// Reads the destination of a connection or stream from `caller` to `called` from its preface.
     ///
     /// # Errors
@@ -127,6 +152,7 @@ impl Inbound {
             caller,
             workload,
             kind: preface.kind,
+            is_stock: false,
         })
     }
 }

@@ -1,4 +1,5 @@
-//! Connections from other nodes: verifies the caller, and reads which endpoint it calls.
+//! Connections from other nodes, and from stock proxies such as Envoys: verifies the caller, and reads which endpoint it
+//! calls.
 //!
 //! ```text
 //!   accepted ─▶ handshake ─▶ preface ─▶ a connection like any other, by a door of its own
@@ -6,6 +7,9 @@
 //!        │         └─ refused, late ─────────────────▶ closed, counted by its reason
 //!        └─ its SYN was of lower effort: accepted for a Worker for offline callers, if there is one
 //! ```
+//!
+//! A stock proxy sends no preface: it has named the Service's port in the handshake, and this node chooses the endpoint.
+//! It gets no status either.
 //!
 //! The preface is only a request. This node decides whether the endpoint is here and has the requested identity, which
 //! protocol its port speaks, and what its policies allow.
@@ -208,6 +212,9 @@ fn poll_first_words(
     side: &mut WireSide,
 ) -> Poll<Result<Greeted, GreetingError>> {
     let mut linear = Vec::new();
+    if let Some(inbound) = of_stock(worker, side) {
+        return Poll::Ready(Ok(Greeted::Connection(inbound)));
+    }
     if side.protocol() == Some(Protocol::Http2) {
         return Poll::Ready(Ok(Greeted::Http2));
     }
@@ -254,6 +261,20 @@ fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Outcome<Met
     }
     drop(side);
     Outcome::Over
+}
+
+/// What a stock proxy calls, if the peer is one.
+fn of_stock(worker: &Worker, side: &WireSide) -> Option<Inbound> {
+    let (asked, caller) = (side.asked()?, side.proof()?);
+    let kind = match side.protocol()? {
+        Protocol::StockHttp => Kind::Http,
+        Protocol::StockBytes => Kind::Bytes,
+        Protocol::Link | Protocol::Http1 | Protocol::Http2 => return None,
+    };
+    let snapshot = worker.snapshot();
+    let port = snapshot.find(&asked.service, asked.port);
+    let endpoint = port.and_then(|port| snapshot.port(port).next_hosted(&asked.account));
+    Some(Inbound::of_stock(asked, kind, &caller.peer.id, endpoint))
 }
 
 fn understood(preface: &Preface<'_>, side: &WireSide) -> Result<Inbound, GreetingError> {
@@ -317,7 +338,7 @@ fn say_refused(worker: &Worker, peer: SocketAddr, failed: &GreetingError) {
 impl Inbound {
     /// Puts the answer to an opaque connection into the outbox. Connections for requests get no answer.
     pub(crate) fn answer(&self, worker: &Worker, client: &mut Side, status: Status) {
-        if self.kind == Kind::Bytes {
+        if self.kind == Kind::Bytes && !self.is_stock {
             let said = client
                 .outbox
                 .extend_from_slice(&worker.pool, &[status.byte()]);
@@ -328,8 +349,12 @@ impl Inbound {
         }
     }
 
-    /// Sends the reason of a refusal as far as the socket accepts it without waiting, then half-closes.
+    /// Sends the reason of a refusal as far as the socket accepts it without waiting, then half-closes. A stock proxy
+    /// would take that for the end of the endpoint's bytes: its connection is reset.
     pub(crate) fn turn_away(&self, worker: &Worker, client: &mut Side, reason: Reason) {
+        if self.is_stock {
+            return client.reset_on_close(true);
+        }
         self.answer(worker, client, reason.status());
         let cx = &mut Context::from_waker(Waker::noop());
         if let Poll::Ready(Ok(())) = client.poll_flush(cx) {

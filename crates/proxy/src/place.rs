@@ -27,6 +27,18 @@ pub(crate) enum Way {
     Outside(PodId),
     /// Through the proxy of another node.
     Through(Arc<Via>),
+    /// Its workload has an Envoy of its own, which is dialled at the endpoint's address, on any node, by mutual TLS.
+    Envoy(Arc<ByEnvoy>),
+}
+
+/// An endpoint with an Envoy of its own.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ByEnvoy {
+    /// The service account that the Envoy must prove.
+    pub(crate) account: ServiceAccountName,
+    /// The Service's port on whose behalf it is called.
+    pub(crate) service: ServiceName,
+    pub(crate) port: u16,
 }
 
 /// Another node, and what the proxy requests from it.
@@ -52,15 +64,20 @@ impl Place {
     pub(crate) fn via(&self) -> Option<&Arc<Via>> {
         match &self.way {
             Way::Through(via) => Some(via),
-            Way::Here | Way::Inside(_) | Way::Outside(_) => None,
+            Way::Here | Way::Inside(_) | Way::Outside(_) | Way::Envoy(_) => None,
         }
+    }
+
+    /// Whether its peer is told the caller's identity, by mutual TLS.
+    pub(crate) fn sees_caller(&self) -> bool {
+        matches!(self.way, Way::Through(_) | Way::Envoy(_))
     }
 
     /// The pod from inside which it is dialled.
     pub(crate) fn pod(&self) -> Option<PodId> {
         match self.way {
             Way::Inside(pod) | Way::Outside(pod) => Some(pod),
-            Way::Here | Way::Through(_) => None,
+            Way::Here | Way::Through(_) | Way::Envoy(_) => None,
         }
     }
 

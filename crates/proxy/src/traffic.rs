@@ -83,7 +83,7 @@ impl Traffic<'_> {
             Entry::Direct(direct) if direct.caller.is_none() => Reporter::Destination,
             Entry::Direct(direct) if direct.workload().is_some() => Reporter::Both,
             _ => match self.endpoint {
-                Some(endpoint) if endpoint.place.via().is_some() => Reporter::Source,
+                Some(endpoint) if endpoint.place.sees_caller() => Reporter::Source,
                 Some(endpoint) if endpoint.workload().is_some() => Reporter::Both,
                 // No endpoint was chosen, or it does not belong to the mesh.
                 _ => Reporter::Source,
@@ -91,14 +91,12 @@ impl Traffic<'_> {
         }
     }
 
-    /// Whether the traffic has mutual TLS between nodes.
+    /// Whether the traffic has mutual TLS between nodes, or with an endpoint's Envoy.
     pub(crate) fn tls(&self) -> Tls {
-        let is_through = self
-            .endpoint
-            .is_some_and(|endpoint| matches!(endpoint.place.way, Way::Through(_)));
-        match &self.door.entry {
-            Entry::Inbound(_) => Tls::Mutual,
-            _ if is_through => Tls::Mutual,
+        match (&self.door.entry, self.endpoint.map(|one| &one.place.way)) {
+            (Entry::Inbound(_), _) | (_, Some(Way::Through(_))) => Tls::Mutual,
+            // A caller without an identity calls an Envoy in cleartext.
+            (entry, Some(Way::Envoy(_))) if entry.caller().is_some() => Tls::Mutual,
             _ => Tls::None,
         }
     }

@@ -168,7 +168,7 @@ impl WorkerStats {
     }
 }
 
-/// Protocol between two nodes; the label `protocol`.
+/// Protocol between two nodes, or with a stock proxy; the label `protocol`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeProtocol {
     /// HTTP/1.1 or opaque bytes on a connection of their own (ALPN `heddle/1`).
@@ -177,6 +177,10 @@ pub enum NodeProtocol {
     Link,
     /// HTTP/2 (ALPN `heddle-h2/1`).
     Http2,
+    /// HTTP/1.1 with a stock proxy such as an Envoy (ALPN `http/1.1`).
+    StockHttp,
+    /// Opaque bytes with a stock proxy (ALPN `heddle-bytes/1`).
+    StockBytes,
 }
 
 /// Bytes exchanged between nodes, counted before encryption and after decryption, by protocol. Single writer: the
@@ -188,14 +192,21 @@ pub struct NodeBytes {
 }
 
 impl NodeProtocol {
-    pub(crate) const ALL: [NodeProtocol; 3] =
-        [NodeProtocol::Http1, NodeProtocol::Link, NodeProtocol::Http2];
+    pub(crate) const ALL: [NodeProtocol; 5] = [
+        NodeProtocol::Http1,
+        NodeProtocol::Link,
+        NodeProtocol::Http2,
+        NodeProtocol::StockHttp,
+        NodeProtocol::StockBytes,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             NodeProtocol::Http1 => "http1",
             NodeProtocol::Link => "link",
             NodeProtocol::Http2 => "http2",
+            NodeProtocol::StockHttp => "stock_http",
+            NodeProtocol::StockBytes => "stock_bytes",
         }
     }
 }

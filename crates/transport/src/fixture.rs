@@ -8,6 +8,8 @@
     reason = "in a test a panic is the message"
 )]
 
+pub mod stock;
+
 use std::sync::Arc;
 
 use heddle_model::{

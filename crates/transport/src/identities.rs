@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_model::{ServiceAccountName, SpiffeId, StockName, TrustDomain};
 use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert, UnbufferedServerConnection};
@@ -20,7 +20,7 @@ use crate::resumption::Kept;
 use crate::suites::provider;
 use crate::tickets::Tickets;
 use crate::trust::RootId;
-use crate::verify::Verifier;
+use crate::verify::{PeerKind, Verifier};
 use crate::{Clock, Leaf, Peer, Protocol, Refusal, Session, Trust};
 
 /// Tickets that a server sends after each handshake.
@@ -41,6 +41,9 @@ pub struct Identities {
 struct Caller {
     leaf: Arc<Leaf>,
     config: Arc<ClientConfig>,
+    /// The same towards stock proxies, made on first use. It has tickets of its own: no session with a stock proxy is
+    /// resumed as one with a node, nor the reverse.
+    stock: OnceLock<Arc<ClientConfig>>,
 }
 
 /// Why [`Identities::connect`] cannot start a session.
@@ -77,15 +80,17 @@ impl Identities {
                 newest.insert(account.clone(), leaf);
             }
         }
-        let verifier = Arc::new(Verifier::of_nodes(Arc::clone(&trust)));
+        let verifier = Arc::new(Verifier::of(PeerKind::Node, Arc::clone(&trust)));
         let named = newest
             .values()
             .filter_map(|leaf| Some((leaf.id().server_name()?, Arc::clone(leaf))));
         let leaves = Arc::new(Leaves {
+            domain: trust.domain().clone(),
             by_server_name: named.collect(),
             clock: Arc::clone(&clock),
         });
-        let server = server(&leaves, &node, &verifier)?;
+        // The session checks that the kind of peer fits the protocol.
+        let server = server(&leaves, &node, &Arc::new(Verifier::new(Arc::clone(&trust))))?;
         let caller = |leaf| caller(leaf, &clock, &verifier);
         let accounts = newest
             .into_iter()
@@ -118,13 +123,49 @@ impl Identities {
             Some(account) => self.accounts.get(account).ok_or(NoIdentity::Missing)?,
             None => &self.node,
         };
+        self.start(caller, &caller.config, destination, protocol)
+    }
+
+    /// Starts a client session with the stock proxy of a workload, such as an Envoy, that has to prove `destination`
+    /// with a certificate of its own, and to speak `protocol`. It shows the certificate of the workload `source`: a
+    /// stock proxy accepts none that stands for no workload.
+    ///
+    /// # Errors
+    /// See [`NoIdentity`].
+    pub fn connect_stock(
+        &self,
+        source: &ServiceAccountName,
+        destination: &ServiceAccountName,
+        protocol: Protocol,
+    ) -> Result<Session, NoIdentity> {
+        debug_assert!(protocol.is_stock());
+        let caller = self.accounts.get(source).ok_or(NoIdentity::Missing)?;
+        let config = caller.stock.get_or_init(|| {
+            let verifier = Verifier::of(PeerKind::Workload, Arc::clone(&self.trust));
+            let mut config = ClientConfig::clone(&caller.config);
+            config
+                .dangerous()
+                .set_certificate_verifier(Arc::new(verifier));
+            config.resumption = Resumption::store(Arc::new(Kept::default()));
+            Arc::new(config)
+        });
+        self.start(caller, config, destination, protocol)
+    }
+
+    fn start(
+        &self,
+        caller: &Caller,
+        config: &Arc<ClientConfig>,
+        destination: &ServiceAccountName,
+        protocol: Protocol,
+    ) -> Result<Session, NoIdentity> {
         if caller.leaf.not_after() < self.clock.now() {
             return Err(NoIdentity::Expired);
         }
         let expected = SpiffeId::workload(self.trust.domain().clone(), destination.clone());
         let name = expected.server_name().ok_or(NoIdentity::Unnameable)?;
         let name = ServerName::try_from(name).map_err(|_| NoIdentity::Unnameable)?;
-        let config = Arc::clone(&caller.config);
+        let config = Arc::clone(config);
         let protocols = vec![protocol.alpn().to_vec()];
         let connection = UnbufferedClientConnection::new_with_alpn(config, name, protocols)
             .map_err(|error| NoIdentity::Library(error.to_string()))?;
@@ -144,6 +185,7 @@ impl Identities {
         let asked = Arc::new(Asked {
             leaves: Arc::clone(&self.leaves),
             shown: OnceLock::new(),
+            stock_name: OnceLock::new(),
             missing: AtomicBool::new(false),
         });
         // Only the certificate resolver is per connection; the clone shares everything else.
@@ -240,6 +282,7 @@ fn caller(
     Ok(Caller {
         leaf,
         config: Arc::new(config),
+        stock: OnceLock::new(),
     })
 }
 
@@ -257,6 +300,7 @@ fn server(
     let unasked = Arc::new(Asked {
         leaves: Arc::clone(leaves),
         shown: OnceLock::new(),
+        stock_name: OnceLock::new(),
         missing: AtomicBool::new(false),
     });
     let builder = ServerConfig::builder_with_details(provider(), Arc::clone(clock) as _);
@@ -272,6 +316,7 @@ fn server(
 
 /// The node's leaf certificates by server name.
 struct Leaves {
+    domain: TrustDomain,
     by_server_name: HashMap<String, Arc<Leaf>>,
     clock: Arc<Clock>,
 }
@@ -288,6 +333,8 @@ impl Leaves {
 pub(crate) struct Asked {
     leaves: Arc<Leaves>,
     shown: OnceLock<Arc<Leaf>>,
+    /// What a stock proxy has asked for.
+    stock_name: OnceLock<StockName>,
     /// The client asked for an identity that this node does not have.
     missing: AtomicBool,
 }
@@ -296,6 +343,29 @@ impl Asked {
     /// The leaf that the client was shown, or would have been shown without resumption.
     pub(crate) fn shown(&self) -> Option<&Leaf> {
         self.shown.get().map(Arc::as_ref)
+    }
+
+    /// The port of a Service for which the client has asked, if it offers only protocols of stock proxies.
+    pub(crate) fn stock_name(&self) -> Option<&StockName> {
+        self.stock_name.get()
+    }
+
+    /// The leaf for which a client asks. Between nodes the server name is that of an identity; a stock proxy has a
+    /// [`StockName`]. A name of one kind can also be one of the other, so the offered protocols decide.
+    fn find(&self, hello: &ClientHello<'_>) -> Option<&Arc<Leaf>> {
+        let name = hello.server_name()?;
+        let offers = |stock: bool| {
+            let mut known = hello.alpn().into_iter().flatten().filter_map(Protocol::of);
+            known.any(|one| one.is_stock() == stock)
+        };
+        // Of several kinds, the one that this server prefers.
+        if offers(false) || !offers(true) {
+            return self.leaves.find(name);
+        }
+        let stock_name = StockName::parse(&self.leaves.domain, name)?;
+        let leaf = self.leaves.find(StockName::identity_of(name)?)?;
+        self.stock_name.get_or_init(|| stock_name);
+        Some(leaf)
     }
 
     /// Whether the client asked for an identity that this node does not have.
@@ -312,8 +382,7 @@ impl fmt::Debug for Asked {
 
 impl ResolvesServerCert for Asked {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let leaf = hello.server_name().and_then(|name| self.leaves.find(name));
-        let Some(leaf) = leaf else {
+        let Some(leaf) = self.find(&hello) else {
             self.missing.store(true, Ordering::Relaxed);
             return None;
         };

@@ -14,7 +14,7 @@ use x509_parser::oid_registry::{OID_X509_ORGANIZATIONAL_UNIT, Oid};
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 use zeroize::Zeroizing;
 
-use crate::verify::Verifier;
+use crate::verify::{PeerKind, Verifier};
 use crate::{Refusal, Trust};
 
 #[cfg(test)]
@@ -174,7 +174,7 @@ impl Leaf {
             .split_first()
             .ok_or(Refusal::Anonymous)?;
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
-        let verifier = Verifier::of_nodes(Arc::clone(trust));
+        let verifier = Verifier::of(PeerKind::Node, Arc::clone(trust));
         for usage in [KeyUsage::client_auth(), KeyUsage::server_auth()] {
             verifier.verify(leaf, rest, usage, now)?;
         }

@@ -26,6 +26,9 @@ pub enum Refusal {
     WrongTrustDomain(String),
     /// The peer acts as a node, but its certificate is not marked as a node's.
     NotANode,
+    /// The peer acts as a workload's own proxy, but its certificate is a node's, the control plane's, or one that an
+    /// Envoy has towards the control plane only.
+    NotAWorkload,
     /// No trusted root signed the peer's certificate.
     UnknownAuthority,
     /// The peer's certificate has expired.
@@ -48,7 +51,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// All codes that [`Refusal::code`] can return.
-    pub const CODES: [&'static str; 15] = [
+    pub const CODES: [&'static str; 16] = [
         "plaintext",
         "anonymous",
         "no_spiffe_id",
@@ -64,6 +67,7 @@ impl Refusal {
         "by_peer",
         "tls",
         "not_a_node",
+        "not_a_workload",
     ];
 
     /// Position in [`Refusal::CODES`].
@@ -84,6 +88,7 @@ impl Refusal {
             Refusal::ByPeer(_) => 12,
             Refusal::Tls(_) => 13,
             Refusal::NotANode => 14,
+            Refusal::NotAWorkload => 15,
         }
     }
 
@@ -106,6 +111,9 @@ impl fmt::Display for Refusal {
                 write!(f, "it belongs to the trust domain {domain:?}")
             }
             Refusal::NotANode => f.write_str("its certificate is not marked as a node's"),
+            Refusal::NotAWorkload => f.write_str(
+                "it speaks like a workload's own proxy, but its certificate is not a workload's own",
+            ),
             Refusal::UnknownAuthority => {
                 f.write_str("no trusted root signed its certificate")
             }

@@ -1,4 +1,4 @@
-//! A TLS session between two nodes: the identities at both ends, and the application protocol.
+//! A TLS session with another node or a stock proxy: the identities at both ends, and the application protocol.
 //!
 //! ```text
 //!   handshaking ── the peer has proven who it is ─▶ established ── close_notify, each way ─▶ over
@@ -6,18 +6,23 @@
 //!        └── refused: what is to be sent still says why ─┘
 //! ```
 //!
+//! Which certificates a peer may have follows from the protocol: a node's for those between nodes, the own one of a
+//! workload for those with stock proxies. A server knows the protocol only once its handshake is complete, so that it
+//! says no more than close to a peer of the wrong kind.
+//!
 //! The [`Tls`] below it handles the bytes.
 
 use std::fmt;
 use std::sync::Arc;
 
-use heddle_model::SpiffeId;
+use heddle_model::{SpiffeId, StockName};
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
 
 use crate::identities::Asked;
 use crate::tls::{Tls, TlsError};
+use crate::verify::PeerKind;
 use crate::{Peer, Protocol, Refusal};
 
 #[cfg(test)]
@@ -86,6 +91,15 @@ impl Session {
     /// The identity that the client asked for, once the session is established.
     pub fn server_id(&self) -> Option<&SpiffeId> {
         self.server.as_ref()
+    }
+
+    /// The port of a Service that a stock proxy asked this server for, once the session is established. `None` for
+    /// sessions between nodes.
+    pub fn asked(&self) -> Option<&StockName> {
+        match &self.role {
+            Role::Server(asked) if self.peer.is_some() => asked.stock_name(),
+            Role::Server(_) | Role::Client(..) => None,
+        }
     }
 
     /// The application protocol, once the session is established.
@@ -159,19 +173,20 @@ impl Session {
     }
 
     /// Reads the peer's identity from its certificate, and on a client compares it with the identity that was called.
+    /// Resumed sessions are judged here like new ones.
     fn establish(&mut self) -> Result<(), TlsError> {
-        let protocol = self.tls.alpn().and_then(Protocol::of);
-        let wanted = match (&self.role, protocol) {
-            (Role::Client(_, wanted), Some(agreed)) => *wanted == agreed,
-            (Role::Server(_), Some(_)) => true,
-            (_, None) => false,
-        };
-        if !wanted {
-            return Err(TlsError::Refused(Refusal::Protocol));
-        }
+        let agreed = self.tls.alpn().and_then(Protocol::of);
+        let protocol = agreed.filter(|agreed| match &self.role {
+            Role::Client(_, wanted) => wanted == agreed,
+            // A stock proxy names its destination in the server name, a node never does.
+            Role::Server(asked) => agreed.is_stock() == asked.stock_name().is_some(),
+        });
+        let protocol = protocol.ok_or(TlsError::Refused(Refusal::Protocol))?;
         let leaf = self.certificates().and_then(<[_]>::first);
         let leaf = leaf.ok_or(TlsError::Refused(Refusal::Anonymous))?;
         let peer = Peer::read(leaf).map_err(TlsError::Refused)?;
+        let kind = PeerKind::of(protocol);
+        kind.check(&peer).map_err(TlsError::Refused)?;
         let server = match &self.role {
             // A resumption verifies no certificate, but the ticket still has the peer's: compare its identity here.
             Role::Client(expected, _) if peer.id != *expected => {
@@ -189,7 +204,7 @@ impl Session {
             }
         };
         self.server = Some(server);
-        self.protocol = protocol;
+        self.protocol = Some(protocol);
         self.peer = Some(peer);
         Ok(())
     }

@@ -15,7 +15,7 @@ use rustls::{DistinguishedName, Error};
 use webpki::{EndEntityCert, KeyUsage};
 
 use crate::trust::RootId;
-use crate::{Peer, Refusal, Trust};
+use crate::{Peer, Protocol, Refusal, Trust};
 
 /// The signature methods that every rustls verifier must have; they use the `algorithms` field.
 macro_rules! signatures {
@@ -52,8 +52,38 @@ pub(crate) struct Verifier {
     algorithms: WebPkiSupportedAlgorithms,
     /// Whether a client without a certificate may connect, as anonymous.
     anonymous: bool,
-    /// Whether a peer must have the certificate of a node.
-    nodes: bool,
+    /// What kind of peer must answer; `None` if the session decides it, by the protocol.
+    must_be: Option<PeerKind>,
+}
+
+/// Which certificates a peer may have, by the protocol that is spoken with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PeerKind {
+    /// A node: marked certificates only.
+    Node,
+    /// A workload's own proxy: the unmarked certificate of a workload only.
+    Workload,
+}
+
+impl PeerKind {
+    /// The kind of peer with which a protocol is spoken.
+    pub(crate) fn of(protocol: Protocol) -> Self {
+        match protocol.is_stock() {
+            true => PeerKind::Workload,
+            false => PeerKind::Node,
+        }
+    }
+
+    /// # Errors
+    /// When the peer is of another kind.
+    pub(crate) fn check(self, peer: &Peer) -> Result<(), Refusal> {
+        let is_workload = peer.id.service_account().is_some();
+        match self {
+            PeerKind::Node if peer.node.is_none() => Err(Refusal::NotANode),
+            PeerKind::Workload if peer.node.is_some() || !is_workload => Err(Refusal::NotAWorkload),
+            PeerKind::Node | PeerKind::Workload => Ok(()),
+        }
+    }
 }
 
 impl Verifier {
@@ -63,14 +93,14 @@ impl Verifier {
             trust,
             algorithms: provider.signature_verification_algorithms,
             anonymous: false,
-            nodes: false,
+            must_be: None,
         }
     }
 
-    /// A verifier that accepts only certificates marked as a node's.
-    pub(crate) fn of_nodes(trust: Arc<Trust>) -> Self {
+    /// A verifier that accepts only certificates of that kind of peer.
+    pub(crate) fn of(kind: PeerKind, trust: Arc<Trust>) -> Self {
         Verifier {
-            nodes: true,
+            must_be: Some(kind),
             ..Verifier::new(trust)
         }
     }
@@ -121,8 +151,8 @@ impl Verifier {
             )
             .map_err(bad)?;
         // Check the mark last, so that an untrusted or expired certificate gets that error instead.
-        if self.nodes && peer.node.is_none() {
-            return Err(Refusal::NotANode);
+        if let Some(kind) = self.must_be {
+            kind.check(&peer)?;
         }
         Ok((peer, self.trust.root_of(path.anchor())))
     }

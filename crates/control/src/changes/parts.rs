@@ -32,7 +32,8 @@ struct Part {
 #[derive(Debug)]
 struct OfWorkload {
     policies: Vec<Name>,
-    account: ServiceAccountName,
+    /// The account that the node acts for; `None` if the workload has an Envoy of its own.
+    account: Option<ServiceAccountName>,
 }
 
 impl Parts {
@@ -52,7 +53,7 @@ impl Parts {
             let policies = policies.map(|policy| names.name(Type::Policy, &policy_name(policy)));
             let of = OfWorkload {
                 policies: policies.collect(),
-                account: new.service_account.clone(),
+                account: (!new.proxy.is_envoy()).then(|| new.service_account.clone()),
             };
             let name = names.name(Type::Workload, &new.name.to_string());
             self.part(new.node.as_ref()).workloads.insert(name, of);
@@ -112,7 +113,10 @@ impl Part {
     /// Whether the part is another one than it was.
     fn renew(&mut self) -> bool {
         let policies = self.workloads.values().flat_map(|one| &one.policies);
-        let accounts = self.workloads.values().map(|one| &one.account);
+        let accounts = self
+            .workloads
+            .values()
+            .filter_map(|one| one.account.as_ref());
         let own = Own {
             workloads: self.workloads.keys().cloned().collect(),
             policies: policies.cloned().collect(),

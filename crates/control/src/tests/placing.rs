@@ -165,3 +165,24 @@ async fn accounts_are_issued_to_the_node_that_the_newest_mesh_names() {
     n2.issue(&workload("cart"), &request()).await.unwrap();
     refused(n1.issue(&workload("cart"), &request()).await);
 }
+
+#[tokio::test]
+async fn no_node_acts_for_a_workload_with_an_envoy_of_its_own() {
+    let control = Control::empty().await;
+    let name = "{name: cart, namespace: shop, labels: {app: cart}}";
+    let own = "{name: cart, namespace: shop, labels: {app: cart}, annotations: {heddle.dev/proxy: envoy}}";
+    let envoy = TWO_NODES.replace(name, own);
+    control.board.put(mesh(&envoy));
+    let n1 = control.node("n1").await;
+    let why = refused(n1.issue(&workload("cart"), &request()).await);
+    assert!(
+        why.contains("no workload with that service account"),
+        "{why}"
+    );
+    // Another workload of the account is served by the node.
+    let beside = "apiVersion: heddle.dev/v1alpha1\nkind: LocalWorkload\n\
+                  metadata: {name: cart-2, namespace: shop}\n\
+                  spec: {nodeName: n1, address: 127.1.0.3, serviceAccountName: cart}\n";
+    control.board.put(mesh(&format!("{envoy}---\n{beside}")));
+    n1.issue(&workload("cart"), &request()).await.unwrap();
+}

@@ -258,13 +258,13 @@ impl Core {
         }
     }
 
-    /// Sets the wanted identities to those of a mesh's workloads. Returns the identities that were dropped.
+    /// Sets the wanted identities to those of a mesh's workloads, except for those with an Envoy of their own. Returns
+    /// the identities that were dropped.
     pub(crate) fn want(&mut self, mesh: &Mesh) -> Vec<SpiffeId> {
         let domain = &self.trusted.domain;
-        let accounts = mesh
-            .workloads
-            .iter()
-            .map(|workload| &workload.service_account);
+        let served = mesh.workloads.iter();
+        let served = served.filter(|workload| !workload.proxy.is_envoy());
+        let accounts = served.map(|workload| &workload.service_account);
         let wanted: BTreeSet<SpiffeId> = accounts
             .map(|account| SpiffeId::workload(domain.clone(), account.clone()))
             .collect();

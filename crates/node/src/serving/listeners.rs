@@ -311,12 +311,14 @@ pub(super) fn count(mesh: &Mesh, called_only: &BTreeSet<WorkloadName>) -> usize 
     callers + (callers + 1) * ports
 }
 
-/// The workloads that call from this machine.
+/// The workloads that call from this machine, without those that call through an Envoy of their own.
 fn calling<'m>(
     mesh: &'m Mesh,
     called_only: &'m BTreeSet<WorkloadName>,
 ) -> impl Iterator<Item = &'m WorkloadName> + Clone {
-    let names = mesh.workloads.iter().map(|workload| &workload.name);
+    let served = mesh.workloads.iter();
+    let served = served.filter(|workload| !workload.proxy.is_envoy());
+    let names = served.map(|workload| &workload.name);
     names.filter(|name| !called_only.contains(*name))
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use heddle_intercept::hooks::FullTables;
 use heddle_intercept::{Client, Event, Fate, PodId, Tell, Teller};
-use heddle_model::{Cidr, Mesh, Mode, WorkloadName};
+use heddle_model::{Cidr, Mesh, Mode, Workload, WorkloadName};
 use heddle_proxy::{Entry, Proxy};
 
 use super::Held;
@@ -55,6 +55,12 @@ pub(super) struct Pods {
     holder_socket: PathBuf,
     /// Connections for which a table of the hooks was full.
     full: FullTables,
+}
+
+/// The workload of a pod, if this node's proxy serves it: not if it has an Envoy of its own.
+fn served_here<'m>(mesh: &'m Mesh, name: &WorkloadName) -> Option<&'m Workload> {
+    let known = mesh.workload(name)?;
+    (!known.proxy.is_envoy()).then_some(known)
 }
 
 struct Pod {
@@ -146,7 +152,7 @@ impl Pods {
         }
         let mut served = Vec::new();
         for (id, pod) in &mut self.pods {
-            let is_known = mesh.workload(&pod.workload).is_some();
+            let is_known = served_here(mesh, &pod.workload).is_some();
             if !is_known && pod.enrolled.elapsed() < HELD_FOR {
                 continue;
             }
@@ -167,7 +173,7 @@ impl Pods {
     fn say_fates(&mut self, mesh: &Mesh) {
         self.is_untold = false;
         for (id, pod) in &mut self.pods {
-            let tells = match mesh.workload(&pod.workload) {
+            let tells = match served_here(mesh, &pod.workload) {
                 None => Tell::Holding { pod: *id },
                 Some(workload) => {
                     let is_guarded = workload.mode == Mode::Strict || !workload.policies.is_empty();
@@ -186,8 +192,9 @@ impl Pods {
             if matches!(tells, Tell::Holding { .. }) {
                 tracing::warn!(
                     workload = %pod.workload,
-                    "a pod is enrolled that no workload of this node's mesh is: what it dials is refused, and \
-                     no caller reaches it, until the control plane has such a workload on this node"
+                    "a pod is enrolled that no workload of this node's mesh is, or one with an Envoy of its \
+                     own: what it dials is refused, and no caller reaches it, until the control plane has such \
+                     a workload on this node, or the pod is released"
                 );
             }
         }

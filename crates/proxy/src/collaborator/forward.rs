@@ -218,7 +218,9 @@ impl Connection {
             Protocol::Link => {}
             // An HTTP/2 stream carries one exchange, so it cannot be upgraded.
             Protocol::Http2 if self.offer.is_empty() => {}
-            Protocol::Http2 | Protocol::Http1 => return Ok(None),
+            Protocol::Http2 | Protocol::Http1 | Protocol::StockHttp | Protocol::StockBytes => {
+                return Ok(None);
+            }
         }
         if is_refused(worker, endpoint, &self.door) {
             return Err(Reason::PeerRefused.into());
@@ -312,11 +314,11 @@ impl Connection {
         endpoint: &Endpoint,
         may_repeat: bool,
     ) -> Asking<'a> {
-        // Only connections to other nodes depend on the caller's identity.
-        let via = endpoint.place.via();
+        // Only connections to other nodes and to Envoys depend on the caller's identity.
+        let account = || guards.account(&self.door);
         Asking {
             key: self.key,
-            account: via.and_then(|_| guards.account(&self.door)),
+            account: endpoint.place.sees_caller().then(account).flatten(),
             may_repeat,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
-use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_model::{ServiceAccountName, SpiffeId, StockName};
 use heddle_transport::Protocol;
 use tokio::net::TcpStream;
 
@@ -54,7 +54,12 @@ impl<C: Carrier> SideOf<C> {
         self.session()?.called()
     }
 
-    /// The protocol that is used with another node.
+    /// The port of a Service that the peer, a stock proxy, has called.
+    pub(crate) fn asked(&self) -> Option<&StockName> {
+        self.session()?.asked()
+    }
+
+    /// The protocol that is used with another node or a stock proxy.
     pub(crate) fn protocol(&self) -> Option<Protocol> {
         self.session()?.protocol()
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use heddle_model::{ServiceAccountName, SpiffeId};
+use heddle_model::{ServiceAccountName, SpiffeId, StockName};
 use heddle_telemetry::{Counter, NodeBytes, NodeProtocol, WorkerStats};
 use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, Protocol, RootId, Session};
 use heddle_wire::buffer::{Chain, Pool};
@@ -59,6 +59,8 @@ fn counted_as(protocol: Option<Protocol>) -> NodeProtocol {
     match protocol {
         Some(Protocol::Link) => NodeProtocol::Link,
         Some(Protocol::Http2) => NodeProtocol::Http2,
+        Some(Protocol::StockHttp) => NodeProtocol::StockHttp,
+        Some(Protocol::StockBytes) => NodeProtocol::StockBytes,
         Some(Protocol::Http1) | None => NodeProtocol::Http1,
     }
 }
@@ -145,6 +147,10 @@ impl Secured {
 
     pub(super) fn called(&self) -> Option<&SpiffeId> {
         self.session.server_id()
+    }
+
+    pub(super) fn asked(&self) -> Option<&StockName> {
+        self.session.asked()
     }
 
     pub(super) fn is_ending(&self, now: Instant) -> bool {

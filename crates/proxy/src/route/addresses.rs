@@ -32,7 +32,10 @@ pub(crate) struct Addresses {
 #[derive(Debug, Default)]
 struct WorkloadAddresses {
     workloads: HashMap<IpAddr, WorkloadName, RandomState>,
+    /// Only of those that this node serves: connections of and to the pods of others are refused.
     hosted: HashMap<WorkloadName, Box<[IpAddr]>, RandomState>,
+    /// The addresses of those with an Envoy of their own: this node reaches only what Services have there.
+    with_envoy: HashSet<IpAddr, RandomState>,
 }
 
 /// The addresses of workloads of other nodes.
@@ -55,7 +58,7 @@ pub(crate) enum Found<'a> {
     Endpoint(PortIndex),
     /// A port of a workload of this node that belongs to no Service.
     Workload(&'a WorkloadName),
-    /// A port of a workload of another node that belongs to no Service.
+    /// A port of a workload of another node, or of one with an Envoy of its own, that belongs to no Service.
     Elsewhere,
     /// Nothing of the mesh.
     Outside,
@@ -224,7 +227,10 @@ impl Addresses {
         } else if let Some(index) = self.endpoints.get(&address) {
             Found::Endpoint(*index)
         } else if let Some(workload) = self.of_workloads.workloads.get(&ip) {
-            Found::Workload(workload)
+            match self.of_workloads.with_envoy.contains(&ip) {
+                true => Found::Elsewhere,
+                false => Found::Workload(workload),
+            }
         } else if self.remote.contains_key(&ip) || self.others.elsewhere.contains(&ip) {
             Found::Elsewhere
         } else {
@@ -312,11 +318,16 @@ impl WorkloadAddresses {
         let mut addresses = WorkloadAddresses::default();
         for workload in &mesh.workloads {
             let all: Box<[IpAddr]> = workload.all_addresses().collect();
+            if workload.proxy.is_envoy() {
+                addresses.with_envoy.extend(&all);
+            }
             for &address in &all {
                 let name = workload.name.clone();
                 addresses.workloads.entry(address).or_insert(name);
             }
-            addresses.hosted.insert(workload.name.clone(), all);
+            if !workload.proxy.is_envoy() {
+                addresses.hosted.insert(workload.name.clone(), all);
+            }
         }
         addresses
     }

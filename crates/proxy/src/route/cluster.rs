@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use heddle_model::{
     Balancer, Endpoint, HashOn, RetryBudget, Service, ServiceAccountName, ServicePort, WorkloadName,
@@ -22,8 +23,10 @@ pub(crate) struct Cluster {
     pub(crate) retry_budget: RetryBudget,
     /// The state of the endpoints that all Workers share, if there is any.
     pub(crate) rooms: Option<Arc<Rooms>>,
-    /// Endpoints that are workloads of this node, sorted by address.
+    /// Endpoints that are workloads of this node and are served by its proxy, sorted by address.
     hosted: Vec<Hosted>,
+    /// Number of times that this node has chosen one of them for a stock proxy.
+    hosted_turn: AtomicUsize,
     /// The workload behind each endpoint, on any node, as metrics and logs name it.
     workloads: Vec<Option<Arc<str>>>,
 }
@@ -35,7 +38,7 @@ pub(crate) struct Hashed {
     pub(crate) ring: Ring,
 }
 
-/// An endpoint that is a workload of this node. Other nodes may call it here.
+/// An endpoint that is a workload of this node, without an Envoy of its own. Other nodes may call it here.
 #[derive(Debug)]
 pub(super) struct Hosted {
     address: SocketAddr,
@@ -62,7 +65,8 @@ impl Cluster {
                 ring: Ring::new(&weighted),
             })
         });
-        let hosted = port.endpoints.iter().filter_map(|endpoint| {
+        let served = port.endpoints.iter().filter(|one| !one.has_envoy);
+        let hosted = served.filter_map(|endpoint| {
             Some(Hosted {
                 address: endpoint.address,
                 workload: endpoint.workload.clone()?,
@@ -78,6 +82,7 @@ impl Cluster {
             retry_budget: balancing.retry_budget,
             rooms: None,
             hosted: hosted.collect(),
+            hosted_turn: AtomicUsize::new(0),
             endpoints: places,
         }
     }
@@ -86,6 +91,15 @@ impl Cluster {
         let hosted = &self.hosted;
         let found = hosted.binary_search_by_key(&endpoint, |hosted| hosted.address);
         Some(&hosted[found.ok()?])
+    }
+
+    /// The next endpoint that is a workload of this node with that identity: each has its turn.
+    pub(super) fn next_hosted(&self, account: &ServiceAccountName) -> Option<SocketAddr> {
+        let suitable = || self.hosted.iter().filter(|one| one.account == *account);
+        let count = suitable().count();
+        let turn = self.hosted_turn.fetch_add(1, Ordering::Relaxed);
+        let next = suitable().nth(turn.checked_rem(count)?)?;
+        Some(next.address)
     }
 
     /// The workload behind the endpoint at an index, as metrics and logs name it.

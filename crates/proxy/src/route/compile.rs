@@ -9,7 +9,7 @@ use super::cluster::Cluster;
 use super::names::Names;
 use super::port::PortEntry;
 use super::rules::{RouteTable, Target};
-use crate::place::{Place, Via, Way};
+use crate::place::{ByEnvoy, Place, Via, Way};
 
 /// What the ports of a Service are compiled with.
 pub(super) struct Compiler<'a> {
@@ -49,7 +49,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// How an endpoint is reached: through its node, unless it is on this node or outside of the mesh. `None` if its
+    /// How an endpoint is reached: at its own address if it has an Envoy; otherwise through its node, unless it is on
+    /// this node or outside of the mesh. `None` if its
     /// node is unknown, or if it has no identity that it could prove: nothing is sent to other nodes in cleartext.
     fn place<'s>(
         &self,
@@ -59,6 +60,15 @@ impl Compiler<'_> {
         unreached: &mut BTreeSet<&'s NodeName>,
     ) -> Option<Place> {
         let address = endpoint.address;
+        if endpoint.has_envoy {
+            let envoy = ByEnvoy {
+                account: endpoint.account.clone()?,
+                service: service.name.clone(),
+                port,
+            };
+            let way = Way::Envoy(Arc::new(envoy));
+            return Some(Place { address, way });
+        }
         let node = match &endpoint.node {
             Some(node) if endpoint.workload.is_none() => node,
             _ => return Some(Place::here(address)),

@@ -63,7 +63,12 @@ impl PortEntry {
         hosted.is_some_and(|hosted| hosted.account == *account)
     }
 
-    /// The workload of this node that is an endpoint of the port at that address.
+    /// The next endpoint of this node with this identity, for a stock proxy that names only the port.
+    pub(crate) fn next_hosted(&self, account: &ServiceAccountName) -> Option<SocketAddr> {
+        self.cluster.next_hosted(account)
+    }
+
+    /// The workload of this node that is an endpoint of the port at that address, unless it has an Envoy of its own.
     pub(crate) fn workload_at(&self, endpoint: SocketAddr) -> Option<&WorkloadName> {
         self.cluster.hosted(endpoint).map(|hosted| &hosted.workload)
     }

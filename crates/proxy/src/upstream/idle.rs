@@ -17,7 +17,7 @@ use crate::clock::{Clock, Millis};
 use crate::env::WorkKey;
 use crate::io::Proof;
 use crate::parcel::PackedUpstream;
-use crate::place::Via;
+use crate::place::{Place, Way};
 use crate::side::Side;
 
 /// The process keeps at most one idle connection per this many client connections of its limit. Idle connections use
@@ -51,14 +51,18 @@ pub(crate) struct Asking<'a> {
 }
 
 impl Idle {
-    /// Whether it may carry the request. For another node, the identity has to match as well, and it is known how long nodes
-    /// keep idle connections; of an endpoint that is dialled directly neither is known.
-    fn suits(&self, asking: &Asking<'_>, via: Option<&Arc<Via>>, now: Millis) -> bool {
-        match via {
-            None => self.caller == asking.key && (asking.may_repeat || self.is_warm(now)),
-            // The other node was told the caller's name on this connection, so workloads of one account do not share it.
-            Some(_) => self.side.caller() == asking.account && self.caller == asking.key,
-        }
+    /// Whether it may carry the request. For another node and for an Envoy, the identity has to match as well. It is known
+    /// how long nodes keep idle connections, but not how long endpoints do.
+    fn suits(&self, asking: &Asking<'_>, place: &Place, now: Millis) -> bool {
+        let is_warm = || asking.may_repeat || self.is_warm(now);
+        let has_identity = || self.side.caller() == asking.account;
+        // The other node was told the caller's name on this connection, so workloads of one account do not share it.
+        self.caller == asking.key
+            && match place.way {
+                Way::Through(_) => has_identity(),
+                Way::Envoy(_) => has_identity() && is_warm(),
+                Way::Here | Way::Inside(_) | Way::Outside(_) => is_warm(),
+            }
     }
 
     fn is_warm(&self, now: Millis) -> bool {
@@ -95,12 +99,13 @@ impl Upstreams {
         asking: &Asking<'_>,
         clock: &Clock,
     ) -> Option<Upstream> {
-        let via = endpoint.place.via();
         let now = clock.now_ms();
         loop {
             let mut idle = {
                 let mut all = endpoint.idle.borrow_mut();
-                let last = all.iter().rposition(|idle| idle.suits(asking, via, now))?;
+                let last = all
+                    .iter()
+                    .rposition(|idle| idle.suits(asking, &endpoint.place, now))?;
                 all.remove(last)
             };
             self.stats.upstream_connections_idle.dec();

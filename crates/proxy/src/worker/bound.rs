@@ -150,6 +150,7 @@ impl Bound {
     pub(crate) fn expect(&self, place: &Place) {
         let port = match &place.way {
             Way::Through(via) => self.snapshot.find(&via.service, via.port),
+            Way::Envoy(envoy) => self.snapshot.find(&envoy.service, envoy.port),
             Way::Here | Way::Inside(_) | Way::Outside(_) => {
                 match self.snapshot.addresses.find(place.address) {
                     Found::Endpoint(port) => Some(port),

@@ -179,8 +179,11 @@ impl Worker {
         let chosen = match &door.entry {
             Entry::Inbound(inbound) => {
                 let (endpoint, account) = (inbound.endpoint, &inbound.account);
-                let hosts = bound.snapshot.port(port).hosts(endpoint, account);
-                bound.at(port, endpoint).filter(|_| hosts)
+                let entry = bound.snapshot.port(port);
+                let hosted = Some(endpoint).filter(|_| entry.hosts(endpoint, account));
+                // A stock proxy has not chosen this endpoint: another one is as good.
+                let next = || entry.next_hosted(account).filter(|_| inbound.is_stock);
+                hosted.or_else(next).and_then(|at| bound.at(port, at))
             }
             Entry::Direct(direct) => return self.direct(bound, port, direct, door.pod),
             _ => None,

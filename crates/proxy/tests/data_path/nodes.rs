@@ -18,6 +18,7 @@ mod relay;
 mod shares;
 mod shown;
 mod spread;
+mod stock;
 mod traffic;
 mod trust;
 mod waiting;

@@ -8,6 +8,8 @@ use super::*;
 use crate::fixture::{Authority, DAY, NOW, account, clock, domain, id};
 use crate::{Clock, Denied, Identities, MAX_PLAINTEXT, MAX_SEALED, Trust};
 
+mod stock;
+
 /// A client and a server session, and the bytes in flight to each.
 struct Pair {
     client: Session,
@@ -256,7 +258,7 @@ fn a_workloads_own_certificate_is_no_nodes_whatever_is_spoken() {
     let authority = Authority::new();
     let own = |name| authority.leaf_for(None, &id(name), NOW - DAY, NOW + DAY);
     let nodes = |name| authority.node(&[authority.usual(name)]);
-    for protocol in Protocol::ALL {
+    for protocol in Protocol::NODES {
         let refused = TlsError::Refused(Refusal::NotANode);
         // As the client.
         let cart = authority.node(&[own("cart")]);

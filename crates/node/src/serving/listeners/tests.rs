@@ -84,6 +84,21 @@ fn opened(changes: &Changes) -> BTreeSet<u64> {
 }
 
 #[test]
+fn a_workload_with_an_envoy_of_its_own_gets_no_listeners() {
+    let mut listeners = Listeners::new(most(100));
+    let mut envoy = workload("own-x", [127, 9, 0, 3]);
+    envoy.proxy = heddle_model::Proxy::Envoy { lazy: true };
+    let mesh = mesh(
+        vec![service("own-a", &[18_080])],
+        vec![workload("own-w", [127, 9, 0, 2]), envoy],
+    );
+    // One for all callers; the other workload's own one, and its forward proxy.
+    assert_eq!(opened(&listeners.follow(&mesh)).len(), 3);
+    let status = listeners.status(&Mesh::default());
+    assert_eq!(of(&status, "own-a", Some("own-x")).len(), 0);
+}
+
+#[test]
 fn each_caller_has_an_address_for_each_service_and_all_others_share_one() {
     let mut listeners = Listeners::new(most(100));
     let mesh = mesh(

@@ -73,7 +73,7 @@ pub(super) fn encode(context: &mut StepContext<'_>) -> Step {
     }
 
     // The calling node has already added these fields.
-    if context.door.inbound().is_none() {
+    if !context.door.is_from_node() {
         forwarding_fields(context);
     }
     let StepContext {

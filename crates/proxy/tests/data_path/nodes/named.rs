@@ -77,7 +77,7 @@ fn a_502_names_the_endpoint_or_the_other_node() {
                 relay.cut();
                 relay.is_dead(false);
             }
-            Protocol::Http1 | Protocol::Http2 => relay.cut(),
+            _ => relay.cut(),
         }
         let said_of_node = said(&mut client, &log);
         let code = said_of_node.code.as_str();

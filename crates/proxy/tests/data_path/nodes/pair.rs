@@ -146,6 +146,11 @@ impl Pair {
         pair
     }
 
+    /// The mesh with the nodes of a pair.
+    pub(crate) fn placed(mesh: Mesh, mesh_address: SocketAddr) -> Mesh {
+        placed(mesh, mesh_address)
+    }
+
     /// Replaces the called node's proxy by a new one without state, as a restart does.
     pub(crate) fn called_begins_anew(&mut self) {
         let (name, accounts) = (self.called.name.clone(), self.called.accounts.clone());

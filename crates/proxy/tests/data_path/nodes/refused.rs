@@ -175,7 +175,7 @@ fn a_workloads_own_certificate_is_refused_on_a_connection_that_claims_to_be_a_no
     let trust = pair.trust(&[&pair.authority], Denied::default());
     let own = (pair.authority).leaf_for(None, &id("shop"), NOW - DAY, NOW + DAY);
     let identities = Identities::new(trust, pair.clock(), Arc::clone(&own), [own]).unwrap();
-    for (count, protocol) in (1..).zip(Protocol::ALL) {
+    for (count, protocol) in (1..).zip(Protocol::NODES) {
         let session = identities.connect(Some(&account("shop")), &account("echo"), protocol);
         let mut intruder = Intruder::connect(pair.mesh_address, session.unwrap());
         intruder.send(&preface(1, ([127, 0, 0, 1], 1).into(), "echo"));

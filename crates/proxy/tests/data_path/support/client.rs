@@ -9,8 +9,8 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::PATIENCE;
 
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Client<S = TcpStream> {
+    pub(crate) stream: S,
     unread: Vec<u8>,
 }
 
@@ -57,7 +57,11 @@ pub(crate) fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 fn closed(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        // The last two are those of a TLS connection: its end without `close_notify`, and an alert.
+        ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::UnexpectedEof
+            | ErrorKind::InvalidData
     )
 }
 
@@ -77,19 +81,46 @@ impl Client {
         }
     }
 
-    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).unwrap();
-    }
-
     /// Sends in a thread of its own while this thread reads.
     pub(crate) fn send_aside(&self, bytes: Vec<u8>) -> JoinHandle<()> {
         let mut stream = self.stream.try_clone().unwrap();
         thread::spawn(move || stream.write_all(&bytes).unwrap())
     }
 
+    /// Makes the next close send a reset.
+    pub(crate) fn reset_on_drop(&self) {
+        set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+    }
+
+    /// Closes the connection with a reset.
+    pub(crate) fn reset(self) {
+        self.reset_on_drop();
+    }
+
+    /// Waits for the end of the connection, which must be a reset.
+    pub(crate) fn expect_reset(mut self) {
+        let read = self.stream.read(&mut [0; 1]);
+        let error = read.expect_err("a reset, not an end");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Wraps either end of a connection of any kind.
+    pub(crate) fn over(stream: S) -> Client<S> {
+        Client {
+            stream,
+            unread: Vec::new(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
     /// This client, after sending these bytes. A closed connection is ignored here, since a proxy may refuse a
     /// connection before its first byte: the next read shows it.
-    pub(crate) fn sending(mut self, bytes: impl AsRef<[u8]>) -> Client {
+    pub(crate) fn sending(mut self, bytes: impl AsRef<[u8]>) -> Client<S> {
         match self.stream.write_all(bytes.as_ref()) {
             Err(error) if closed(&error) => {}
             sent => sent.unwrap(),
@@ -171,22 +202,5 @@ impl Client {
         };
         self.unread.extend_from_slice(&buffer[..n]);
         n
-    }
-
-    /// Makes the next close send a reset.
-    pub(crate) fn reset_on_drop(&self) {
-        set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
-    }
-
-    /// Closes the connection with a reset.
-    pub(crate) fn reset(self) {
-        self.reset_on_drop();
-    }
-
-    /// Waits for the end of the connection, which must be a reset.
-    pub(crate) fn expect_reset(mut self) {
-        let read = self.stream.read(&mut [0; 1]);
-        let error = read.expect_err("a reset, not an end");
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     }
 }
