@@ -36,7 +36,7 @@ pub(crate) struct Roles {
     /// Those of lazy workloads, whose requests gateways forward.
     pub(crate) lazy: BTreeSet<ServiceAccountName>,
     /// Where gateways are.
-    addresses: BTreeSet<SocketAddr>,
+    pub(crate) addresses: BTreeSet<SocketAddr>,
 }
 
 impl Roles {
