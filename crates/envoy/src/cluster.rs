@@ -19,6 +19,7 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::http_protocol_optio
     ExplicitHttpConfig, UpstreamProtocolOptions,
 };
 use envoy_types::pb::envoy::r#type::v3::Percent;
+use envoy_types::pb::google::protobuf::UInt64Value;
 use heddle_model::{
     AppProtocol, Balancer, Balancing, Ejection, Failing, Service, ServiceAccountName, ServicePort,
     StockName, TrustDomain,
@@ -37,6 +38,8 @@ const IDLE_S: u32 = 30;
 const LONGEST_S: u32 = 3_600;
 /// No limit: the defaults of Envoy are 1,024 connections and requests.
 const UNLIMITED: u32 = 1_000_000;
+/// Entries of a hash ring, at most: by default a ring of very different weights has 8 million, and takes seconds to build.
+const MAX_RING: u64 = 65_536;
 /// The share with which a new endpoint begins, in percent.
 const SLOW_START_PERCENT: f64 = 10.0;
 /// Time in which retries are counted against requests, in seconds.
@@ -165,7 +168,10 @@ fn balanced(service: &Service) -> Cluster {
         ),
         Balancer::RingHash => (
             LbPolicy::RingHash,
-            LbConfig::RingHashLbConfig(RingHashLbConfig::default()),
+            LbConfig::RingHashLbConfig(RingHashLbConfig {
+                maximum_ring_size: Some(UInt64Value { value: MAX_RING }),
+                ..RingHashLbConfig::default()
+            }),
         ),
     };
     let mut limits = unlimited();

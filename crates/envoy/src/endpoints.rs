@@ -30,24 +30,38 @@ struct Place<'m> {
 /// The endpoints of a port. One of a node stands for all of its node, which chooses among them: an Envoy takes each address
 /// once. Of several accounts behind one node's address, the one with the most weight counts.
 pub(crate) fn assignment(mesh: &Mesh, port: &ServicePort, cluster: &str) -> ClusterLoadAssignment {
-    let mut weights: BTreeMap<SocketAddr, BTreeMap<Option<&ServiceAccountName>, u32>> =
+    let mut weights: BTreeMap<SocketAddr, BTreeMap<Option<&ServiceAccountName>, u64>> =
         BTreeMap::new();
     for endpoint in &port.endpoints {
         let Some(place) = place(mesh, endpoint) else {
             continue;
         };
         let accounts = weights.entry(place.address).or_default();
-        let weight = accounts.entry(place.account).or_default();
-        *weight = weight.saturating_add(endpoint.weight);
+        *accounts.entry(place.account).or_default() += u64::from(endpoint.weight);
     }
-    let several = accounts(port).len() > 1;
-    let endpoints = weights.into_iter().filter_map(|(at, accounts)| {
+    let has_several = accounts(port).len() > 1;
+    let heaviest = weights.into_iter().filter_map(|(at, accounts)| {
         let heaviest = accounts.into_iter().max_by_key(|(_, weight)| *weight);
         let (account, weight) = heaviest?;
-        let account = account.filter(|_| several);
-        Some(endpoint(at, weight, account))
+        Some((at, account.filter(|_| has_several), weight))
     });
+    let heaviest: Vec<_> = heaviest.collect();
+    let all = heaviest.iter().map(|(_, _, weight)| weight).sum();
+    let endpoints = heaviest
+        .into_iter()
+        .map(|(at, account, weight)| endpoint(at, share(weight, all), account));
     of(cluster, endpoints.collect())
+}
+
+/// A weight, made smaller with all others if their sum would be more than an Envoy takes.
+fn share(weight: u64, all: u64) -> u32 {
+    // Half of the most, so that those that become 1 have room.
+    const MOST: u64 = 1 << 31;
+    let weight = match all > MOST {
+        true => u64::try_from(u128::from(weight) * u128::from(MOST) / u128::from(all)).unwrap_or(1),
+        false => weight,
+    };
+    u32::try_from(weight.max(1)).unwrap_or(u32::MAX)
 }
 
 /// Endpoints of equal weight.
@@ -99,7 +113,7 @@ fn endpoint(at: SocketAddr, weight: u32, account: Option<&ServiceAccountName>) -
         ..EnvoyEndpoint::default()
     };
     LbEndpoint {
-        load_balancing_weight: number(weight.max(1)),
+        load_balancing_weight: number(weight),
         metadata: account.map(|account| Metadata {
             filter_metadata: HashMap::from([(SOCKET_MATCH.to_owned(), of_account(account))]),
             ..Metadata::default()

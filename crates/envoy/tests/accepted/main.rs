@@ -1,0 +1,120 @@
+//! A stock Envoy accepts every resource of random meshes, and uses them.
+//!
+//! It runs in a network namespace of its own, since its listeners have fixed ports, and reaches its control plane by a Unix
+//! socket.
+
+mod meshes;
+mod served;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use heddle_envoy::bootstrap::{Bootstrap, Link, bootstrap};
+use heddle_model::{Mesh, TrustDomain};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+use served::Served;
+
+/// Random meshes that the Envoy is told one after the other.
+const MESHES: usize = 200;
+/// Within which it has answered everything about one of them.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
+
+/// The program, if it is installed.
+fn program() -> Option<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/envoy.sh");
+    let said = Command::new(script).arg("--path").output().ok()?;
+    let path = PathBuf::from(String::from_utf8(said.stdout).ok()?.trim());
+    path.exists().then_some(path)
+}
+
+struct Envoy(Child);
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The bootstrap, with the control plane and the admin interface at Unix sockets.
+fn settings(folder: &Path) -> Value {
+    let domain = TrustDomain::default();
+    let workload = meshes::workload_name();
+    let mut whole = bootstrap(&Bootstrap {
+        workload: &workload,
+        trust_domain: &domain,
+        control: &[([127, 0, 0, 1], 1).into()],
+        link: Link::Folder(folder),
+    });
+    whole["admin"]["address"] = json!({"pipe": {"path": folder.join("admin")}});
+    let cluster = &mut whole["static_resources"]["clusters"][0];
+    cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"] =
+        json!({"pipe": {"path": folder.join("control")}});
+    let fields = cluster.as_object_mut().expect("a cluster");
+    fields.remove("transport_socket");
+    // A Unix socket has no source address.
+    let manager = whole["cluster_manager"].as_object_mut().expect("settings");
+    manager.remove("upstream_bind_config");
+    whole
+}
+
+fn start(program: &Path, folder: &Path) -> Envoy {
+    let file = folder.join("envoy.json");
+    std::fs::write(&file, settings(folder).to_string()).expect("a file");
+    let log = std::fs::File::create(folder.join("log")).expect("a file");
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(program).arg("-c").arg(file);
+    command.args(["--concurrency", "1", "--disable-hot-restart"]);
+    command.args(["--drain-time-s", "1", "-l", "warning"]);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    Envoy(command.spawn().expect("Envoy starts"))
+}
+
+#[tokio::test]
+async fn a_stock_envoy_accepts_every_resource_of_random_meshes() {
+    let Some(program) = program() else {
+        heddle_skips::skipped("there is no Envoy (scripts/setup.sh test)");
+        return;
+    };
+    if !is_root() {
+        heddle_skips::skipped("only root makes a network namespace");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let served = Served::start(&dir.path().join("control"));
+    let mut runner = TestRunner::deterministic();
+    let next = |runner: &mut TestRunner| -> Mesh {
+        let tree = meshes::mesh().new_tree(runner).expect("a mesh");
+        tree.current()
+    };
+    served.put(next(&mut runner));
+    let _envoy = start(&program, dir.path());
+    for number in 0..MESHES {
+        let mesh = next(&mut runner);
+        let shown = format!("{mesh:#?}");
+        served.put(mesh);
+        let answered = tokio::time::timeout(ANSWERED_WITHIN, served.settled()).await;
+        let refused = served.refused();
+        assert!(refused.is_empty(), "mesh {number}: {refused:#?}\n{shown}");
+        let log = || std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+        assert!(
+            answered.is_ok(),
+            "mesh {number} is not answered: {}\n{shown}",
+            log()
+        );
+    }
+    assert!(served.told() > MESHES, "it was told something each time");
+}
+
+/// Whether this process may make namespaces.
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|id| id.stdout == b"0\n")
+}
