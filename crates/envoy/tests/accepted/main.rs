@@ -3,6 +3,7 @@
 //! It runs in a network namespace of its own, since its listeners have fixed ports, and reaches its control plane by a Unix
 //! socket.
 
+mod memory;
 mod meshes;
 mod served;
 

@@ -338,7 +338,7 @@ fn policy(number: usize) -> impl Strategy<Value = Policy> {
     })
 }
 
-fn workload(policies: &[Policy], is_strict: bool, is_lazy: bool) -> Workload {
+pub(crate) fn workload(policies: &[Policy], is_strict: bool, is_lazy: bool) -> Workload {
     Workload {
         name: workload_name(),
         labels: Default::default(),

@@ -1,5 +1,6 @@
 //! A control plane for one Envoy, without TLS.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,8 +13,8 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 };
 use heddle_envoy::wire::{self, DeltaResponse};
 use heddle_envoy::{Catalog, Kind, Own, Session, secret};
-use heddle_model::Mesh;
-use heddle_xds::delta::Answer;
+use heddle_model::{Mesh, ServiceAccountName};
+use heddle_xds::delta::{Answer, Name};
 use prost::Message;
 use rcgen::{CertificateParams, KeyPair};
 use tokio::net::UnixListener;
@@ -47,7 +48,8 @@ impl Served {
     pub(crate) fn start(socket: &Path) -> Self {
         let served = Served::default();
         let listener = UnixListener::bind(socket).expect("a socket");
-        let service = AggregatedDiscoveryServiceServer::new(served.clone());
+        let service = AggregatedDiscoveryServiceServer::new(served.clone())
+            .max_encoding_message_size(usize::MAX);
         let server = tonic::transport::Server::builder().add_service(service);
         tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
         served
@@ -67,6 +69,26 @@ impl Served {
         }
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Has the workloads of an account use these Services.
+    pub(crate) fn learn(&self, account: &ServiceAccountName, uses: BTreeSet<Name>) {
+        let mut state = self.state();
+        let changed = state.catalog.set_learned(account, uses);
+        if let Some(session) = &mut state.session {
+            session.note(&changed);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// How many clusters the Envoy has.
+    pub(crate) fn clusters(&self) -> usize {
+        let state = self.state();
+        state
+            .session
+            .as_ref()
+            .map_or(0, |session| session.held(Kind::Cluster))
     }
 
     /// Completes when the Envoy has answered everything.
