@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use heddle_model::{Namespace, Proxy};
 
-use super::index::Index;
 use super::{Scope, did_you_mean};
 use crate::findings::Findings;
 use crate::manifest::Object;
@@ -39,11 +38,10 @@ pub(super) fn is_gateway(object: &Object, scope: &mut Scope<'_>) -> bool {
 
 /// Whether the Envoys of a namespace are lazy, where the Namespace says it.
 pub(super) fn lazy_by_namespace(
-    index: &Index<'_>,
+    namespaces: &BTreeMap<Namespace, &Object>,
     findings: &mut Findings,
 ) -> BTreeMap<Namespace, bool> {
-    let namespaces = index.namespaces.iter();
-    let lazy = namespaces.filter_map(|(name, object)| {
+    let lazy = namespaces.iter().filter_map(|(name, object)| {
         let lazy = lazy(object, &mut Scope::of(object, findings))?;
         Some((name.clone(), lazy))
     });

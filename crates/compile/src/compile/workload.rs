@@ -36,7 +36,7 @@ pub(super) fn compile(
     findings: &mut Findings,
 ) -> Vec<Workload> {
     let modes = mode::by_namespace(index, findings);
-    let lazy = proxy::lazy_by_namespace(index, findings);
+    let lazy = proxy::lazy_by_namespace(&index.namespaces, findings);
     let mut sockets: BTreeMap<(IpAddr, u16), (&WorkloadName, &Object)> = BTreeMap::new();
     let mut taken: BTreeSet<IpAddr> = index
         .workloads

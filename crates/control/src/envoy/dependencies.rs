@@ -94,7 +94,7 @@ impl Dependencies {
                 }) => drop(self.put(account, service, at)),
                 Some(Fact::Forgotten { account, service }) => self.remove(&account, &service),
                 None => {
-                    tracing::warn!("a line of {DEPENDENCIES} is not understood and passed over")
+                    tracing::warn!("a line of {DEPENDENCIES} is not understood and passed over");
                 }
             }
         }

@@ -67,7 +67,7 @@ fn levels(encoder: &mut DescriptorEncoder<'_>, status: &ControlStatus, door: &Do
 }
 
 fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result {
-    let families: [(&Family, &AtomicU64); 13] = [
+    let families: [(&Family, &AtomicU64); 18] = [
         (&control::CONNECTIONS, &counts.connections),
         (&control::CONNECTIONS_WAITED, &counts.connections_waited),
         (&control::HANDSHAKES_FAILED, &counts.handshakes_failed),
@@ -81,6 +81,17 @@ fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result
         (&control::RESOURCES_SENT, &counts.resources_sent),
         (&control::RESOURCE_BYTES_SENT, &counts.resource_bytes_sent),
         (&control::RESOURCES_REFUSED, &counts.resources_refused),
+        (&control::ENVOY_RESOURCES_SENT, &counts.envoy_resources_sent),
+        (
+            &control::ENVOY_RESOURCE_BYTES_SENT,
+            &counts.envoy_resource_bytes_sent,
+        ),
+        (
+            &control::ENVOY_RESOURCES_REFUSED,
+            &counts.envoy_resources_refused,
+        ),
+        (&control::ACCESSES_REPORTED, &counts.accesses_reported),
+        (&control::DEPENDENCIES_LEARNED, &counts.dependencies_learned),
     ];
     for (family, value) in families {
         counter(encoder, family, value.load(Relaxed))?;

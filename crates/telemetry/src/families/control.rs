@@ -20,6 +20,19 @@ super::families! {
     RESOURCES_REFUSED = Counter "heddle_control_resources_refused_total" []
         "Responses of which a node refused a resource; the log has the reason. What the node had stays in force."
         more "identity.md#what-a-node-is-sent";
+    ENVOY_RESOURCES_SENT = Counter "heddle_control_envoy_resources_sent_total" []
+        "Resources that were sent to Envoys of workloads, and names of resources that are gone."
+        more "envoy.md#what-it-is-told";
+    ENVOY_RESOURCE_BYTES_SENT = Counter "heddle_control_envoy_resource_bytes_sent_total" []
+        "Bytes of the messages with resources that were sent to Envoys, before encryption.";
+    ENVOY_RESOURCES_REFUSED = Counter "heddle_control_envoy_resources_refused_total" []
+        "Responses of which an Envoy refused a resource; the log has the reason. What the Envoy had stays in force."
+        more "envoy.md#when-something-is-wrong";
+    ACCESSES_REPORTED = Counter "heddle_control_accesses_reported_total" []
+        "Accesses that gateways reported: each caller and address once in a message."
+        more "envoy.md#lazy-envoys";
+    DEPENDENCIES_LEARNED = Counter "heddle_control_dependencies_learned_total" []
+        "Dependencies of lazy workloads that were learned from these reports.";
     CONNECTIONS = Counter "heddle_control_connections_total" []
         "Connections that were served.";
     CONNECTIONS_WAITED = Counter "heddle_control_connections_waited_total" []

@@ -98,8 +98,11 @@ impl Envoy {
             self.has[kind as usize].remove(&name);
             match kind {
                 Kind::Cluster => self.remove_cluster(&name),
-                // A cluster does not wait for endpoints that do not exist.
-                Kind::Endpoints => drop(self.warming.remove(&name)),
+                // A cluster does not wait for endpoints that do not exist: its Service was deleted.
+                Kind::Endpoints => {
+                    self.warming.remove(&name);
+                    self.gone.insert(name);
+                }
                 _ => {}
             }
         }
