@@ -72,6 +72,12 @@ impl Session {
             request.initial_versions.clear();
         }
         self.begun[kind as usize] = true;
+        if kind == Kind::Cluster {
+            // What it has from an earlier stream stays until no route leads to it.
+            let had = request.initial_versions.iter();
+            let had = had.filter_map(|(name, _)| Some(catalog.find(kind, name)?.0.clone()));
+            self.offered.extend(had);
+        }
         // An Envoy that has connected again may name nothing of a type: then it wants nothing, and not all.
         let is_begun = self.kinds[kind as usize].has_begun();
         if !kind.is_wildcard() && !is_begun && request.subscribe.is_empty() {
@@ -194,6 +200,8 @@ impl Session {
         if !self.wanted.is_subset(&self.offered) {
             self.offered.extend(self.wanted.iter().cloned());
             self.all_may_have_changed(Kind::Cluster, catalog);
+            // An Envoy may have asked for the endpoints of a cluster while it was not offered.
+            self.all_may_have_changed(Kind::Endpoints, catalog);
         }
         if self.is_quiet(Kind::Cluster) && self.accepted != self.offered {
             self.accepted = self.offered.clone();

@@ -207,6 +207,9 @@ impl World {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Service(at, endpoints, is_other) => {
+                if *endpoints == 0 && *is_other {
+                    self.envoy.deleted.insert(service_name(*at).to_string());
+                }
                 self.put_service(*at, |before| match (before, endpoints) {
                     (Some(_), 0) if *is_other => None,
                     _ => Some(service(*at, *endpoints, *is_other)),

@@ -15,8 +15,8 @@ pub(super) struct Envoy {
     warming: BTreeSet<Name>,
     /// Clusters that were usable once.
     usable: BTreeSet<Name>,
-    /// Clusters that were removed and have not been usable again.
-    gone: BTreeSet<Name>,
+    /// Services that were deleted at some time: what refers to their clusters may be told later than that these are gone.
+    pub(super) deleted: BTreeSet<String>,
     /// Names subscribed to, of the types that are asked for by name.
     subscribed: [BTreeSet<Name>; Kind::ALL.len()],
     /// The nonce of the clusters that are not answered until all are usable.
@@ -78,13 +78,17 @@ impl Envoy {
         let mut names = BTreeSet::new();
         for resource in response.resources {
             assert!(names.insert(resource.name.clone()), "a name comes twice");
+            // What it has unsubscribed from meanwhile is passed over.
+            let subscribed = &self.subscribed[kind as usize];
+            if kind == Kind::Endpoints && !subscribed.contains(&resource.name) {
+                continue;
+            }
             let one = (resource.version, resource.content);
             self.has[kind as usize].insert(resource.name.clone(), one);
             match kind {
                 Kind::Cluster => self.set_cluster(&resource.name),
                 Kind::Endpoints => {
                     self.warming.remove(&resource.name);
-                    self.gone.remove(&resource.name);
                     self.usable.insert(resource.name);
                 }
                 Kind::Listener if &*resource.name == "virtual_outbound" => {
@@ -99,10 +103,7 @@ impl Envoy {
             match kind {
                 Kind::Cluster => self.remove_cluster(&name),
                 // A cluster does not wait for endpoints that do not exist: its Service was deleted.
-                Kind::Endpoints => {
-                    self.warming.remove(&name);
-                    self.gone.insert(name);
-                }
+                Kind::Endpoints => drop(self.warming.remove(&name)),
                 _ => {}
             }
         }
@@ -137,7 +138,6 @@ impl Envoy {
     fn remove_cluster(&mut self, name: &Name) {
         self.warming.remove(name);
         self.usable.remove(name);
-        self.gone.insert(name.clone());
         self.has[Kind::Endpoints as usize].remove(name);
         if self.subscribed[Kind::Endpoints as usize].remove(name) {
             let request = Request {
@@ -148,19 +148,24 @@ impl Envoy {
         }
     }
 
-    /// Checks that whatever is named like a Service's cluster in listeners and routes is a cluster that is usable. One whose
-    /// Service was deleted is gone at once, and may be back before they are told.
+    /// Checks that whatever is named like a Service's cluster in listeners and routes is a cluster that is usable, unless its
+    /// Service was deleted.
     pub(super) fn check(&self) {
         let referring = [Kind::Listener, Kind::Routes].into_iter();
         let referring = referring.flat_map(|kind| self.has[kind as usize].iter());
         for (name, (_, content)) in referring {
             for cluster in clusters_in(content) {
                 assert!(
-                    self.usable.contains(&*cluster) || self.gone.contains(&*cluster),
+                    self.usable.contains(&*cluster) || self.is_of_deleted(&cluster),
                     "{name} refers to {cluster}, which is not usable: {self:?}"
                 );
             }
         }
+    }
+
+    fn is_of_deleted(&self, cluster: &str) -> bool {
+        let mut deleted = self.deleted.iter();
+        deleted.any(|service| cluster.starts_with(&format!("{service}/")))
     }
 
     /// What it has of a type, by name.
