@@ -108,8 +108,8 @@ pub fn bootstrap(parts: &Bootstrap<'_>) -> Value {
                 {"prefix": "server."},
                 {"prefix": "control_plane."},
                 {"prefix": "cluster.heddle-"},
-                {"suffix": "rbac.denied"},
-                {"suffix": "rbac.shadow_denied"},
+                {"suffix": ".denied"},
+                {"suffix": ".shadow_denied"},
             ]}},
         },
         "layered_runtime": {"layers": [{

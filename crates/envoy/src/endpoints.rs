@@ -19,7 +19,7 @@ const SOCKET_MATCH: &str = "envoy.transport_socket_match";
 /// The key there: the endpoint's account.
 pub(crate) const ACCOUNT: &str = "account";
 
-/// The place to which Envoys connect for some of a port's endpoints, and whom they expect there.
+/// The place to which Envoys connect for some of a port's endpoints, and the account that they expect there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Place<'m> {
     address: SocketAddr,

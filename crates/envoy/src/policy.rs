@@ -4,7 +4,8 @@
 //! each port has filter chains of its own, the rules of other ports are left out. Each filter has one policy with all rules
 //! as principals: the types of Envoy have maps without an order, so with more of them equal filters would have different bytes.
 //!
-//! What cannot be said: of a header, spellings of the name other than `_` for `-`, and a line that occurs twice.
+//! What cannot be said: of a header, spellings of the name other than `_` for `-`, and a line that occurs twice; that a request
+//! has a chunked body.
 
 pub(crate) mod accepted;
 mod principal;
@@ -90,6 +91,10 @@ fn rules(guard: &Guard, port: u16, callers: Callers, roles: &Roles) -> Vec<Judge
         return vec![enforced("anonymous", allow(probes))];
     }
     let mut filters = Vec::new();
+    if guard.looks_at_paths() {
+        let ambiguous = rbac(Action::Deny, vec![principal::ambiguous()]);
+        filters.push(enforced("ambiguous", ambiguous));
+    }
     // Without policies it does not matter who the caller is.
     if !roles.gateways.is_empty() && !guard.policies().is_empty() {
         let claims = rbac(Action::Deny, vec![principal::false_claim(roles)]);
@@ -160,7 +165,7 @@ impl Of<'_> {
         rules.filter(|rule| rule.ports.is_empty() || rule.ports.contains(&self.port))
     }
 
-    /// Whom a rule allows, and what; `None` for nothing.
+    /// The callers and requests that a rule allows; `None` for none.
     fn allowed(&self, rule: &PolicyRule) -> Option<Principal> {
         let mut all: Vec<Principal> = Vec::new();
         all.extend(self.callers_of(rule)?);
@@ -170,7 +175,7 @@ impl Of<'_> {
         Some(principal::all_of(all))
     }
 
-    /// Whom a rule denies, and what; `None` for nothing.
+    /// The callers and requests that a rule denies; `None` for none.
     fn denied(&self, rule: &PolicyRule) -> Option<Principal> {
         let mut all: Vec<Principal> = Vec::new();
         all.extend(self.callers_of(rule)?);
@@ -217,6 +222,7 @@ pub(crate) fn forwarded(
         }
         match flavour {
             Flavour::Requests => {
+                refused.extend(guard.looks_at_paths().then(principal::ambiguous));
                 let of = Of {
                     guard,
                     port: *port,

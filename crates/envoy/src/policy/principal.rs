@@ -127,7 +127,9 @@ pub(super) fn allowed(http: &HttpMatch) -> Option<Vec<Principal>> {
             url_path(MatchPattern::Prefix(format!("{prefix}/"))),
         ],
     });
-    all.extend(one_path(paths.chain(starts(http)).collect()));
+    let starts = http.path_starts.iter();
+    let starts = starts.map(|start| url_path(MatchPattern::Prefix(start.clone())));
+    all.extend(one_path(paths.chain(starts).collect()));
     for (name, value) in &http.headers {
         if value.len() > MAX_ALLOWED_VALUE {
             return None;
@@ -152,12 +154,19 @@ pub(super) fn denied(http: &HttpMatch) -> Vec<Principal> {
         PathMatch::Prefix(prefix) if prefix.is_empty() => all_of(Vec::new()),
         path => url_path(safe(regex::with_parameters(path))),
     });
-    all.extend(one_path(paths.chain(starts(http)).collect()));
+    let starts = http.path_starts.iter();
+    let starts = starts.map(|start| url_path(safe(regex::beginning_with(start))));
+    all.extend(one_path(paths.chain(starts).collect()));
     for (name, value) in &http.headers {
         let pieces = value.split([',', ';']);
         all.extend(pieces.map(|piece| header(name, safe(regex::has_piece(piece)))));
     }
     all
+}
+
+/// A request whose path some server may understand as another one.
+pub(super) fn ambiguous() -> Principal {
+    url_path(safe(regex::AMBIGUOUS.to_owned()))
 }
 
 /// A declared health check; `None` for one that sends nothing.
@@ -167,18 +176,14 @@ pub(super) fn probe(probe: &Probe) -> Option<Principal> {
         true => path.clone(),
         false => format!("{path}?{}", probe.query),
     };
-    let bodies = ["transfer-encoding", "content-length", "upgrade"];
+    // A chunked body is not seen: an Envoy takes the field away before its filters.
+    let bodies = ["content-length", "upgrade"];
     let bodies = bodies.map(|name| not(present(name)));
     let is_it = [
         method("GET", false),
         header(":path", MatchPattern::Exact(target)),
     ];
     Some(all_of(is_it.into_iter().chain(bodies).collect()))
-}
-
-fn starts(http: &HttpMatch) -> impl Iterator<Item = Principal> {
-    let starts = http.path_starts.iter();
-    starts.map(|start| url_path(MatchPattern::Prefix(start.clone())))
 }
 
 fn one_path(paths: Vec<Principal>) -> Option<Principal> {

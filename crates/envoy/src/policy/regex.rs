@@ -19,6 +19,19 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
+/// A path that some server may understand as another one, which a node's proxy refuses where a rule is about paths: dot
+/// segments, also with parameters; segments of parameters only, except at the end; backslashes; encoded control characters;
+/// malformed percent-encodings. An Envoy itself resolves the usual dot segments before.
+pub(super) const AMBIGUOUS: &str = concat!(
+    r"(?s).*/(?:",
+    r"(?:\.|%2[Ee]){1,2}(?:(?:;|%3[Bb])[^/]*)?(?:/.*)?",
+    r"|(?:;|%3[Bb])[^/]*/.*",
+    r")",
+    r"|.*\\.*",
+    r"|.*%(?:[01][0-9A-Fa-f]|7[Ff]).*",
+    r"|.*%(?:[^0-9A-Fa-f].*|[0-9A-Fa-f](?:[^0-9A-Fa-f].*)?)?",
+);
+
 /// A path that a server may treat as this one, which removes parameters from every segment.
 pub(super) fn with_parameters(path: &PathMatch) -> String {
     let (path, rest) = match path {
@@ -26,8 +39,36 @@ pub(super) fn with_parameters(path: &PathMatch) -> String {
         PathMatch::Prefix(prefix) => (prefix, "(?:/.*)?"),
     };
     let segments = path.split('/');
-    let segments = segments.map(|segment| format!("{}{PARAMETERS}", quoted(segment)));
-    format!("{}{rest}", segments.collect::<Vec<_>>().join("/"))
+    let segments = segments.map(|segment| format!("{}{PARAMETERS}", spelt(segment)));
+    format!("(?s){}{rest}", segments.collect::<Vec<_>>().join("/"))
+}
+
+/// A path that begins with this one.
+pub(super) fn beginning_with(start: &str) -> String {
+    format!("(?s){}.*", spelt(start))
+}
+
+/// A part of a canonical path, in each spelling in which an Envoy leaves it: hexadecimal digits in either case, and
+/// characters that should be encoded and are not.
+fn spelt(part: &str) -> String {
+    let mut spelt = String::with_capacity(part.len());
+    let mut rest = part;
+    while let Some((before, after)) = rest.split_once('%') {
+        spelt.push_str(&quoted(before));
+        let digits = after.get(..2).unwrap_or(after);
+        let encoded = format!("(?i:{})", quoted(&format!("%{digits}")));
+        let plain = u8::from_str_radix(digits, 16).ok().map(char::from);
+        match plain.filter(|char| matches!(char, ' '..='~')) {
+            Some(char) => {
+                let plain = quoted(char.encode_utf8(&mut [0; 4]));
+                spelt.push_str(&format!("(?:{encoded}|{plain})"));
+            }
+            None => spelt.push_str(&encoded),
+        }
+        rest = after.get(2..).unwrap_or_default();
+    }
+    spelt.push_str(&quoted(rest));
+    spelt
 }
 
 /// A header's line of which one element or parameter is this one, but for quotes, white space and case.
