@@ -29,7 +29,7 @@ use super::{Shared, connection_of};
 
 mod call;
 
-pub(super) use call::DiscoveryServer;
+pub(super) use call::Discovery;
 
 use crate::frames::{self, Answered};
 

@@ -11,10 +11,8 @@ mod als;
 mod credentials;
 mod dependencies;
 mod roster;
-#[cfg(test)]
-mod tests;
 
-pub(super) use ads::AdsServer;
-pub(super) use als::AlsServer;
+pub(super) use ads::Ads;
+pub(super) use als::Als;
 pub use dependencies::{DEPENDENCIES, Used};
 pub use roster::{Cost, Envoys};

@@ -45,6 +45,7 @@ mod nodes;
 mod peer;
 mod places;
 mod scope;
+mod service;
 mod streams;
 mod subscriptions;
 #[cfg(test)]
@@ -59,6 +60,7 @@ pub use subscriptions::Settled;
 
 use accept::Door;
 use limiter::Limiter;
+use service::OneMethod;
 
 use heddle_authority::{Authority, DenyList, UnixTime};
 
@@ -282,9 +284,9 @@ impl ControlServer {
             server::AuthorityServer::new(trust::AuthorityService(Arc::clone(&self.shared)))
                 .max_decoding_message_size(MAX_REQUEST_BYTES)
                 .max_encoding_message_size(MAX_TRUST_BYTES);
-        let discovery = discovery::DiscoveryServer(Arc::clone(&self.shared));
-        let reports = envoy::AlsServer(Arc::clone(&self.shared));
-        let envoys = envoy::AdsServer(self.shared);
+        let discovery = OneMethod::<discovery::Discovery>::new(&self.shared);
+        let envoys = OneMethod::<envoy::Ads>::new(&self.shared);
+        let reports = OneMethod::<envoy::Als>::new(&self.shared);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = Server::builder()
             .timeout(bounds.answer_wait)

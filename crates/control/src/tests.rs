@@ -21,6 +21,7 @@ use super::peer::PeerStream;
 use super::*;
 
 mod connections;
+mod envoys;
 mod joining;
 mod placing;
 mod watching;
@@ -115,6 +116,7 @@ struct Control {
     nodes: Nodes,
     counters: Arc<Counters>,
     board: Board,
+    envoys: Envoys,
     time: Arc<AtomicU64>,
     door: Arc<Door>,
     ready: mpsc::Sender<io::Result<PeerStream<DuplexStream>>>,
@@ -163,6 +165,7 @@ impl Control {
             bounds,
         );
         let (counters, door) = (server.counters(), Arc::clone(&server.door));
+        let envoys = server.envoys();
         let (ready, incoming) = mpsc::channel(1);
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(server.serve_incoming(incoming, async {
@@ -173,6 +176,7 @@ impl Control {
             nodes,
             counters,
             board,
+            envoys,
             time,
             door,
             ready,

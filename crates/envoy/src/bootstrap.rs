@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 
 use crate::names::CONTROL;
 
-#[cfg(test)]
-mod tests;
-
 /// The mark of the packets that an Envoy sends: a pod's packet filter does not redirect those (socket(7), `SO_MARK`).
 pub const MARK: u32 = 1_337;
 /// The port of the admin interface, on loopback.

@@ -278,11 +278,6 @@ impl Catalog {
         self.addresses.get(&ip)
     }
 
-    /// Whether the account is that of gateways.
-    pub fn is_gateway(&self, account: &ServiceAccountName) -> bool {
-        self.roles.gateways.contains(account)
-    }
-
     /// Whether the account is that of lazy workloads.
     pub fn is_lazy(&self, account: &ServiceAccountName) -> bool {
         self.roles.lazy.contains(account)

@@ -5,7 +5,6 @@ use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,8 +16,6 @@ use heddle_xds::delta::Answer;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tonic::codegen::{BoxFuture, Service};
-use tonic::server::NamedService;
 use tonic::{Status, Streaming, body};
 use tracing::{error, info, warn};
 
@@ -26,6 +23,7 @@ use super::credentials;
 use super::roster::OpenStream;
 use crate::frames::{self, Answered, FRAME_HEAD};
 use crate::peer::{Connection, Peer};
+use crate::service::Method;
 use crate::{ENDS, Shared, connection_of};
 
 /// Limit on a message of an Envoy, in bytes: one that connects again names all that it has.
@@ -39,48 +37,26 @@ const READ_WAIT: Duration = Duration::from_secs(60);
 /// How long it may take to tell an Envoy why its call ends.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// The service, as a router takes it.
-#[derive(Clone)]
-pub(crate) struct AdsServer(pub(crate) Arc<Shared>);
+/// The method for delta xDS of all types on one stream.
+pub(crate) struct Ads;
 
-impl NamedService for AdsServer {
-    const NAME: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
-}
+impl Method for Ads {
+    const SERVICE: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+    const PATH: &'static str = wire::DELTA;
+    const OTHERS: &'static str = "only DeltaAggregatedResources is served (api_type: DELTA_GRPC)";
 
-impl Service<http::Request<body::Body>> for AdsServer {
-    type Response = http::Response<body::Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+    async fn begin(
+        shared: Arc<Shared>,
+        request: http::Request<body::Body>,
+    ) -> Result<http::Response<body::Body>, Status> {
+        let (head, body) = request.into_parts();
+        let connection = connection_of(&head.extensions)?.clone();
+        let requests =
+            frames::requests::<DeltaResponse, DeltaDiscoveryRequest>(body, MAX_REQUEST_BYTES);
+        let (is_there, gone) = oneshot::channel();
+        let answers = shared.envoy_stream(connection, requests, gone)?;
+        Ok(frames::response(answers, is_there))
     }
-
-    fn call(&mut self, request: http::Request<body::Body>) -> Self::Future {
-        let shared = Arc::clone(&self.0);
-        Box::pin(async move {
-            let answer = match request.uri().path() {
-                wire::DELTA => begin(shared, request).await,
-                _ => Err(Status::unimplemented(
-                    "only DeltaAggregatedResources is served (api_type: DELTA_GRPC)",
-                )),
-            };
-            Ok(answer.unwrap_or_else(Status::into_http))
-        })
-    }
-}
-
-async fn begin(
-    shared: Arc<Shared>,
-    request: http::Request<body::Body>,
-) -> Result<http::Response<body::Body>, Status> {
-    let (head, body) = request.into_parts();
-    let connection = connection_of(&head.extensions)?.clone();
-    let requests =
-        frames::requests::<DeltaResponse, DeltaDiscoveryRequest>(body, MAX_REQUEST_BYTES);
-    let (is_there, gone) = oneshot::channel();
-    let answers = shared.envoy_stream(connection, requests, gone)?;
-    Ok(frames::response(answers, is_there))
 }
 
 /// Messages of a call that are computed before the Envoy has read them.

@@ -3,12 +3,10 @@
 //! A report is believed of the Envoy of a gateway only, and about lazy callers only.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
 
 use envoy_types::pb::envoy::data::accesslog::v3::tls_properties::certificate_properties::subject_alt_name::San;
 use envoy_types::pb::envoy::data::accesslog::v3::{AccessLogType, HttpAccessLogEntry};
@@ -19,72 +17,48 @@ use envoy_types::pb::envoy::service::accesslog::v3::{
 use heddle_envoy::ORIGINAL_DST;
 use heddle_model::{ServiceAccountName, SpiffeId, WorkloadName};
 use tokio::sync::{mpsc, oneshot};
-use tonic::codegen::{BoxFuture, Service};
-use tonic::server::NamedService;
 use tonic::{Status, Streaming, body};
 use tracing::{debug, error};
 
 use super::roster::Report;
 use crate::frames::{self, Answered};
 use crate::peer::Peer;
+use crate::service::Method;
 use crate::{ENDS, Shared, connection_of};
 
-/// The path of the method.
-const STREAM: &str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs";
 /// Limit on a message of an Envoy, in bytes.
 const MAX_BYTES: usize = 4 << 20;
 
-/// The service, as a router takes it.
-#[derive(Clone)]
-pub(crate) struct AlsServer(pub(crate) Arc<Shared>);
+/// The method by which gateways report.
+pub(crate) struct Als;
 
-impl NamedService for AlsServer {
-    const NAME: &'static str = "envoy.service.accesslog.v3.AccessLogService";
-}
+impl Method for Als {
+    const SERVICE: &'static str = "envoy.service.accesslog.v3.AccessLogService";
+    const PATH: &'static str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs";
 
-impl Service<http::Request<body::Body>> for AlsServer {
-    type Response = http::Response<body::Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+    async fn begin(
+        shared: Arc<Shared>,
+        request: http::Request<body::Body>,
+    ) -> Result<http::Response<body::Body>, Status> {
+        let (head, body) = request.into_parts();
+        let connection = connection_of(&head.extensions)?.clone();
+        shared.admitted_gateway(&connection.peer)?;
+        let requests =
+            frames::requests::<StreamAccessLogsResponse, StreamAccessLogsMessage>(body, MAX_BYTES);
+        // Reports are never answered; the response ends with the call.
+        let (answers, answered) = mpsc::channel::<Answered>(1);
+        let (is_there, _gone) = oneshot::channel();
+        tokio::spawn(async move {
+            let under_way = connection.holding.call();
+            let ended = shared.hear(&connection.peer, requests).await;
+            if let Err(status) = ended {
+                // Fails when the client has gone.
+                let _ = answers.try_send(Err(status));
+            }
+            drop(under_way);
+        });
+        Ok(frames::response(answered, is_there))
     }
-
-    fn call(&mut self, request: http::Request<body::Body>) -> Self::Future {
-        let shared = Arc::clone(&self.0);
-        Box::pin(async move {
-            let answer = match request.uri().path() {
-                STREAM => begin(shared, request),
-                _ => Err(Status::unimplemented("there is no such method")),
-            };
-            Ok(answer.unwrap_or_else(Status::into_http))
-        })
-    }
-}
-
-fn begin(
-    shared: Arc<Shared>,
-    request: http::Request<body::Body>,
-) -> Result<http::Response<body::Body>, Status> {
-    let (head, body) = request.into_parts();
-    let connection = connection_of(&head.extensions)?.clone();
-    shared.admitted_gateway(&connection.peer)?;
-    let requests =
-        frames::requests::<StreamAccessLogsResponse, StreamAccessLogsMessage>(body, MAX_BYTES);
-    // Reports are never answered; the response ends with the call.
-    let (answers, answered) = mpsc::channel::<Answered>(1);
-    let (is_there, _gone) = oneshot::channel();
-    tokio::spawn(async move {
-        let under_way = connection.holding.call();
-        let ended = shared.hear(&connection.peer, requests).await;
-        if let Err(status) = ended {
-            // Fails when the client has gone.
-            let _ = answers.try_send(Err(status));
-        }
-        drop(under_way);
-    });
-    Ok(frames::response(answered, is_there))
 }
 
 impl Shared {

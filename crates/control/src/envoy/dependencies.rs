@@ -1,14 +1,13 @@
 //! What workloads use, as gateways have reported it, kept in a file.
 //!
-//! Each line of the file is one fact as JSON: an account uses a Service, or does not any more. A fact is on the disk before it
-//! has consequences, so that a control plane that is killed knows it again. A line that was cut off, or that is not
+//! Each line of the file is one fact as JSON: an account uses a Service. A fact is on the disk before it has consequences, so that a control plane that is killed knows it again. A line that was cut off, or that is not
 //! understood, is passed over: what it said is learned again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use heddle_model::{ServiceAccountName, ServiceName};
 use serde::{Deserialize, Serialize};
@@ -22,14 +21,13 @@ pub const DEPENDENCIES: &str = "dependencies.jsonl";
 const MAX_OF_ACCOUNT: usize = 4_096;
 /// Longest line that is read, in bytes.
 const MAX_LINE: usize = 4_096;
-/// The file is written anew once it has so many more lines than there are facts.
-const SPARE_LINES: usize = 10_000;
 
 /// What workloads use.
 #[derive(Debug, Default)]
 pub(crate) struct Dependencies {
     used: BTreeMap<ServiceAccountName, BTreeMap<ServiceName, Used>>,
-    file: Option<Lines>,
+    /// To append to; `None` if nothing is kept.
+    file: Option<File>,
 }
 
 /// The use of a Service. Times are in seconds since 1970.
@@ -37,13 +35,6 @@ pub(crate) struct Dependencies {
 pub struct Used {
     /// When it was learned.
     pub learned: u64,
-}
-
-#[derive(Debug)]
-struct Lines {
-    path: PathBuf,
-    file: File,
-    lines: usize,
 }
 
 /// One line of the file.
@@ -54,10 +45,6 @@ enum Fact {
         account: ServiceAccountName,
         service: ServiceName,
         at: u64,
-    },
-    Forgotten {
-        account: ServiceAccountName,
-        service: ServiceName,
     },
 }
 
@@ -92,7 +79,6 @@ impl Dependencies {
                     service,
                     at,
                 }) => drop(self.put(account, service, at)),
-                Some(Fact::Forgotten { account, service }) => self.remove(&account, &service),
                 None => {
                     tracing::warn!("a line of {DEPENDENCIES} is not understood and passed over");
                 }
@@ -101,7 +87,7 @@ impl Dependencies {
     }
 
     /// A new file with what is known, in the place of the one before.
-    fn rewritten(&self, path: &Path) -> io::Result<Lines> {
+    fn rewritten(&self, path: &Path) -> io::Result<File> {
         let partial = path.with_extension("new");
         let mut file = OpenOptions::new()
             .write(true)
@@ -110,7 +96,6 @@ impl Dependencies {
             .mode(0o600)
             .open(&partial)?;
         let mut text = Vec::new();
-        let mut lines = 0;
         for (account, services) in &self.used {
             for (service, used) in services {
                 text.extend(line(&Fact::Learned {
@@ -118,7 +103,6 @@ impl Dependencies {
                     service: service.clone(),
                     at: used.learned,
                 }));
-                lines += 1;
             }
         }
         file.write_all(&text)?;
@@ -127,11 +111,7 @@ impl Dependencies {
         if let Some(folder) = path.parent() {
             File::open(folder)?.sync_all()?;
         }
-        Ok(Lines {
-            path: path.to_owned(),
-            file: OpenOptions::new().append(true).open(path)?,
-            lines,
-        })
+        OpenOptions::new().append(true).open(path)
     }
 
     /// Notes uses, and has them on the disk when it returns. Returns the accounts that use something new.
@@ -145,11 +125,9 @@ impl Dependencies {
     ) -> (BTreeSet<ServiceAccountName>, io::Result<()>) {
         let mut accounts = BTreeSet::new();
         let mut text = Vec::new();
-        let mut lines = 0;
         for (account, service) in uses {
             if self.put(account.clone(), service.clone(), now) {
                 accounts.insert(account.clone());
-                lines += 1;
                 text.extend(line(&Fact::Learned {
                     account,
                     service,
@@ -157,26 +135,16 @@ impl Dependencies {
                 }));
             }
         }
-        let written = self.append(&text, lines);
+        let written = self.append(&text);
         (accounts, written)
     }
 
-    fn append(&mut self, text: &[u8], lines: usize) -> io::Result<()> {
-        let Some(file) = &mut self.file else {
+    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        let Some(file) = self.file.as_mut().filter(|_| !text.is_empty()) else {
             return Ok(());
         };
-        if text.is_empty() {
-            return Ok(());
-        }
-        file.file.write_all(text)?;
-        file.file.sync_data()?;
-        file.lines += lines;
-        let facts: usize = self.used.values().map(BTreeMap::len).sum();
-        if file.lines > facts + SPARE_LINES {
-            let path = file.path.clone();
-            self.file = Some(self.rewritten(&path)?);
-        }
-        Ok(())
+        file.write_all(text)?;
+        file.sync_data()
     }
 
     /// Whether it was new, and there was room for it.
@@ -187,15 +155,6 @@ impl Dependencies {
         }
         services.insert(service, Used { learned });
         true
-    }
-
-    fn remove(&mut self, account: &ServiceAccountName, service: &ServiceName) {
-        if let Some(services) = self.used.get_mut(account) {
-            services.remove(service);
-            if services.is_empty() {
-                self.used.remove(account);
-            }
-        }
     }
 
     /// What the workloads of an account use.

@@ -1,3 +1,4 @@
+use crate::service::OneMethod;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
@@ -26,7 +27,7 @@ fn over_tcp(control: &Control, bounds: ServeBounds) -> ControlServer {
 async fn a_method_of_discovery_that_is_not_there_is_said_to_be_so() {
     let control = Control::start();
     let server = over_tcp(&control, ServeBounds::default());
-    let mut service = crate::discovery::DiscoveryServer(server.shared);
+    let mut service = OneMethod::<crate::discovery::Discovery>::new(&server.shared);
     let request = http::Request::post("/heddle.v1.Discovery/Other");
     let request = request.body(tonic::body::Body::empty()).unwrap();
     let response = tonic::codegen::Service::call(&mut service, request).await;

@@ -55,7 +55,7 @@ fn what_the_newest_presence_has_is_shown_and_then_that_of_the_one_before() {
     assert_eq!(nodes.mesh(&name), None);
 }
 
-fn mesh(text: &str) -> Mesh {
+pub(super) fn mesh(text: &str) -> Mesh {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.yaml"), text).unwrap();
     let options = Options {

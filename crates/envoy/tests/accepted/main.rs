@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use heddle_envoy::bootstrap::{Bootstrap, Link, bootstrap};
+use heddle_envoy::bootstrap::{
+    Bootstrap, LINK_CHAIN, LINK_KEY, LINK_ROOTS, Link, bootstrap, link_secrets,
+};
 use heddle_model::{Mesh, TrustDomain};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
@@ -76,6 +78,47 @@ fn start(program: &Path, folder: &Path) -> Envoy {
         .stdout(Stdio::null())
         .stderr(log);
     Envoy(command.spawn().expect("Envoy starts"))
+}
+
+#[test]
+fn the_bootstrap_is_valid_with_its_certificate_inside_and_in_files() {
+    let Some(program) = program() else {
+        heddle_skips::skipped("there is no Envoy (scripts/setup.sh test)");
+        return;
+    };
+    let dir = tempfile::tempdir().expect("a folder");
+    let (chain, key) = served::certificate();
+    for (name, text) in [(LINK_CHAIN, &chain), (LINK_KEY, &key), (LINK_ROOTS, &chain)] {
+        std::fs::write(dir.path().join(name), text).expect("a file");
+    }
+    for (name, secret) in link_secrets(dir.path()) {
+        std::fs::write(dir.path().join(name), secret.to_string()).expect("a file");
+    }
+    let inline = Link::Inline {
+        chain: &chain,
+        key: &key,
+        roots: &chain,
+    };
+    for link in [inline, Link::Folder(dir.path())] {
+        let whole = bootstrap(&Bootstrap {
+            workload: &meshes::workload_name(),
+            trust_domain: &TrustDomain::default(),
+            control: &[
+                ([10, 0, 0, 5], 15_012).into(),
+                "[fd00::5]:15012".parse().expect("one"),
+            ],
+            link,
+        });
+        let file = dir.path().join("envoy.json");
+        std::fs::write(&file, whole.to_string()).expect("a file");
+        let mut validate = Command::new(&program);
+        validate
+            .args(["--mode", "validate", "-l", "warning", "-c"])
+            .arg(&file);
+        let said = validate.output().expect("Envoy runs");
+        let why = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.success(), "{link:?}: {why}");
+    }
 }
 
 #[tokio::test]

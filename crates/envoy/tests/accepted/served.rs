@@ -190,7 +190,7 @@ impl AggregatedDiscoveryService for Served {
 }
 
 /// A certificate that is its own root, and its key, in PEM.
-fn certificate() -> (String, String) {
+pub(crate) fn certificate() -> (String, String) {
     let key = KeyPair::generate().expect("a key");
     let made = CertificateParams::default().self_signed(&key);
     (made.expect("a certificate").pem(), key.serialize_pem())

@@ -1,0 +1,198 @@
+//! Who may ask for what: Envoys, and gateways among them.
+
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::accesslog::v3::StreamAccessLogsMessage;
+use envoy_types::pb::envoy::service::accesslog::v3::access_log_service_client::AccessLogServiceClient;
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse,
+};
+use heddle_envoy::Kind;
+use heddle_model::{SpiffeId, TrustDomain, WorkloadName};
+use hyper_util::rt::TokioIo;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+use tower::service_fn;
+
+use super::placing::mesh;
+use super::{Control, discover, node_id, own, refused, request, workload};
+use crate::PeerCertificate;
+
+const MANIFESTS: &str = "apiVersion: v1
+kind: ServiceAccount
+metadata: {name: gateway, namespace: mesh, annotations: {heddle.dev/gateway: default}}
+---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {name: gw, namespace: mesh, annotations: {heddle.dev/proxy: envoy}}
+spec: {address: 127.1.0.1, nodeName: n1, serviceAccountName: gateway}
+---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {name: web, namespace: shop, labels: {app: web}, annotations: {heddle.dev/proxy: envoy}}
+spec: {address: 127.1.0.2, nodeName: n1, ports: [{port: 80}]}
+---
+apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {name: plain, namespace: shop}
+spec: {address: 127.1.0.3, nodeName: n1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.96.0.1, selector: {app: web}, ports: [{port: 80, appProtocol: http}]}
+";
+
+async fn control() -> Control {
+    let control = Control::empty().await;
+    control.board.put(mesh(MANIFESTS));
+    // What a server does beside its connections.
+    let (envoys, board) = (control.envoys.clone(), control.board.clone());
+    tokio::spawn(async move { envoys.follow(&board).await });
+    control
+}
+
+fn envoy_id(workload: &str) -> SpiffeId {
+    let workload = WorkloadName::parse(workload).expect("a name");
+    SpiffeId::envoy(TrustDomain::default(), workload)
+}
+
+async fn channel(control: &Control, id: SpiffeId) -> Channel {
+    let certificate = PeerCertificate {
+        id,
+        serial: None,
+        not_after: u64::MAX,
+    };
+    let io = control.pipe(Some(certificate), "192.0.2.1").await;
+    let mut io = Some(TokioIo::new(io));
+    let connector = service_fn(move |_| {
+        let io = io.take();
+        async move { io.ok_or_else(|| std::io::Error::other("one connection only")) }
+    });
+    let endpoint = Endpoint::from_static("http://control");
+    endpoint
+        .connect_with_connector(connector)
+        .await
+        .expect("a channel")
+}
+
+struct Ads {
+    says: mpsc::Sender<DeltaDiscoveryRequest>,
+    told: Streaming<DeltaDiscoveryResponse>,
+}
+
+impl Ads {
+    async fn begin(control: &Control, id: SpiffeId, node: &str) -> Result<Ads, Status> {
+        let (says, said) = mpsc::channel(8);
+        let first = DeltaDiscoveryRequest {
+            node: Some(Node {
+                id: node.to_owned(),
+                ..Node::default()
+            }),
+            type_url: Kind::Cluster.type_url().to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        says.send(first).await.expect("room");
+        let mut client = AggregatedDiscoveryServiceClient::new(channel(control, id).await);
+        let begun = client
+            .delta_aggregated_resources(ReceiverStream::new(said))
+            .await?;
+        let told = begun.into_inner();
+        Ok(Ads { says, told })
+    }
+
+    async fn next(&mut self) -> Result<DeltaDiscoveryResponse, Status> {
+        Ok(self.told.message().await?.expect("a message"))
+    }
+
+    async fn subscribe(&mut self, kind: Kind, name: &str) -> DeltaDiscoveryResponse {
+        let request = DeltaDiscoveryRequest {
+            type_url: kind.type_url().to_owned(),
+            resource_names_subscribe: vec![name.to_owned()],
+            ..DeltaDiscoveryRequest::default()
+        };
+        self.says.send(request).await.expect("room");
+        self.next().await.expect("an answer")
+    }
+}
+
+fn names(response: &DeltaDiscoveryResponse) -> Vec<&str> {
+    let resources = response.resources.iter();
+    resources.map(|resource| resource.name.as_str()).collect()
+}
+
+#[tokio::test]
+async fn an_envoy_is_told_clusters_and_the_secrets_of_its_workload() {
+    let control = control().await;
+    let begun = Ads::begin(&control, envoy_id("shop/web"), "shop/web").await;
+    let mut ads = begun.expect("it is served");
+    let clusters = ads.next().await.expect("clusters");
+    assert_eq!(clusters.type_url, Kind::Cluster.type_url());
+    assert!(names(&clusters).contains(&"shop/web/80"), "{clusters:?}");
+    for secret in ["heddle:leaf", "heddle:roots"] {
+        let answer = ads.subscribe(Kind::Secret, secret).await;
+        assert_eq!(names(&answer), [secret]);
+        let accepted = DeltaDiscoveryRequest {
+            type_url: Kind::Secret.type_url().to_owned(),
+            response_nonce: answer.nonce,
+            ..DeltaDiscoveryRequest::default()
+        };
+        ads.says.send(accepted).await.expect("room");
+    }
+}
+
+#[tokio::test]
+async fn only_the_envoy_of_a_workload_that_has_one_is_served() {
+    let control = control().await;
+    for (id, node, code) in [
+        // A node, and the workload itself.
+        (node_id("n1"), "n1", Code::PermissionDenied),
+        (workload("web"), "shop/web", Code::PermissionDenied),
+        // Another workload's name.
+        (envoy_id("shop/web"), "mesh/gw", Code::PermissionDenied),
+        (envoy_id("shop/web"), "", Code::PermissionDenied),
+        // Workloads without an Envoy.
+        (envoy_id("shop/plain"), "shop/plain", Code::NotFound),
+        (envoy_id("shop/gone"), "shop/gone", Code::NotFound),
+    ] {
+        let shown = format!("{id} as {node}");
+        let answer = match Ads::begin(&control, id, node).await {
+            Ok(mut ads) => ads.next().await,
+            Err(status) => Err(status),
+        };
+        let status = answer.expect_err(&shown);
+        assert_eq!(status.code(), code, "{shown}: {status:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_identity_of_an_envoy_opens_nothing_that_is_for_nodes() {
+    let control = control().await;
+    let client = control.connect_as(envoy_id("shop/web"), None).await;
+    let why = refused(discover(&client, &own("n1")).await);
+    assert!(why.contains("only nodes"), "{why}");
+    let issued = client.issue(&workload("web"), &request()).await;
+    assert!(issued.is_err(), "{issued:?}");
+}
+
+#[tokio::test]
+async fn only_gateways_report_accesses() {
+    let control = control().await;
+    for (id, expected) in [
+        (envoy_id("mesh/gw"), None),
+        (envoy_id("shop/web"), Some(Code::PermissionDenied)),
+        (envoy_id("shop/plain"), Some(Code::PermissionDenied)),
+        (node_id("n1"), Some(Code::PermissionDenied)),
+    ] {
+        let shown = id.to_string();
+        let mut client = AccessLogServiceClient::new(channel(&control, id).await);
+        let nothing: [StreamAccessLogsMessage; 0] = [];
+        let answer = client.stream_access_logs(tokio_stream::iter(nothing)).await;
+        // A call of a gateway ends without an answer.
+        let code = answer.err().map(|status| status.code());
+        let code = code.filter(|code| *code == Code::PermissionDenied);
+        assert_eq!(code, expected, "{shown}");
+    }
+}
