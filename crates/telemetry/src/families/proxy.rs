@@ -87,7 +87,7 @@ super::families! {
         "How often this worker asked a caller on another node for another link, because it was busier than others or was about to end."
         more "link-protocol.md#another-link";
     NODE_BYTES = Counter "heddle_node_bytes_total" [worker direction protocol]
-        "Bytes between nodes, before TLS encrypts them (sent) and after it decrypted them (received): heads, bodies, prefaces. The protocol is link, http1 or http2."
+        "Bytes between nodes, before TLS encrypts them (sent) and after it decrypted them (received): heads, bodies, prefaces. The protocol is link, http1 or http2; with stock proxies stock_http or stock_bytes."
         more "link-protocol.md";
     POLICY_DRY_RUN_DIFFERENCES = Counter "heddle_policy_dry_run_differences_total" [worker]
         "Decisions that would differ if policies in dry run were in force."
