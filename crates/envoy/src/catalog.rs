@@ -9,14 +9,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use heddle_model::{
-    AppProtocol, Mesh, Service, ServiceAccountName, ServiceName, ServicePort, Shared, Workload,
-    WorkloadName, differences,
+    AppProtocol, Mesh, PolicyName, Service, ServiceAccountName, ServiceName, ServicePort, Shared,
+    Workload, WorkloadName, differences,
 };
 use heddle_xds::delta::Name;
 
 use crate::gateway::Roles;
 use crate::names::{ClusterName, GATEWAY, service_of};
 use crate::{Kind, Packed, cluster, endpoints, listener};
+
+#[cfg(test)]
+mod tests;
 
 /// The resources of all Services of a mesh.
 #[derive(Debug, Default)]
@@ -115,6 +118,13 @@ impl Catalog {
         }
         let order = |a: &Shared<Service>, b: &Shared<Service>| a.name.cmp(&b.name);
         for (old, new) in differences(&before.services, &now.services, order, Shared::eq) {
+            let [was, is] = [(old, &*before), (new, &*now)].map(|(service, mesh)| {
+                let policies = service.map(|service| policies_of(mesh, service));
+                policies.unwrap_or_default()
+            });
+            if was != is {
+                self.judged = self.generation;
+            }
             match new {
                 Some(new) => self.put(&now, new, old.map(|old| &**old), &mut changed),
                 None => {
@@ -310,6 +320,20 @@ impl Catalog {
         let (service, of) = self.services.get_key_value(service_of(name)?)?;
         Some((service, of.find(kind, name)?))
     }
+}
+
+/// The policies of a Service's endpoints, with the ports that they are about.
+fn policies_of<'m>(mesh: &'m Mesh, service: &Service) -> BTreeSet<(u16, u16, &'m [PolicyName])> {
+    let endpoints = service.ports.iter().flat_map(|port| {
+        let endpoints = port.endpoints.iter();
+        endpoints.map(|endpoint| (port.port, endpoint))
+    });
+    let policies = endpoints.filter_map(|(port, endpoint)| {
+        let workload = mesh.workload(endpoint.workload_name()?)?;
+        let policies = workload.policies.as_slice();
+        (!policies.is_empty()).then(|| (port, endpoint.address.port(), policies))
+    });
+    policies.collect()
 }
 
 /// The resources that are new, other ones, or gone.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use heddle_envoy::wire::{self, DeltaResponse};
 use heddle_envoy::{Kind, secret};
-use heddle_model::{WorkloadName, printable, shortened};
+use heddle_model::{ServiceAccountName, WorkloadName, printable, shortened};
 use heddle_xds::delta::Answer;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
@@ -124,16 +124,20 @@ impl Shared {
         // Leaf and roots are due at once.
         let mut renewed = Instant::now();
         let mut is_trust_new = true;
+        // The account of which it has a leaf.
+        let mut proven = None;
         loop {
             self.admitted_envoy(peer)?;
+            let account = self.account_of(workload);
             if is_trust_new {
                 let bundle = Arc::clone(&trust.borrow_and_update().bundle);
                 let roots = credentials::roots(&bundle);
                 stream.session().put(Kind::Secret, secret::ROOTS, roots);
             }
             // Another root may sign from now on.
-            if is_trust_new || renewed <= Instant::now() {
-                renewed = Instant::now() + self.renew(&stream, workload);
+            if is_trust_new || account != proven || renewed <= Instant::now() {
+                renewed = Instant::now() + self.renew(&stream, workload, account.as_ref());
+                proven = account;
             }
             is_trust_new = false;
             let room = tokio::select! {
@@ -175,14 +179,22 @@ impl Shared {
         }
     }
 
+    fn account_of(&self, workload: &WorkloadName) -> Option<ServiceAccountName> {
+        let mesh = self.board.newest()?;
+        Some(mesh.workload(workload)?.service_account.clone())
+    }
+
     /// Gives an Envoy another leaf. Returns after how long the next one is due.
-    fn renew(&self, stream: &OpenStream, workload: &WorkloadName) -> Duration {
-        let mesh = self.board.newest();
-        let known = mesh.as_ref().and_then(|mesh| mesh.workload(workload));
-        let Some(account) = known.map(|known| known.service_account.clone()) else {
+    fn renew(
+        &self,
+        stream: &OpenStream,
+        workload: &WorkloadName,
+        account: Option<&ServiceAccountName>,
+    ) -> Duration {
+        let Some(account) = account else {
             return credentials::AGAIN;
         };
-        match credentials::leaf(&self.authority, &account, (self.clock)()) {
+        match credentials::leaf(&self.authority, account, (self.clock)()) {
             Ok(leaf) => {
                 let mut session = stream.session();
                 session.put(Kind::Secret, secret::LEAF, leaf.packed);

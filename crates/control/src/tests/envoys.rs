@@ -7,6 +7,7 @@ use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse,
 };
+use heddle_authority::Denied;
 use heddle_envoy::Kind;
 use heddle_model::{SpiffeId, TrustDomain, WorkloadName};
 use hyper_util::rt::TokioIo;
@@ -107,6 +108,15 @@ impl Ads {
         Ok(self.told.message().await?.expect("a message"))
     }
 
+    async fn accept(&self, answer: &DeltaDiscoveryResponse) {
+        let accepted = DeltaDiscoveryRequest {
+            type_url: answer.type_url.clone(),
+            response_nonce: answer.nonce.clone(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        self.says.send(accepted).await.expect("room");
+    }
+
     async fn subscribe(&mut self, kind: Kind, name: &str) -> DeltaDiscoveryResponse {
         let request = DeltaDiscoveryRequest {
             type_url: kind.type_url().to_owned(),
@@ -134,12 +144,61 @@ async fn an_envoy_is_told_clusters_and_the_secrets_of_its_workload() {
     for secret in ["heddle:leaf", "heddle:roots"] {
         let answer = ads.subscribe(Kind::Secret, secret).await;
         assert_eq!(names(&answer), [secret]);
-        let accepted = DeltaDiscoveryRequest {
-            type_url: Kind::Secret.type_url().to_owned(),
-            response_nonce: answer.nonce,
-            ..DeltaDiscoveryRequest::default()
-        };
-        ads.says.send(accepted).await.expect("room");
+        ads.accept(&answer).await;
+    }
+}
+
+/// The next leaf that the Envoy is told, as it is sent.
+async fn leaf(ads: &mut Ads, answer: Option<DeltaDiscoveryResponse>) -> Vec<u8> {
+    let answer = match answer {
+        Some(answer) => answer,
+        None => loop {
+            let next = ads.next().await.expect("an answer");
+            ads.accept(&next).await;
+            if next.type_url == Kind::Secret.type_url() {
+                break next;
+            }
+        },
+    };
+    assert_eq!(names(&answer), ["heddle:leaf"]);
+    let resource = answer.resources[0].resource.clone();
+    resource.expect("a secret").value
+}
+
+#[tokio::test]
+async fn a_workload_that_gets_another_account_gets_its_leaf_unless_that_is_denied() {
+    let control = control().await;
+    let begun = Ads::begin(&control, envoy_id("shop/web"), "shop/web").await;
+    let mut ads = begun.expect("it is served");
+    let clusters = ads.next().await.expect("clusters");
+    ads.accept(&clusters).await;
+    let answer = ads.subscribe(Kind::Secret, "heddle:leaf").await;
+    ads.accept(&answer).await;
+    let first = leaf(&mut ads, Some(answer)).await;
+    let account =
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: other, namespace: shop}\n---\n";
+    let own = "ports: [{port: 80}]}";
+    let other = "serviceAccountName: other, ports: [{port: 80}]}";
+    control
+        .board
+        .put(mesh(&format!("{account}{}", MANIFESTS.replace(own, other))));
+    let second = leaf(&mut ads, None).await;
+    assert_ne!(first, second);
+    // Back to the first account, which is denied now: no leaf, and the stream goes on.
+    control.deny(Denied::Identity(SpiffeId::workload(
+        TrustDomain::default(),
+        heddle_model::ServiceAccountName::parse("shop/default").expect("a name"),
+    )));
+    let more = "---\napiVersion: v1\nkind: Service\nmetadata: {name: more, namespace: shop}\n\
+                spec: {clusterIP: 10.96.0.2, selector: {app: web}, ports: [{port: 80, appProtocol: http}]}\n";
+    control.board.put(mesh(&format!("{MANIFESTS}{more}")));
+    loop {
+        let next = ads.next().await.expect("an answer");
+        ads.accept(&next).await;
+        assert_ne!(next.type_url, Kind::Secret.type_url(), "{next:?}");
+        if names(&next).contains(&"shop/more/80") {
+            break;
+        }
     }
 }
 
