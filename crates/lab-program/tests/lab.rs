@@ -91,6 +91,7 @@ fn programs() -> Programs {
     Programs {
         lab: PROGRAM.into(),
         heddle: Programs::find().ok().and_then(|programs| programs.heddle),
+        envoy: None,
         keep: false,
     }
 }

@@ -39,6 +39,7 @@ mod requirements;
 mod restart;
 mod session;
 mod settings;
+mod sidecar;
 mod status;
 mod which;
 

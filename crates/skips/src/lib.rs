@@ -8,7 +8,8 @@ use std::env;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::panic::Location;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 #[cfg(test)]
 mod tests;
@@ -53,4 +54,18 @@ fn record(path: &Path, name: &str, why: &str) -> io::Result<()> {
     let line = format!("{name}\t{}\n", why.replace(['\n', '\t'], " "));
     let mut file = OpenOptions::new().append(true).create(true).open(path)?;
     file.write_all(line.as_bytes())
+}
+
+/// The stock Envoy that tests run, where `scripts/setup.sh test` puts it; reports the skip if there is none.
+#[track_caller]
+pub fn envoy() -> Option<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/envoy.sh");
+    let said = Command::new(script).arg("--path").output().ok();
+    let path = said.and_then(|said| String::from_utf8(said.stdout).ok());
+    let path = path.map(|path| PathBuf::from(path.trim()));
+    let found = path.filter(|path| path.exists());
+    if found.is_none() {
+        skipped("there is no Envoy (scripts/setup.sh test)");
+    }
+    found
 }

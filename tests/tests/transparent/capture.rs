@@ -20,6 +20,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 const EVERYTHING: u16 = 3u16.to_be();
 /// Bytes of each packet that are read: its headers.
 const LOOKED_AT: usize = 256;
+/// Limit of the bytes of payloads that are kept.
+const MOST_KEPT: usize = 1 << 20;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
@@ -35,6 +37,8 @@ pub(crate) struct Traffic {
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     between: BTreeMap<(IpAddr, IpAddr), Traffic>,
+    /// The beginnings of payloads, one behind the other.
+    beginnings: Vec<u8>,
 }
 
 impl Heard {
@@ -54,6 +58,13 @@ impl Heard {
         self.of(&ends)
     }
 
+    /// Whether the beginning of a packet's payload holds these bytes.
+    pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
+        self.beginnings
+            .windows(bytes.len())
+            .any(|found| found == bytes)
+    }
+
     fn take(&mut self, frame: &[u8]) -> Option<()> {
         let Packet {
             ends,
@@ -69,6 +80,10 @@ impl Heard {
         let traffic = self.between.entry(ends).or_default();
         traffic.packets += 1;
         traffic.payload += length.saturating_sub(header) as u64;
+        if self.beginnings.len() < MOST_KEPT {
+            self.beginnings
+                .extend(rest.get(header..).unwrap_or_default());
+        }
         Some(())
     }
 }

@@ -34,6 +34,7 @@ fn runs() {
         ["kept", to] => load(to.parse().expect("an address"), true),
         ["talk", to] => talk(to.parse().expect("an address")),
         ["dial", to] => dial(to.parse().expect("an address")),
+        ["echo", to] => opaque::echo(to.parse().expect("an address")),
         ["say", at] => opaque::say(at.parse().expect("an address")),
         ["hear", to] => opaque::hear(to.parse().expect("an address"), None),
         ["hear", to, from] => opaque::hear(

@@ -9,6 +9,7 @@ mod counters;
 mod cut;
 mod deaths;
 mod enrollment;
+mod envoys;
 mod first_connection;
 mod gap;
 mod holder_deaths;

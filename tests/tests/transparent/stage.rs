@@ -31,6 +31,9 @@ pub(crate) struct Scene {
     more: String,
     /// Whether a keeper restarts nodes and control plane when they end.
     is_kept: bool,
+    has_envoys: bool,
+    /// The file of settings of the control plane.
+    settings: Option<String>,
 }
 
 impl Scene {
@@ -75,12 +78,31 @@ impl Scene {
         self.account(name).workload(name, node, name, labels)
     }
 
+    /// A pod with an Envoy of its own; `more` are further annotations, such as `, lazy-xds: \"true\"`.
+    pub(crate) fn with_envoy(mut self, name: &str, node: &str, account: &str, more: &str) -> Scene {
+        self.has_envoys = true;
+        let text = format!(
+            "apiVersion: heddle.dev/v1alpha1
+kind: LocalWorkload
+metadata: {{name: {name}, namespace: shop, labels: {{app: {name}}}, annotations: {{heddle.dev/proxy: envoy{more}}}}}
+spec: {{nodeName: {node}, serviceAccountName: {account}}}
+"
+        );
+        self.manifest(&format!("pod-{name}"), &text)
+    }
+
+    /// The settings of the control plane.
+    pub(crate) fn settings(mut self, text: &str) -> Scene {
+        self.settings = Some(text.to_owned());
+        self
+    }
+
     /// A pod with the service account of another pod.
     pub(crate) fn pod_of(self, name: &str, node: &str, account: &str) -> Scene {
         self.workload(name, node, account, "")
     }
 
-    fn account(self, name: &str) -> Scene {
+    pub(crate) fn account(self, name: &str) -> Scene {
         let text = format!(
             "apiVersion: v1
 kind: ServiceAccount
@@ -140,7 +162,10 @@ spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
             skipped("a lab needs root (run the tests with sudo)");
             return None;
         }
-        let programs = Programs::find().expect("heddle-lab, by cargo build -p heddle-lab");
+        let mut programs = Programs::find().expect("heddle-lab, by cargo build -p heddle-lab");
+        if self.has_envoys {
+            programs.envoy = Some(heddle_skips::envoy()?);
+        }
         assert!(
             programs.heddle.is_some(),
             "there is no heddle beside this test: cargo build -p heddle -p heddle-lab-program"
@@ -162,6 +187,10 @@ spec: {{{families}selector: {{app: {name}}}, ports: [{ports}]}}
             false => "restart: never\n",
         };
         text += &self.more;
+        if let Some(settings) = &self.settings {
+            fs::write(folder.path().join("control.yaml"), settings).expect("settings");
+            text += "settings: control.yaml\n";
+        }
         if !self.pods.is_empty() {
             text += &format!("pods:\n{}", self.pods);
         }

@@ -71,6 +71,7 @@ impl Scene {
         let programs = Programs {
             lab: tools.lab.clone(),
             heddle: Some(tools.heddle.clone()),
+            envoy: None,
             keep: false,
         };
         let lab = Lab::up_with(&Plan::read(&file)?, &programs, &mut |_| {})?;

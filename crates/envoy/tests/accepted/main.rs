@@ -7,7 +7,7 @@ mod memory;
 mod meshes;
 mod served;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -24,14 +24,6 @@ use served::Served;
 const MESHES: usize = 200;
 /// Within which it has answered everything about one of them.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
-
-/// The program, if it is installed.
-fn program() -> Option<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/envoy.sh");
-    let said = Command::new(script).arg("--path").output().ok()?;
-    let path = PathBuf::from(String::from_utf8(said.stdout).ok()?.trim());
-    path.exists().then_some(path)
-}
 
 struct Envoy(Child);
 
@@ -82,8 +74,7 @@ fn start(program: &Path, folder: &Path) -> Envoy {
 
 #[test]
 fn the_bootstrap_is_valid_with_its_certificate_inside_and_in_files() {
-    let Some(program) = program() else {
-        heddle_skips::skipped("there is no Envoy (scripts/setup.sh test)");
+    let Some(program) = heddle_skips::envoy() else {
         return;
     };
     let dir = tempfile::tempdir().expect("a folder");
@@ -123,8 +114,7 @@ fn the_bootstrap_is_valid_with_its_certificate_inside_and_in_files() {
 
 #[tokio::test]
 async fn a_stock_envoy_accepts_every_resource_of_random_meshes() {
-    let Some(program) = program() else {
-        heddle_skips::skipped("there is no Envoy (scripts/setup.sh test)");
+    let Some(program) = heddle_skips::envoy() else {
         return;
     };
     if !is_root() {

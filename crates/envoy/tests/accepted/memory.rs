@@ -12,7 +12,7 @@ use heddle_model::{
 };
 
 use crate::served::Served;
-use crate::{Envoy, meshes, program, start};
+use crate::{Envoy, meshes, start};
 
 /// Services of a load namespace: 15 carry requests, 4 bytes. Each has so many pods.
 const OF_NAMESPACE: usize = 19;
@@ -93,7 +93,7 @@ async fn measured(services: usize, uses: Option<usize>) -> (u64, usize) {
         .collect();
     served.put(mesh(services, uses.is_some()));
     served.learn(&meshes::workload(&[], false, false).service_account, names);
-    let envoy = start(&program().expect("it is installed"), dir.path());
+    let envoy = start(&heddle_skips::envoy().expect("an Envoy"), dir.path());
     let answered = tokio::time::timeout(Duration::from_secs(60), served.settled()).await;
     assert!(answered.is_ok(), "it does not answer");
     tokio::time::sleep(REST).await;
@@ -104,10 +104,6 @@ async fn measured(services: usize, uses: Option<usize>) -> (u64, usize) {
 #[tokio::test]
 #[ignore = "slow: starts Envoys with 10,000 pods"]
 async fn a_lazy_envoy_is_small_in_a_large_mesh() {
-    assert!(
-        program().is_some(),
-        "there is no Envoy (scripts/setup.sh test)"
-    );
     let (empty, _) = measured(0, Some(0)).await;
     let above = |kib: u64| i64::try_from(kib).expect("few") - i64::try_from(empty).expect("few");
     println!("empty: {empty} KiB");

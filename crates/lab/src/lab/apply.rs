@@ -26,7 +26,7 @@ use super::making::connect_pods;
 use super::namespace::{self, Namespace};
 use super::plan::{Plan, PodPlan};
 use super::process::{self, Note};
-use super::{Lab, Pod, REMOVE_WITHIN, etc, listening, network};
+use super::{Lab, Pod, REMOVE_WITHIN, etc, listening, network, sidecar};
 
 #[cfg(test)]
 mod tests;
@@ -234,6 +234,8 @@ impl Lab {
         if self.plan.carried == Carried::Node {
             let enrolled = new.iter().filter(|pod| pod.plan.enrolled);
             enrolled.into_iter().try_for_each(Pod::enroll)?;
+            let with_envoy = new.iter().copied().filter(Pod::has_envoy);
+            sidecar::start(&with_envoy.collect::<Vec<_>>())?;
         }
         let changed = self
             .plan
@@ -370,7 +372,8 @@ impl Pod<'_> {
         if is_held && self.is_with_holder()? {
             self.release()?;
         }
-        self.end_program()?;
+        self.end(&self.plan.process_name())?;
+        self.end(&self.plan.envoy_name())?;
         let group = self.group();
         process::kill_members(&group)?;
         let network = self.network();
@@ -382,6 +385,9 @@ impl Pod<'_> {
             network::unplug(&Namespace::open(&node.network())?, self.plan)?;
         }
         group.remove(REMOVE_WITHIN)?;
+        if self.has_envoy() {
+            self.proxy_group().remove(REMOVE_WITHIN)?;
+        }
         match fs::remove_dir_all(self.folder()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(error).with_context(|| self.folder().display().to_string())
@@ -390,11 +396,13 @@ impl Pod<'_> {
         }
     }
 
-    /// Ends its program, and removes its note.
     fn end_program(&self) -> anyhow::Result<()> {
-        let file = format!("{}.json", self.plan.process_name());
-        let note = self.lab.folder.notes().join(file);
-        let name = self.plan.process_name();
+        self.end(&self.plan.process_name())
+    }
+
+    /// Ends its process with the note of this name, and removes the note.
+    fn end(&self, name: &str) -> anyhow::Result<()> {
+        let note = self.lab.folder.notes().join(format!("{name}.json"));
         let is_it = |note: &Note| note.log.file_stem().is_some_and(|stem| *stem == *name);
         let notes: Vec<Note> = self.lab.processes().into_iter().filter(is_it).collect();
         process::end(&notes);

@@ -91,6 +91,9 @@ pub struct Up {
     /// The heddle program [default: beside heddle-lab, else in PATH]
     #[arg(long, value_name = "PATH")]
     heddle: Option<PathBuf>,
+    /// The Envoy that pods of their own Envoy run [default: in PATH]
+    #[arg(long, value_name = "PATH")]
+    envoy: Option<PathBuf>,
     /// When something fails, keep what was made for inspection; `heddle-lab down` removes it
     #[arg(long)]
     keep: bool,
@@ -165,6 +168,8 @@ fn up(options: &Up) -> anyhow::Result<()> {
     let mut programs = Programs::find()?;
     let heddle = options.heddle.as_ref().map(std::path::absolute);
     programs.heddle = heddle.transpose()?.or(programs.heddle);
+    let envoy = options.envoy.as_ref().map(std::path::absolute);
+    programs.envoy = envoy.transpose()?.or(programs.envoy);
     programs.keep = options.keep;
     if !options.keep {
         go_down_when_interrupted(&plan.name, &programs)?;

@@ -214,7 +214,7 @@ impl Lab {
             IpAddr::V4(_) => Family::V4,
             IpAddr::V6(_) => Family::V6,
         };
-        let control = SocketAddr::new(address::hub(family), CONTROL_PORT).to_string();
+        let control = control_at(family);
         let listen = SocketAddr::new(node.address, NODE_PORT).to_string();
         let (token, bpf) = (node.folder.join("token"), node.folder.join("bpf"));
         let socket = node.socket();
@@ -453,12 +453,21 @@ impl<'l> Pod<'l> {
     }
 }
 
+/// Where the control plane listens, for an Envoy.
+pub(super) fn control_address() -> String {
+    control_at(Family::V4)
+}
+
+fn control_at(family: Family) -> String {
+    SocketAddr::new(address::hub(family), CONTROL_PORT).to_string()
+}
+
 fn holder_socket(folder: &Path) -> PathBuf {
     folder.join("holder.sock")
 }
 
 /// Runs a command to its end; its output.
-fn run(command: &mut Command) -> anyhow::Result<Vec<u8>> {
+pub(super) fn run(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     let shown = || {
         let words = command.get_args().map(|word| word.to_string_lossy());
         format!("heddle {}", words.collect::<Vec<_>>().join(" "))

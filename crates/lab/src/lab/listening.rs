@@ -27,22 +27,29 @@ const LISTEN: &str = "0A";
 /// A program has ended before, or does not listen in time; the error quotes the end of its log.
 pub(super) fn wait(programs: &[(&PodPlan, Note)]) -> anyhow::Result<()> {
     let deadline = Instant::now() + LISTEN_LIMIT;
-    for (plan, note) in programs {
-        loop {
-            let missing = missing(plan, note.pid);
-            let Some(port) = missing else {
-                break;
-            };
-            let state = match note.runs() {
-                true if Instant::now() < deadline => {
-                    pause(LOOK_EVERY);
-                    continue;
-                }
-                true => format!("does not listen on port {port} within {LISTEN_LIMIT:?}"),
-                false => "has ended".to_owned(),
-            };
-            bail!("{} {state}:\n{}", note.what, note.last_words(LAST_LINES));
-        }
+    let mut programs = programs.iter();
+    programs.try_for_each(|(plan, note)| wait_until(note, &plan.ports, deadline))
+}
+
+/// Waits until a process listens on these ports.
+///
+/// # Errors
+/// As for [`wait`].
+pub(super) fn wait_for(note: &Note, ports: &[u16]) -> anyhow::Result<()> {
+    wait_until(note, ports, Instant::now() + LISTEN_LIMIT)
+}
+
+fn wait_until(note: &Note, ports: &[u16], deadline: Instant) -> anyhow::Result<()> {
+    while let Some(port) = missing(ports, note.pid) {
+        let state = match note.runs() {
+            true if Instant::now() < deadline => {
+                pause(LOOK_EVERY);
+                continue;
+            }
+            true => format!("does not listen on port {port} within {LISTEN_LIMIT:?}"),
+            false => "has ended".to_owned(),
+        };
+        bail!("{} {state}:\n{}", note.what, note.last_words(LAST_LINES));
     }
     Ok(())
 }
@@ -69,15 +76,15 @@ pub(super) fn said_of_ended(note: &Note) -> String {
 }
 
 /// A declared port on which no program listens.
-fn missing(plan: &PodPlan, pid: i32) -> Option<u16> {
-    if plan.ports.is_empty() {
+fn missing(ports: &[u16], pid: i32) -> Option<u16> {
+    if ports.is_empty() {
         return None;
     }
     // Sockets of the process's network namespace.
     let table = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let tables = table("tcp") + &table("tcp6");
     let listening: Vec<u16> = tables.lines().filter_map(listens_on).collect();
-    let mut ports = plan.ports.iter().copied();
+    let mut ports = ports.iter().copied();
     ports.find(|port| !listening.contains(port))
 }
 

@@ -36,6 +36,10 @@ impl Lab {
             // Before the programs start, so that none of their traffic bypasses the mesh.
             let count = self.enroll_pods()?;
             step.done(&format!("{count} pods enrolled"));
+            let count = self.start_envoys()?;
+            if count > 0 {
+                step.done(&format!("{count} Envoys of pods"));
+            }
         }
         if self.plan.restart == Restart::Always && self.plan.carried != Carried::Nothing {
             self.start_keeper()?;
@@ -92,7 +96,7 @@ impl Pod<'_> {
     pub(super) fn make_groups(&self) -> anyhow::Result<()> {
         let group = self.group();
         group.create()?;
-        if self.lab.plan.carried == Carried::Pod {
+        if self.lab.plan.carried == Carried::Pod || self.has_envoy() {
             self.proxy_group().create()?;
         }
         if let Some(cpus) = self.plan.cpus {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::address;
 use super::file::{Carried, Family, File, Hooks, LabName, Restart};
 use super::heddle::NODE_PORT;
-use super::manifests::Manifests;
+use super::manifests::{Manifests, Object};
 use numbers::Numbers;
 use services::place_services;
 
@@ -74,8 +74,10 @@ pub struct PodPlan {
     pub(super) number: u16,
     /// CPU limit of its processes. `None`: no limit.
     pub cpus: Option<f64>,
-    /// Whether the mesh intercepts its traffic.
+    /// Whether the proxy of its node intercepts its traffic.
     pub enrolled: bool,
+    /// Whether it has an Envoy of its own (`heddle.dev/proxy: envoy`), which the lab starts if `carried: node`.
+    pub has_envoy: bool,
     /// TCP ports that the manifest declares; [`Lab::up`](super::Lab::up) waits until its program listens on them.
     pub ports: Vec<u16>,
     /// Its program. `None`: the pod only serves `heddle-lab exec`.
@@ -201,6 +203,11 @@ impl PodPlan {
         self.addresses.iter().copied().find(is)
     }
 
+    /// Name of its Envoy's log and note.
+    pub(super) fn envoy_name(&self) -> String {
+        format!("envoy-{}", self.file_name())
+    }
+
     /// Name of its program's log and note.
     pub(super) fn process_name(&self) -> String {
         format!("pod-{}", self.file_name())
@@ -238,6 +245,7 @@ fn place_pods(
     manifests.each("LocalWorkload", |mut object| {
         let workload = WorkloadName::new(&object.namespace, &object.name)?;
         let of_it = object.texts(["metadata", "labels"]);
+        let has_envoy = has_envoy(&object);
         ensure!(
             labels.insert(workload.clone(), of_it).is_none(),
             "LocalWorkload {workload} is defined twice (rename one)"
@@ -253,8 +261,17 @@ fn place_pods(
             node.name,
             address::MAX_PODS
         );
-        let families = settings.families.iter();
+        let mut families = settings.families;
+        if has_envoy {
+            // The packet filters that lead to an Envoy are of IPv4.
+            families.retain(|family| *family == Family::V4);
+            ensure!(
+                !families.is_empty(),
+                "pods.{workload}.families: a pod with an Envoy has an IPv4 address (add ipv4)"
+            );
+        }
         let addresses: Vec<IpAddr> = families
+            .iter()
             .map(|family| address::pod(node.number, number, *family))
             .collect();
         let mesh_node = match file.carried {
@@ -269,7 +286,8 @@ fn place_pods(
             addresses,
             number,
             cpus: settings.cpus,
-            enrolled: settings.enrolled,
+            enrolled: settings.enrolled && !has_envoy,
+            has_envoy,
             ports: Vec::new(),
             command: None,
         });
@@ -279,13 +297,19 @@ fn place_pods(
     Ok((pods, labels))
 }
 
+/// Whether its manifest asks for an Envoy of its own.
+fn has_envoy(object: &Object<'_>) -> bool {
+    let mut annotations = object.texts(["metadata", "annotations"]).into_iter();
+    annotations.any(|(key, value)| key == "heddle.dev/proxy" && value == "envoy")
+}
+
 /// The mesh's ports in the namespace of an enrolled pod: for connections of the pod, and for connections to it. A
 /// pod's own proxy also listens on [`NODE_PORT`].
 const TAKEN_PORTS: [u16; 2] = [15_001, 15_006];
 
 /// A program cannot use a port on which the mesh listens in the same namespace.
 fn check_ports(pod: &PodPlan, carried: Carried) -> anyhow::Result<()> {
-    if carried == Carried::Nothing || !pod.enrolled {
+    if carried == Carried::Nothing || !(pod.enrolled || pod.has_envoy) {
         return Ok(());
     }
     let of_its_proxy = (carried == Carried::Pod).then_some(NODE_PORT);

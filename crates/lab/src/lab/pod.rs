@@ -52,11 +52,12 @@ impl<'l> Pod<'l> {
         self.group().folders()
     }
 
-    /// The control groups of the holder and the proxy that carry its traffic; a node's proxy also carries other
-    /// pods'.
+    /// The control groups of the holder and the proxy, or of the Envoy, that carry its traffic; a node's proxy also
+    /// carries other pods'.
     pub fn proxy_control_groups(&self) -> Vec<PathBuf> {
         match self.lab.plan.carried {
             Carried::Pod => self.proxy_group().folders(),
+            _ if self.has_envoy() => self.proxy_group().folders(),
             _ => {
                 let node = Node::group_of(self.lab, &self.plan.node);
                 node.child("heddle").folders()
@@ -69,7 +70,7 @@ impl<'l> Pod<'l> {
         node.child("pods").child(self.plan.file_name())
     }
 
-    /// The group of its own proxy.
+    /// The group of its own proxy or Envoy.
     pub(super) fn proxy_group(&self) -> Group {
         let node = Node::group_of(self.lab, &self.plan.node);
         node.child("proxies").child(self.plan.file_name())
@@ -83,7 +84,7 @@ impl<'l> Pod<'l> {
         self.lab.plan.node(self.plan.node.as_str())
     }
 
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         Place {
             network: self.network(),
             group: self.group(),

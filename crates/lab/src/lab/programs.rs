@@ -13,6 +13,8 @@ pub struct Programs {
     pub lab: PathBuf,
     /// `heddle`. `None`: not found, which is an error only for a lab with a mesh.
     pub heddle: Option<PathBuf>,
+    /// A stock Envoy. `None`: not found, which is an error only for a lab in which a pod has one of its own.
+    pub envoy: Option<PathBuf>,
     /// Whether a lab that could not be completed is kept for inspection.
     pub keep: bool,
 }
@@ -34,6 +36,7 @@ impl Programs {
         Ok(Self {
             lab,
             heddle,
+            envoy: find("envoy", &own),
             keep: false,
         })
     }

@@ -72,7 +72,9 @@ struct PodStatus {
     name: String,
     addresses: Vec<IpAddr>,
     enrolled: bool,
-    /// Its program, and its proxy if the lab has `carried: pod`.
+    /// Whether it has an Envoy of its own.
+    envoy: bool,
+    /// Its program, its Envoy, and its proxy if the lab has `carried: pod`.
     processes: Vec<ProcessStatus>,
 }
 
@@ -125,9 +127,10 @@ impl Status {
                 name: pod.workload.to_string(),
                 addresses: pod.addresses.clone(),
                 enrolled: pod.enrolled,
+                envoy: pod.has_envoy,
                 processes: take(&match plan.carried {
                     Carried::Pod => vec![pod.process_name(), format!("heddle-{}", pod.mesh_node)],
-                    Carried::Node | Carried::Nothing => vec![pod.process_name()],
+                    Carried::Node | Carried::Nothing => vec![pod.process_name(), pod.envoy_name()],
                 }),
             });
             let pods = pods.collect();
@@ -175,7 +178,11 @@ impl Status {
             }
             processes(&mut out, "  ", &node.processes)?;
             for pod in &node.pods {
-                let note = if pod.enrolled { "" } else { " (not enrolled)" };
+                let note = match (pod.enrolled, pod.envoy) {
+                    (true, _) => "",
+                    (false, true) => " (with an Envoy)",
+                    (false, false) => " (not enrolled)",
+                };
                 writeln!(out, "  pod {}: {}{note}", pod.name, joined(&pod.addresses))?;
                 processes(&mut out, "    ", &pod.processes)?;
             }

@@ -42,6 +42,21 @@ pub(super) fn hear(to: SocketAddr, from: Option<SocketAddr>) {
     }
 }
 
+/// Sends a line to a server that echoes, and reports what comes back.
+pub(super) fn echo(to: SocketAddr) {
+    let said = TcpStream::connect_timeout(&to, WAIT).and_then(|mut stream| {
+        stream.set_read_timeout(Some(WAIT))?;
+        stream.write_all(b"echo of a line\n")?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(line)
+    });
+    match said {
+        Ok(line) => println!("{LINE}{}", line.trim()),
+        Err(error) => println!("{LINE}{}", error.kind()),
+    }
+}
+
 /// Echoes, and reports how each connection ends.
 pub(super) fn keep(at: SocketAddr) {
     let listener = TcpListener::bind(at).expect("a port");

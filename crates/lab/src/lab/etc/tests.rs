@@ -13,6 +13,7 @@ fn pod(name: &str, addresses: &[&str]) -> PodPlan {
         number: 1,
         cpus: None,
         enrolled: true,
+        has_envoy: false,
         ports: Vec::new(),
         command: None,
     }

@@ -1,0 +1,196 @@
+//! Lazy Envoys: what they do not know goes through gateways, and is learned.
+
+use std::time::{Duration, Instant};
+
+use super::{PORTS, is_good};
+use crate::stage::{Scene, Stage, pause, until};
+
+/// Gateways are tried for destinations in these ranges: Services and pods.
+const SETTINGS: &str = "mesh: {address_ranges: [10.96.0.0/16, 10.1.0.0/16, 10.2.0.0/16, \"fd68:6c::/48\", \"fd68:6c:60::/64\"]}\n";
+/// The role of a gateway.
+const GATEWAYS: &str = "apiVersion: v1
+kind: ServiceAccount
+metadata: {name: gateway, namespace: shop, annotations: {heddle.dev/gateway: default}}
+";
+/// `vault` is open to `lazy` alone, `closed` to another account.
+const POLICIES: &str = "apiVersion: heddle.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: vault, namespace: shop}
+spec:
+  targetRefs: [{kind: Pod, selector: {matchLabels: {app: vault}}}]
+  action: ALLOW
+  rules: [{sources: [{type: ServiceAccount, serviceAccount: {name: lazy}}]}]
+---
+apiVersion: heddle.dev/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: closed, namespace: shop}
+spec:
+  targetRefs: [{kind: Pod, selector: {matchLabels: {app: closed}}}]
+  action: ALLOW
+  rules: [{sources: [{type: ServiceAccount, serviceAccount: {name: another}}]}]
+";
+/// Requests that the Envoy of `lazy` has sent to gateways.
+const BY_GATEWAY: &str = "cluster.heddle-gateway.upstream_rq_total";
+/// Between two requests: 100 in a second.
+const BETWEEN: Duration = Duration::from_millis(10);
+/// From which request on an Envoy goes direct, or how long after the first one.
+const DIRECT_FROM: (usize, Duration) = (5, Duration::from_secs(1));
+/// Within which a gateway that is gone is replaced by another one.
+const FAILED_OVER_WITHIN: Duration = Duration::from_secs(1);
+/// Services of the same pods, to be asked for the first time.
+const UNKNOWN: usize = 8;
+
+fn scene() -> Scene {
+    let mut scene = Scene::default()
+        .settings(SETTINGS)
+        .account("lazy")
+        .with_envoy("lazy", "two", "lazy", ", lazy-xds: \"true\"")
+        .pod_of("native", "one", "lazy")
+        .manifest("gateways", GATEWAYS)
+        .with_envoy("gate-one", "one", "gateway", "")
+        .with_envoy("gate-two", "two", "gateway", "")
+        .pod("cart", "one")
+        .service("cart", PORTS)
+        .manifest("policies", POLICIES);
+    for name in ["api", "vault", "closed"] {
+        let pod = scene.account(name).with_envoy(name, "one", name, "");
+        scene = pod.service(name, PORTS);
+    }
+    for number in 0..UNKNOWN {
+        let text = format!(
+            "apiVersion: v1
+kind: Service
+metadata: {{name: unknown{number}, namespace: shop}}
+spec: {{selector: {{app: api}}, ports: [{PORTS}]}}
+"
+        );
+        scene = scene.manifest(&format!("unknown{number}"), &text);
+    }
+    scene
+}
+
+/// Asks a Service that the Envoy does not know, 100 times in a second: each answer is good, and the last one that a
+/// gateway has carried is among the first.
+fn is_learned(stage: &Stage, service: &str) {
+    let url = format!("http://{service}/");
+    let since = Instant::now();
+    let mut gone = stage.envoy_counts("lazy", BY_GATEWAY);
+    let began = gone;
+    let mut last = (0, Duration::ZERO);
+    for number in 1..=100 {
+        assert_eq!(
+            stage.status("lazy", &url, &[]),
+            "200",
+            "{service}: {number}"
+        );
+        let now = stage.envoy_counts("lazy", BY_GATEWAY);
+        if now > gone {
+            (gone, last) = (now, (number, since.elapsed()));
+        } else if number > 10 {
+            break;
+        }
+        pause(BETWEEN);
+    }
+    eprintln!(
+        "{service}: by a gateway until request {}, after {:?}",
+        last.0, last.1
+    );
+    assert!(
+        gone > began,
+        "{service}: the first request did not go through a gateway"
+    );
+    assert!(
+        last.0 < DIRECT_FROM.0 || last.1 < DIRECT_FROM.1,
+        "{service}: {last:?}"
+    );
+}
+
+/// What `heddle deps` says.
+fn deps(stage: &Stage) -> String {
+    let mut command = stage.lab().underlay("heddle").expect("a lab");
+    let output = command
+        .args(["deps", "shop/lazy"])
+        .output()
+        .expect("heddle runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
+    let Some(stage) = scene().up() else { return };
+    let _servers: Vec<_> = ["api", "cart", "vault", "closed"]
+        .iter()
+        .flat_map(|pod| stage.serve_all(pod))
+        .collect();
+    // HTTP, with an Envoy and with a node at the other end; a policy that names the caller sees the caller.
+    for service in ["api", "cart", "vault"] {
+        is_learned(&stage, service);
+    }
+    assert_eq!(stage.status("lazy", "http://closed/", &[]), "403");
+    // A pod that claims to be a gateway gets nothing by it, not even in its own name: its own Envoy takes the claim away, and
+    // the destination refuses one that comes from anything but a gateway.
+    let claim = |name: &str| format!("x-heddle-caller: spiffe://cluster.local/ns/shop/sa/{name}");
+    assert_eq!(
+        stage.status("lazy", "http://closed/", &[&claim("another")]),
+        "403"
+    );
+    assert_eq!(stage.status("native", "http://vault/", &[]), "200");
+    for (service, name) in [("vault", "lazy"), ("closed", "another")] {
+        let said = stage.status("native", &format!("http://{service}/"), &[&claim(name)]);
+        assert_eq!(said, "403", "{service}");
+    }
+    // Bytes: the first connection too, whichever side speaks first.
+    for service in ["unknown0", "api", "cart", "vault"] {
+        for attempt in ["first", "later"] {
+            let (echo, heard) = (stage.echo("lazy", service), stage.hear("lazy", service));
+            assert!(
+                is_good(&echo, &heard),
+                "{service}, {attempt}: {echo:?}, {heard:?}"
+            );
+            until("it is learned", || deps(&stage).contains(service));
+        }
+    }
+    let direct = stage.envoy_counts("lazy", BY_GATEWAY);
+    for service in ["api", "cart", "vault"] {
+        assert!(is_good(
+            &stage.echo("lazy", service),
+            &stage.hear("lazy", service)
+        ));
+    }
+    assert_eq!(
+        stage.envoy_counts("lazy", BY_GATEWAY),
+        direct,
+        "known bytes go direct"
+    );
+    // Nothing that was learned is lost with the control plane.
+    let known = deps(&stage);
+    let killed = stage.heddle_lab(&["restart", "control", "--kill", "--lab"]);
+    killed.expect("the control plane is back");
+    until("the same is known", || deps(&stage) == known);
+    for service in ["api", "cart", "vault"] {
+        assert_eq!(
+            stage.status("lazy", &format!("http://{service}/"), &[]),
+            "200"
+        );
+    }
+    assert_eq!(
+        stage.envoy_counts("lazy", BY_GATEWAY),
+        direct,
+        "nothing is relearned"
+    );
+    // A gateway dies: the other one takes over for what is unknown, and what is known does not notice.
+    let gateway = stage.process("the Envoy of pod shop/gate-one");
+    let pid = rustix::process::Pid::from_raw(gateway.pid).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+    for number in 1..UNKNOWN {
+        let since = Instant::now();
+        let said = stage.status("lazy", &format!("http://unknown{number}/"), &[]);
+        assert_eq!(said, "200", "unknown{number}");
+        assert!(
+            since.elapsed() < FAILED_OVER_WITHIN,
+            "unknown{number}: {:?}",
+            since.elapsed()
+        );
+        assert_eq!(stage.status("lazy", "http://api/", &[]), "200");
+    }
+}
