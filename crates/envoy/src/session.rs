@@ -9,6 +9,8 @@
 //!
 //! An Envoy accepts clusters once all of them are usable, with their endpoints and secrets. It asks for the endpoints of a
 //! cluster that changes only if it did not ask before, and waits for them all the same: they are sent again with the cluster.
+//!
+//! One that has connected again keeps the routes and listeners that it has until it has accepted the clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +41,8 @@ pub struct Session {
     routed: BTreeSet<Name>,
     /// Whether the catalog may have changed what `wanted` is made of.
     is_stale: bool,
+    /// Whether the Envoy has accepted clusters on this stream, or has all of them from an earlier one.
+    has_clusters: bool,
 }
 
 impl Session {
@@ -53,6 +57,7 @@ impl Session {
             accepted: BTreeSet::new(),
             routed: BTreeSet::new(),
             is_stale: true,
+            has_clusters: false,
         }
     }
 
@@ -146,6 +151,9 @@ impl Session {
             self.advance(catalog)?;
             let mut spoke = None;
             for kind in Kind::ALL {
+                if !self.has_clusters && matches!(kind, Kind::Routes | Kind::Listener) {
+                    continue;
+                }
                 let view = View::of(kind, &self.own, &self.offered, &self.routed, catalog);
                 if let Some(response) = self.kinds[kind as usize].respond(&view) {
                     spoke = Some((kind, response));
@@ -175,7 +183,8 @@ impl Session {
     }
 
     fn can_advance(&self) -> bool {
-        let is_accepted = self.is_quiet(Kind::Cluster) && self.accepted != self.offered;
+        let is_quiet = self.is_quiet(Kind::Cluster);
+        let is_accepted = is_quiet && (self.accepted != self.offered || !self.has_clusters);
         is_accepted || self.next_offered().is_some()
     }
 
@@ -203,8 +212,9 @@ impl Session {
             // An Envoy may have asked for the endpoints of a cluster while it was not offered.
             self.all_may_have_changed(Kind::Endpoints, catalog);
         }
-        if self.is_quiet(Kind::Cluster) && self.accepted != self.offered {
-            self.accepted = self.offered.clone();
+        if self.is_quiet(Kind::Cluster) {
+            self.has_clusters = true;
+            self.accepted.clone_from(&self.offered);
         }
         let routed: BTreeSet<Name> = self.wanted.intersection(&self.accepted).cloned().collect();
         let is_other = routed != self.routed;

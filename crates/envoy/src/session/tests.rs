@@ -327,6 +327,30 @@ fn what_is_not_used_any_more_goes_after_the_routes_to_it() {
 }
 
 #[test]
+fn an_envoy_that_connects_again_has_its_routes_all_the_while() {
+    for is_changed in [false, true] {
+        let mut world = World::new();
+        for at in 0..3 {
+            world.step(&Step::Service(at, 2, false));
+        }
+        world.settle();
+        let before = world.envoy.refers_to();
+        assert_eq!(before.len(), 6, "{before:?}");
+        if is_changed {
+            world.step(&Step::Balancer(1));
+        }
+        world.connect();
+        for _ in 0..100 {
+            world.ask();
+            assert_eq!(world.envoy.refers_to(), before);
+            world.tell();
+            assert_eq!(world.envoy.refers_to(), before);
+        }
+        world.settle();
+    }
+}
+
+#[test]
 fn a_workload_without_an_envoy_is_told_nothing_more() {
     let mut world = World::new();
     world.settle();

@@ -163,6 +163,15 @@ impl Envoy {
         }
     }
 
+    /// The clusters to which its routes and listeners lead.
+    pub(super) fn refers_to(&self) -> BTreeSet<String> {
+        let referring = [Kind::Listener, Kind::Routes].into_iter();
+        let referring = referring.flat_map(|kind| self.has[kind as usize].values());
+        referring
+            .flat_map(|(_, content)| clusters_in(content))
+            .collect()
+    }
+
     fn is_of_deleted(&self, cluster: &str) -> bool {
         let mut deleted = self.deleted.iter();
         deleted.any(|service| cluster.starts_with(&format!("{service}/")))
