@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{PORTS, is_good};
+use crate::load::{Kind, Load, failures};
 use crate::stage::{Scene, Stage, pause, until};
 
 /// Gateways are tried for destinations in these ranges: Services and pods.
@@ -162,8 +163,10 @@ fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
         direct,
         "known bytes go direct"
     );
-    // Nothing that was learned is lost with the control plane.
+    // Nothing that was learned is lost with the control plane, and no request fails, of an Envoy that knows all either.
     let known = deps(&stage);
+    let to_cart = stage.port_of("cart", 80).to_string();
+    let loads = ["lazy", "api"].map(|pod| Load::start(&stage, pod, Kind::Anew, &to_cart));
     let killed = stage.heddle_lab(&["restart", "control", "--kill", "--lab"]);
     killed.expect("the control plane is back");
     until("the same is known", || deps(&stage) == known);
@@ -172,6 +175,11 @@ fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
             stage.status("lazy", &format!("http://{service}/"), &[]),
             "200"
         );
+    }
+    for load in loads {
+        let outcomes = load.stop();
+        let failed = failures(&outcomes);
+        assert!(failed.is_empty(), "of {}: {failed:?}", outcomes.len());
     }
     assert_eq!(
         stage.envoy_counts("lazy", BY_GATEWAY),
