@@ -13,7 +13,7 @@ use std::path::Path;
 
 use heddle_model::report::Cause;
 use heddle_model::report::Severity;
-use heddle_model::{Mesh, Name, Namespace, ServiceName, Shared, Workload};
+use heddle_model::{Forwarding, Mesh, Name, Namespace, ServiceName, Shared, Workload};
 
 use crate::Options;
 use crate::check::Flaw;
@@ -78,7 +78,7 @@ pub(crate) fn compile(
     );
     let routes = route::compile(&index, &services, findings);
     attach::attach(&mut services, &routes, base, findings);
-    Mesh {
+    let mut mesh = Mesh {
         generation: 1,
         trust_domain: trust_domain.clone(),
         nodes: Vec::new(),
@@ -88,9 +88,11 @@ pub(crate) fn compile(
         elsewhere: Vec::new(),
         further: Vec::new(),
         address_ranges: options.address_ranges.clone(),
-        gateways: index.gateways.iter().cloned().collect(),
+        forwarding: Shared::default(),
         named: None,
-    }
+    };
+    mesh.forwarding = Forwarding::of(&mesh, index.gateways.iter().cloned()).into();
+    mesh
 }
 
 /// The first fault of a workload compiled alone, with its account added, so that a missing account is not one.

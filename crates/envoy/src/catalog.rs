@@ -107,7 +107,7 @@ impl Catalog {
                 || now.workloads.apart(&before.workloads).next().is_some(),
             ..Changed::default()
         };
-        if changed.has_others || self.generation == 1 || before.gateways != now.gateways {
+        if changed.has_others || self.generation == 1 || before.forwarding != now.forwarding {
             self.follow_roles(&before, &now, &mut changed);
         }
         let is_everywhere = before.nodes != now.nodes || before.trust_domain != now.trust_domain;

@@ -44,7 +44,8 @@ impl Roles {
     pub(crate) fn of(mesh: &Mesh) -> Self {
         let mut roles = Roles {
             trust_domain: mesh.trust_domain.clone(),
-            gateways: mesh.gateways.iter().cloned().collect(),
+            gateways: mesh.forwarding.gateways.iter().cloned().collect(),
+            lazy: mesh.forwarding.lazy.iter().cloned().collect(),
             ..Roles::default()
         };
         if roles.gateways.is_empty() {
@@ -55,8 +56,6 @@ impl Roles {
                 roles
                     .addresses
                     .insert(SocketAddr::new(workload.address, PORT));
-            } else if roles.is_lazy(workload, mesh) {
-                roles.lazy.insert(workload.service_account.clone());
             }
         }
         roles

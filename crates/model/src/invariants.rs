@@ -75,6 +75,10 @@ impl Mesh {
             self.check_elsewhere()?;
         }
         increasing(&self.address_ranges, |range| range, "address ranges")?;
+        if !Shared::is_same(&self.forwarding, &before.forwarding) {
+            increasing(&self.forwarding.gateways, |account| account, "gateways")?;
+            increasing(&self.forwarding.lazy, |account| account, "lazy accounts")?;
+        }
         match (&self.named, &before.named) {
             (Some(named), Some(before)) if Shared::is_same(named, before) => Ok(()),
             (named, _) => increasing(

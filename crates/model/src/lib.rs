@@ -18,6 +18,7 @@ mod control_group;
 mod dependency;
 mod differences;
 mod duration;
+mod forwarding;
 mod identity;
 mod invariants;
 mod mesh;
@@ -47,6 +48,7 @@ pub use control_group::ControlGroup;
 pub use dependency::{Dependency, DependencyState};
 pub use differences::{Difference, differences};
 pub use duration::duration_ms;
+pub use forwarding::{Forwarding, MAX_LAZY_ACCOUNTS};
 pub use identity::{
     MAX_SPIFFE_ID_BYTES, NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject, TrustDomain,
 };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Cidr, Dependency, DependencyState, Endpoint, NodeName, Pages, Policy, PolicyName, Service,
-    ServiceAccountName, ServiceName, Shared, TrustDomain, Workload, WorkloadName,
+    Cidr, Dependency, DependencyState, Endpoint, Forwarding, NodeName, Pages, Policy, PolicyName,
+    Service, ServiceName, Shared, TrustDomain, Workload, WorkloadName,
 };
 
 #[cfg(test)]
@@ -44,9 +44,9 @@ pub struct Mesh {
     /// Where the addresses of everything in the mesh are, sorted, each once. Empty: they may be any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub address_ranges: Vec<Cidr>,
-    /// The accounts whose Envoys are gateways for those that are lazy, sorted, each once. Nodes are not told.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gateways: Vec<ServiceAccountName>,
+    /// Who forwards what lazy Envoys do not know, and in whose name.
+    #[serde(default, skip_serializing_if = "no_forwarding")]
+    pub forwarding: Shared<Forwarding>,
     /// Of a node that names what it uses: what it has named and has an answer to, sorted, each once. Of anything else,
     /// nothing can be said. `None`: the mesh has everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,6 +65,10 @@ pub struct Node {
 fn find<'a, T, K: Ord + ?Sized>(list: &'a [T], name: &K, of: impl Fn(&T) -> &K) -> Option<&'a T> {
     let found = list.binary_search_by(|item| of(item).cmp(name)).ok()?;
     list.get(found)
+}
+
+fn no_forwarding(forwarding: &Shared<Forwarding>) -> bool {
+    forwarding.is_empty()
 }
 
 impl Mesh {
@@ -119,7 +123,6 @@ impl Mesh {
             .iter()
             .all(|workload| workload.node.is_none());
         let mut mesh = self.clone();
-        mesh.gateways.clear();
         if is_one_node {
             return mesh;
         }

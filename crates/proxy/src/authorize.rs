@@ -9,7 +9,7 @@
 //! | [`Guards::allow_request`] | before a request is sent | the head as it will be sent |
 //! | [`Guards::may_connect`] | after a change of the policies | every flow under way |
 //!
-//! Without any policy, no check is made.
+//! Without any policy, no check is made. [`claims`] has the callers in whose name gateways forward.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use heddle_model::{
-    Access, Connect, Decision, Endpoint, Guard, HttpAccess, Mesh, ServiceAccountName, SpiffeId,
-    WorkloadName,
+    Access, Connect, Decider, Decision, Endpoint, Guard, HttpAccess, Mesh, ServiceAccountName,
+    SpiffeId, WorkloadName,
 };
 use heddle_telemetry::Counter;
 use heddle_wire::http1::{Framing, Limits, RequestHead, path};
@@ -26,6 +26,10 @@ use heddle_wire::http1::{Framing, Limits, RequestHead, path};
 use crate::door::Door;
 use crate::entry::Entry;
 use crate::failure::{Failure, Reason};
+
+pub(crate) mod claims;
+
+use claims::{Asserted, Claims};
 
 /// Status with which the parser refuses a head that has too many bytes or fields (RFC 6585 section 5).
 const TOO_LARGE: u16 = 431;
@@ -54,6 +58,7 @@ pub(crate) struct GuardedWorkloads {
     guards: HashMap<WorkloadName, Arc<Guard>, RandomState>,
     /// The workloads that call from this node.
     identities: HashMap<WorkloadName, Identified, RandomState>,
+    claims: Claims,
 }
 
 /// The identity of a workload that calls from this node, and its text form.
@@ -100,6 +105,7 @@ impl GuardedWorkloads {
         });
         GuardedWorkloads {
             identities: identities.collect(),
+            claims: Claims::new(mesh),
             guards,
         }
     }
@@ -125,6 +131,11 @@ impl Guards {
             by_endpoint,
             workloads,
         }
+    }
+
+    /// Which callers may name another one.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.workloads.claims
     }
 
     pub(crate) fn workloads(&self) -> &Arc<GuardedWorkloads> {
@@ -229,6 +240,13 @@ impl Guards {
                 Connect::Open => {}
                 Connect::Bare => may = MayConnect::Bare,
                 Connect::Refused(by) => {
+                    let may = |id: &SpiffeId| {
+                        let may = guard.may_connect(Some(id), endpoint.port());
+                        may == Connect::Open
+                    };
+                    if self.is_forwarded(caller, by, may) {
+                        continue;
+                    }
                     tracing::debug!(?caller, %endpoint, %by, "refused");
                     return MayConnect::No;
                 }
@@ -247,11 +265,34 @@ impl Guards {
         let caller = self.identity(door);
         let access = Access::flow(caller, endpoint.port());
         let mut guards = self.of(door, endpoint);
-        guards.all(|guard| allows(&guard.decide(&access), caller, endpoint, dry_runs))
+        guards.all(|guard| {
+            let decision = guard.decide(&access);
+            let may = |id: &SpiffeId| {
+                let access = Access::flow(Some(id), endpoint.port());
+                guard.decide(&access).allowed
+            };
+            (!decision.allowed && self.is_forwarded(caller, decision.by, may))
+                || allows(&decision, caller, endpoint, dry_runs)
+        })
+    }
+
+    /// Whether a caller that was refused is a gateway that forwards in the name of another one, which may do what the gateway
+    /// itself may not. What a rule refuses to the gateway itself, stays refused.
+    fn is_forwarded(
+        &self,
+        caller: Option<&SpiffeId>,
+        refused_by: Decider<'_>,
+        may: impl Fn(&SpiffeId) -> bool,
+    ) -> bool {
+        refused_by == Decider::NoRuleMatched
+            && self
+                .claims()
+                .forwarded_by(caller)
+                .is_some_and(|mut lazy| lazy.any(may))
     }
 
     /// Whether a request may be sent to an endpoint. `head` is the head that will be sent, so that the rules see
-    /// exactly what the endpoint gets.
+    /// exactly what the endpoint gets. `asserted` is what the request said of its caller before.
     ///
     /// # Errors
     /// [`Reason::PolicyDenied`]; [`Reason::HeadGrew`] for a head that is too large to be examined; or the reason why
@@ -260,7 +301,7 @@ impl Guards {
         &self,
         door: &Door,
         endpoint: SocketAddr,
-        head: &[u8],
+        (head, asserted): (&[u8], &Asserted),
         judged: &mut Judged,
         dry_runs: &Counter,
     ) -> Result<(), Failure> {
@@ -268,7 +309,11 @@ impl Guards {
         if guards.clone().next().is_none() {
             return Ok(());
         }
-        let caller = self.identity(door);
+        let caller = match asserted {
+            Asserted::Unsaid => self.identity(door),
+            Asserted::Lazy(id) => Some(&**id),
+            Asserted::False => return Err(Reason::PolicyDenied.into()),
+        };
         // This head was made from a head that was accepted, so it gets the parser's largest limits: fields were added
         // to it.
         let limits = Limits {

@@ -29,8 +29,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use heddle_model::{
-    Cidr, Endpoint, Node, NodeName, Policy, Service, ServiceName, Shared, TrustDomain, Workload,
-    WorkloadName,
+    Cidr, Endpoint, Forwarding, Node, NodeName, Policy, Service, ServiceName, Shared, TrustDomain,
+    Workload, WorkloadName,
 };
 use prost::Message;
 use prost::bytes::Bytes;
@@ -130,6 +130,8 @@ pub struct Settings {
     pub single_node: bool,
     /// Where the addresses of everything in the mesh are, sorted, each once. Empty: they may be any.
     pub address_ranges: Vec<Cidr>,
+    /// Who forwards requests in whose name.
+    pub forwarding: Shared<Forwarding>,
 }
 
 /// An IP address of workloads.

@@ -68,7 +68,9 @@ impl Shared {
         let mesh = self.board.newest();
         let known = mesh.as_ref().and_then(|mesh| {
             let known = mesh.workload(&workload)?;
-            Some(known.proxy.is_envoy() && mesh.gateways.contains(&known.service_account))
+            Some(
+                known.proxy.is_envoy() && mesh.forwarding.gateways.contains(&known.service_account),
+            )
         });
         match known {
             Some(true) => Ok(workload),

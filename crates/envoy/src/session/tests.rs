@@ -5,7 +5,7 @@ mod simulated;
 use std::sync::Arc;
 
 use heddle_model::{
-    AppProtocol, Balancer, Endpoint, Mesh, Mode, Node, NodeName, Proxy, Qos, Service,
+    AppProtocol, Balancer, Endpoint, Forwarding, Mesh, Mode, Node, NodeName, Proxy, Qos, Service,
     ServiceAccountName, ServiceName, ServicePort, Shared, Workload, WorkloadName,
 };
 use heddle_xds::delta::Name;
@@ -125,7 +125,10 @@ impl World {
     fn new() -> World {
         let mut mesh = Mesh {
             generation: 1,
-            gateways: vec![ServiceAccountName::parse("shop/gateway").expect("a name")],
+            forwarding: Shared::from(Forwarding {
+                gateways: vec![ServiceAccountName::parse("shop/gateway").expect("a name")],
+                lazy: Vec::new(),
+            }),
             address_ranges: vec!["10.0.0.0/8".parse().expect("a range")],
             ..Mesh::default()
         };

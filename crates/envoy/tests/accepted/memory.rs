@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use heddle_model::{
-    AppProtocol, Endpoint, Mesh, Node, NodeName, Proxy, Service, ServiceAccountName, ServiceName,
-    ServicePort, Shared,
+    AppProtocol, Endpoint, Forwarding, Mesh, Node, NodeName, Proxy, Service, ServiceAccountName,
+    ServiceName, ServicePort, Shared,
 };
 
 use crate::served::Served;
@@ -62,7 +62,6 @@ fn mesh(services: usize, is_lazy: bool) -> Mesh {
     let mut mesh = Mesh {
         generation: 1,
         address_ranges: vec!["10.0.0.0/8".parse().expect("a range")],
-        gateways: vec![ServiceAccountName::new("mesh", "gateway").expect("a name")],
         services: (0..services).map(service).map(Shared::from).collect(),
         nodes: vec![Node {
             name: NodeName::parse("n1").expect("a name"),
@@ -72,6 +71,8 @@ fn mesh(services: usize, is_lazy: bool) -> Mesh {
     };
     mesh.services.sort_by(|a, b| a.name.cmp(&b.name));
     mesh.put_workload(Shared::from(workload));
+    let gateway = ServiceAccountName::new("mesh", "gateway").expect("a name");
+    mesh.forwarding = Forwarding::of(&mesh, [gateway]).into();
     mesh
 }
 

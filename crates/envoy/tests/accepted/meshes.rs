@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use heddle_model::{
     AppProtocol, Backend, BackendTarget, Balancer, Balancing, Ejection, Endpoint, Failing, Filters,
-    HashOn, HeaderEdits, HttpMatch, Line, Mesh, Mode, Namespace, Node, NodeName, Outcome,
-    PathMatch, PathRewrite, Policy, PolicyAction, PolicyName, PolicyRule, Probe, Proxy, Qos,
-    Redirect, RetryBudget, Rewrite, RouteAction, RouteMatch, RouteRule, Service,
+    Forwarding, HashOn, HeaderEdits, HttpMatch, Line, Mesh, Mode, Namespace, Node, NodeName,
+    Outcome, PathMatch, PathRewrite, Policy, PolicyAction, PolicyName, PolicyRule, Probe, Proxy,
+    Qos, Redirect, RetryBudget, Rewrite, RouteAction, RouteMatch, RouteRule, Service,
     ServiceAccountName, ServiceName, ServicePort, Shared, SourceNamespace, Sources, SpiffeId,
     TrustDomain, Workload, WorkloadName,
 };
@@ -379,11 +379,6 @@ pub(crate) fn mesh() -> impl Strategy<Value = Mesh> {
                 name: NodeName::parse("n1").expect("a name"),
                 address: ([10, 1, 0, 1], 15_008).into(),
             }],
-            gateways: match role {
-                "gateway" => vec![account("web")],
-                "lazy" => vec![account("gateway")],
-                _ => Vec::new(),
-            },
             services: services.into_iter().flatten().map(Shared::from).collect(),
             ..Mesh::default()
         };
@@ -394,6 +389,12 @@ pub(crate) fn mesh() -> impl Strategy<Value = Mesh> {
         mesh.put_workload(Shared::from(workload(&policies, is_strict, role == "lazy")));
         mesh.put_workload(Shared::from(other));
         mesh.policies = policies.into_iter().map(Arc::new).collect();
+        let gateways = match role {
+            "gateway" => vec![account("web")],
+            "lazy" => vec![account("gateway")],
+            _ => Vec::new(),
+        };
+        mesh.forwarding = Forwarding::of(&mesh, gateways).into();
         mesh
     })
 }

@@ -14,6 +14,7 @@ use heddle_wire::buffer::Chain;
 use heddle_wire::http1::{Framing, Method, ResponseHead};
 
 use super::decision::Decision;
+use crate::authorize::claims::Asserted;
 use crate::clock::{Clock, Due};
 use crate::failure::{Failure, Reason, Retry};
 use crate::pump::Pump;
@@ -48,6 +49,8 @@ pub(super) struct ClientRequest {
     pub(super) http10: bool,
     /// Whether the client allows another request on its connection.
     pub(super) keep_alive: bool,
+    /// Who has sent it, if it says so itself.
+    pub(super) asserted: Asserted,
     /// Length of its head, which stays at the front of the client's inbox until [`Self::take`].
     pub(super) head_bytes: usize,
     /// Length of its body, if the whole body is in the inbox after the head and was sent: it can be sent again.
@@ -79,6 +82,7 @@ impl Exchange {
             request: ClientRequest {
                 started_us: worker.clock.us(started),
                 due: None,
+                asserted: Asserted::Unsaid,
                 method: Method::Get,
                 http10: false,
                 keep_alive: false,

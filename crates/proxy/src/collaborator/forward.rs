@@ -337,7 +337,8 @@ impl Connection {
         }
         let Scratch { out, judged, .. } = &mut *self.worker.scratch.borrow_mut();
         let dry_runs = &self.worker.stats.policy_dry_run_differences;
-        guards.allow_request(&self.door, endpoint, out.head(), judged, dry_runs)
+        let request = (out.head(), &exchange.request.asserted);
+        guards.allow_request(&self.door, endpoint, request, judged, dry_runs)
     }
 
     /// Whether the policies have changed since the request was checked.
@@ -359,7 +360,8 @@ impl Connection {
         let Scratch { out, judged, .. } = &mut *self.worker.scratch.borrow_mut();
         let dry_runs = &self.worker.stats.policy_dry_run_differences;
         let guards = &now.snapshot.guards;
-        let judged = guards.allow_request(&self.door, endpoint, out.head(), judged, dry_runs);
+        let request = (out.head(), &exchange.request.asserted);
+        let judged = guards.allow_request(&self.door, endpoint, request, judged, dry_runs);
         judged.map_err(|failure| match failure.reason {
             Reason::PolicyDenied => Reason::PolicyRevoked.into(),
             _ => failure,

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use heddle_model::{
-    Endpoint, Mesh, Node, NodeName, Pages, Policy, Service, Shared, TrustDomain, Workload,
-    differences,
+    Endpoint, Forwarding, Mesh, Node, NodeName, Pages, Policy, Service, Shared, TrustDomain,
+    Workload, differences,
 };
 
 /// Parts of a mesh.
@@ -16,6 +16,7 @@ pub(super) struct Source {
     trust_domain: TrustDomain,
     workloads: Pages<Shared<Workload>>,
     policies: Arc<[Arc<Policy>]>,
+    forwarding: Shared<Forwarding>,
 }
 
 /// What is another one in a mesh than in the one before.
@@ -25,7 +26,7 @@ pub(super) struct Changes<'a> {
     pub(super) gone: Vec<&'a Shared<Service>>,
     /// … and those that are new, or another object.
     pub(super) new: Vec<&'a Shared<Service>>,
-    /// The workloads of this node, or policies.
+    /// The workloads of this node, policies, or who forwards in whose name.
     pub(super) workloads: bool,
 }
 
@@ -38,6 +39,7 @@ impl Source {
             trust_domain: mesh.trust_domain.clone(),
             workloads: mesh.workloads.clone(),
             policies: shared(&before.policies, &mesh.policies, Arc::ptr_eq),
+            forwarding: mesh.forwarding.clone(),
         }
     }
 
@@ -69,7 +71,8 @@ impl Source {
             new,
             workloads: self.trust_domain != before.trust_domain
                 || !self.workloads.is_each_same(&before.workloads)
-                || !Arc::ptr_eq(&self.policies, &before.policies),
+                || !Arc::ptr_eq(&self.policies, &before.policies)
+                || self.forwarding != before.forwarding,
         }
     }
 }

@@ -72,6 +72,8 @@ pub enum FieldKind {
     Forwarded,
     /// The reason why a node answered by itself instead of the server.
     HeddleReason,
+    /// Who has sent the request, as a gateway asserts it.
+    HeddleCaller,
     Host,
     Http2Settings,
     KeepAlive,
@@ -97,6 +99,7 @@ pub enum FieldKind {
 }
 
 const X_FORWARDED: &[u8] = b"x-forwarded-";
+const X_HEDDLE_CALLER: &[u8] = b"x-heddle-caller";
 
 /// Maps each byte of a name as a server does that turns names into variables: letters to lower case, digits to
 /// themselves, all others to a hyphen.
@@ -242,7 +245,10 @@ impl FieldKind {
             return Self::Other;
         };
         if !same_name(prefix, X_FORWARDED) {
-            return Self::Other;
+            return match same_name(name, X_HEDDLE_CALLER) {
+                true => Self::HeddleCaller,
+                false => Self::Other,
+            };
         }
         let kind = match rest.len() {
             3 => Self::XForwardedFor.if_named(rest, b"for"),
@@ -283,6 +289,7 @@ impl FieldKind {
         matches!(
             self,
             Self::Connection
+                | Self::HeddleCaller
                 | Self::Http2Settings
                 | Self::KeepAlive
                 | Self::ProxyAuthenticate

@@ -2,7 +2,7 @@ mod names;
 
 use std::net::SocketAddr;
 
-use heddle_model::{Dependency, DependencyState, Node, NodeName, ServiceName, TrustDomain};
+use heddle_model::{Dependency, DependencyState, Node, NodeName, ServiceName, Shared, TrustDomain};
 
 use super::{MAX_MESH_BYTES, MAX_VERSIONS_BYTES, NodeMesh, Update};
 use crate::delta::WILDCARD;
@@ -26,6 +26,7 @@ fn settings() -> Resource {
         trust_domain: TrustDomain::parse("cluster.local").unwrap(),
         single_node: false,
         address_ranges: Vec::new(),
+        forwarding: Shared::default(),
     })
 }
 

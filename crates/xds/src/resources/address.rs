@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use heddle_model::{Cidr, MAX_ADDRESS_RANGES, Node, NodeName, TrustDomain, is_one_place};
+use heddle_model::{
+    Cidr, Forwarding, MAX_ADDRESS_RANGES, MAX_LAZY_ACCOUNTS, Node, NodeName, ServiceAccountName,
+    Shared, TrustDomain, is_one_place,
+};
 
 use super::fields::{
     ip, ip_bytes, or_empty, socket_address, socket_address_message, some_node, workload_name,
@@ -17,6 +20,8 @@ impl From<&Settings> for proto::MeshSettings {
             trust_domain: settings.trust_domain.to_string(),
             single_node: settings.single_node,
             address_ranges: settings.address_ranges.iter().map(Into::into).collect(),
+            gateways: texts(&settings.forwarding.gateways),
+            lazy_accounts: texts(&settings.forwarding.lazy),
         }
     }
 }
@@ -35,7 +40,26 @@ impl TryFrom<proto::MeshSettings> for Settings {
                 .map_err(|_| Invalid("mesh_settings.trust_domain"))?,
             single_node: message.single_node,
             address_ranges,
+            forwarding: Shared::from(Forwarding {
+                gateways: accounts(&message.gateways, "mesh_settings.gateways")?,
+                lazy: accounts(&message.lazy_accounts, "mesh_settings.lazy_accounts")?,
+            }),
         })
+    }
+}
+
+fn texts(accounts: &[ServiceAccountName]) -> Vec<String> {
+    accounts.iter().map(ToString::to_string).collect()
+}
+
+fn accounts(written: &[String], field: &'static str) -> Result<Vec<ServiceAccountName>, Invalid> {
+    let accounts = written.iter().map(|name| ServiceAccountName::parse(name));
+    let accounts: Vec<_> = accounts
+        .collect::<Result<_, _>>()
+        .map_err(|_| Invalid(field))?;
+    match accounts.len() <= MAX_LAZY_ACCOUNTS && accounts.is_sorted_by(|a, b| a < b) {
+        true => Ok(accounts),
+        false => Err(Invalid(field)),
     }
 }
 

@@ -221,6 +221,7 @@ impl JoinedMesh {
         };
         mesh.trust_domain = settings.trust_domain.clone();
         mesh.address_ranges.clone_from(&settings.address_ranges);
+        mesh.forwarding = settings.forwarding.clone();
         for service in &services {
             self.join_service(&place, service);
         }

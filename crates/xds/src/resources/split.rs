@@ -34,6 +34,7 @@ pub fn of_mesh(mesh: &Mesh) -> Resource {
         trust_domain: mesh.trust_domain.clone(),
         single_node: workloads.all(|workload| workload.node.is_none()),
         address_ranges: mesh.address_ranges.clone(),
+        forwarding: mesh.forwarding.clone(),
     })
 }
 

@@ -74,9 +74,9 @@ impl Orders<'_> {
         let account = &known.service_account;
         let because = match known.proxy {
             Proxy::Node => Some("its node's proxy carries its traffic"),
-            _ if mesh.gateways.contains(account) => Some("it is a gateway"),
+            _ if mesh.forwarding.gateways.contains(account) => Some("it is a gateway"),
             Proxy::Envoy { lazy: false } => Some("it is not annotated with lazy-xds"),
-            _ if mesh.gateways.is_empty() => {
+            _ if mesh.forwarding.is_empty() => {
                 Some("there is no gateway (annotate a ServiceAccount with heddle.dev/gateway)")
             }
             _ if mesh.address_ranges.is_empty() => {

@@ -15,6 +15,8 @@ pub(super) fn read(context: &mut StepContext<'_>) -> Step {
     request.http10 = head.version == Version::Http10;
     // What follows a CONNECT may be bytes for the tunnel that the client asks for, and no request (RFC 9110 section 9.3.6).
     request.keep_alive = head.keep_alive && head.method != Method::Connect;
+    let claims = context.decision.bound.snapshot.guards.claims();
+    request.asserted = claims.read(context.door, head, buf);
     request.upload = Pump::new(head.framing);
     request.upload.drops(head.nominated_trailers(buf));
     request.replay_bytes = 0;

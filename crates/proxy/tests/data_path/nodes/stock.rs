@@ -3,6 +3,7 @@
 mod called;
 mod calling;
 mod endings;
+mod forwarded;
 
 use std::net::TcpStream;
 use std::sync::Arc;

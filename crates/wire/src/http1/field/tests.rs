@@ -11,6 +11,8 @@ fn every_name_is_known_in_any_case() {
         ("Forwarded", FieldKind::Forwarded),
         ("Heddle-Reason", FieldKind::HeddleReason),
         ("Host", FieldKind::Host),
+        ("X-Heddle-Caller", FieldKind::HeddleCaller),
+        ("X_Heddle_Caller", FieldKind::HeddleCaller),
         ("HTTP2-Settings", FieldKind::Http2Settings),
         ("Keep-Alive", FieldKind::KeepAlive),
         ("Proxy-Authenticate", FieldKind::ProxyAuthenticate),

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use heddle_model::{
-    Cidr, Endpoint, MAX_ROOM, Name, Namespace, Node, NodeName, PathMatch, ServiceAccountName,
-    ServiceName, TrustDomain, WorkloadName, is_one_place,
+    Cidr, Endpoint, Forwarding, MAX_ROOM, Name, Namespace, Node, NodeName, PathMatch,
+    ServiceAccountName, ServiceName, Shared, TrustDomain, WorkloadName, is_one_place,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -194,12 +194,32 @@ fn headers() -> BoxedStrategy<Vec<(String, String)>> {
 }
 
 fn settings() -> BoxedStrategy<Settings> {
-    (trust_domain(), any::<bool>(), address_ranges())
-        .prop_map(|(trust_domain, single_node, address_ranges)| Settings {
-            trust_domain,
-            single_node,
-            address_ranges,
+    (
+        trust_domain(),
+        any::<bool>(),
+        address_ranges(),
+        forwarding(),
+    )
+        .prop_map(
+            |(trust_domain, single_node, address_ranges, forwarding)| Settings {
+                trust_domain,
+                single_node,
+                address_ranges,
+                forwarding,
+            },
+        )
+        .boxed()
+}
+
+fn forwarding() -> BoxedStrategy<Shared<Forwarding>> {
+    let accounts = || {
+        btree_set("[a-c]/[a-d]", 0..4).prop_map(|names| {
+            let names = names.iter().map(|name| ServiceAccountName::parse(name));
+            names.collect::<Result<Vec<_>, _>>().unwrap()
         })
+    };
+    (accounts(), accounts())
+        .prop_map(|(gateways, lazy)| Shared::from(Forwarding { gateways, lazy }))
         .boxed()
 }
 

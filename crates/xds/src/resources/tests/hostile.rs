@@ -1,6 +1,6 @@
 //! Content that a control plane of another version, or none, has sent.
 
-use heddle_model::MAX_ROOM;
+use heddle_model::{MAX_LAZY_ACCOUNTS, MAX_ROOM, Shared};
 use proptest::collection::vec;
 use proptest::sample::{Index, select};
 
@@ -279,6 +279,7 @@ fn address_ranges_are_checked() {
         trust_domain: "cluster.local".to_owned(),
         single_node: false,
         address_ranges,
+        ..proto::MeshSettings::default()
     };
     for ranges in [
         vec![range(&[10, 0, 0, 1], 8)],
@@ -298,11 +299,56 @@ fn address_ranges_are_checked() {
 }
 
 #[test]
+fn who_forwards_in_whose_name_is_checked() {
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let settings = |gateways, lazy_accounts| proto::MeshSettings {
+        trust_domain: "cluster.local".to_owned(),
+        gateways,
+        lazy_accounts,
+        ..proto::MeshSettings::default()
+    };
+    for wrong in [
+        &["a"][..],
+        &["a/b/c"],
+        &["a/B"],
+        &["a/c", "a/b"],
+        &["a/b", "a/b"],
+        &[""],
+    ] {
+        refused(
+            Type::MeshSettings,
+            "mesh",
+            &settings(names(wrong), Vec::new()),
+        );
+        refused(
+            Type::MeshSettings,
+            "mesh",
+            &settings(Vec::new(), names(wrong)),
+        );
+    }
+    let many: Vec<String> = (0..=MAX_LAZY_ACCOUNTS)
+        .map(|at| format!("a/b{at:05}"))
+        .collect();
+    refused(
+        Type::MeshSettings,
+        "mesh",
+        &settings(Vec::new(), many.clone()),
+    );
+    let most = settings(names(&["a/b"]), many[1..].to_vec());
+    let read = Resource::decode(Type::MeshSettings, "mesh", &most.encode_to_vec());
+    let Ok(Resource::MeshSettings(read)) = read else {
+        panic!("{read:?}");
+    };
+    assert_eq!(read.forwarding.lazy.len(), MAX_LAZY_ACCOUNTS);
+}
+
+#[test]
 fn a_resource_has_a_limit() {
     let settings = Resource::MeshSettings(Settings {
         trust_domain: TrustDomain::default(),
         single_node: false,
         address_ranges: Vec::new(),
+        forwarding: Shared::default(),
     });
     // An unknown field of that many bytes.
     let padded = |bytes: usize| {

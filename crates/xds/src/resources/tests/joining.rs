@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use heddle_model::{
-    Access, Connect, Decider, Guard, Mesh, Mode, Outcome, PolicyAction, PolicyName,
+    Access, Connect, Decider, Guard, Mesh, Mode, Outcome, PolicyAction, PolicyName, Shared,
 };
 use proptest::collection::vec;
 use proptest::sample::{Index, select};
@@ -342,6 +342,7 @@ fn what_has_an_identity_too_long_is_left_out() {
             trust_domain: TrustDomain::parse(&domain).unwrap(),
             single_node: false,
             address_ranges: Vec::new(),
+            forwarding: Shared::default(),
         });
         let mesh = join(&all, &node_named("n")).unwrap();
         assert_eq!(mesh.check_invariants(), Ok(()));

@@ -8,6 +8,7 @@ fn content(kind: Type) -> Vec<u8> {
             trust_domain: "cluster.local".to_owned(),
             single_node: true,
             address_ranges: Vec::new(),
+            ..proto::MeshSettings::default()
         }
         .encode_to_vec(),
         Type::Node => proto::Node {

@@ -14,7 +14,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
-use super::{address_ranges, policy, routes, workload};
+use super::{address_ranges, forwarding, policy, routes, workload};
 
 /// The nodes of all meshes, and one that is of none.
 pub(in crate::resources::tests) const NODES: [&str; 4] = ["n0", "n1", "n2", "unknown"];
@@ -51,10 +51,10 @@ pub(in crate::resources::tests) fn mesh() -> BoxedStrategy<Mesh> {
         nodes.into_iter().map(node).collect::<Vec<_>>()
     });
     let policies = vec(policy(), 4);
-    let settings = (domain, address_ranges());
+    let settings = (domain, address_ranges(), forwarding());
     let all = (settings, nodes, workloads(), policies, vec(written(), 0..4));
     all.prop_map(
-        |((domain, address_ranges), nodes, workloads, policies, services)| {
+        |((domain, address_ranges, forwarding), nodes, workloads, policies, services)| {
             let services = named(services, &workloads);
             Mesh {
                 generation: 0,
@@ -63,7 +63,7 @@ pub(in crate::resources::tests) fn mesh() -> BoxedStrategy<Mesh> {
                 policies: needed(&workloads, &policies),
                 workloads: workloads.into_iter().map(Shared::from).collect(),
                 services: services.into_iter().map(Shared::from).collect(),
-                gateways: Vec::new(),
+                forwarding,
                 elsewhere: Vec::new(),
                 further: Vec::new(),
                 address_ranges,
