@@ -4,15 +4,18 @@
 //!   Envoy ──▶ ads: who, which workload ──▶ session ──▶ catalog ◄── follow ◄── board
 //!                     └── credentials: the workload's leaf, the roots
 //!   gateway ──▶ als: what its callers use ──▶ dependencies, on the disk ──▶ catalog
+//!   lazy Envoy ──▶ lrs: what it still uses ──────┘
 //! ```
 
 mod ads;
 mod als;
 mod credentials;
 mod dependencies;
+mod lrs;
 mod roster;
 
 pub(super) use ads::Ads;
 pub(super) use als::Als;
 pub use dependencies::{DEPENDENCIES, Used};
+pub(super) use lrs::Lrs;
 pub use roster::{Cost, Envoys};

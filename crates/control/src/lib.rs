@@ -142,6 +142,15 @@ pub struct Counters {
     pub accesses_reported: AtomicU64,
     /// Dependencies of lazy workloads that were learned from these.
     pub dependencies_learned: AtomicU64,
+    /// Of these, once for each Envoy, those that the Envoy has come to use without a gateway, and the time from the report until
+    /// then, in milliseconds.
+    pub dependencies_direct: AtomicU64,
+    pub learning_ms: AtomicU64,
+    /// Dependencies that were forgotten, since they were not used.
+    pub dependencies_forgotten: AtomicU64,
+    /// Requests, and connections that carry bytes, that lazy Envoys have sent directly, and by gateways.
+    pub lazy_direct: AtomicU64,
+    pub lazy_by_gateway: AtomicU64,
 }
 
 /// The gRPC server to which nodes connect.
@@ -226,12 +235,15 @@ impl ControlServer {
         }
     }
 
-    /// Goes on with the dependencies of lazy workloads that are in a folder, and keeps there what is learned.
+    /// Goes on with the dependencies of lazy workloads that are in a folder, keeps there what is learned, and forgets what was
+    /// not used for a time.
     ///
     /// # Errors
     /// When their file can be neither read nor made.
-    pub fn keep_dependencies(&self, folder: &Path) -> io::Result<()> {
-        self.shared.envoys.keep_dependencies(folder)
+    pub fn keep_dependencies(&self, folder: &Path, forget_after: Duration) -> io::Result<()> {
+        let now = (self.shared.clock)().as_secs();
+        let envoys = &self.shared.envoys;
+        envoys.keep_dependencies(folder, forget_after, now)
     }
 
     /// What is known of Envoys, readable while the server serves.
@@ -264,9 +276,15 @@ impl ControlServer {
         let keeper = tokio::spawn(Arc::clone(&self.door).keep(listener, handshake, ready));
         let (envoys, board) = (self.shared.envoys.clone(), self.shared.board.clone());
         let follower = tokio::spawn(async move { envoys.follow(&board).await });
+        let shared = Arc::clone(&self.shared);
+        let forgetter = tokio::spawn(async move {
+            let clock = Arc::clone(&shared.clock);
+            shared.envoys.forget(clock, &shared.counters).await;
+        });
         let served = self.serve_incoming(incoming, shutdown).await;
         keeper.abort();
         follower.abort();
+        forgetter.abort();
         served
     }
 
@@ -287,6 +305,7 @@ impl ControlServer {
         let discovery = OneMethod::<discovery::Discovery>::new(&self.shared);
         let envoys = OneMethod::<envoy::Ads>::new(&self.shared);
         let reports = OneMethod::<envoy::Als>::new(&self.shared);
+        let loads = OneMethod::<envoy::Lrs>::new(&self.shared);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = Server::builder()
             .timeout(bounds.answer_wait)
@@ -298,6 +317,7 @@ impl ControlServer {
             .add_service(discovery)
             .add_service(envoys)
             .add_service(reports)
+            .add_service(loads)
             .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async {
                 // The sender is only ever dropped, which ends this wait as well.
                 let _ = stopped.await;

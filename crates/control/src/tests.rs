@@ -65,6 +65,7 @@ fn services(number: usize) -> Mesh {
         labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("shop", "cart").unwrap(),
         address: "127.1.0.1".parse().unwrap(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

@@ -83,6 +83,12 @@ pub fn bootstrap(parts: &Bootstrap<'_>) -> Value {
         },
         "cluster_manager": {
             "enable_deferred_cluster_creation": true,
+            // It is asked what it uses.
+            "load_stats_config": {
+                "api_type": "GRPC",
+                "transport_api_version": "V3",
+                "grpc_services": [{"envoy_grpc": {"cluster_name": CONTROL}}],
+            },
             "upstream_bind_config": {
                 "source_address": {"address": "0.0.0.0", "port_value": 0},
                 "extra_source_addresses": [{"address": {"address": "::", "port_value": 0}}],

@@ -29,6 +29,6 @@ pub mod wire;
 pub use any::{Packed, pack};
 pub use catalog::{Catalog, Changed};
 pub use kind::Kind;
-pub use names::ORIGINAL_DST;
+pub use names::{GATEWAY, ORIGINAL_DST, service_of};
 pub use own::{Gone, Own};
 pub use session::Session;

@@ -16,7 +16,7 @@ pub(crate) const FORWARDED: &str = "forwarded";
 /// The filter of a gateway in which the policies of routes are.
 pub(crate) const FORWARDED_POLICY: &str = "rbac.forwarded";
 /// Cluster: the gateways, for what a lazy Envoy does not know.
-pub(crate) const GATEWAY: &str = "heddle-gateway";
+pub const GATEWAY: &str = "heddle-gateway";
 /// Cluster: the workload itself.
 pub(crate) const INBOUND: &str = "heddle-inbound";
 /// Cluster: the original destination, as the client asked for it.
@@ -69,7 +69,7 @@ pub(crate) fn bytes_listener(service: &ServiceName, at: SocketAddr) -> String {
 
 /// The Service, as `NAMESPACE/SERVICE`, that the name of a cluster or of a listener for bytes is about. `None`: it is about
 /// none.
-pub(crate) fn service_of(name: &str) -> Option<&str> {
+pub fn service_of(name: &str) -> Option<&str> {
     let name = name.strip_prefix("bytes/").unwrap_or(name);
     let (at, _) = name.match_indices('/').nth(1)?;
     name.get(..at)

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
 use heddle_model::{
-    AppProtocol, Guard, Mesh, Policy, PolicyName, Service, ServiceAccountName, ServiceName,
-    ServicePort, Shared, Workload, WorkloadName,
+    AppProtocol, Guard, Mesh, Policy, PolicyName, ServiceAccountName, ServiceName, ServicePort,
+    Shared, Workload, WorkloadName,
 };
 use heddle_xds::delta::Name;
 
-use crate::catalog::{Catalog, Declared};
+use crate::catalog::{Catalog, Declared, service};
 use crate::gateway::Roles;
 use crate::names::{ClusterName, FORWARDED, Flavour, OUTBOUND};
 use crate::routes::{self, Unknown};
@@ -121,27 +121,28 @@ impl Own {
         self.uses.as_ref().is_none_or(|uses| uses.contains(service))
     }
 
-    /// The Services to know: all, or those that a lazy workload uses and that are there, and each to which the routes of one
+    /// The Services to know: all, or those that a lazy workload uses or declares and that are there, and each to which the routes of one
     /// lead.
     pub(crate) fn wanted(&mut self, catalog: &Catalog) -> BTreeSet<Name> {
         let lazy = self.made_of.as_ref().filter(|made| made.is_lazy);
-        let learned = lazy.map(|made| catalog.learned(&made.workload.service_account));
-        self.uses = learned.map(|learned| learned.cloned().unwrap_or_default());
+        self.uses = lazy.map(|made| {
+            let learned = catalog.learned(&made.workload.service_account);
+            let declared = made.workload.uses.iter();
+            let declared = declared.map(|name| Name::from(name.to_string()));
+            learned
+                .into_iter()
+                .flatten()
+                .cloned()
+                .chain(declared)
+                .collect()
+        });
         let Some(uses) = &self.uses else {
             return catalog.names().cloned().collect();
         };
-        let mesh = catalog.mesh();
-        let mut known = BTreeSet::new();
-        for name in uses {
-            let Some(service) = service(mesh, name) else {
-                continue;
-            };
-            known.insert(name.clone());
-            for port in &service.ports {
-                let backends = routes::backends(port, &self.name.namespace);
-                known.extend(backends.map(|backend| Name::from(backend.to_string())));
-            }
-        }
+        let reached = uses
+            .iter()
+            .flat_map(|name| catalog.reached_by(name, &self.name.namespace));
+        let mut known: BTreeSet<Name> = reached.collect();
         known.retain(|name| catalog.service(name).is_some());
         known
     }
@@ -258,8 +259,4 @@ fn carries_bytes(protocol: AppProtocol) -> bool {
             true
         }
     }
-}
-
-fn service<'m>(mesh: &'m Mesh, name: &str) -> Option<&'m Service> {
-    mesh.service(&ServiceName::parse(name).ok()?)
 }

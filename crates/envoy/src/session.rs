@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use heddle_model::ServiceAccountName;
 use heddle_xds::delta::{Answer, Name, Request, Resources, Response, Subscriber, TooMany};
 
 use crate::catalog::{Catalog, Changed};
@@ -137,6 +138,16 @@ impl Session {
         self.kinds[kind as usize].held()
     }
 
+    /// Whether its workload is one of this account.
+    pub fn is_of(&self, account: &ServiceAccountName) -> bool {
+        self.own.is_of(account)
+    }
+
+    /// Whether the Envoy has answered everything about routes and listeners.
+    pub fn is_routed(&self) -> bool {
+        self.is_quiet(Kind::Routes) && self.is_quiet(Kind::Listener)
+    }
+
     /// The Services to which its requests and connections go without a gateway.
     pub fn direct(&self) -> &BTreeSet<Name> {
         &self.routed
@@ -190,8 +201,7 @@ impl Session {
 
     /// The Services to go on offering, if those are fewer.
     fn next_offered(&self) -> Option<BTreeSet<Name>> {
-        let is_told = self.is_quiet(Kind::Listener) && self.is_quiet(Kind::Routes);
-        if !is_told {
+        if !self.is_routed() {
             return None;
         }
         let kept = self.wanted.union(&self.routed).cloned();

@@ -138,7 +138,8 @@ async fn serve(
         at(&clock),
         bounds,
     );
-    if let Err(why) = server.keep_dependencies(&state) {
+    let forget_after = settings.control.forget_dependencies_after();
+    if let Err(why) = server.keep_dependencies(&state, forget_after) {
         tracing::error!(
             "what Envoys have learned cannot be kept in {}, and is lost when this process ends: {why}",
             state.join(DEPENDENCIES).display()

@@ -141,8 +141,14 @@ pub(crate) struct DependenciesStatus {
 pub(crate) struct DependencyStatus {
     /// `NAMESPACE/NAME`.
     pub(crate) service: String,
-    /// When it was learned, in seconds since 1970.
-    pub(crate) learned: u64,
+    /// Whether the workload declares it: it is never forgotten.
+    pub(crate) declared: bool,
+    /// When it was learned, in seconds since 1970; none if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) learned: Option<u64>,
+    /// When it was last used, as far as is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) used: Option<u64>,
     /// Whether it exists.
     pub(crate) exists: bool,
     /// Resources of it that the Envoy has, and their bytes.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Mesh, Proxy, ServiceAccountName};
+use crate::{Mesh, Proxy, ServiceAccountName, Workload};
 
 /// The most lazy accounts that a mesh has: nodes are told all of them. In the name of others gateways do not forward to nodes.
 pub const MAX_LAZY_ACCOUNTS: usize = 4_096;
@@ -21,6 +21,12 @@ impl Forwarding {
     /// Whether there are no gateways.
     pub fn is_empty(&self) -> bool {
         self.gateways.is_empty()
+    }
+
+    /// Whether gateways forward in the name of a workload: its Envoy knows only what it uses.
+    pub fn is_lazy(&self, workload: &Workload) -> bool {
+        workload.proxy == Proxy::Envoy { lazy: true }
+            && self.lazy.binary_search(&workload.service_account).is_ok()
     }
 
     /// The roles in a mesh with these gateways.

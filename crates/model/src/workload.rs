@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Mode, NodeName, PolicyName, Probe, Qos, ServiceAccountName, Shared, WorkloadName};
+use crate::{
+    Mode, NodeName, PolicyName, Probe, Qos, ServiceAccountName, ServiceName, Shared, WorkloadName,
+};
 
 /// One process that serves or calls: a LocalWorkload outside of a cluster, a pod in one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct Workload {
     /// The proxy that carries its traffic.
     #[serde(default, skip_serializing_if = "Proxy::is_node")]
     pub proxy: Proxy,
+    /// The Services that its Envoy knows, if that is lazy, from the start and for good, sorted, each once. Nodes are not told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<ServiceName>,
     /// The program to start; `None` for a process that Heddle does not start.
     pub command: Option<Command>,
 }

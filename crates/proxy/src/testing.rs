@@ -48,6 +48,7 @@ pub(crate) fn workload(name: &str, address: SocketAddr, node: Option<NodeName>) 
         labels: heddle_model::Shared::default(),
         service_account: account(name),
         address: address.ip(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

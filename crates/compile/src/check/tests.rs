@@ -233,6 +233,7 @@ fn asks_for(path: String) -> heddle_model::Mesh {
         labels: Default::default(),
         service_account: heddle_model::ServiceAccountName::parse("a/default").unwrap(),
         address: [127, 0, 0, 1].into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

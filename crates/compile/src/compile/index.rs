@@ -188,6 +188,7 @@ fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
             qos::CGROUP,
             qos::LATENCY,
             proxy::PROXY,
+            proxy::USES,
         ],
         Kind::EndpointSlice => &[balancing::MAX_REQUESTS],
         Kind::ServiceAccount => &[REGISTRY_ANNOTATION, proxy::GATEWAY],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heddle_model::{Namespace, Proxy};
+use heddle_model::{Namespace, Proxy, ServiceName};
 
 use super::{Scope, did_you_mean};
 use crate::findings::Findings;
@@ -16,6 +16,11 @@ mod tests;
 pub(super) const PROXY: &str = "heddle.dev/proxy";
 /// Whether an Envoy knows only what its workload uses. Without Heddle's prefix, as meshes of Envoys spell it.
 pub(super) const LAZY: &str = "lazy-xds";
+
+/// The Services that a lazy Envoy knows from the start: NAME or NAMESPACE/NAME, separated by commas.
+pub(super) const USES: &str = "heddle.dev/uses";
+/// The most Services that one workload declares.
+const MAX_USES: usize = 256;
 
 /// Of a ServiceAccount: its workloads' Envoys are gateways for those that are lazy.
 pub(super) const GATEWAY: &str = "heddle.dev/gateway";
@@ -71,6 +76,42 @@ pub(super) fn of(object: &Object, is_lazy: bool, scope: &mut Scope<'_>) -> Proxy
             Proxy::Node
         }
     }
+}
+
+/// The Services that a workload declares to use, sorted, each once. They need not exist yet.
+pub(super) fn uses(object: &Object, scope: &mut Scope<'_>) -> Vec<ServiceName> {
+    let Some(text) = object.metadata.annotations.get(USES) else {
+        return Vec::new();
+    };
+    let path = FieldPath::of("metadata.annotations").field(USES);
+    let mut names = Vec::new();
+    for name in text
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+    {
+        let whole = match name.contains('/') {
+            true => name.to_owned(),
+            false => format!("{}/{name}", object.namespace),
+        };
+        match ServiceName::parse(&whole) {
+            Ok(name) => names.push(name),
+            Err(error) => scope.error(
+                &path,
+                format!("{name:?} is no Service: {error}"),
+                "write NAME or NAMESPACE/NAME, separated by commas",
+            ),
+        }
+    }
+    names.sort();
+    names.dedup();
+    if names.len() > MAX_USES {
+        let reason = format!("{} Services are too many", names.len());
+        let remedy = format!("declare at most {MAX_USES}; others are learned");
+        scope.error(&path, reason, &remedy);
+        names.clear();
+    }
+    names
 }
 
 /// What an object says of the laziness of Envoys; `None` if it says nothing.

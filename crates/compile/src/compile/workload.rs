@@ -124,6 +124,7 @@ pub(super) fn compile(
             ports,
             qos: qos::of(object, &mut scope),
             proxy: proxy::of(object, is_lazy, &mut scope),
+            uses: proxy::uses(object, &mut scope),
             command: command(&body.spec, &folder_of(object, base), &mut scope),
         });
     }

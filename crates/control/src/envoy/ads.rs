@@ -231,6 +231,11 @@ impl Shared {
         };
         let answer = stream.receive(kind, wire::request(message));
         let answer = answer.map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        for took in stream.learned() {
+            let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            self.counters.learning_ms.fetch_add(took, Relaxed);
+            self.counters.dependencies_direct.fetch_add(1, Relaxed);
+        }
         if let Answer::Refused(why) = answer {
             self.counters.envoy_resources_refused.fetch_add(1, Relaxed);
             let why = printable(&shortened(&why, MAX_LOGGED)).into_owned();

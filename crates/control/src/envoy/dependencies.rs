@@ -1,13 +1,14 @@
 //! What workloads use, as gateways have reported it, kept in a file.
 //!
-//! Each line of the file is one fact as JSON: an account uses a Service. A fact is on the disk before it has consequences, so that a control plane that is killed knows it again. A line that was cut off, or that is not
-//! understood, is passed over: what it said is learned again.
+//! Each line of the file is one fact as JSON: an account uses a Service. A fact is on the disk before it has consequences, so
+//! that a control plane that is killed knows it again. A line that was cut off, or that is not understood, is passed over:
+//! what it said is learned again. What was not used for long is forgotten; the file is then written anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use heddle_model::{ServiceAccountName, ServiceName};
 use serde::{Deserialize, Serialize};
@@ -26,8 +27,12 @@ const MAX_LINE: usize = 4_096;
 #[derive(Debug, Default)]
 pub(crate) struct Dependencies {
     used: BTreeMap<ServiceAccountName, BTreeMap<ServiceName, Used>>,
-    /// To append to; `None` if nothing is kept.
-    file: Option<File>,
+    /// Where it is kept, and the file to append to; `None` if nothing is kept.
+    kept: Option<(PathBuf, File)>,
+    /// Since when uses are noted, in seconds since 1970: before, the control plane could not hear of any.
+    noted_since: u64,
+    /// Whether a use was noted that the file does not have.
+    has_more: bool,
 }
 
 /// The use of a Service. Times are in seconds since 1970.
@@ -35,6 +40,8 @@ pub(crate) struct Dependencies {
 pub struct Used {
     /// When it was learned.
     pub learned: u64,
+    /// When it was last known to be used, to within the time between two reports of an Envoy.
+    pub used: u64,
 }
 
 /// One line of the file.
@@ -45,23 +52,30 @@ enum Fact {
         account: ServiceAccountName,
         service: ServiceName,
         at: u64,
+        /// When it was last used, if that was later.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        used: Option<u64>,
     },
 }
 
 impl Dependencies {
-    /// Reads what is kept in a folder, and keeps there what is learned.
+    /// Reads what is kept in a folder, and keeps there what is learned. `now` is in seconds since 1970.
     ///
     /// # Errors
     /// When the file can be neither read nor made.
-    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn open(folder: &Path, now: u64) -> io::Result<Self> {
         let path = folder.join(DEPENDENCIES);
-        let mut dependencies = Dependencies::default();
+        let mut dependencies = Dependencies {
+            noted_since: now,
+            ..Dependencies::default()
+        };
         match File::open(&path) {
             Ok(file) => dependencies.read(BufReader::new(file))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        dependencies.file = Some(dependencies.rewritten(&path)?);
+        let file = dependencies.rewritten(&path)?;
+        dependencies.kept = Some((path, file));
         Ok(dependencies)
     }
 
@@ -78,7 +92,8 @@ impl Dependencies {
                     account,
                     service,
                     at,
-                }) => drop(self.put(account, service, at)),
+                    used,
+                }) => drop(self.put(account, service, (at, used.unwrap_or(at)))),
                 None => {
                     tracing::warn!("a line of {DEPENDENCIES} is not understood and passed over");
                 }
@@ -102,6 +117,7 @@ impl Dependencies {
                     account: account.clone(),
                     service: service.clone(),
                     at: used.learned,
+                    used: (used.used > used.learned).then_some(used.used),
                 }));
             }
         }
@@ -126,12 +142,13 @@ impl Dependencies {
         let mut accounts = BTreeSet::new();
         let mut text = Vec::new();
         for (account, service) in uses {
-            if self.put(account.clone(), service.clone(), now) {
+            if self.put(account.clone(), service.clone(), (now, now)) {
                 accounts.insert(account.clone());
                 text.extend(line(&Fact::Learned {
                     account,
                     service,
                     at: now,
+                    used: None,
                 }));
             }
         }
@@ -140,7 +157,7 @@ impl Dependencies {
     }
 
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
-        let Some(file) = self.file.as_mut().filter(|_| !text.is_empty()) else {
+        let Some((_, file)) = self.kept.as_mut().filter(|_| !text.is_empty()) else {
             return Ok(());
         };
         file.write_all(text)?;
@@ -148,13 +165,68 @@ impl Dependencies {
     }
 
     /// Whether it was new, and there was room for it.
-    fn put(&mut self, account: ServiceAccountName, service: ServiceName, learned: u64) -> bool {
+    fn put(
+        &mut self,
+        account: ServiceAccountName,
+        service: ServiceName,
+        (learned, used): (u64, u64),
+    ) -> bool {
         let services = self.used.entry(account).or_default();
         if services.len() >= MAX_OF_ACCOUNT || services.contains_key(&service) {
             return false;
         }
-        services.insert(service, Used { learned });
+        services.insert(service, Used { learned, used });
         true
+    }
+
+    /// Notes that workloads of an account use Services at this time.
+    pub(crate) fn note_uses(
+        &mut self,
+        account: &ServiceAccountName,
+        services: impl Fn(&ServiceName) -> bool,
+        now: u64,
+    ) {
+        let known = self.used.get_mut(account).into_iter().flatten();
+        for (_, used) in known.filter(|(service, _)| services(service)) {
+            self.has_more |= now > used.used;
+            used.used = used.used.max(now);
+        }
+    }
+
+    /// Forgets what was not used for this many seconds, and writes the file anew if it lacks something. Returns the accounts
+    /// of which something is forgotten, and how much.
+    ///
+    /// # Errors
+    /// When the file cannot be written: what is forgotten is known again after a restart.
+    pub(crate) fn forget(
+        &mut self,
+        after: u64,
+        now: u64,
+    ) -> (BTreeSet<ServiceAccountName>, usize, io::Result<()>) {
+        let (mut accounts, mut count) = (BTreeSet::new(), 0);
+        let noted_since = self.noted_since;
+        for (account, services) in &mut self.used {
+            let before = services.len();
+            services.retain(|_, used| now.saturating_sub(used.used.max(noted_since)) < after);
+            if services.len() < before {
+                count += before - services.len();
+                accounts.insert(account.clone());
+            }
+        }
+        self.used.retain(|_, services| !services.is_empty());
+        let is_complete = !self.has_more && count == 0;
+        let Some((path, _)) = self.kept.take_if(|_| !is_complete) else {
+            return (accounts, count, Ok(()));
+        };
+        let rewritten = self.rewritten(&path);
+        let (file, written) = match rewritten {
+            Ok(file) => (Ok(file), Ok(())),
+            // The file of before is appended to.
+            Err(why) => (OpenOptions::new().append(true).open(&path), Err(why)),
+        };
+        self.has_more = written.is_err();
+        self.kept = file.ok().map(|file| (path, file));
+        (accounts, count, written)
     }
 
     /// What the workloads of an account use.

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,11 +18,14 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::dependencies::{Dependencies, Used};
-use crate::Board;
+use crate::{Board, Clock, Counters};
 
 /// Changes of the mesh are collected for this time before Envoys are told: each change of a listener or of routes is one as a
 /// whole.
 const GATHER: Duration = Duration::from_millis(50);
+
+/// How often it is looked for dependencies that are not used any more, at most and at least.
+const LOOK_EVERY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3_600)];
 
 /// The streams of Envoys. Clones share the same state.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +38,8 @@ struct Shared {
     catalog: Mutex<Catalog>,
     open: Mutex<Open>,
     dependencies: Mutex<Dependencies>,
+    /// After how many seconds without a use a dependency is forgotten; 0 for never.
+    forget_after_s: AtomicU64,
     /// Told when the first stream opens: until then no mesh is followed.
     first: Notify,
 }
@@ -48,6 +55,8 @@ struct Open {
 struct Stream {
     session: Mutex<Session>,
     woken: Notify,
+    /// What was learned for it, and since when, until it uses that without a gateway.
+    learning: Mutex<Vec<(Name, Instant)>>,
 }
 
 /// One Envoy's stream, open until it is dropped.
@@ -79,12 +88,20 @@ pub(super) struct Learned {
 }
 
 impl Envoys {
-    /// Goes on with the dependencies in a folder, and keeps there what is learned.
+    /// Goes on with the dependencies in a folder, keeps there what is learned, and forgets what was not used for a time. `now` is
+    /// in seconds since 1970.
     ///
     /// # Errors
     /// When the file can be neither read nor made.
-    pub(crate) fn keep_dependencies(&self, folder: &Path) -> io::Result<()> {
-        let dependencies = Dependencies::open(folder)?;
+    pub(crate) fn keep_dependencies(
+        &self,
+        folder: &Path,
+        forget_after: Duration,
+        now: u64,
+    ) -> io::Result<()> {
+        let after = &self.shared.forget_after_s;
+        after.store(forget_after.as_secs(), Relaxed);
+        let dependencies = Dependencies::open(folder, now)?;
         let mut catalog = self.catalog();
         for account in dependencies.accounts() {
             catalog.set_learned(account, names(&dependencies, account));
@@ -111,11 +128,82 @@ impl Envoys {
         let mut dependencies = self.dependencies();
         let (accounts, written) = dependencies.learn(news, now);
         for account in &accounts {
-            let uses = names(&dependencies, account);
-            let changed = self.catalog().set_learned(account, uses);
-            self.note(&changed);
+            self.tell_learned(account, &dependencies);
         }
         Learned { count, written }
+    }
+
+    /// Tells the Envoys of an account's workloads what these use.
+    fn tell_learned(&self, account: &ServiceAccountName, dependencies: &Dependencies) {
+        let uses = names(dependencies, account);
+        let mut catalog = self.catalog();
+        let before = catalog.learned(account).cloned().unwrap_or_default();
+        let changed = catalog.set_learned(account, uses.clone());
+        drop(catalog);
+        let now = Instant::now();
+        for stream in self.streams() {
+            if stream.session().is_of(account) {
+                let new = uses.difference(&before).cloned();
+                stream.learning().extend(new.map(|name| (name, now)));
+            }
+        }
+        self.note(&changed);
+    }
+
+    /// Notes that a lazy Envoy uses these Services at this time. A dependency is in use where a Service is to which its routes
+    /// lead.
+    pub(super) fn note_uses(&self, workload: &WorkloadName, busy: &BTreeSet<Name>, now: u64) {
+        if busy.is_empty() {
+            return;
+        }
+        // In this order, as where something is learned.
+        let mut dependencies = self.dependencies();
+        let catalog = self.catalog();
+        let Some(known) = catalog.mesh().workload(workload) else {
+            return;
+        };
+        let caller = &workload.namespace;
+        let is_used = |service: &ServiceName| {
+            let reached = catalog.reached_by(&Name::from(service.to_string()), caller);
+            !reached.is_disjoint(busy)
+        };
+        dependencies.note_uses(&known.service_account, is_used, now);
+    }
+
+    /// After how long without a use a dependency is forgotten.
+    pub(super) fn forget_after(&self) -> Duration {
+        Duration::from_secs(self.shared.forget_after_s.load(Relaxed))
+    }
+
+    /// Forgets from time to time what is not used any more. Never returns.
+    pub(crate) async fn forget(&self, clock: Clock, counters: &Counters) {
+        let after = self.forget_after();
+        if after.is_zero() {
+            return std::future::pending().await;
+        }
+        let [often, seldom] = LOOK_EVERY;
+        let mut looks = tokio::time::interval((after / 10).clamp(often, seldom));
+        loop {
+            looks.tick().await;
+            let (envoys, now) = (self.clone(), clock().as_secs());
+            let forgetting = tokio::task::spawn_blocking(move || {
+                let mut dependencies = envoys.dependencies();
+                let (accounts, count, written) = dependencies.forget(after.as_secs(), now);
+                for account in &accounts {
+                    envoys.tell_learned(account, &dependencies);
+                }
+                (count, written)
+            });
+            // It fails only when the runtime ends.
+            let Ok((count, written)) = forgetting.await else {
+                continue;
+            };
+            let forgotten = &counters.dependencies_forgotten;
+            forgotten.fetch_add(count as u64, Relaxed);
+            if let Err(why) = written {
+                tracing::error!("what was forgotten and used is not on the disk: {why}");
+            }
+        }
     }
 
     /// What the workloads of an account use.
@@ -168,12 +256,15 @@ impl Envoys {
 
     /// Wakes the streams that a change concerns.
     fn note(&self, changed: &heddle_envoy::Changed) {
-        let open: Vec<Arc<Stream>> = self.open().streams.values().cloned().collect();
-        for stream in open {
+        for stream in self.streams() {
             if stream.session().note(changed) {
                 stream.woken.notify_one();
             }
         }
+    }
+
+    fn streams(&self) -> Vec<Arc<Stream>> {
+        self.open().streams.values().cloned().collect()
     }
 
     /// Opens the stream of a workload's Envoy.
@@ -182,6 +273,7 @@ impl Envoys {
         let stream = Arc::new(Stream {
             session: Mutex::new(session),
             woken: Notify::new(),
+            learning: Mutex::default(),
         });
         let mut open = self.open();
         open.last += 1;
@@ -231,11 +323,30 @@ impl Stream {
     fn session(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn learning(&self) -> MutexGuard<'_, Vec<(Name, Instant)>> {
+        self.learning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl OpenStream {
     pub(super) fn session(&self) -> MutexGuard<'_, Session> {
         self.stream.session()
+    }
+
+    /// For each Service that was learned and that the Envoy now uses without a gateway: how long that took.
+    pub(super) fn learned(&self) -> Vec<Duration> {
+        let mut learning = self.stream.learning();
+        if learning.is_empty() {
+            return Vec::new();
+        }
+        let session = self.session();
+        if !session.is_routed() {
+            return Vec::new();
+        }
+        let direct = session.direct();
+        let done = learning.extract_if(.., |(name, _)| direct.contains(name));
+        done.map(|(_, since)| since.elapsed()).collect()
     }
 
     /// Takes a message about a type of resource.

@@ -73,6 +73,7 @@ pub(crate) fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
                 labels: heddle_model::Shared::default(),
                 service_account: account,
                 address: address.ip(),
+                uses: Vec::new(),
                 more_addresses: Vec::new(),
                 ports: Vec::new(),
                 weight: weight + 1,

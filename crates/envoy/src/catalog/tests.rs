@@ -42,6 +42,7 @@ fn mesh(is_endpoint: bool, policies: &[PolicyName]) -> Arc<Mesh> {
         labels: Default::default(),
         service_account: account,
         address,
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

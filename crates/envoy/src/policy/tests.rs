@@ -102,6 +102,7 @@ fn guard(policies: Vec<Policy>, mode: Mode) -> Guard {
         labels: Default::default(),
         service_account: ServiceAccountName::parse("a/w").expect("a name"),
         address: [10, 0, 0, 1].into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

@@ -108,6 +108,7 @@ fn workload() -> Workload {
         labels: Default::default(),
         service_account: ServiceAccountName::parse("shop/web").expect("a name"),
         address: [10, 0, 9, 1].into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

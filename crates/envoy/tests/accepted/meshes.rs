@@ -344,6 +344,7 @@ pub(crate) fn workload(policies: &[Policy], is_strict: bool, is_lazy: bool) -> W
         labels: Default::default(),
         service_account: account("web"),
         address: [10, 0, 9, 1].into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

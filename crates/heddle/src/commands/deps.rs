@@ -9,11 +9,12 @@ use super::Asked;
 use super::envoy::workload;
 use crate::order::{DependenciesStatus, Order};
 
-/// Show what a workload with a lazy Envoy uses, as the control plane has learned it
+/// Show what a workload with a lazy Envoy uses, as it declares it and as the control plane has learned it
 ///
 /// The Envoy of a workload with the annotation `lazy-xds: "true"` knows only these Services, and those to which their
 /// routes lead; requests to any other go through a gateway, which reports them. Workloads of one account share what they
-/// learn.
+/// learn. What is not used for a time (`control.forget_dependencies_after_s`) is forgotten, except for what the workload declares
+/// by the annotation `heddle.dev/uses`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heddle deps shop/web
@@ -58,7 +59,13 @@ fn text(status: &DependenciesStatus) -> String {
             false => format!("{} (gone)", one.service),
         };
         let (resources, bytes) = (one.resources.to_string(), one.bytes.to_string());
-        [service, utc(one.learned), resources, bytes]
+        let time = |seconds: Option<u64>| seconds.map_or_else(String::new, utc);
+        let learned = match (one.declared, one.learned) {
+            (true, _) => "declared".to_owned(),
+            (false, learned) => time(learned),
+        };
+        [service, learned, time(one.used), resources, bytes]
     });
-    about + &table::render(["SERVICE", "LEARNED", "RESOURCES", "BYTES"], rows)
+    let titles = ["SERVICE", "LEARNED", "LAST USED", "RESOURCES", "BYTES"];
+    about + &table::render(titles, rows)
 }

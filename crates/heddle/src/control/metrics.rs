@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use heddle_control::Counters;
 use heddle_telemetry::exposition::{DescriptorEncoder, counter, counters, gauge, gauges};
@@ -67,7 +68,7 @@ fn levels(encoder: &mut DescriptorEncoder<'_>, status: &ControlStatus, door: &Do
 }
 
 fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result {
-    let families: [(&Family, &AtomicU64); 18] = [
+    let families: [(&Family, &AtomicU64); 20] = [
         (&control::CONNECTIONS, &counts.connections),
         (&control::CONNECTIONS_WAITED, &counts.connections_waited),
         (&control::HANDSHAKES_FAILED, &counts.handshakes_failed),
@@ -92,9 +93,21 @@ fn events(encoder: &mut DescriptorEncoder<'_>, counts: &Counters) -> fmt::Result
         ),
         (&control::ACCESSES_REPORTED, &counts.accesses_reported),
         (&control::DEPENDENCIES_LEARNED, &counts.dependencies_learned),
+        (&control::DEPENDENCIES_DIRECT, &counts.dependencies_direct),
+        (
+            &control::DEPENDENCIES_FORGOTTEN,
+            &counts.dependencies_forgotten,
+        ),
     ];
     for (family, value) in families {
         counter(encoder, family, value.load(Relaxed))?;
     }
-    Ok(())
+    let learning = Duration::from_millis(counts.learning_ms.load(Relaxed));
+    counter(encoder, &control::LEARNING_SECONDS, learning.as_secs_f64())?;
+    let sent = [
+        ("direct", &counts.lazy_direct),
+        ("gateway", &counts.lazy_by_gateway),
+    ];
+    let sent = sent.map(|(by, count)| ([("by", by)], count.load(Relaxed)));
+    counters(encoder, &control::LAZY_SENT, sent)
 }

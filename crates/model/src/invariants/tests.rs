@@ -74,6 +74,7 @@ fn mesh() -> Mesh {
                 labels: crate::Shared::default(),
                 service_account: ServiceAccountName::parse("a/default").unwrap(),
                 address: "127.0.0.1".parse().unwrap(),
+                uses: Vec::new(),
                 more_addresses: Vec::new(),
                 ports: Vec::new(),
                 weight: 1,

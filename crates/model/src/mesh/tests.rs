@@ -35,6 +35,7 @@ fn placed(nodes: [Option<&str>; 2]) -> Mesh {
         labels: Default::default(),
         service_account: account.clone(),
         address: [127, 0, 0, 1].into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

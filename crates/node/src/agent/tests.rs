@@ -41,6 +41,7 @@ fn workload(number: u32, on: u32) -> Workload {
         labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("shop", &own).unwrap(),
         address: Ipv4Addr::from(0x0a00_0000 + number).into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

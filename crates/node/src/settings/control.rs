@@ -35,6 +35,8 @@ pub struct Control {
     /// The life of a root that is made here, in seconds.
     #[serde(alias = "root_life_s")]
     root_ttl_s: Within<2_592_000, 948_672_000>,
+    /// What a lazy Envoy has learned, and its workload has not used for so many seconds, is forgotten. 0: never.
+    forget_dependencies_after_s: Within<0, 31_536_000>,
 }
 
 impl Default for Control {
@@ -46,6 +48,7 @@ impl Default for Control {
             leaf_ttl_s: Within::new(86_400),
             backdate_s: Within::new(3_600),
             root_ttl_s: Within::new(315_532_800),
+            forget_dependencies_after_s: Within::new(86_400),
         }
     }
 }
@@ -61,6 +64,11 @@ impl Control {
             ),
             remedy: "give one of them another port".to_owned(),
         })
+    }
+
+    /// How long a lazy Envoy's dependency may be unused; zero for ever.
+    pub fn forget_dependencies_after(&self) -> Duration {
+        Duration::from_secs(self.forget_dependencies_after_s.get())
     }
 
     /// Validity of a leaf certificate.

@@ -135,6 +135,7 @@ fn workload(endpoint: SocketAddr, policies: &[Arc<Policy>]) -> Workload {
         labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::parse("test/echo").unwrap(),
         address: endpoint.ip(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: vec![WorkloadPort {
             name: None,

@@ -30,6 +30,7 @@ pub(crate) fn workload(name: &str, address: SocketAddr) -> Workload {
         labels: heddle_model::Shared::default(),
         service_account: account(name),
         address: address.ip(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: vec![WorkloadPort {
             name: None,

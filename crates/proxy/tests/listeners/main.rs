@@ -123,6 +123,7 @@ fn mesh() -> Mesh {
         labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::parse("test/default").unwrap(),
         address: [10, 0, 0, 1].into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

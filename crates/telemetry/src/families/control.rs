@@ -33,6 +33,15 @@ super::families! {
         more "envoy.md#lazy-envoys";
     DEPENDENCIES_LEARNED = Counter "heddle_control_dependencies_learned_total" []
         "Dependencies of lazy workloads that were learned from these reports.";
+    DEPENDENCIES_DIRECT = Counter "heddle_control_dependencies_direct_total" []
+        "Learned dependencies that an Envoy has come to use without a gateway, once for each Envoy.";
+    LEARNING_SECONDS = Counter "heddle_control_dependency_learning_seconds_total" []
+        "Time from the report of a use until the Envoy has accepted the routes to it, in seconds; divide by heddle_control_dependencies_direct_total.";
+    DEPENDENCIES_FORGOTTEN = Counter "heddle_control_dependencies_forgotten_total" []
+        "Dependencies of lazy workloads that were forgotten, since they were not used."
+        more "envoy.md#lazy-envoys";
+    LAZY_SENT = Counter "heddle_control_lazy_requests_total" [by]
+        "Requests, and connections that carry bytes, of lazy Envoys as these report them: sent directly (direct), or by a gateway (gateway).";
     CONNECTIONS = Counter "heddle_control_connections_total" []
         "Connections that were served.";
     CONNECTIONS_WAITED = Counter "heddle_control_connections_waited_total" []

@@ -49,6 +49,7 @@ pub(super) fn workload(
         labels: message.labels.into(),
         service_account: account(&message.service_account, "workload.service_account")?,
         address: ip(&message.address, "workload.address")?,
+        uses: Vec::new(),
         more_addresses: ips(&message.more_addresses, "workload.more_addresses")?,
         ports: list(message.ports)?,
         weight: message.weight,

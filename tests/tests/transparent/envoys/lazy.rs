@@ -200,3 +200,77 @@ fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
         assert_eq!(stage.status("lazy", "http://api/", &[]), "200");
     }
 }
+
+/// A dependency is forgotten after this time, in seconds.
+const FORGOTTEN_AFTER: u64 = 4;
+
+#[test]
+fn what_is_not_used_any_more_is_forgotten_and_comes_back_without_an_error() {
+    let control = format!("control: {{forget_dependencies_after_s: {FORGOTTEN_AFTER}}}\n");
+    let scene = Scene::default()
+        .settings(&format!("{SETTINGS}{control}"))
+        .account("lazy")
+        .with_envoy(
+            "lazy",
+            "two",
+            "lazy",
+            ", lazy-xds: \"true\", heddle.dev/uses: declared",
+        )
+        .manifest("gateways", GATEWAYS)
+        .with_envoy("gate-one", "one", "gateway", "")
+        .pod("busy", "one")
+        .service("busy", PORTS)
+        .pod("open", "one")
+        .service("open", PORTS)
+        .pod("idle", "one")
+        .service("idle", PORTS)
+        .pod("declared", "one")
+        .service("declared", PORTS);
+    let Some(stage) = scene.up() else { return };
+    let _servers: Vec<_> = ["busy", "open", "idle", "declared"]
+        .iter()
+        .flat_map(|pod| stage.serve_all(pod))
+        .collect();
+    let knows = |service: &str| deps(&stage).contains(&format!("shop/{service} "));
+    // What is declared is known before it is used: no request of it goes through a gateway.
+    until("what is declared is known", || knows("declared"));
+    let by_gateway = stage.envoy_counts("lazy", BY_GATEWAY);
+    assert_eq!(stage.status("lazy", "http://declared/", &[]), "200");
+    assert_eq!(stage.envoy_counts("lazy", BY_GATEWAY), by_gateway);
+    // Given requests to one Service, a connection to another one, and a third one that is asked once …
+    assert_eq!(stage.status("lazy", "http://idle/", &[]), "200");
+    let load = |service: &str, port: u16, kind: Kind| {
+        // The first connection goes through a gateway.
+        stage.echo("lazy", service);
+        until("it is learned", || knows(service));
+        Load::start(
+            &stage,
+            "lazy",
+            kind,
+            &stage.port_of(service, port).to_string(),
+        )
+    };
+    let busy = load("busy", 80, Kind::Kept);
+    let open = load("open", 81, Kind::Talk);
+    assert!(knows("idle"), "{}", deps(&stage));
+    // … when some time goes by, then only the third one is forgotten …
+    until("what is idle is forgotten", || !knows("idle"));
+    let routed_by = "http://127.0.0.1:15000/config_dump?resource=dynamic_active_clusters";
+    until("its Envoy does not have it", || {
+        !stage
+            .says("lazy", &["curl", "-s", routed_by])
+            .contains("shop/idle/")
+    });
+    pause(Duration::from_secs(FORGOTTEN_AFTER));
+    for service in ["busy", "open", "declared"] {
+        assert!(knows(service), "{service}: {}", deps(&stage));
+    }
+    // … nothing has failed, and it works again, from the first request on.
+    assert_eq!(stage.status("lazy", "http://idle/", &[]), "200");
+    until("it is learned again", || knows("idle"));
+    for load in [busy, open] {
+        let outcomes = load.stop();
+        let failed = failures(&outcomes);
+        assert!(failed.is_empty(), "of {}: {failed:?}", outcomes.len());
+    }
+}

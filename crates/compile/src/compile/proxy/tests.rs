@@ -68,6 +68,38 @@ fn the_workload_then_its_namespace_then_the_mesh_says_whether_its_envoy_is_lazy(
 }
 
 #[test]
+fn a_workload_declares_services_of_its_own_namespace_and_of_others() {
+    let uses = |text: &str| {
+        let workload = format!("heddle.dev/proxy: envoy, heddle.dev/uses: {text:?}");
+        let mesh = compiled("", &workload, &Options::default())?;
+        let name = WorkloadName::parse("shop/web").expect("a name");
+        let uses = &mesh.workload(&name).expect("the workload").uses;
+        Ok(uses.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    for (text, expected) in [
+        ("", &[][..]),
+        ("api", &["shop/api"]),
+        (" cart, bill/db ,cart,", &["bill/db", "shop/cart"]),
+    ] {
+        assert_eq!(
+            uses(text),
+            Ok(expected.iter().map(ToString::to_string).collect()),
+            "{text:?}"
+        );
+    }
+    for wrong in ["A", "a b", "a/b/c", "/a", "a/"] {
+        let why: String = uses(wrong).expect_err("it is no Service");
+        assert!(
+            why.contains("heddle.dev/uses") && why.contains("is no Service"),
+            "{why}"
+        );
+    }
+    let many: Vec<String> = (0..257).map(|number| format!("s{number}")).collect();
+    let why = uses(&many.join(",")).expect_err("they are too many");
+    assert!(why.contains("too many"), "{why}");
+}
+
+#[test]
 fn what_is_no_proxy_and_neither_true_nor_false_is_refused() {
     for (namespace, workload, said) in [
         ("", "heddle.dev/proxy: envoi", "\"envoi\" is no proxy"),

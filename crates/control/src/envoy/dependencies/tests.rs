@@ -22,13 +22,13 @@ fn names(dependencies: &Dependencies, of: &str) -> Vec<String> {
 #[test]
 fn what_was_learned_is_there_after_the_process_was_killed() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut first = Dependencies::open(dir.path()).expect("it opens");
+    let mut first = Dependencies::open(dir.path(), 7).expect("it opens");
     assert_eq!(learn(&mut first, "web", "api"), 1);
     assert_eq!(learn(&mut first, "web", "db"), 1);
     assert_eq!(learn(&mut first, "web", "api"), 0, "it is known");
     // Nothing is written when it goes: it might as well have been killed.
     std::mem::forget(first);
-    let again = Dependencies::open(dir.path()).expect("it opens");
+    let again = Dependencies::open(dir.path(), 7).expect("it opens");
     assert_eq!(names(&again, "web"), ["shop/api", "shop/db"]);
     assert_eq!(names(&again, "other"), [""; 0]);
 }
@@ -36,7 +36,7 @@ fn what_was_learned_is_there_after_the_process_was_killed() {
 #[test]
 fn a_line_that_was_cut_off_or_is_not_understood_is_passed_over() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut first = Dependencies::open(dir.path()).expect("it opens");
+    let mut first = Dependencies::open(dir.path(), 7).expect("it opens");
     learn(&mut first, "web", "api");
     let path = dir.path().join(DEPENDENCIES);
     let mut text = std::fs::read(&path).expect("it is there");
@@ -45,15 +45,16 @@ fn a_line_that_was_cut_off_or_is_not_understood_is_passed_over() {
         account: account("web"),
         service: service("db"),
         at: 9,
+        used: None,
     }));
     text.extend(b"{\"learned\":{\"account\":\"shop/we");
     std::fs::write(&path, text).expect("it is written");
-    let mut again = Dependencies::open(dir.path()).expect("it opens");
+    let mut again = Dependencies::open(dir.path(), 7).expect("it opens");
     assert_eq!(names(&again, "web"), ["shop/api", "shop/db"]);
     // The next fact is not joined to the line that was cut off.
     learn(&mut again, "web", "cart");
     drop(again);
-    let last = Dependencies::open(dir.path()).expect("it opens");
+    let last = Dependencies::open(dir.path(), 7).expect("it opens");
     assert_eq!(names(&last, "web"), ["shop/api", "shop/cart", "shop/db"]);
 }
 
@@ -65,4 +66,51 @@ fn an_account_that_scans_has_a_limit() {
     }
     assert_eq!(names(&dependencies, "web").len(), MAX_OF_ACCOUNT);
     assert_eq!(learn(&mut dependencies, "other", "api"), 1);
+}
+
+/// Notes that `web` uses a Service.
+fn uses(dependencies: &mut Dependencies, service: &str, now: u64) {
+    let is_it = |name: &ServiceName| name.name.as_str() == service;
+    dependencies.note_uses(&account("web"), is_it, now);
+}
+
+fn forget(dependencies: &mut Dependencies, now: u64) -> usize {
+    let (accounts, count, written) = dependencies.forget(100, now);
+    written.expect("it is written");
+    assert_eq!(accounts.is_empty(), count == 0);
+    count
+}
+
+#[test]
+fn what_is_not_used_for_long_is_forgotten_for_good() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut first = Dependencies::open(dir.path(), 0).expect("it opens");
+    learn(&mut first, "web", "api");
+    learn(&mut first, "web", "db");
+    uses(&mut first, "db", 50);
+    uses(&mut first, "unknown", 50);
+    assert_eq!(forget(&mut first, 106), 0);
+    assert_eq!(forget(&mut first, 107), 1);
+    assert_eq!(names(&first, "web"), ["shop/db"]);
+    // It can be learned again, and what is learned afterwards is kept in the file that was written anew.
+    assert_eq!(learn(&mut first, "web", "api"), 1);
+    drop(first);
+    let again = Dependencies::open(dir.path(), 107).expect("it opens");
+    assert_eq!(names(&again, "web"), ["shop/api", "shop/db"]);
+    assert_eq!(again.of(&account("web"))[&service("db")].used, 50);
+}
+
+#[test]
+fn nothing_is_forgotten_because_the_control_plane_was_away() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut first = Dependencies::open(dir.path(), 0).expect("it opens");
+    learn(&mut first, "web", "api");
+    drop(first);
+    let mut again = Dependencies::open(dir.path(), 1_000).expect("it opens");
+    assert_eq!(forget(&mut again, 1_000), 0);
+    assert_eq!(forget(&mut again, 1_099), 0);
+    assert_eq!(forget(&mut again, 1_100), 1);
+    // A clock that goes back does not make anything old.
+    learn(&mut again, "web", "db");
+    assert_eq!(forget(&mut again, 3), 0);
 }

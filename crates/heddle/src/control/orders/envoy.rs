@@ -1,8 +1,9 @@
 //! Orders about Envoys.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use heddle_model::{Proxy, SpiffeId, WorkloadName};
+use heddle_model::{Proxy, ServiceName, SpiffeId, WorkloadName};
 use heddle_transport::secrets::pem;
 use rustls::pki_types::CertificateDer;
 
@@ -84,20 +85,20 @@ impl Orders<'_> {
             }
             Proxy::Envoy { lazy: true } => None,
         };
-        let dependencies = self
-            .envoys
-            .uses(account)
-            .into_iter()
-            .map(|(service, used)| {
-                let cost = self.envoys.cost(&service);
-                DependencyStatus {
-                    exists: mesh.service(&service).is_some(),
-                    service: service.to_string(),
-                    learned: used.learned,
-                    resources: cost.resources,
-                    bytes: cost.bytes,
-                }
-            });
+        let learned = self.envoys.uses(account);
+        let all: BTreeSet<&ServiceName> = learned.keys().chain(&known.uses).collect();
+        let dependencies = all.into_iter().map(|service| {
+            let (cost, used) = (self.envoys.cost(service), learned.get(service));
+            DependencyStatus {
+                exists: mesh.service(service).is_some(),
+                service: service.to_string(),
+                declared: known.uses.contains(service),
+                learned: used.map(|used| used.learned),
+                used: used.map(|used| used.used),
+                resources: cost.resources,
+                bytes: cost.bytes,
+            }
+        });
         answer(&DependenciesStatus {
             workload: name.to_string(),
             account: account.to_string(),

@@ -413,6 +413,7 @@ fn without_all_its_policies_a_workload_serves_no_caller() {
         labels: Default::default(),
         service_account: crate::ServiceAccountName::parse("a/default").unwrap(),
         address: [127, 0, 0, 1].into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

@@ -45,6 +45,7 @@ fn mesh(accounts: &[&str]) -> Mesh {
         labels: heddle_model::Shared::default(),
         service_account: account(name),
         address: [127, 0, 0, 1].into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

@@ -271,6 +271,7 @@ pub(in crate::agent) fn workload() -> Workload {
         labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("shop", "cart").unwrap(),
         address: [127, 0, 0, 1].into(),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

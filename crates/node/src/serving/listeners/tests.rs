@@ -35,6 +35,7 @@ fn workload(name: &str, address: [u8; 4]) -> Workload {
         labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("listeners", "default").expect("a name"),
         address: IpAddr::from(address),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

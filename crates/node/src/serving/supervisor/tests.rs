@@ -83,6 +83,7 @@ fn mesh(scripts: &[(&str, &str)]) -> Mesh {
         labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::new("shop", "default").expect("a name"),
         address: IpAddr::from([127, 0, 0, 1]),
+        uses: Vec::new(),
         more_addresses: Vec::new(),
         ports: Vec::new(),
         weight: 1,

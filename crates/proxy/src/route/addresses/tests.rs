@@ -50,6 +50,7 @@ fn here(name: &str, addresses: &[&str]) -> Workload {
         labels: heddle_model::Shared::default(),
         service_account: ServiceAccountName::parse("a/default").unwrap(),
         address: addresses.next().unwrap(),
+        uses: Vec::new(),
         more_addresses: addresses.collect(),
         ports: Vec::new(),
         weight: 1,

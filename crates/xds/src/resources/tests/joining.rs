@@ -176,6 +176,7 @@ fn workload() -> Workload {
         labels: Default::default(),
         service_account: ServiceAccountName::parse("a/default").unwrap(),
         address: [10, 0, 0, 1].into(),
+        uses: Vec::new(),
         more_addresses: vec![[10, 0, 0, 2].into()],
         ports: Vec::new(),
         weight: 1,

@@ -40,6 +40,7 @@ pub(in crate::resources::tests) fn workload() -> BoxedStrategy<Workload> {
                         name: account,
                     },
                     address,
+                    uses: Vec::new(),
                     more_addresses: more.into_iter().collect(),
                     ports: ports
                         .into_iter()
