@@ -8,7 +8,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::Context;
-use heddle_model::{NODE_NAME_OID, NODE_UNIT, NodeName, ServiceAccountName, SpiffeId, TrustDomain};
+use heddle_model::{
+    NODE_NAME_OID, NODE_UNIT, NodeName, ServiceAccountName, SpiffeId, TrustDomain, WorkloadName,
+};
 use heddle_transport::{Denied, Leaf, Trust};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -100,10 +102,22 @@ impl Authority {
     /// When the certificate cannot be signed, or `node` is not a valid name.
     pub(super) fn node(&self, node: &str) -> anyhow::Result<Leaf> {
         let name = NodeName::parse(node).context("a node's name")?;
-        let id = SpiffeId::node(trust_domain()?, name);
-        let (certificate, key) = self.signed(&id, valid_now()?)?;
+        self.own(&SpiffeId::node(trust_domain()?, name))
+    }
+
+    /// The certificate with which the Envoy of a workload connects to the control plane.
+    ///
+    /// # Errors
+    /// When the certificate cannot be signed, or `workload` is not a valid name.
+    pub(super) fn envoy(&self, workload: &str) -> anyhow::Result<Leaf> {
+        let name = WorkloadName::parse(workload).context("a workload's name")?;
+        self.own(&SpiffeId::envoy(trust_domain()?, name))
+    }
+
+    fn own(&self, id: &SpiffeId) -> anyhow::Result<Leaf> {
+        let (certificate, key) = self.signed(id, valid_now()?)?;
         let key = Zeroizing::new(key.serialize_der());
-        Leaf::new(vec![certificate.der().to_vec()], &key).context("a node's certificate")
+        Leaf::new(vec![certificate.der().to_vec()], &key).context("a certificate")
     }
 
     /// The certificate of a server that is none of the mesh's, at this address.

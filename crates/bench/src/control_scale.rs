@@ -49,7 +49,7 @@ mod fleet;
 mod has;
 mod istio;
 mod ledger;
-mod link;
+pub(super) mod link;
 mod machine;
 mod node;
 mod picture;

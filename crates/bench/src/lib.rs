@@ -1,6 +1,6 @@
 //! Experiments that compare Heddle with other proxies.
 //!
-//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `discovery`, `control_scale`, `elastic`, `between`, `concurrency` and `node`
+//! `proxy`, `mtls`, `grpc`, `link`, `identities`, `discovery`, `lazy`, `control_scale`, `elastic`, `between`, `concurrency` and `node`
 //! are the experiments, `results` runs them all and records the results; the other modules are their instruments. The load
 //! generator, the upstream and the confinement of every process are processes of this same program.
 
@@ -40,6 +40,7 @@ mod http;
 mod identities;
 mod install;
 mod instructions;
+mod lazy;
 mod link;
 mod listen;
 mod load;
@@ -82,6 +83,8 @@ pub enum BenchCommand {
     Identities(identities::Identities),
     /// A node that knows only what it uses: its memory, the first request to a service, and a scan beside it.
     Discovery(discovery::Discovery),
+    /// Envoys that know only what their workloads use, beside Envoys that know the whole mesh.
+    Lazy(lazy::Lazy),
     /// A control plane of meshes of up to 100,000 pods: how soon, and with how many bytes, nodes hear of a change.
     ControlScale(control_scale::ControlScale),
     /// Workers that come and go with the load, and connections that move.
@@ -129,6 +132,7 @@ pub fn run(command: &BenchCommand) -> anyhow::Result<()> {
         BenchCommand::Link(options) => link::run(options),
         BenchCommand::Identities(options) => identities::run(options),
         BenchCommand::Discovery(options) => discovery::run(options),
+        BenchCommand::Lazy(options) => lazy::run(options),
         BenchCommand::ControlScale(options) => control_scale::run(options),
         BenchCommand::Elastic(options) => elastic::run(options),
         BenchCommand::ElasticBetweenNodes(options) => between::run(options),

@@ -33,6 +33,8 @@ pub(super) struct Site<'a> {
     pub(super) place: &'a Confinement,
     /// A settings file for the nodes.
     pub(super) settings: Option<&'a Path>,
+    /// The settings of the control plane.
+    pub(super) control_settings: Option<&'a Path>,
     /// The node that differs from the others, if any.
     pub(super) apart: Option<Apart<'a>>,
     /// An etcd in which providers register.
@@ -112,6 +114,8 @@ impl MeshProcesses {
         command.extend(with("--state", &state));
         command.extend(with("--socket", &socket));
         command.extend(site.etcd.iter().flat_map(|url| words(["--etcd", url])));
+        let settings = site.control_settings.iter();
+        command.extend(settings.flat_map(|file| with("--config", file)));
         // Another core than that on which the nodes are measured.
         let place = Confinement {
             core: site.place.core.map(|_| 1),

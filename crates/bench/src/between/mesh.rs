@@ -83,6 +83,7 @@ impl BetweenStage {
             heddle: &self.heddle.program,
             dir,
             place: &Confinement::default(),
+            control_settings: None,
             settings: Some(&near),
             apart: Some(Apart {
                 node: FAR,

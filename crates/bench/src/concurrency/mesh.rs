@@ -53,6 +53,7 @@ fn heddles(
         heddle: &system.program,
         dir: dir.path(),
         place,
+        control_settings: None,
         settings: system.settings.as_deref(),
         apart: None,
         root,

@@ -27,7 +27,7 @@ const KEEP_ALIVE_WAIT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// When the control plane does not answer, or one end refuses the other.
-pub(super) async fn open(
+pub(crate) async fn open(
     to: SocketAddr,
     connector: &Connector,
     is_dead: Arc<AtomicBool>,

@@ -167,6 +167,7 @@ async fn start_heddle(
         heddle: &programs.heddle,
         dir: dir.path(),
         place: &place,
+        control_settings: None,
         settings: None,
         apart: None,
         etcd: Some(&format!("http://{etcd_at}")),

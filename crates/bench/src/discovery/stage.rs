@@ -70,6 +70,7 @@ impl Stage {
             heddle,
             dir: dir.path(),
             place: &Confinement::default(),
+            control_settings: None,
             settings: Some(&settings),
             apart: None,
             etcd: None,

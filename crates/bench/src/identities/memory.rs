@@ -126,6 +126,7 @@ fn grow(heddle: &System, protocol: &str) -> anyhow::Result<Grown> {
         heddle: &heddle.program,
         dir: dir.path(),
         place: &Confinement::default(),
+        control_settings: None,
         settings: Some(&settings),
         apart: None,
         etcd: None,

@@ -56,7 +56,7 @@ const ON_A_NODE_COUNTED: &str = "All proxies of the system, a node's holder incl
     for each pod is there in every system; between pods of a node all but Heddle's node proxy send through it.";
 
 /// Every part, in the order in which they are measured.
-pub(super) const PARTS: [Part; 23] = [
+pub(super) const PARTS: [Part; 24] = [
     Part {
         name: "proxy",
         arguments: &["proxy"],
@@ -215,6 +215,39 @@ pub(super) const PARTS: [Part; 23] = [
             (
                 "p50 of requests (ms)",
                 &[("first", "first_request_ms"), ("next", "next_request_ms")],
+            ),
+        ]),
+    },
+    Part {
+        name: "lazy",
+        arguments: &["lazy"],
+        title: "Lazy Envoys",
+        minutes: 6,
+        needs_root: true,
+        has_quick: true,
+        has_published: false,
+        peers: ENVOY,
+        counted: "Private memory of one Envoy, and of a node's proxy with its holder; messages with clusters while load comes; \
+            times at a client in the pod, a new connection for each request. Control plane, gateways and all proxies share two cores.",
+        settings: "Envoys with the bootstrap that `heddle envoy bootstrap` prints, one worker each: without statistics for single \
+            clusters, the lazy ones and those that know everything alike.",
+        picture: Picture::Bars(&[
+            (
+                "private memory in a mesh of 10,000 pods (MiB)",
+                &[
+                    ("Envoy, empty", "envoy_empty_mib_10000"),
+                    ("lazy", "envoy_lazy_mib_10000"),
+                    ("full", "envoy_full_mib_10000"),
+                    ("node, on demand", "node_on_demand_mib_10000"),
+                    ("node, all told", "node_eager_mib_10000"),
+                ],
+            ),
+            (
+                "requests of a lazy Envoy, median (ms)",
+                &[
+                    ("first", "lazy_first_request_ms"),
+                    ("later", "lazy_later_request_ms"),
+                ],
             ),
         ]),
     },

@@ -118,6 +118,7 @@ impl System {
             heddle: &self.program,
             dir: dir.path(),
             place,
+            control_settings: None,
             settings: self.settings.as_deref(),
             apart: None,
             etcd: None,

@@ -1,0 +1,150 @@
+//! Requests to Services that a lazy Envoy does not know.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::Sizes;
+use super::envoy::{Envoy, within};
+use super::town::{FRONT, GATEWAYS, LAZY, PORT, SERVERS, Town, pause, wait_until};
+use crate::ask;
+use crate::findings::{Findings, shown};
+use crate::statistics::median;
+
+/// Requests to each Service, and the time from one to the next: 100 in a second.
+const REQUESTS: usize = 10;
+const EVERY: Duration = Duration::from_millis(10);
+/// From this request on, counted from 0, all have to go without a gateway.
+const DIRECT_FROM: usize = 4;
+/// Those from here on are what the first one is compared with.
+const LATER: usize = 5;
+
+/// The requests to one Service.
+struct Asked {
+    first_ms: f64,
+    later_ms: f64,
+    failed: usize,
+    /// Requests that a gateway has carried, and of these those that should have gone direct.
+    by_gateway: f64,
+    late: f64,
+}
+
+pub(super) fn run(town: &Town, sizes: &Sizes, findings: &mut Findings) -> anyhow::Result<()> {
+    let count = sizes.firsts;
+    let gateways = GATEWAYS.map(|pod| town.envoy(pod));
+    let gateways: Vec<Envoy> = gateways.into_iter().collect::<anyhow::Result<_>>()?;
+    let mut known = Vec::new();
+    for gateway in &gateways {
+        known.push(gateway.sent()?.clusters);
+    }
+    fs::write(
+        town.lab.folder().join("manifests/first.yaml"),
+        services(count)?,
+    )?;
+    for (gateway, known) in gateways.iter().zip(known) {
+        let all = known + count as f64;
+        let has_all = || gateway.sent().is_ok_and(|sent| sent.clusters >= all);
+        wait_until("a gateway has the new Services", has_all)?;
+    }
+    // Clusters are there a moment before the routes to them.
+    pause(Duration::from_secs(1));
+    let envoy = town.envoy(&format!("{LAZY}/{FRONT}"))?;
+    let network = town.pod(&format!("{LAZY}/{FRONT}"))?.network();
+    let used = |gateways: &[Envoy]| -> anyhow::Result<f64> {
+        let each = gateways.iter().map(Envoy::cpu_s);
+        Ok(each.collect::<anyhow::Result<Vec<_>>>()?.iter().sum())
+    };
+    let before = used(&gateways)?;
+    let asked = (0..count).map(|number| {
+        let to = format!("first-{number}@{}:{PORT}", address(number));
+        within(&network, || ask_one(&to, &envoy))
+    });
+    let asked: Vec<Asked> = asked.collect::<anyhow::Result<_>>()?;
+    let used_s = used(&gateways)? - before;
+    let all = |pick: fn(&Asked) -> f64| asked.iter().map(pick).collect::<Vec<f64>>();
+    let sum = |pick: fn(&Asked) -> f64| all(pick).iter().sum::<f64>();
+    let added = all(|one| one.first_ms - one.later_ms);
+    findings.say(format!(
+        "\nFirst requests: {count} Services that a lazy Envoy does not know, {REQUESTS} requests to each, 100 in a second\n  \
+         first {} ms, later {} ms, {} ms more (p99 {}), {} failed, {} of {} went through a gateway",
+        shown(median(&all(|one| one.first_ms)), 2),
+        shown(median(&all(|one| one.later_ms)), 2),
+        shown(median(&added), 2),
+        shown(quantile(&added, 0.99), 2),
+        sum(|one| one.failed as f64),
+        sum(|one| one.by_gateway),
+        count * REQUESTS,
+    ));
+    findings.value("lazy_first_request_ms", median(&all(|one| one.first_ms)));
+    findings.value("lazy_later_request_ms", median(&all(|one| one.later_ms)));
+    findings.value("lazy_first_request_added_ms", median(&added));
+    findings.value("lazy_first_request_added_p99_ms", quantile(&added, 0.99));
+    findings.value("lazy_failed", Some(sum(|one| one.failed as f64)));
+    let by_gateway = sum(|one| one.by_gateway);
+    findings.value("lazy_requests_by_gateway", Some(by_gateway / count as f64));
+    findings.value("lazy_requests_late", Some(sum(|one| one.late)));
+    let gateway_ms = (by_gateway > 0.0).then(|| used_s * 1e3 / by_gateway);
+    findings.value("gateways_cpu_ms_per_request", gateway_ms);
+    findings.rows.push(json!({
+        "scenario": "first requests",
+        "first_ms": all(|one| one.first_ms),
+        "later_ms": all(|one| one.later_ms),
+        "by_gateway": all(|one| one.by_gateway),
+    }));
+    Ok(())
+}
+
+/// Asks a Service [`REQUESTS`] times, each time over a new connection.
+fn ask_one(to: &str, envoy: &Envoy) -> anyhow::Result<Asked> {
+    let began = envoy.by_gateway()?;
+    let (mut took, mut failed, mut at_fifth) = (Vec::new(), 0, began);
+    for number in 0..REQUESTS {
+        let since = Instant::now();
+        let status = ask::status(to, "GET", "/128", "1");
+        took.push(since.elapsed().as_secs_f64() * 1e3);
+        if !matches!(status, Ok(200)) {
+            eprintln!("  {to}, request {}: {status:?}", number + 1);
+            failed += 1;
+        }
+        if number + 1 == DIRECT_FROM {
+            at_fifth = envoy.by_gateway()?;
+        }
+        pause(EVERY.saturating_sub(since.elapsed()));
+    }
+    let ended = envoy.by_gateway()?;
+    Ok(Asked {
+        first_ms: took.first().copied().unwrap_or_default(),
+        later_ms: median(&took[LATER..]).unwrap_or_default(),
+        failed,
+        by_gateway: ended - began,
+        late: ended - at_fifth,
+    })
+}
+
+fn quantile(all: &[f64], part: f64) -> Option<f64> {
+    let mut all = all.to_vec();
+    all.sort_by(f64::total_cmp);
+    let at = (all.len() as f64 * part) as usize;
+    all.get(at.min(all.len().saturating_sub(1))).copied()
+}
+
+fn address(number: usize) -> String {
+    format!("10.98.{}.{}", number / 200, 1 + number % 200)
+}
+
+/// Services of the bookstore's own pods.
+fn services(count: usize) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for number in 0..count {
+        let server = SERVERS[number % SERVERS.len()];
+        writeln!(
+            text,
+            "---\n{{apiVersion: v1, kind: Service, metadata: {{name: first-{number}, namespace: {LAZY}}}, spec: {{clusterIP: {}, \
+             ipFamilies: [IPv4], selector: {{app: {server}}}, ports: [{{port: {PORT}, appProtocol: http}}]}}}}",
+            address(number)
+        )?;
+    }
+    Ok(text)
+}
