@@ -11,6 +11,7 @@ mod ads;
 mod als;
 mod credentials;
 mod dependencies;
+mod dialect;
 mod lrs;
 mod roster;
 

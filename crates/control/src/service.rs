@@ -1,4 +1,4 @@
-//! gRPC services of one method, whose calls are streams that last for days.
+//! gRPC services of one kind of call, whose calls are streams that last for days.
 //!
 //! Written by hand, since the frames of such calls are ([`frames`](crate::frames)).
 
@@ -13,14 +13,14 @@ use tonic::{Status, body};
 
 use super::Shared;
 
-/// A service's only method.
+/// A service's only method, or two that begin calls of one kind.
 pub(super) trait Method: Send + Sync + 'static {
     /// The name of the service.
     const SERVICE: &'static str;
     /// The path of the method.
     const PATH: &'static str;
-    /// What is said of any other method.
-    const OTHERS: &'static str = "there is no such method";
+    /// The path of another method, which is served by the same calls.
+    const ALSO: &'static str = Self::PATH;
 
     /// Begins a call.
     fn begin(
@@ -66,9 +66,9 @@ impl<M: Method> Service<http::Request<body::Body>> for OneMethod<M> {
     fn call(&mut self, request: http::Request<body::Body>) -> Self::Future {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
-            let answer = match request.uri().path() == M::PATH {
-                true => M::begin(shared, request).await,
-                false => Err(Status::unimplemented(M::OTHERS)),
+            let answer = match request.uri().path() {
+                path if path == M::PATH || path == M::ALSO => M::begin(shared, request).await,
+                _ => Err(Status::unimplemented("there is no such method")),
             };
             Ok(answer.unwrap_or_else(Status::into_http))
         })

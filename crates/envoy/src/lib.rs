@@ -25,6 +25,7 @@ mod session;
 mod tls;
 mod values;
 pub mod wire;
+pub mod world;
 
 pub use any::{Packed, pack};
 pub use catalog::{Catalog, Changed};

@@ -224,7 +224,9 @@ impl Session {
         }
         if self.is_quiet(Kind::Cluster) {
             self.has_clusters = true;
-            self.accepted.clone_from(&self.offered);
+            if self.accepted != self.offered {
+                self.accepted.clone_from(&self.offered);
+            }
         }
         let routed: BTreeSet<Name> = self.wanted.intersection(&self.accepted).cloned().collect();
         let is_other = routed != self.routed;

@@ -7,29 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use bytes::Bytes;
-use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
-use heddle_envoy::wire::{self, DeltaResponse};
-use heddle_envoy::{Kind, secret};
+use heddle_envoy::{Kind, secret, wire, world};
 use heddle_model::{ServiceAccountName, WorkloadName, printable, shortened};
 use heddle_xds::delta::Answer;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tonic::{Status, Streaming, body};
+use tonic::{Status, body};
 use tracing::{error, info, warn};
 
 use super::credentials;
+use super::dialect::{Asked, Dialect, Told};
 use super::roster::OpenStream;
 use crate::frames::{self, Answered, FRAME_HEAD};
 use crate::peer::{Connection, Peer};
 use crate::service::Method;
 use crate::{ENDS, Shared, connection_of};
 
-/// Limit on a message of an Envoy, in bytes: one that connects again names all that it has.
-const MAX_REQUEST_BYTES: usize = 16 << 20;
-/// Limit on a message to an Envoy, in bytes.
-const MAX_RESPONSE_BYTES: usize = 64 << 20;
 /// Characters of an Envoy's text that are logged.
 const MAX_LOGGED: usize = 1_000;
 /// How long an Envoy may take to read a response. It may answer later: it does once clusters are usable.
@@ -37,13 +31,13 @@ const READ_WAIT: Duration = Duration::from_secs(60);
 /// How long it may take to tell an Envoy why its call ends.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// The method for delta xDS of all types on one stream.
+/// The methods for xDS of all types on one stream: incremental, and state-of-the-world.
 pub(crate) struct Ads;
 
 impl Method for Ads {
     const SERVICE: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
     const PATH: &'static str = wire::DELTA;
-    const OTHERS: &'static str = "only DeltaAggregatedResources is served (api_type: DELTA_GRPC)";
+    const ALSO: &'static str = world::WORLD;
 
     async fn begin(
         shared: Arc<Shared>,
@@ -51,8 +45,7 @@ impl Method for Ads {
     ) -> Result<http::Response<body::Body>, Status> {
         let (head, body) = request.into_parts();
         let connection = connection_of(&head.extensions)?.clone();
-        let requests =
-            frames::requests::<DeltaResponse, DeltaDiscoveryRequest>(body, MAX_REQUEST_BYTES);
+        let requests = Dialect::of(head.uri.path(), body);
         let (is_there, gone) = oneshot::channel();
         let answers = shared.envoy_stream(connection, requests, gone)?;
         Ok(frames::response(answers, is_there))
@@ -62,14 +55,12 @@ impl Method for Ads {
 /// Messages of a call that are computed before the Envoy has read them.
 const RESPONSES: usize = 2;
 
-type Requests = Streaming<DeltaDiscoveryRequest>;
-
 impl Shared {
     /// Begins an Envoy's call: the stream of what it is sent, which is `gone` once it is read to its end or broken off.
     fn envoy_stream(
         self: Arc<Self>,
         Connection { peer, holding }: Connection,
-        requests: Requests,
+        requests: Dialect,
         gone: oneshot::Receiver<Infallible>,
     ) -> Result<mpsc::Receiver<Answered>, Status> {
         let workload = self.admitted_envoy(&peer)?;
@@ -104,14 +95,13 @@ impl Shared {
         self: &Arc<Self>,
         peer: &Peer,
         workload: &WorkloadName,
-        mut requests: Requests,
+        mut requests: Dialect,
         answers: &mpsc::Sender<Answered>,
     ) -> Result<(), Status> {
-        let first = timeout(self.bounds.answer_wait, requests.message()).await;
+        let first = timeout(self.bounds.answer_wait, requests.next()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("the call has no message"))??;
         let first = first.ok_or_else(|| Status::invalid_argument("the call has no message"))?;
-        let node = first.node.as_ref().map_or("", |node| node.id.as_str());
-        if node != workload.to_string() {
+        if first.node != workload.to_string() {
             return Err(Status::permission_denied(
                 "node.id is not the workload of the certificate",
             ));
@@ -153,12 +143,14 @@ impl Shared {
             let response = stream.respond();
             let response = response.map_err(|gone| Status::not_found(gone.to_string()))?;
             if let Some((kind, response)) = response {
-                room.send(Ok(self.sent_to_envoy(&DeltaResponse::new(kind, response))?));
+                let told = requests.told(kind, response)?;
+                self.count_told(&told);
+                room.send(Ok(told.frame));
                 continue;
             }
             drop(room);
             tokio::select! {
-                request = requests.message() => match request {
+                request = requests.next() => match request {
                     Ok(Some(request)) => self.take_from_envoy(&stream, workload, request)?,
                     // The Envoy has ended the call, or its connection broke.
                     Ok(None) => return Ok(()),
@@ -207,29 +199,24 @@ impl Shared {
         }
     }
 
-    fn sent_to_envoy(&self, response: &DeltaResponse) -> Result<Bytes, Status> {
-        let frame = frames::frame(response, MAX_RESPONSE_BYTES)?;
+    fn count_told(&self, told: &Told) {
         let counters = &self.counters;
-        let names = response.resources.len() + response.removed_resources.len();
-        counters
-            .envoy_resources_sent
-            .fetch_add(names as u64, Relaxed);
-        let bytes = (frame.len() - FRAME_HEAD) as u64;
+        let names = &counters.envoy_resources_sent;
+        names.fetch_add(told.names as u64, Relaxed);
+        let bytes = (told.frame.len() - FRAME_HEAD) as u64;
         counters.envoy_resource_bytes_sent.fetch_add(bytes, Relaxed);
-        Ok(frame)
     }
 
     fn take_from_envoy(
         &self,
         stream: &OpenStream,
         workload: &WorkloadName,
-        message: DeltaDiscoveryRequest,
+        message: Asked,
     ) -> Result<(), Status> {
-        // A newer Envoy may ask for more than there is.
-        let Some(kind) = Kind::from_url(&message.type_url) else {
+        let Some((kind, request)) = message.about else {
             return Ok(());
         };
-        let answer = stream.receive(kind, wire::request(message));
+        let answer = stream.receive(kind, request);
         let answer = answer.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         for took in stream.learned() {
             let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

@@ -16,7 +16,7 @@ use heddle_envoy::{GATEWAY, service_of};
 use heddle_model::WorkloadName;
 use heddle_xds::delta::Name;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::{Status, Streaming, body};
 
 use crate::frames::{self, Answered};
@@ -89,7 +89,7 @@ impl Shared {
         answers: &mpsc::Sender<Answered>,
     ) -> Result<(), Status> {
         let mut closing = pin!(self.closing());
-        let mut asked = None;
+        let (mut asked, mut noted) = (None, None);
         loop {
             let message = tokio::select! {
                 message = requests.message() => message,
@@ -102,8 +102,11 @@ impl Shared {
             };
             self.admitted_envoy(peer)?;
             let is_lazy = self.is_lazy(workload);
-            if is_lazy {
-                self.note_load(workload, &load(&message.cluster_stats));
+            // One that reports more often than it was asked to is heard as often as it should be.
+            if is_lazy && noted.is_none_or(|at: Instant| at.elapsed() >= REPORT_EVERY[0] / 2) {
+                noted = Some(Instant::now());
+                self.note_load(workload, load(&message.cluster_stats))
+                    .await?;
             }
             if asked != Some(is_lazy) {
                 asked = Some(is_lazy);
@@ -123,12 +126,15 @@ impl Shared {
         })
     }
 
-    fn note_load(&self, workload: &WorkloadName, load: &Load) {
+    async fn note_load(&self, workload: &WorkloadName, load: Load) -> Result<(), Status> {
         let counters = &self.counters;
         counters.lazy_direct.fetch_add(load.direct, Relaxed);
         counters.lazy_by_gateway.fetch_add(load.by_gateway, Relaxed);
         let now = (self.clock)().as_secs();
-        self.envoys.note_uses(workload, &load.busy, now);
+        let (envoys, workload) = (self.envoys.clone(), workload.clone());
+        // It may wait for the disk.
+        self.blocking(move || envoys.note_uses(&workload, &load.busy, now))
+            .await
     }
 
     /// What an Envoy is asked: all of its clusters, or none.

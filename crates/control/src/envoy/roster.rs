@@ -144,7 +144,9 @@ impl Envoys {
         for stream in self.streams() {
             if stream.session().is_of(account) {
                 let new = uses.difference(&before).cloned();
-                stream.learning().extend(new.map(|name| (name, now)));
+                let mut learning = stream.learning();
+                learning.retain(|(name, _)| uses.contains(name));
+                learning.extend(new.map(|name| (name, now)));
             }
         }
         self.note(&changed);

@@ -5,7 +5,7 @@ use envoy_types::pb::envoy::service::accesslog::v3::StreamAccessLogsMessage;
 use envoy_types::pb::envoy::service::accesslog::v3::access_log_service_client::AccessLogServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse,
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest,
 };
 use heddle_authority::Denied;
 use heddle_envoy::Kind;
@@ -146,6 +146,37 @@ async fn an_envoy_is_told_clusters_and_the_secrets_of_its_workload() {
         assert_eq!(names(&answer), [secret]);
         ads.accept(&answer).await;
     }
+}
+
+#[tokio::test]
+async fn an_envoy_that_asks_for_state_of_the_world_xds_is_told_whole_lists() {
+    let control = control().await;
+    let (says, said) = mpsc::channel(8);
+    let ask = |nonce: &str| DiscoveryRequest {
+        node: Some(Node {
+            id: "shop/web".to_owned(),
+            ..Node::default()
+        }),
+        type_url: Kind::Cluster.type_url().to_owned(),
+        response_nonce: nonce.to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    says.send(ask("")).await.expect("room");
+    let mut client =
+        AggregatedDiscoveryServiceClient::new(channel(&control, envoy_id("shop/web")).await);
+    let begun = client
+        .stream_aggregated_resources(ReceiverStream::new(said))
+        .await;
+    let mut told = begun.expect("it is served").into_inner();
+    let first = told.message().await.expect("told").expect("clusters");
+    assert_eq!(first.type_url, Kind::Cluster.type_url());
+    says.send(ask(&first.nonce)).await.expect("room");
+    let more = "---\napiVersion: v1\nkind: Service\nmetadata: {name: more, namespace: shop}\n\
+                spec: {clusterIP: 10.96.0.2, selector: {app: web}, ports: [{port: 80, appProtocol: http}]}\n";
+    control.board.put(mesh(&format!("{MANIFESTS}{more}")));
+    let second = told.message().await.expect("told").expect("clusters");
+    assert_eq!(second.resources.len(), first.resources.len() + 1);
+    assert_ne!(second.version_info, first.version_info);
 }
 
 /// The next leaf that the Envoy is told, as it is sent.

@@ -22,6 +22,8 @@ use served::Served;
 
 /// Random meshes that the Envoy is told one after the other.
 const MESHES: usize = 200;
+/// Incremental xDS.
+const DELTA: &str = "DELTA_GRPC";
 /// Within which it has answered everything about one of them.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
 
@@ -36,7 +38,7 @@ impl Drop for Envoy {
 }
 
 /// The bootstrap, with the control plane and the admin interface at Unix sockets.
-fn settings(folder: &Path) -> Value {
+fn settings(folder: &Path, api: &str) -> Value {
     let domain = TrustDomain::default();
     let workload = meshes::workload_name();
     let mut whole = bootstrap(&Bootstrap {
@@ -46,6 +48,7 @@ fn settings(folder: &Path) -> Value {
         link: Link::Folder(folder),
     });
     whole["admin"]["address"] = json!({"pipe": {"path": folder.join("admin")}});
+    whole["dynamic_resources"]["ads_config"]["api_type"] = json!(api);
     let cluster = &mut whole["static_resources"]["clusters"][0];
     cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"] =
         json!({"pipe": {"path": folder.join("control")}});
@@ -57,9 +60,10 @@ fn settings(folder: &Path) -> Value {
     whole
 }
 
-fn start(program: &Path, folder: &Path) -> Envoy {
+/// Starts it; `api` is the way in which it asks.
+fn start(program: &Path, folder: &Path, api: &str) -> Envoy {
     let file = folder.join("envoy.json");
-    std::fs::write(&file, settings(folder).to_string()).expect("a file");
+    std::fs::write(&file, settings(folder, api).to_string()).expect("a file");
     let log = std::fs::File::create(folder.join("log")).expect("a file");
     let mut command = Command::new("unshare");
     command.arg("--net").arg(program).arg("-c").arg(file);
@@ -114,6 +118,15 @@ fn the_bootstrap_is_valid_with_its_certificate_inside_and_in_files() {
 
 #[tokio::test]
 async fn a_stock_envoy_accepts_every_resource_of_random_meshes() {
+    accepts(DELTA, MESHES).await;
+}
+
+#[tokio::test]
+async fn so_does_one_that_asks_for_state_of_the_world_xds() {
+    accepts("GRPC", MESHES / 4).await;
+}
+
+async fn accepts(api: &str, meshes: usize) {
     let Some(program) = heddle_skips::envoy() else {
         return;
     };
@@ -129,8 +142,8 @@ async fn a_stock_envoy_accepts_every_resource_of_random_meshes() {
         tree.current()
     };
     served.put(next(&mut runner));
-    let _envoy = start(&program, dir.path());
-    for number in 0..MESHES {
+    let _envoy = start(&program, dir.path(), api);
+    for number in 0..meshes {
         let mesh = next(&mut runner);
         let shown = format!("{mesh:#?}");
         served.put(mesh);

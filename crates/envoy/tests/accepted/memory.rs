@@ -94,7 +94,11 @@ async fn measured(services: usize, uses: Option<usize>) -> (u64, usize) {
         .collect();
     served.put(mesh(services, uses.is_some()));
     served.learn(&meshes::workload(&[], false, false).service_account, names);
-    let envoy = start(&heddle_skips::envoy().expect("an Envoy"), dir.path());
+    let envoy = start(
+        &heddle_skips::envoy().expect("an Envoy"),
+        dir.path(),
+        crate::DELTA,
+    );
     let answered = tokio::time::timeout(Duration::from_secs(60), served.settled()).await;
     assert!(answered.is_ok(), "it does not answer");
     tokio::time::sleep(REST).await;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use bytes::Bytes;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
@@ -12,6 +13,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
 use heddle_envoy::wire::{self, DeltaResponse};
+use heddle_envoy::world::World;
 use heddle_envoy::{Catalog, Kind, Own, Session, secret};
 use heddle_model::{Mesh, ServiceAccountName};
 use heddle_xds::delta::{Answer, Name};
@@ -30,6 +32,8 @@ use crate::meshes;
 struct State {
     catalog: Catalog,
     session: Option<Session>,
+    /// Of an Envoy that asks for state-of-the-world xDS.
+    world: World,
     /// Which meshes the Envoy has been told all of.
     is_settled: bool,
     refused: Vec<String>,
@@ -108,8 +112,7 @@ impl Served {
         self.state().told
     }
 
-    fn receive(&self, message: DeltaDiscoveryRequest) {
-        let kind = Kind::from_url(&message.type_url).expect("a known type");
+    fn receive(&self, kind: Kind, request: heddle_xds::delta::Request) {
         let mut state = self.state();
         let State {
             catalog,
@@ -118,29 +121,77 @@ impl Served {
             ..
         } = &mut *state;
         let session = session.as_mut().expect("a stream");
-        let answer = session.receive(kind, wire::request(message), catalog);
+        let answer = session.receive(kind, request, catalog);
         if let Answer::Refused(why) = answer.expect("not too much") {
             refused.push(format!("{kind:?}: {why}"));
         }
     }
 
-    fn respond(&self) -> Option<DeltaDiscoveryResponse> {
+    /// The next message, encoded by `told`.
+    fn respond(&self, told: Encode) -> Option<Vec<u8>> {
         let mut state = self.state();
         let State {
             catalog, session, ..
         } = &mut *state;
         let session = session.as_mut().expect("a stream");
-        let told = session.respond(catalog).expect("the workload is there");
-        let Some((kind, response)) = told else {
+        let next = session.respond(catalog).expect("the workload is there");
+        let Some((kind, response)) = next else {
             let has_listeners = session.held(Kind::Routes) > 0;
             state.is_settled = has_listeners && !session.is_answer_due();
             self.settled.notify_one();
             return None;
         };
         state.told += 1;
-        let bytes = DeltaResponse::new(kind, response).encode_to_vec();
-        Some(DeltaDiscoveryResponse::decode(bytes.as_slice()).expect("a response"))
+        Some(told(&mut state.world, kind, response))
     }
+
+    /// Begins a stream.
+    fn begin<Asks, Tells>(
+        &self,
+        mut messages: Streaming<Asks>,
+        asked: fn(&mut World, Asks) -> (Kind, heddle_xds::delta::Request),
+        told: Encode,
+    ) -> Answers<Tells>
+    where
+        Asks: Send + 'static,
+        Tells: Message + Default + 'static,
+    {
+        let mut session = Session::new(Own::new(meshes::workload_name()));
+        let (leaf, key) = certificate();
+        session.put(Kind::Secret, secret::LEAF, secret::leaf(leaf.clone(), &key));
+        session.put(Kind::Secret, secret::ROOTS, secret::roots(leaf));
+        self.state().session = Some(session);
+        let (answers, answered) = mpsc::channel(4);
+        let served = self.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    message = messages.message() => match message {
+                        Ok(Some(message)) => {
+                            let (kind, request) = asked(&mut served.state().world, message);
+                            served.receive(kind, request);
+                        }
+                        _ => return,
+                    },
+                    () = served.changed.notified() => {}
+                }
+                while let Some(bytes) = served.respond(told) {
+                    let response = Tells::decode(bytes.as_slice()).expect("a response");
+                    if answers.send(Ok(response)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Box::pin(ReceiverStream::new(answered))
+    }
+}
+
+/// Encodes a response.
+type Encode = fn(&mut World, Kind, heddle_xds::delta::Response<Bytes>) -> Vec<u8>;
+
+fn kind_of(type_url: &str) -> Kind {
+    Kind::from_url(type_url).expect("a known type")
 }
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -152,40 +203,31 @@ impl AggregatedDiscoveryService for Served {
 
     async fn stream_aggregated_resources(
         &self,
-        _: Request<Streaming<DiscoveryRequest>>,
+        request: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
-        Err(Status::unimplemented("delta only"))
+        let asked = |world: &mut World, message: DiscoveryRequest| {
+            let kind = kind_of(&message.type_url);
+            (kind, world.request(kind, message))
+        };
+        Ok(Response::new(self.begin(
+            request.into_inner(),
+            asked,
+            |world, kind, response| world.response(kind, response).encode_to_vec(),
+        )))
     }
 
     async fn delta_aggregated_resources(
         &self,
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        let mut session = Session::new(Own::new(meshes::workload_name()));
-        let (leaf, key) = certificate();
-        session.put(Kind::Secret, secret::LEAF, secret::leaf(leaf.clone(), &key));
-        session.put(Kind::Secret, secret::ROOTS, secret::roots(leaf));
-        self.state().session = Some(session);
-        let (answers, answered) = mpsc::channel(4);
-        let served = self.clone();
-        let mut messages = request.into_inner();
-        tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    message = messages.message() => match message {
-                        Ok(Some(message)) => served.receive(message),
-                        _ => return,
-                    },
-                    () = served.changed.notified() => {}
-                }
-                while let Some(response) = served.respond() {
-                    if answers.send(Ok(response)).await.is_err() {
-                        return;
-                    }
-                }
-            }
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(answered))))
+        let asked = |_: &mut World, message: DeltaDiscoveryRequest| {
+            (kind_of(&message.type_url), wire::request(message))
+        };
+        Ok(Response::new(self.begin(
+            request.into_inner(),
+            asked,
+            |_, kind, response| DeltaResponse::new(kind, response).encode_to_vec(),
+        )))
     }
 }
 
