@@ -7,9 +7,11 @@ use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest,
 };
+use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_client::LoadReportingServiceClient;
+use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use heddle_authority::Denied;
 use heddle_envoy::Kind;
-use heddle_model::{SpiffeId, TrustDomain, WorkloadName};
+use heddle_model::{Forwarding, SpiffeId, TrustDomain, WorkloadName};
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -284,5 +286,40 @@ async fn only_gateways_report_accesses() {
         let code = answer.err().map(|status| status.code());
         let code = code.filter(|code| *code == Code::PermissionDenied);
         assert_eq!(code, expected, "{shown}");
+    }
+}
+
+/// What the control plane asks an Envoy for, or why it is refused.
+async fn asked_for_load(control: &Control, id: SpiffeId) -> Result<LoadStatsResponse, Status> {
+    let mut client = LoadReportingServiceClient::new(channel(control, id).await);
+    let (says, said) = mpsc::channel(1);
+    says.send(LoadStatsRequest::default()).await.expect("room");
+    let begun = client.stream_load_stats(ReceiverStream::new(said)).await?;
+    let mut asks = begun.into_inner();
+    let asked = asks.message().await?;
+    Ok(asked.expect("a question"))
+}
+
+#[tokio::test]
+async fn only_a_lazy_envoy_is_asked_what_it_uses() {
+    let control = control().await;
+    let eager = asked_for_load(&control, envoy_id("shop/web")).await;
+    assert!(!eager.expect("it may report").send_all_clusters);
+    let lazy = MANIFESTS.replacen(
+        "labels: {app: web}, annotations: {",
+        "labels: {app: web}, annotations: {lazy-xds: \"true\", ",
+        1,
+    );
+    assert_ne!(lazy, MANIFESTS);
+    let mut of = mesh(&lazy);
+    of.address_ranges = vec!["10.0.0.0/8".parse().expect("a range")];
+    of.forwarding = Forwarding::of(&of, of.forwarding.gateways.clone()).into();
+    control.board.put(of);
+    let asked = asked_for_load(&control, envoy_id("shop/web")).await;
+    assert!(asked.expect("it may report").send_all_clusters);
+    for id in [node_id("n1"), workload("web")] {
+        let refused = asked_for_load(&control, id).await;
+        let code = refused.expect_err("it is no Envoy").code();
+        assert_eq!(code, Code::PermissionDenied);
     }
 }
