@@ -224,7 +224,8 @@ impl Pair {
         }
     }
 
-    fn apply_to(&self, side: &Side, mesh: &Mesh) {
+    /// The same on one node.
+    pub(crate) fn apply_to(&self, side: &Side, mesh: &Mesh) {
         let generation = self.send(side, mesh) as f64 * side.workers;
         side.expect("heddle_worker_config_generation", &[], generation);
     }

@@ -129,7 +129,7 @@ fn a_node_does_not_stand_before_an_envoy() {
         );
         let older = crate::policy::guarded(upstream.address, AppProtocol::Http);
         let older = Pair::placed(older, pair.mesh_address);
-        pair.send(&pair.calling, &older);
+        pair.apply_to(&pair.calling, &older);
         let gone = || pair.get("shop").verdict() == (503, "endpoint_gone");
         crate::support::wait_until("it is gone", crate::support::PATIENCE, gone);
         assert!(upstream.is_quiet(), "{between_nodes:?}");
