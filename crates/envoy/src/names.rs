@@ -26,10 +26,10 @@ pub(crate) const BLACKHOLE: &str = "heddle-blackhole";
 /// Cluster: the control plane, in the bootstrap.
 pub(crate) const CONTROL: &str = "heddle-control";
 
-/// Request header: the original destination of the client's connection, `IP:PORT`. A client's own is replaced.
-pub const ORIGINAL_DST: &str = "x-heddle-original-dst";
-/// Request header from a gateway to an Envoy: the SPIFFE id of the original caller.
-pub(crate) const CALLER: &str = "x-heddle-caller";
+/// Request header from a gateway to a destination: the original caller.
+pub(crate) use heddle_model::CALLER_FIELD as CALLER;
+/// Request header: the original destination of the client's connection. A client's own is replaced.
+pub use heddle_model::ORIGINAL_DST_FIELD as ORIGINAL_DST;
 
 /// How the connections of a cluster are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -184,7 +184,8 @@ impl Own {
         };
         let own = routes::outbound(known(), &self.name.namespace, &find, unknown);
         let forwarded = is_gateway.then(|| {
-            let judged = |port: &ServicePort, flavour| judged(mesh, port, flavour, &made_of.roles);
+            let judged =
+                |ports: &[&ServicePort], flavour| judged(mesh, ports, flavour, &made_of.roles);
             routes::forwarded(known(), &find, &judged)
         });
         self.routed = catalog.generation();
@@ -197,15 +198,15 @@ impl Own {
     }
 }
 
-/// The policies of a port's endpoints, for a gateway.
+/// The policies of the endpoints of ports, for a gateway.
 fn judged(
     mesh: &Mesh,
-    port: &ServicePort,
+    ports: &[&ServicePort],
     flavour: Flavour,
     roles: &Roles,
 ) -> Option<RbacPerRoute> {
     let mut guards: BTreeMap<(&[PolicyName], u16), Guard> = BTreeMap::new();
-    for endpoint in &port.endpoints {
+    for endpoint in ports.iter().flat_map(|port| &port.endpoints) {
         let workload = endpoint
             .workload_name()
             .and_then(|name| mesh.workload(name));

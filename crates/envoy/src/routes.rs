@@ -101,12 +101,12 @@ pub(crate) fn outbound<'m>(
     table.packed()
 }
 
-/// The routes of a gateway to these Services, for callers of any namespace. `judged` gives the policies of the endpoints of a
-/// port.
+/// The routes of a gateway to these Services, for callers of any namespace. `judged` gives the policies of the endpoints of
+/// ports.
 pub(crate) fn forwarded<'m>(
     known: impl Iterator<Item = &'m Service>,
     find: Find<'_, 'm>,
-    judged: &dyn Fn(&ServicePort, Flavour) -> Option<RbacPerRoute>,
+    judged: &dyn Fn(&[&ServicePort], Flavour) -> Option<RbacPerRoute>,
 ) -> Packed {
     let mut table = table::Table::new(
         FORWARDED,
@@ -124,15 +124,24 @@ pub(crate) fn forwarded<'m>(
                         of_rules(service, port, port.routes.as_deref(), find).unwrap_or_default()
                     }
                 };
-                let rules = judged(port, *flavour).map(|rules| pack(&rules));
-                routes.extend(of.into_iter().map(|mut route| {
+                let rules = port
+                    .routes
+                    .as_deref()
+                    .filter(|_| *flavour == Flavour::Requests);
+                routes.extend(of.into_iter().enumerate().map(|(at, mut route)| {
+                    // By those of the endpoints to which it leads.
+                    let to = match rules {
+                        Some(rules) => rules.get(at).map(|rule| targets(rule, find)),
+                        None => Some(vec![port]),
+                    };
+                    let rules = judged(&to.unwrap_or_default(), *flavour);
+                    let rules = rules.map(|rules| pack(&rules));
                     // The destination is told who the caller is.
                     route
                         .request_headers_to_remove
                         .retain(|name| name != CALLER);
-                    let rules = rules.iter().cloned();
                     let rules = rules.map(|rules| (FORWARDED_POLICY.to_owned(), rules));
-                    route.typed_per_filter_config = rules.collect();
+                    route.typed_per_filter_config = rules.into_iter().collect();
                     route
                 }));
             }
@@ -147,6 +156,19 @@ pub(crate) fn forwarded<'m>(
         }
     }
     table.packed()
+}
+
+/// The ports to which a rule leads.
+fn targets<'m>(rule: &RouteRule, find: Find<'_, 'm>) -> Vec<&'m ServicePort> {
+    let Outcome::Forward(backends) = &rule.action.outcome else {
+        return Vec::new();
+    };
+    let live = backends.iter().filter(|backend| backend.weight > 0);
+    let targets = live.filter_map(|backend| match &backend.target {
+        BackendTarget::Service { service, port } => find(service, *port)?.port(*port),
+        BackendTarget::Unresolved { .. } => None,
+    });
+    targets.collect()
 }
 
 /// The Services to which the routes of a port lead, for callers of a namespace.

@@ -4,6 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Mesh, Proxy, ServiceAccountName, Workload};
 
+/// The header field in which a gateway says who has sent a request: a SPIFFE id.
+pub const CALLER_FIELD: &str = "x-heddle-caller";
+/// The header field in which a lazy Envoy tells a gateway where a request was going: `IP:PORT`.
+pub const ORIGINAL_DST_FIELD: &str = "x-heddle-original-dst";
+/// Header fields that only proxies write, for each other: no route may change them.
+pub const PROXY_FIELDS: [&str; 2] = [CALLER_FIELD, ORIGINAL_DST_FIELD];
+
 /// The most lazy accounts that a mesh has: nodes are told all of them. In the name of others gateways do not forward to nodes.
 pub const MAX_LAZY_ACCOUNTS: usize = 4_096;
 

@@ -1,5 +1,7 @@
 //! Header names and values, in matches and in edits.
 
+use heddle_model::PROXY_FIELDS;
+
 use super::Flaw;
 
 /// Longest header name and value (Gateway API `HeaderName`, `HTTPHeader.value`).
@@ -84,7 +86,8 @@ pub(crate) fn policy_header(name: &str) -> Result<(), Flaw> {
     let is_forwarding = FORWARDING.contains(&lower.as_str())
         || lower.starts_with("x-forwarded-")
         || lower == "x-real-ip";
-    if OWN.contains(&lower.as_str()) || is_forwarding {
+    let is_proxies = OWN.contains(&lower.as_str()) || PROXY_FIELDS.contains(&lower.as_str());
+    if is_proxies || is_forwarding {
         return Err(Flaw::new(
             format!("{name} is written by proxies on the way: a policy cannot rely on it"),
             "name who may call in sources",
@@ -109,6 +112,12 @@ pub(crate) fn edit_name(name: &str, direction: Direction) -> Result<(), Flaw> {
                 "{name} belongs to the connection or frames the message; a filter cannot change it"
             ),
             "remove it from the filter",
+        ));
+    }
+    if PROXY_FIELDS.contains(&lower.as_str()) {
+        return Err(Flaw::new(
+            format!("{name} is what proxies tell each other; a filter cannot change it"),
+            "use another name",
         ));
     }
     if direction == Direction::Request && lower == "host" {

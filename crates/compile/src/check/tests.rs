@@ -148,10 +148,16 @@ fn names_of_edited_headers() {
             ("Host", "Host"),
             ("X-Forwarded-For", "where a request came from"),
             ("X.Forwarded_For", "where a request came from"),
+            ("X-Heddle-Caller", "proxies tell each other"),
+            ("x_heddle.caller", "proxies tell each other"),
+            ("x-heddle-original-dst", "proxies tell each other"),
         ],
     );
     assert!(edit_name("x-forwarded-for", Direction::Response).is_ok());
     assert!(edit_name("upgrade", Direction::Response).is_err());
+    assert!(edit_name("x-heddle-caller", Direction::Response).is_err());
+    assert!(policy_header("X_Heddle_Caller").is_err());
+    assert!(policy_header("x-heddle-callers").is_ok());
 }
 
 #[test]

@@ -193,3 +193,30 @@ fn a_route_leads_to_no_cluster_that_the_envoy_does_not_have() {
     let leads_to: Vec<&ServiceName> = backends(port, &shop()).collect();
     assert_eq!(leads_to, [&name("elsewhere")]);
 }
+
+#[test]
+fn a_gateway_judges_a_request_by_the_endpoints_to_which_its_route_leads() {
+    let mut services = vec![
+        service("api", 1, None),
+        service("cart", 2, None),
+        service(
+            "web",
+            3,
+            Some(vec![rule("/cart", &["cart"]), rule("/", &["api", "cart"])]),
+        ),
+    ];
+    for service in &mut services {
+        service.ports[0].name = Some(service.name.name.as_str().into());
+    }
+    let find = |wanted: &ServiceName, _: u16| services.iter().find(|one| one.name == *wanted);
+    let asked = std::cell::RefCell::new(Vec::new());
+    let judged = |ports: &[&ServicePort], _: Flavour| {
+        let names = ports.iter().filter_map(|port| port.name.as_ref());
+        let names: Vec<String> = names.map(ToString::to_string).collect();
+        asked.borrow_mut().push(names.join(" "));
+        None
+    };
+    forwarded(services.iter(), &find, &judged);
+    // The last route of the last Service answers what no rule matches.
+    assert_eq!(asked.take(), ["api", "cart", "cart", "api cart", ""]);
+}

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::text::{is_canonical_path, is_field_value, is_token};
 use super::{check_path_match, check_prefix, ensure};
 use crate::{
-    BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PathMatch, PathRewrite, Redirect,
-    RouteAction, RouteMatch, RouteRule, ServiceName, is_dns_subdomain,
+    BackendTarget, Filters, HeaderEdits, Mesh, Outcome, PROXY_FIELDS, PathMatch, PathRewrite,
+    Redirect, RouteAction, RouteMatch, RouteRule, ServiceName, is_dns_subdomain,
 };
 
 impl Mesh {
@@ -162,5 +162,14 @@ fn check_edits(edits: &HeaderEdits) -> Result<(), String> {
     ensure(
         !names.iter().any(frames),
         "a header that frames the message is edited",
+    )?;
+    let is_proxies = |name: &&str| {
+        PROXY_FIELDS
+            .iter()
+            .any(|own| own.eq_ignore_ascii_case(name))
+    };
+    ensure(
+        !names.iter().any(is_proxies),
+        "a header that proxies write for each other is edited",
     )
 }
