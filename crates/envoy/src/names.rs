@@ -16,7 +16,7 @@ pub(crate) const FORWARDED: &str = "forwarded";
 /// The filter of a gateway in which the policies of routes are.
 pub(crate) const FORWARDED_POLICY: &str = "rbac.forwarded";
 /// Cluster: the gateways, for what a lazy Envoy does not know.
-pub const GATEWAY: &str = "heddle-gateway";
+pub(crate) const GATEWAY: &str = "heddle-gateway";
 /// Cluster: the workload itself.
 pub(crate) const INBOUND: &str = "heddle-inbound";
 /// Cluster: the original destination, as the client asked for it.
@@ -29,7 +29,7 @@ pub(crate) const CONTROL: &str = "heddle-control";
 /// Request header from a gateway to a destination: the original caller.
 pub(crate) use heddle_model::CALLER_FIELD as CALLER;
 /// Request header: the original destination of the client's connection. A client's own is replaced.
-pub use heddle_model::ORIGINAL_DST_FIELD as ORIGINAL_DST;
+pub(crate) use heddle_model::ORIGINAL_DST_FIELD as ORIGINAL_DST;
 
 /// How the connections of a cluster are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,7 +69,7 @@ pub(crate) fn bytes_listener(service: &ServiceName, at: SocketAddr) -> String {
 
 /// The Service, as `NAMESPACE/SERVICE`, that the name of a cluster or of a listener for bytes is about. `None`: it is about
 /// none.
-pub fn service_of(name: &str) -> Option<&str> {
+pub(crate) fn service_of(name: &str) -> Option<&str> {
     let name = name.strip_prefix("bytes/").unwrap_or(name);
     let (at, _) = name.match_indices('/').nth(1)?;
     name.get(..at)

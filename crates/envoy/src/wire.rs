@@ -1,10 +1,11 @@
 //! The messages of incremental xDS, with the resources as encoded bytes.
 //!
 //! Source: `envoy/service/discovery/v3/discovery.proto`. Only what is used of each message has a field here; what else an Envoy
-//! says is skipped.
+//! says is skipped, and takes no memory.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use heddle_xds::delta::{Name, Request, Response};
 
 use crate::Kind;
@@ -12,6 +13,39 @@ use crate::Kind;
 /// The path of the method for delta xDS of all types on one stream.
 pub const DELTA: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+/// `DeltaDiscoveryRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DeltaRequest {
+    #[prost(message, optional, tag = "1")]
+    pub node: Option<Node>,
+    #[prost(string, tag = "2")]
+    pub type_url: String,
+    #[prost(string, repeated, tag = "3")]
+    pub resource_names_subscribe: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub resource_names_unsubscribe: Vec<String>,
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub initial_resource_versions: BTreeMap<String, String>,
+    #[prost(string, tag = "6")]
+    pub response_nonce: String,
+    #[prost(message, optional, tag = "7")]
+    pub error_detail: Option<Refusal>,
+}
+
+/// `Node`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Node {
+    #[prost(string, tag = "1")]
+    pub id: String,
+}
+
+/// `google.rpc.Status`: why a response was refused.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Refusal {
+    #[prost(string, tag = "2")]
+    pub message: String,
+}
 
 /// `DeltaDiscoveryResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -57,18 +91,14 @@ impl DeltaResponse {
 }
 
 /// A message of an Envoy, as the machines take it.
-pub fn request(message: DeltaDiscoveryRequest) -> Request {
+pub fn request(message: DeltaRequest) -> Request {
     let names = |names: Vec<String>| names.into_iter().map(Name::from).collect();
-    let mut versions: Vec<(Name, Box<str>)> = message
-        .initial_resource_versions
-        .into_iter()
-        .map(|(name, version)| (Name::from(name), version.into()))
-        .collect();
-    versions.sort_unstable();
+    let versions = message.initial_resource_versions.into_iter();
+    let versions = versions.map(|(name, version)| (Name::from(name), version.into()));
     Request {
         subscribe: names(message.resource_names_subscribe),
         unsubscribe: names(message.resource_names_unsubscribe),
-        initial_versions: versions,
+        initial_versions: versions.collect(),
         nonce: message.response_nonce.into(),
         refused: message.error_detail.map(|detail| detail.message),
     }

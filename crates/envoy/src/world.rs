@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use heddle_xds::delta::{Name, Request, Response};
 
 use crate::Kind;
+use crate::wire::{Node, Refusal};
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +36,21 @@ struct OfKind {
     version: u64,
 }
 
+/// `DiscoveryRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct WorldRequest {
+    #[prost(message, optional, tag = "2")]
+    pub node: Option<Node>,
+    #[prost(string, repeated, tag = "3")]
+    pub resource_names: Vec<String>,
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    #[prost(string, tag = "5")]
+    pub response_nonce: String,
+    #[prost(message, optional, tag = "6")]
+    pub error_detail: Option<Refusal>,
+}
+
 /// `DiscoveryResponse`: each resource is an encoded `Any`, shared with all Envoys that get it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WorldResponse {
@@ -51,7 +66,7 @@ pub struct WorldResponse {
 
 impl World {
     /// A message of the Envoy about a type, as a [`Session`](crate::Session) takes it.
-    pub fn request(&mut self, kind: Kind, message: DiscoveryRequest) -> Request {
+    pub fn request(&mut self, kind: Kind, message: WorldRequest) -> Request {
         let of = &mut self.kinds[kind as usize];
         let named: BTreeSet<Name> = message.resource_names.into_iter().map(Name::from).collect();
         // Each message has all names, and the nonce of the last response, answered or not.

@@ -3,19 +3,13 @@
 //! A report is believed of the Envoy of a gateway only, and about lazy callers only.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use envoy_types::pb::envoy::data::accesslog::v3::tls_properties::certificate_properties::subject_alt_name::San;
-use envoy_types::pb::envoy::data::accesslog::v3::{AccessLogType, HttpAccessLogEntry};
-use envoy_types::pb::envoy::service::accesslog::v3::stream_access_logs_message::LogEntries;
-use envoy_types::pb::envoy::service::accesslog::v3::{
-    StreamAccessLogsMessage, StreamAccessLogsResponse,
-};
-use heddle_envoy::ORIGINAL_DST;
-use heddle_model::{ServiceAccountName, SpiffeId, WorkloadName};
+use envoy_types::pb::envoy::service::accesslog::v3::StreamAccessLogsResponse;
+use heddle_envoy::report::Accesses;
+use heddle_model::WorkloadName;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Status, Streaming, body};
 use tracing::{debug, error};
@@ -27,7 +21,7 @@ use crate::service::Method;
 use crate::{ENDS, Shared, connection_of};
 
 /// Limit on a message of an Envoy, in bytes.
-const MAX_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 256 << 10;
 
 /// The method by which gateways report.
 pub(crate) struct Als;
@@ -43,8 +37,7 @@ impl Method for Als {
         let (head, body) = request.into_parts();
         let connection = connection_of(&head.extensions)?.clone();
         shared.admitted_gateway(&connection.peer)?;
-        let requests =
-            frames::requests::<StreamAccessLogsResponse, StreamAccessLogsMessage>(body, MAX_BYTES);
+        let requests = frames::requests::<StreamAccessLogsResponse, Accesses>(body, MAX_BYTES);
         // Reports are never answered; the response ends with the call.
         let (answers, answered) = mpsc::channel::<Answered>(1);
         let (is_there, _gone) = oneshot::channel();
@@ -84,7 +77,7 @@ impl Shared {
     async fn hear(
         self: &Arc<Self>,
         peer: &Peer,
-        mut requests: Streaming<StreamAccessLogsMessage>,
+        mut requests: Streaming<Accesses>,
     ) -> Result<(), Status> {
         let mut closing = pin!(self.closing());
         loop {
@@ -97,10 +90,9 @@ impl Shared {
                 return Ok(());
             };
             let gateway = self.admitted_gateway(peer)?;
-            let Some(LogEntries::HttpLogs(entries)) = message.log_entries else {
-                continue;
-            };
-            let reports: BTreeSet<Report> = entries.log_entry.iter().filter_map(report).collect();
+            let uses = message.uses().map(|(account, to)| (account, to.ip()));
+            let reports: BTreeSet<Report> = uses.collect();
+            drop(message);
             self.counters
                 .accesses_reported
                 .fetch_add(reports.len() as u64, Relaxed);
@@ -121,28 +113,4 @@ impl Shared {
             }
         }
     }
-}
-
-/// What an entry says, if it is one for the beginning of a request.
-fn report(entry: &HttpAccessLogEntry) -> Option<Report> {
-    let common = entry.common_properties.as_ref()?;
-    if common.access_log_type != i32::from(AccessLogType::DownstreamStart) {
-        return None;
-    }
-    let certificate = common
-        .tls_properties
-        .as_ref()?
-        .peer_certificate_properties
-        .as_ref()?;
-    let mut ids = certificate
-        .subject_alt_name
-        .iter()
-        .filter_map(|name| match &name.san {
-            Some(San::Uri(uri)) => SpiffeId::parse(uri).ok(),
-            _ => None,
-        });
-    let account: ServiceAccountName = ids.find_map(|id| id.service_account().cloned())?;
-    let headers = &entry.request.as_ref()?.request_headers;
-    let to: SocketAddr = headers.get(ORIGINAL_DST)?.parse().ok()?;
-    Some((account, to.ip()))
 }

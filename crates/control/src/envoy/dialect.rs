@@ -1,24 +1,23 @@
 //! The two ways in which Envoys ask: incremental xDS, and state-of-the-world.
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use heddle_envoy::Kind;
-use heddle_envoy::wire::{self, DeltaResponse};
-use heddle_envoy::world::{WORLD, World, WorldResponse};
+use heddle_envoy::wire::{self, DeltaRequest, DeltaResponse, Node};
+use heddle_envoy::world::{WORLD, World, WorldRequest, WorldResponse};
 use heddle_xds::delta::{Request, Response};
 use tonic::{Status, Streaming, body};
 
 use crate::frames;
 
 /// Limit on a message of an Envoy, in bytes: one that connects again names all that it has.
-const MAX_REQUEST_BYTES: usize = 16 << 20;
+const MAX_REQUEST_BYTES: usize = 4 << 20;
 /// Limit on a message to an Envoy, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// The messages of one Envoy.
 pub(super) enum Dialect {
-    Delta(Streaming<DeltaDiscoveryRequest>),
-    World(Streaming<DiscoveryRequest>, Box<World>),
+    Delta(Streaming<DeltaRequest>),
+    World(Streaming<WorldRequest>, Box<World>),
 }
 
 /// A message of an Envoy.
@@ -41,10 +40,10 @@ impl Dialect {
     pub(super) fn of(path: &str, body: body::Body) -> Self {
         match path {
             WORLD => Self::World(
-                frames::requests::<WorldResponse, DiscoveryRequest>(body, MAX_REQUEST_BYTES),
+                frames::requests::<WorldResponse, WorldRequest>(body, MAX_REQUEST_BYTES),
                 Box::default(),
             ),
-            _ => Self::Delta(frames::requests::<DeltaResponse, DeltaDiscoveryRequest>(
+            _ => Self::Delta(frames::requests::<DeltaResponse, DeltaRequest>(
                 body,
                 MAX_REQUEST_BYTES,
             )),
@@ -57,15 +56,17 @@ impl Dialect {
     /// When the message cannot be read, or the connection broke.
     pub(super) async fn next(&mut self) -> Result<Option<Asked>, Status> {
         match self {
-            Self::Delta(messages) => Ok(messages.message().await?.map(|message| Asked {
-                node: node(message.node.as_ref()),
+            Self::Delta(messages) => Ok(messages.message().await?.map(|mut message| Asked {
+                node: node(message.node.take()),
                 about: Kind::from_url(&message.type_url).map(|kind| (kind, wire::request(message))),
             })),
-            Self::World(messages, world) => Ok(messages.message().await?.map(|message| Asked {
-                node: node(message.node.as_ref()),
-                about: Kind::from_url(&message.type_url)
-                    .map(|kind| (kind, world.request(kind, message))),
-            })),
+            Self::World(messages, world) => {
+                Ok(messages.message().await?.map(|mut message| Asked {
+                    node: node(message.node.take()),
+                    about: Kind::from_url(&message.type_url)
+                        .map(|kind| (kind, world.request(kind, message))),
+                }))
+            }
         }
     }
 
@@ -90,6 +91,6 @@ impl Dialect {
     }
 }
 
-fn node(node: Option<&envoy_types::pb::envoy::config::core::v3::Node>) -> String {
-    node.map_or_else(String::new, |node| node.id.clone())
+fn node(node: Option<Node>) -> String {
+    node.unwrap_or_default().id
 }

@@ -3,18 +3,15 @@
 //!
 //! Other Envoys are asked for nothing: an Envoy that knows all has thousands of clusters.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::config::endpoint::v3::ClusterStats;
-use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
-use heddle_envoy::{GATEWAY, service_of};
+use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsResponse;
+use heddle_envoy::report::Load;
 use heddle_model::WorkloadName;
-use heddle_xds::delta::Name;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 use tonic::{Status, Streaming, body};
@@ -25,7 +22,7 @@ use crate::service::Method;
 use crate::{ENDS, Shared, connection_of};
 
 /// Limit on a report, in bytes.
-const MAX_REPORT_BYTES: usize = 4 << 20;
+const MAX_REPORT_BYTES: usize = 1 << 20;
 /// Limit on what an Envoy is asked, in bytes.
 const MAX_ASKED_BYTES: usize = 1 << 10;
 /// How often an Envoy reports, at most and at least.
@@ -35,16 +32,6 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// The method by which Envoys report what they use.
 pub(crate) struct Lrs;
-
-/// What an Envoy has sent since its last report.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Load {
-    /// The Services with requests or open connections.
-    busy: BTreeSet<Name>,
-    /// Requests, and connections that carry bytes, that it has sent directly, and by gateways.
-    direct: u64,
-    by_gateway: u64,
-}
 
 impl Method for Lrs {
     const SERVICE: &'static str = "envoy.service.load_stats.v3.LoadReportingService";
@@ -57,8 +44,7 @@ impl Method for Lrs {
         let (head, body) = request.into_parts();
         let Connection { peer, holding } = connection_of(&head.extensions)?.clone();
         let workload = shared.admitted_envoy(&peer)?;
-        let requests =
-            frames::requests::<LoadStatsResponse, LoadStatsRequest>(body, MAX_REPORT_BYTES);
+        let requests = frames::requests::<LoadStatsResponse, Load>(body, MAX_REPORT_BYTES);
         let (answers, answered) = mpsc::channel::<Answered>(1);
         let (is_there, gone) = oneshot::channel::<Infallible>();
         tokio::spawn(async move {
@@ -85,7 +71,7 @@ impl Shared {
     async fn hear_load(
         self: &Arc<Self>,
         (peer, workload): (&Peer, &WorkloadName),
-        mut requests: Streaming<LoadStatsRequest>,
+        mut requests: Streaming<Load>,
         answers: &mpsc::Sender<Answered>,
     ) -> Result<(), Status> {
         let mut closing = pin!(self.closing());
@@ -97,7 +83,7 @@ impl Shared {
                 () = &mut closing => return Err(Status::unavailable(ENDS)),
             };
             // A broken connection ends the call as well.
-            let Ok(Some(message)) = message else {
+            let Ok(Some(load)) = message else {
                 return Ok(());
             };
             self.admitted_envoy(peer)?;
@@ -105,8 +91,7 @@ impl Shared {
             // One that reports more often than it was asked to is heard as often as it should be.
             if is_lazy && noted.is_none_or(|at: Instant| at.elapsed() >= REPORT_EVERY[0] / 2) {
                 noted = Some(Instant::now());
-                self.note_load(workload, load(&message.cluster_stats))
-                    .await?;
+                self.note_load(workload, load).await?;
             }
             if asked != Some(is_lazy) {
                 asked = Some(is_lazy);
@@ -152,69 +137,5 @@ impl Shared {
             }),
             ..LoadStatsResponse::default()
         }
-    }
-}
-
-/// What a report says.
-fn load(clusters: &[ClusterStats]) -> Load {
-    let mut load = Load::default();
-    for cluster in clusters {
-        let localities = cluster.upstream_locality_stats.iter();
-        let (issued, open) = localities.fold((0_u64, 0_u64), |(issued, open), one| {
-            (
-                issued.saturating_add(one.total_issued_requests),
-                open.saturating_add(one.total_requests_in_progress),
-            )
-        });
-        let name = &cluster.cluster_name;
-        if name == GATEWAY {
-            load.by_gateway = load.by_gateway.saturating_add(issued);
-        } else if let Some(service) = service_of(name) {
-            load.direct = load.direct.saturating_add(issued);
-            if issued > 0 || open > 0 {
-                load.busy.insert(Name::from(service));
-            }
-        }
-    }
-    load
-}
-
-#[cfg(test)]
-mod tests {
-    use envoy_types::pb::envoy::config::endpoint::v3::UpstreamLocalityStats;
-
-    use super::*;
-
-    #[test]
-    fn a_report_says_what_is_in_use_and_what_went_through_gateways() {
-        let cluster = |name: &str, loads: &[(u64, u64)]| ClusterStats {
-            cluster_name: name.to_owned(),
-            upstream_locality_stats: loads
-                .iter()
-                .map(|(issued, open)| UpstreamLocalityStats {
-                    total_issued_requests: *issued,
-                    total_requests_in_progress: *open,
-                    ..UpstreamLocalityStats::default()
-                })
-                .collect(),
-            ..ClusterStats::default()
-        };
-        let said = load(&[
-            cluster("heddle-gateway", &[(2, 0)]),
-            cluster("heddle-passthrough", &[(9, 9)]),
-            cluster("shop/api/80", &[(3, 0), (4, 1)]),
-            // A connection that carries bytes for long.
-            cluster("shop/db/5432/bytes", &[(0, 1)]),
-            cluster("shop/idle/80", &[(0, 0)]),
-            cluster("shop/none/80", &[]),
-            cluster("odd", &[(u64::MAX, u64::MAX), (1, 1)]),
-        ]);
-        let busy = ["shop/api", "shop/db"].map(Name::from);
-        let expected = Load {
-            busy: busy.into(),
-            direct: 7,
-            by_gateway: 2,
-        };
-        assert_eq!(said, expected);
     }
 }

@@ -1,4 +1,3 @@
-use envoy_types::pb::google::rpc::Status;
 use heddle_xds::delta::Versioned;
 
 use super::*;
@@ -23,14 +22,13 @@ fn told(world: &mut World, kind: Kind, nonce: &str, new: &[&str], gone: &[&str])
 }
 
 fn says(world: &mut World, kind: Kind, nonce: &str, names: &[&str], why: Option<&str>) -> Request {
-    let message = DiscoveryRequest {
+    let message = WorldRequest {
         resource_names: names.iter().map(ToString::to_string).collect(),
         response_nonce: nonce.to_owned(),
-        error_detail: why.map(|why| Status {
+        error_detail: why.map(|why| Refusal {
             message: why.to_owned(),
-            ..Status::default()
         }),
-        ..DiscoveryRequest::default()
+        ..WorldRequest::default()
     };
     world.request(kind, message)
 }

@@ -190,6 +190,11 @@ impl Served {
 /// Encodes a response.
 type Encode = fn(&mut World, Kind, heddle_xds::delta::Response<Bytes>) -> Vec<u8>;
 
+/// A message of an Envoy, as the control plane reads it.
+fn same<T: Message + Default>(message: &impl Message) -> T {
+    T::decode(message.encode_to_vec().as_slice()).expect("the same")
+}
+
 fn kind_of(type_url: &str) -> Kind {
     Kind::from_url(type_url).expect("a known type")
 }
@@ -207,7 +212,7 @@ impl AggregatedDiscoveryService for Served {
     ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
         let asked = |world: &mut World, message: DiscoveryRequest| {
             let kind = kind_of(&message.type_url);
-            (kind, world.request(kind, message))
+            (kind, world.request(kind, same(&message)))
         };
         Ok(Response::new(self.begin(
             request.into_inner(),
@@ -221,7 +226,7 @@ impl AggregatedDiscoveryService for Served {
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
         let asked = |_: &mut World, message: DeltaDiscoveryRequest| {
-            (kind_of(&message.type_url), wire::request(message))
+            (kind_of(&message.type_url), wire::request(same(&message)))
         };
         Ok(Response::new(self.begin(
             request.into_inner(),
