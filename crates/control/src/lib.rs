@@ -173,6 +173,8 @@ struct Shared {
     said: Mutex<Seldom<(NodeName, &'static str)>>,
     /// One permit for each call that may run on a blocking thread.
     blocking: Semaphore,
+    /// The turn of a load report that is noted.
+    reporting: Semaphore,
     /// True once the server shuts down: streaming calls end then.
     closing: watch::Sender<bool>,
 }
@@ -229,6 +231,7 @@ impl ControlServer {
                 limiter: Mutex::new(Limiter::new(Instant::now())),
                 said: Mutex::new(Seldom::of_others()),
                 blocking: Semaphore::new(bounds.blocking),
+                reporting: Semaphore::new(1),
                 closing: watch::Sender::new(false),
                 bounds,
             }),

@@ -44,6 +44,17 @@ pub struct Catalog {
 /// The protocols of a workload's ports, as the ports of Services declare them.
 pub(crate) type Declared = BTreeMap<(u16, ServiceName, u16), AppProtocol>;
 
+/// A Service that a workload of a namespace calls, and those to which its routes lead. None if there is no such Service.
+pub fn reached_by(mesh: &Mesh, name: &Name, caller: &Namespace) -> BTreeSet<Name> {
+    let Some(service) = service(mesh, name) else {
+        return BTreeSet::new();
+    };
+    let ports = service.ports.iter();
+    let backends = ports.flat_map(|port| routes::backends(port, caller));
+    let backends = backends.map(|backend| Name::from(backend.to_string()));
+    backends.chain([name.clone()]).collect()
+}
+
 /// The Service of a name, `NAMESPACE/NAME`.
 pub(crate) fn service<'m>(mesh: &'m Mesh, name: &str) -> Option<&'m Service> {
     mesh.service(&ServiceName::parse(name).ok()?)
@@ -286,17 +297,6 @@ impl Catalog {
     /// The generation in which policies last changed, or what is judged by them.
     pub(crate) fn judged(&self) -> u64 {
         self.judged
-    }
-
-    /// A Service that a workload of a namespace calls, and those to which its routes lead. None if there is no such Service.
-    pub fn reached_by(&self, name: &Name, caller: &Namespace) -> BTreeSet<Name> {
-        let Some(service) = service(&self.mesh, name) else {
-            return BTreeSet::new();
-        };
-        let ports = service.ports.iter();
-        let backends = ports.flat_map(|port| routes::backends(port, caller));
-        let backends = backends.map(|backend| Name::from(backend.to_string()));
-        backends.chain([name.clone()]).collect()
     }
 
     /// The Service at an address.

@@ -29,7 +29,7 @@ pub mod wire;
 pub mod world;
 
 pub use any::{Packed, pack};
-pub use catalog::{Catalog, Changed};
+pub use catalog::{Catalog, Changed, reached_by};
 pub use kind::Kind;
 pub use own::{Gone, Own};
 pub use session::Session;

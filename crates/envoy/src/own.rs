@@ -11,7 +11,7 @@ use heddle_model::{
 };
 use heddle_xds::delta::Name;
 
-use crate::catalog::{Catalog, Declared, service};
+use crate::catalog::{Catalog, Declared, reached_by, service};
 use crate::gateway::Roles;
 use crate::names::{ClusterName, FORWARDED, Flavour, OUTBOUND};
 use crate::routes::{self, Unknown};
@@ -141,7 +141,7 @@ impl Own {
         };
         let reached = uses
             .iter()
-            .flat_map(|name| catalog.reached_by(name, &self.name.namespace));
+            .flat_map(|name| reached_by(catalog.mesh(), name, &self.name.namespace));
         let mut known: BTreeSet<Name> = reached.collect();
         known.retain(|name| catalog.service(name).is_some());
         known

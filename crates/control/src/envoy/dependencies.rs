@@ -27,11 +27,13 @@ const MAX_LINE: usize = 4_096;
 #[derive(Debug, Default)]
 pub(crate) struct Dependencies {
     used: BTreeMap<ServiceAccountName, BTreeMap<ServiceName, Used>>,
-    /// Where it is kept, and the file to append to; `None` if nothing is kept.
-    kept: Option<(PathBuf, File)>,
+    /// Where it is kept; `None` if nothing is kept.
+    path: Option<PathBuf>,
+    /// To append to; `None` also after an error, until the file can be written anew.
+    file: Option<File>,
     /// Since when uses are noted, in seconds since 1970: before, the control plane could not hear of any.
     noted_since: u64,
-    /// Whether a use was noted that the file does not have.
+    /// Whether something is known that the file does not have.
     has_more: bool,
 }
 
@@ -74,8 +76,8 @@ impl Dependencies {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let file = dependencies.rewritten(&path)?;
-        dependencies.kept = Some((path, file));
+        dependencies.file = Some(dependencies.rewritten(&path)?);
+        dependencies.path = Some(path);
         Ok(dependencies)
     }
 
@@ -157,11 +159,22 @@ impl Dependencies {
     }
 
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
-        let Some((_, file)) = self.kept.as_mut().filter(|_| !text.is_empty()) else {
+        let Some(path) = self.path.as_ref().filter(|_| !text.is_empty()) else {
             return Ok(());
         };
-        file.write_all(text)?;
-        file.sync_data()
+        let is_appended = self.file.as_mut().is_some_and(|file| {
+            let written = file.write_all(text).and_then(|()| file.sync_data());
+            written.is_ok()
+        });
+        if is_appended {
+            return Ok(());
+        }
+        // A line may be cut off. All that is known is written anew, now or when it is looked for what is not used.
+        self.has_more = true;
+        self.file = None;
+        self.file = Some(self.rewritten(path)?);
+        self.has_more = false;
+        Ok(())
     }
 
     /// Whether it was new, and there was room for it.
@@ -180,16 +193,20 @@ impl Dependencies {
     }
 
     /// Notes that workloads of an account use Services at this time.
-    pub(crate) fn note_uses(
+    pub(crate) fn note_uses<'s>(
         &mut self,
         account: &ServiceAccountName,
-        services: impl Fn(&ServiceName) -> bool,
+        services: impl Iterator<Item = &'s ServiceName>,
         now: u64,
     ) {
-        let known = self.used.get_mut(account).into_iter().flatten();
-        for (_, used) in known.filter(|(service, _)| services(service)) {
-            self.has_more |= now > used.used;
-            used.used = used.used.max(now);
+        let Some(known) = self.used.get_mut(account) else {
+            return;
+        };
+        for service in services {
+            if let Some(used) = known.get_mut(service).filter(|used| now > used.used) {
+                used.used = now;
+                self.has_more = true;
+            }
         }
     }
 
@@ -215,17 +232,19 @@ impl Dependencies {
         }
         self.used.retain(|_, services| !services.is_empty());
         let is_complete = !self.has_more && count == 0;
-        let Some((path, _)) = self.kept.take_if(|_| !is_complete) else {
+        let Some(path) = self.path.as_ref().filter(|_| !is_complete) else {
             return (accounts, count, Ok(()));
         };
-        let rewritten = self.rewritten(&path);
-        let (file, written) = match rewritten {
-            Ok(file) => (Ok(file), Ok(())),
-            // The file of before is appended to.
-            Err(why) => (OpenOptions::new().append(true).open(&path), Err(why)),
+        let written = match self.rewritten(path) {
+            Ok(file) => {
+                (self.file, self.has_more) = (Some(file), false);
+                Ok(())
+            }
+            Err(why) => {
+                self.has_more = true;
+                Err(why)
+            }
         };
-        self.has_more = written.is_err();
-        self.kept = file.ok().map(|file| (path, file));
         (accounts, count, written)
     }
 

@@ -13,7 +13,7 @@ use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsResponse;
 use heddle_envoy::report::Load;
 use heddle_model::WorkloadName;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tonic::{Status, Streaming, body};
 
 use crate::frames::{self, Answered};
@@ -75,7 +75,7 @@ impl Shared {
         answers: &mpsc::Sender<Answered>,
     ) -> Result<(), Status> {
         let mut closing = pin!(self.closing());
-        let (mut asked, mut noted) = (None, None);
+        let mut asked = None;
         loop {
             let message = tokio::select! {
                 message = requests.message() => message,
@@ -89,8 +89,7 @@ impl Shared {
             self.admitted_envoy(peer)?;
             let is_lazy = self.is_lazy(workload);
             // One that reports more often than it was asked to is heard as often as it should be.
-            if is_lazy && noted.is_none_or(|at: Instant| at.elapsed() >= REPORT_EVERY[0] / 2) {
-                noted = Some(Instant::now());
+            if is_lazy && self.envoys.may_report(workload, REPORT_EVERY[0] / 2) {
                 self.note_load(workload, load).await?;
             }
             if asked != Some(is_lazy) {
@@ -117,9 +116,11 @@ impl Shared {
         counters.lazy_by_gateway.fetch_add(load.by_gateway, Relaxed);
         let now = (self.clock)().as_secs();
         let (envoys, workload) = (self.envoys.clone(), workload.clone());
-        // It may wait for the disk.
-        self.blocking(move || envoys.note_uses(&workload, &load.busy, now))
-            .await
+        // It may wait for the disk. One at a time, and none in the way of nodes that join.
+        let _turn = self.reporting.acquire().await;
+        let noting = move || envoys.note_uses(&workload, &load.busy, now);
+        let noted = tokio::task::spawn_blocking(noting).await;
+        noted.map_err(|_| Status::unavailable(ENDS))
     }
 
     /// What an Envoy is asked: all of its clusters, or none.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::HashMap;
-use heddle_envoy::{Catalog, Gone, Kind, Own, Session};
+use heddle_envoy::{Catalog, Gone, Kind, Own, Session, reached_by};
 use heddle_model::{ServiceAccountName, ServiceName, WorkloadName};
 use heddle_xds::delta::{Answer, Name, Request, Response, TooMany};
 use tokio::sync::Notify;
@@ -19,6 +19,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::dependencies::{Dependencies, Used};
 use crate::{Board, Clock, Counters};
+
+#[cfg(test)]
+mod tests;
 
 /// Changes of the mesh are collected for this time before Envoys are told: each change of a listener or of routes is one as a
 /// whole.
@@ -38,6 +41,8 @@ struct Shared {
     catalog: Mutex<Catalog>,
     open: Mutex<Open>,
     dependencies: Mutex<Dependencies>,
+    /// When the last load report of an Envoy was noted, if that was a moment ago.
+    reported: Mutex<HashMap<WorkloadName, Instant>>,
     /// After how many seconds without a use a dependency is forgotten; 0 for never.
     forget_after_s: AtomicU64,
     /// Told when the first stream opens: until then no mesh is followed.
@@ -155,21 +160,30 @@ impl Envoys {
     /// Notes that a lazy Envoy uses these Services at this time. A dependency is in use where a Service is to which its routes
     /// lead.
     pub(super) fn note_uses(&self, workload: &WorkloadName, busy: &BTreeSet<Name>, now: u64) {
-        if busy.is_empty() {
+        let mesh = Arc::clone(self.catalog().mesh());
+        let Some(known) = mesh.workload(workload).filter(|_| !busy.is_empty()) else {
             return;
-        }
-        // In this order, as where something is learned.
+        };
+        // Nothing is locked while they are looked through.
+        let mut used = self.uses(&known.service_account);
+        used.retain(|service, _| {
+            let name = Name::from(service.to_string());
+            !reached_by(&mesh, &name, &workload.namespace).is_disjoint(busy)
+        });
         let mut dependencies = self.dependencies();
-        let catalog = self.catalog();
-        let Some(known) = catalog.mesh().workload(workload) else {
-            return;
-        };
-        let caller = &workload.namespace;
-        let is_used = |service: &ServiceName| {
-            let reached = catalog.reached_by(&Name::from(service.to_string()), caller);
-            !reached.is_disjoint(busy)
-        };
-        dependencies.note_uses(&known.service_account, is_used, now);
+        dependencies.note_uses(&known.service_account, used.keys(), now);
+    }
+
+    /// Whether a report of a workload's Envoy is to be noted: the last one was at least this long ago, in whatever call.
+    pub(super) fn may_report(&self, workload: &WorkloadName, every: Duration) -> bool {
+        let reported = self.shared.reported.lock();
+        let mut reported = reported.unwrap_or_else(PoisonError::into_inner);
+        reported.retain(|_, at| at.elapsed() < every);
+        let is_due = !reported.contains_key(workload);
+        if is_due {
+            reported.insert(workload.clone(), Instant::now());
+        }
+        is_due
     }
 
     /// After how long without a use a dependency is forgotten.

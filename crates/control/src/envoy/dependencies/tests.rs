@@ -70,8 +70,7 @@ fn an_account_that_scans_has_a_limit() {
 
 /// Notes that `web` uses a Service.
 fn uses(dependencies: &mut Dependencies, service: &str, now: u64) {
-    let is_it = |name: &ServiceName| name.name.as_str() == service;
-    dependencies.note_uses(&account("web"), is_it, now);
+    dependencies.note_uses(&account("web"), [self::service(service)].iter(), now);
 }
 
 fn forget(dependencies: &mut Dependencies, now: u64) -> usize {
@@ -113,4 +112,25 @@ fn nothing_is_forgotten_because_the_control_plane_was_away() {
     // A clock that goes back does not make anything old.
     learn(&mut again, "web", "db");
     assert_eq!(forget(&mut again, 3), 0);
+}
+
+#[test]
+fn what_could_not_be_written_is_written_as_soon_as_it_can_be() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut first = Dependencies::open(dir.path(), 0).expect("it opens");
+    learn(&mut first, "web", "api");
+    // A folder in the place of the file that is written before it takes the place of the old one; and an end that takes nothing.
+    let partial = dir.path().join(DEPENDENCIES).with_extension("new");
+    std::fs::create_dir(&partial).expect("a folder");
+    first.file = Some(File::open(dir.path().join(DEPENDENCIES)).expect("read only"));
+    let (accounts, written) = first.learn([(account("web"), service("db"))], 7);
+    assert_eq!((accounts.len(), written.is_err()), (1, true));
+    let (_, _, forgot) = first.forget(1_000, 8);
+    assert!(forgot.is_err(), "it is tried again, and said again");
+    std::fs::remove_dir(&partial).expect("removed");
+    assert_eq!(forget(&mut first, 9), 0);
+    assert_eq!(learn(&mut first, "web", "cart"), 1);
+    drop(first);
+    let again = Dependencies::open(dir.path(), 10).expect("it opens");
+    assert_eq!(names(&again, "web"), ["shop/api", "shop/cart", "shop/db"]);
 }
