@@ -49,7 +49,8 @@ pub use dependency::{Dependency, DependencyState};
 pub use differences::{Difference, differences};
 pub use duration::duration_ms;
 pub use forwarding::{
-    CALLER_FIELD, Forwarding, MAX_LAZY_ACCOUNTS, ORIGINAL_DST_FIELD, PROXY_FIELDS,
+    CALLER_FIELD, Forwarding, MAX_GATEWAY_ACCOUNTS, MAX_LAZY_ACCOUNTS, ORIGINAL_DST_FIELD,
+    PROXY_FIELDS,
 };
 pub use identity::{
     MAX_SPIFFE_ID_BYTES, NODE_NAME_OID, NODE_UNIT, NodeName, SpiffeId, Subject, TrustDomain,

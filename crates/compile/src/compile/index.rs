@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use heddle_model::{
-    GROUP, Name, Namespace, PolicyKind, PolicyName, ServiceAccountName, ServiceName, WorkloadName,
+    GROUP, MAX_GATEWAY_ACCOUNTS, Name, Namespace, PolicyKind, PolicyName, ServiceAccountName,
+    ServiceName, WorkloadName,
 };
 
 use super::{Scope, balancing, did_you_mean, proxy, qos};
@@ -93,10 +94,7 @@ impl<'o> Index<'o> {
             }
             index.insert(object);
             if is_gateway && object.kind == Kind::ServiceAccount {
-                index.gateways.insert(ServiceAccountName {
-                    namespace: object.namespace.clone(),
-                    name: object.name.clone(),
-                });
+                index.insert_gateway(object, &mut scope);
             }
         }
         index
@@ -111,6 +109,20 @@ impl<'o> Index<'o> {
     /// Whether a workload that is refused is at this socket.
     pub(super) fn is_closed(&self, socket: SocketAddr) -> bool {
         self.closed_addresses.contains(&socket.ip()) || self.closed_sockets.contains(&socket)
+    }
+
+    fn insert_gateway(&mut self, account: &Object, scope: &mut Scope<'_>) {
+        if self.gateways.len() == MAX_GATEWAY_ACCOUNTS {
+            return scope.error(
+                &FieldPath::of("metadata.annotations").field(proxy::GATEWAY),
+                format!("a mesh has at most {MAX_GATEWAY_ACCOUNTS} accounts of gateways"),
+                "remove it: one account may have any number of gateways",
+            );
+        }
+        self.gateways.insert(ServiceAccountName {
+            namespace: account.namespace.clone(),
+            name: account.name.clone(),
+        });
     }
 
     fn insert(&mut self, object: &'o Object) {

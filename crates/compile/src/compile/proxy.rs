@@ -84,12 +84,17 @@ pub(super) fn uses(object: &Object, scope: &mut Scope<'_>) -> Vec<ServiceName> {
         return Vec::new();
     };
     let path = FieldPath::of("metadata.annotations").field(USES);
+    let written = text.split(',').map(str::trim);
+    let written = written.filter(|name| !name.is_empty());
+    let count = written.clone().count();
+    if count > MAX_USES {
+        let reason = format!("{count} Services are too many");
+        let remedy = format!("declare at most {MAX_USES}; others are learned");
+        scope.error(&path, reason, &remedy);
+        return Vec::new();
+    }
     let mut names = Vec::new();
-    for name in text
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-    {
+    for name in written {
         let whole = match name.contains('/') {
             true => name.to_owned(),
             false => format!("{}/{name}", object.namespace),
@@ -105,12 +110,6 @@ pub(super) fn uses(object: &Object, scope: &mut Scope<'_>) -> Vec<ServiceName> {
     }
     names.sort();
     names.dedup();
-    if names.len() > MAX_USES {
-        let reason = format!("{} Services are too many", names.len());
-        let remedy = format!("declare at most {MAX_USES}; others are learned");
-        scope.error(&path, reason, &remedy);
-        names.clear();
-    }
     names
 }
 

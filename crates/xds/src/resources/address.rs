@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use heddle_model::{
-    Cidr, Forwarding, MAX_ADDRESS_RANGES, MAX_LAZY_ACCOUNTS, Node, NodeName, ServiceAccountName,
-    Shared, TrustDomain, is_one_place,
+    Cidr, Forwarding, MAX_ADDRESS_RANGES, MAX_GATEWAY_ACCOUNTS, MAX_LAZY_ACCOUNTS, Node, NodeName,
+    ServiceAccountName, Shared, TrustDomain, is_one_place,
 };
 
 use super::fields::{
@@ -41,8 +41,16 @@ impl TryFrom<proto::MeshSettings> for Settings {
             single_node: message.single_node,
             address_ranges,
             forwarding: Shared::from(Forwarding {
-                gateways: accounts(&message.gateways, "mesh_settings.gateways")?,
-                lazy: accounts(&message.lazy_accounts, "mesh_settings.lazy_accounts")?,
+                gateways: accounts(
+                    &message.gateways,
+                    MAX_GATEWAY_ACCOUNTS,
+                    "mesh_settings.gateways",
+                )?,
+                lazy: accounts(
+                    &message.lazy_accounts,
+                    MAX_LAZY_ACCOUNTS,
+                    "mesh_settings.lazy_accounts",
+                )?,
             }),
         })
     }
@@ -52,12 +60,16 @@ fn texts(accounts: &[ServiceAccountName]) -> Vec<String> {
     accounts.iter().map(ToString::to_string).collect()
 }
 
-fn accounts(written: &[String], field: &'static str) -> Result<Vec<ServiceAccountName>, Invalid> {
+fn accounts(
+    written: &[String],
+    most: usize,
+    field: &'static str,
+) -> Result<Vec<ServiceAccountName>, Invalid> {
     let accounts = written.iter().map(|name| ServiceAccountName::parse(name));
     let accounts: Vec<_> = accounts
         .collect::<Result<_, _>>()
         .map_err(|_| Invalid(field))?;
-    match accounts.len() <= MAX_LAZY_ACCOUNTS && accounts.is_sorted_by(|a, b| a < b) {
+    match accounts.len() <= most && accounts.is_sorted_by(|a, b| a < b) {
         true => Ok(accounts),
         false => Err(Invalid(field)),
     }

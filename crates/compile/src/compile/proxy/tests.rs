@@ -1,4 +1,4 @@
-use heddle_model::{Mesh, Proxy, WorkloadName};
+use heddle_model::{MAX_GATEWAY_ACCOUNTS, Mesh, Proxy, WorkloadName};
 
 use crate::{Options, load_with};
 
@@ -97,6 +97,37 @@ fn a_workload_declares_services_of_its_own_namespace_and_of_others() {
     let many: Vec<String> = (0..257).map(|number| format!("s{number}")).collect();
     let why = uses(&many.join(",")).expect_err("they are too many");
     assert!(why.contains("too many"), "{why}");
+    let why = uses(&"A,".repeat(10_000)).expect_err("they are too many");
+    assert_eq!(why.matches("heddle.dev/uses").count(), 1, "{why}");
+}
+
+#[test]
+fn a_mesh_has_a_bounded_number_of_gateway_accounts() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let gateways = |count: usize| {
+        let accounts = (0..count).map(|number| {
+            format!(
+                "apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: g{number:03}, namespace: shop, annotations: {{heddle.dev/gateway: default}}}}
+---
+"
+            )
+        });
+        let text: String = accounts.collect();
+        std::fs::write(dir.path().join("a.yaml"), text).expect("manifests");
+        let (mesh, report) = load_with(dir.path(), &Options::default());
+        let problems = report.problems.iter().map(ToString::to_string);
+        mesh.map(|mesh| mesh.forwarding.gateways.len())
+            .ok_or_else(|| problems.collect::<Vec<_>>())
+    };
+    assert_eq!(gateways(MAX_GATEWAY_ACCOUNTS), Ok(MAX_GATEWAY_ACCOUNTS));
+    let why = gateways(MAX_GATEWAY_ACCOUNTS + 1).expect_err("one is too many");
+    assert_eq!(why.len(), 1, "{why:?}");
+    assert!(
+        why[0].contains("g064") && why[0].contains("at most 64"),
+        "{why:?}"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Content that a control plane of another version, or none, has sent.
 
-use heddle_model::{MAX_LAZY_ACCOUNTS, MAX_ROOM, Shared};
+use heddle_model::{MAX_GATEWAY_ACCOUNTS, MAX_LAZY_ACCOUNTS, MAX_ROOM, Shared};
 use proptest::collection::vec;
 use proptest::sample::{Index, select};
 
@@ -334,11 +334,17 @@ fn who_forwards_in_whose_name_is_checked() {
         "mesh",
         &settings(Vec::new(), many.clone()),
     );
-    let most = settings(names(&["a/b"]), many[1..].to_vec());
+    refused(
+        Type::MeshSettings,
+        "mesh",
+        &settings(many[..=MAX_GATEWAY_ACCOUNTS].to_vec(), Vec::new()),
+    );
+    let most = settings(many[1..=MAX_GATEWAY_ACCOUNTS].to_vec(), many[1..].to_vec());
     let read = Resource::decode(Type::MeshSettings, "mesh", &most.encode_to_vec());
     let Ok(Resource::MeshSettings(read)) = read else {
         panic!("{read:?}");
     };
+    assert_eq!(read.forwarding.gateways.len(), MAX_GATEWAY_ACCOUNTS);
     assert_eq!(read.forwarding.lazy.len(), MAX_LAZY_ACCOUNTS);
 }
 
