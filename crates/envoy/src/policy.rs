@@ -96,7 +96,7 @@ fn rules(guard: &Guard, port: u16, callers: Callers, roles: &Roles) -> Vec<Judge
         filters.push(enforced("ambiguous", ambiguous));
     }
     // Without policies it does not matter who the caller is.
-    if !roles.gateways.is_empty() && !guard.policies().is_empty() {
+    if !guard.policies().is_empty() {
         let claims = rbac(Action::Deny, vec![principal::false_claim(roles)]);
         filters.push(enforced("claim", claims));
     }

@@ -35,11 +35,21 @@ use claims::{Asserted, Claims};
 const TOO_LARGE: u16 = 431;
 
 /// A flow under way, whose permission is checked again when policies change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Live {
     pub(crate) endpoint: SocketAddr,
-    /// The flow is opaque bytes, to which rules about requests do not apply.
-    pub(crate) bytes: bool,
+    pub(crate) carried: Carried,
+}
+
+/// What a flow carries, and so which rules are about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// Nothing yet: the client has not said enough.
+    Undecided,
+    /// Opaque bytes, to which rules about requests do not apply.
+    Bytes,
+    /// A request, or what follows one that was upgraded; with the caller that it names.
+    Request(Asserted),
 }
 
 /// The guards of all endpoints of one snapshot, and the identities of local callers.
@@ -180,11 +190,27 @@ impl Guards {
     }
 
     /// Whether a flow under way may continue.
-    pub(crate) fn allow_live(&self, door: &Door, flow: Live) -> bool {
-        match flow.bytes {
+    pub(crate) fn allow_live(&self, door: &Door, flow: &Live) -> bool {
+        let endpoint = flow.endpoint;
+        match &flow.carried {
             // The dry run's result was counted when the flow began.
-            true => self.allow_bytes(door, flow.endpoint, &Counter::default()),
-            false => self.may_connect(door, flow.endpoint) == MayConnect::Yes,
+            Carried::Bytes => self.allow_bytes(door, endpoint, &Counter::default()),
+            Carried::Undecided => self.may_connect(door, endpoint) == MayConnect::Yes,
+            Carried::Request(asserted) => self.of(door, endpoint).all(|guard| {
+                let caller = self.named(door, asserted);
+                let may = caller.map(|caller| guard.may_connect(caller, endpoint.port()));
+                may == Some(Connect::Open)
+            }),
+        }
+    }
+
+    /// The caller of a request that came in through a door; `None` if it names one that is not believed by now.
+    fn named<'a>(&'a self, door: &'a Door, asserted: &'a Asserted) -> Option<Option<&'a SpiffeId>> {
+        let caller = self.identity(door);
+        match asserted {
+            Asserted::Unsaid => Some(caller),
+            Asserted::Lazy(id) => self.claims().believe(caller, id).then_some(Some(id)),
+            Asserted::False => None,
         }
     }
 
@@ -292,7 +318,7 @@ impl Guards {
     }
 
     /// Whether a request may be sent to an endpoint. `head` is the head that will be sent, so that the rules see
-    /// exactly what the endpoint gets. `asserted` is what the request said of its caller before.
+    /// exactly what the endpoint gets. `asserted` is the caller that the request named before.
     ///
     /// # Errors
     /// [`Reason::PolicyDenied`]; [`Reason::HeadGrew`] for a head that is too large to be examined; or the reason why
@@ -309,11 +335,7 @@ impl Guards {
         if guards.clone().next().is_none() {
             return Ok(());
         }
-        let caller = match asserted {
-            Asserted::Unsaid => self.identity(door),
-            Asserted::Lazy(id) => Some(&**id),
-            Asserted::False => return Err(Reason::PolicyDenied.into()),
-        };
+        let caller = self.named(door, asserted).ok_or(Reason::PolicyDenied)?;
         // This head was made from a head that was accepted, so it gets the parser's largest limits: fields were added
         // to it.
         let limits = Limits {

@@ -18,8 +18,7 @@ use std::time::Instant;
 
 use heddle_wire::preface::{Kind, Status};
 
-use crate::authorize::Live;
-use crate::authorize::MayConnect;
+use crate::authorize::{Carried, Live, MayConnect};
 use crate::collaborator::Connection;
 use crate::connect::{Call, connect};
 use crate::door::Door;
@@ -247,7 +246,7 @@ impl Undecided {
             destination,
             began: self.began,
             attempts: self.attempts,
-            upgraded: false,
+            carried: Carried::Bytes,
             path: Vec::new(),
             route: None,
             authority: Vec::new(),
@@ -332,7 +331,11 @@ impl Undecided {
     /// Checks whether policies allow a connection to the endpoint.
     fn authorize(&mut self, bound: &Bound, endpoint: SocketAddr) -> Result<(), Reason> {
         let bytes = !self.listening;
-        self.alarm.carries(Live { endpoint, bytes });
+        let carried = match bytes {
+            true => Carried::Bytes,
+            false => Carried::Undecided,
+        };
+        self.alarm.carries(Live { endpoint, carried });
         match bound.snapshot.guards.may_connect(&self.door, endpoint) {
             MayConnect::No => Err(Reason::PolicyDenied),
             MayConnect::Bare => {
@@ -375,7 +378,7 @@ impl Undecided {
             destination,
             began: self.began,
             attempts: self.attempts,
-            upgraded: false,
+            carried: Carried::Bytes,
             path: Vec::new(),
             route: None,
             authority: Vec::new(),

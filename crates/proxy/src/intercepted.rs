@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use heddle_model::{Dependency, WorkloadName};
 
+use crate::authorize::Carried;
 use crate::door::Door;
 use crate::entry::{Direct, Entry, What};
 use crate::failure::Reason;
@@ -77,7 +78,7 @@ fn lead_nowhere(
         destination: UNKNOWN.into(),
         began: worker.clock.now(),
         attempts: 0,
-        upgraded: false,
+        carried: Carried::Bytes,
         path: Vec::new(),
         route: None,
         authority: Vec::new(),

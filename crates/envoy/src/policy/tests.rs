@@ -423,6 +423,9 @@ fn only_a_gateway_asserts_callers_and_only_lazy_ones() {
         let shown = format!("{policy} allowed, {caller:?} asserts {asserted}");
         assert_eq!(allows(&filters, &request), expected, "{shown}");
     }
+    // Where there are no gateways, no assertion is believed.
+    let filters = http(&allow("a/x"), 80, Callers::Proven, &Roles::default());
+    assert!(!allows(&filters, &asserting(Some("a/x"), "a/x")));
     // Without an assertion each is what it has proven.
     for (caller, expected) in [("a/x", true), ("mesh/gateway", false)] {
         let mut request = asserting(Some(caller), "a/x");

@@ -1,8 +1,8 @@
 //! Callers in whose name gateways forward what lazy Envoys do not know.
 //!
-//! A gateway's connection proves the gateway. Who has sent a request stands in a header field of the request, and is
-//! believed of gateways only, and of lazy callers only: [`Asserted`]. Of bytes nothing says who has sent them. The gateway has
-//! judged their caller; here they pass if some lazy caller may send them.
+//! A gateway's connection proves the gateway. A header field of the request names the caller, and is believed of gateways
+//! only, and of lazy callers only: [`Asserted`]. Bytes name no caller. The gateway has judged theirs; here they pass if some
+//! lazy caller may send them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,23 +14,25 @@ use heddle_wire::http1::{FieldKind, RequestHead};
 use crate::door::Door;
 use crate::entry::Entry;
 
-/// Which callers may assert of which other ones that these have sent a request.
+/// Which callers may name which other ones as the callers of what they forward.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     gateways: HashSet<ServiceAccountName, RandomState>,
-    /// Those in whose name gateways forward, by their text.
-    lazy: HashMap<Box<[u8]>, Arc<SpiffeId>, RandomState>,
+    /// Those in whose name gateways forward.
+    lazy: HashSet<Arc<SpiffeId>, RandomState>,
+    /// The same by their text.
+    by_text: HashMap<Box<[u8]>, Arc<SpiffeId>, RandomState>,
 }
 
-/// The sender of a request, as far as the request itself names one.
+/// The caller that a request itself names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Asserted {
-    /// It names none: the caller of its connection has sent it.
+    /// It names none: it is from the caller of its connection.
     #[default]
     Unsaid,
-    /// A gateway says that this lazy caller has sent it.
+    /// A gateway says that it is from this lazy caller.
     Lazy(Arc<SpiffeId>),
-    /// What it says cannot be: no policy allows it.
+    /// What it says is not believed: no policy allows it.
     False,
 }
 
@@ -38,19 +40,24 @@ impl Claims {
     pub(crate) fn new(mesh: &Mesh) -> Self {
         let lazy = mesh.forwarding.lazy.iter().map(|account| {
             let id = SpiffeId::workload(mesh.trust_domain.clone(), account.clone());
-            (id.to_string().into_bytes().into(), Arc::new(id))
+            Arc::new(id)
         });
+        let lazy: HashSet<Arc<SpiffeId>, RandomState> = lazy.collect();
+        let by_text = lazy
+            .iter()
+            .map(|id| (id.to_string().into_bytes().into(), Arc::clone(id)));
         Claims {
             gateways: mesh.forwarding.gateways.iter().cloned().collect(),
-            lazy: lazy.collect(),
+            by_text: by_text.collect(),
+            lazy,
         }
     }
 
-    /// Reads who has sent the request with this head, which came in through a door.
+    /// Reads which caller is named by the request with this head, which came in through a door.
     pub(crate) fn read(&self, door: &Door, head: &RequestHead, buf: &[u8]) -> Asserted {
         // What a pod of this node says of its caller is taken out of its requests, and means nothing.
         let is_from_outside = matches!(door.entry, Entry::Inbound(_) | Entry::Arriving { .. });
-        if self.gateways.is_empty() || !is_from_outside {
+        if !head.names_caller() || !is_from_outside {
             return Asserted::Unsaid;
         }
         let claims = head.fields.iter();
@@ -62,10 +69,15 @@ impl Claims {
         if claims.next().is_some() || !caller.is_some_and(|caller| self.is_gateway(caller)) {
             return Asserted::False;
         }
-        match self.lazy.get(claim.value.of(buf)) {
+        match self.by_text.get(claim.value.of(buf)) {
             Some(id) => Asserted::Lazy(Arc::clone(id)),
             None => Asserted::False,
         }
+    }
+
+    /// Whether this caller may name that one, by now.
+    pub(super) fn believe(&self, caller: Option<&SpiffeId>, named: &SpiffeId) -> bool {
+        caller.is_some_and(|caller| self.is_gateway(caller)) && self.lazy.contains(named)
     }
 
     /// The callers in whose name this one may forward; `None` if it is no gateway.
@@ -74,7 +86,7 @@ impl Claims {
         caller: Option<&SpiffeId>,
     ) -> Option<impl Iterator<Item = &SpiffeId>> {
         let is_gateway = !self.gateways.is_empty() && self.is_gateway(caller?);
-        is_gateway.then(|| self.lazy.values().map(|id| &**id))
+        is_gateway.then(|| self.lazy.iter().map(|id| &**id))
     }
 
     fn is_gateway(&self, caller: &SpiffeId) -> bool {

@@ -15,8 +15,7 @@ use super::attempt::Attempt;
 use super::exchange::{ClientRequest, Exchange};
 use super::reply::Reply;
 use super::{After, Connection, Upgraded};
-use crate::authorize::Guards;
-use crate::authorize::Live;
+use crate::authorize::{Carried, Guards, Live};
 use crate::clock::Millis;
 use crate::connect::{Call, connect, is_refused};
 use crate::env::fits_nodes;
@@ -327,7 +326,7 @@ impl Connection {
     fn authorize(&self, exchange: &Exchange, endpoint: SocketAddr) -> Result<(), Failure> {
         let flow = Live {
             endpoint,
-            bytes: false,
+            carried: Carried::Request(exchange.request.asserted.clone()),
         };
         self.alarm.carries(flow);
         self.is_allowed_now(exchange, endpoint)?;
@@ -469,7 +468,7 @@ impl Connection {
                 authority: self.shown.authority.clone(),
                 began: self.worker.clock.now(),
                 attempts: exchange.attempts,
-                upgraded: true,
+                carried: Carried::Request(exchange.request.asserted.clone()),
                 path: self.shown.path.clone(),
                 route: exchange.decision.rule().map(|rule| Arc::clone(&rule.label)),
                 is_told: false,

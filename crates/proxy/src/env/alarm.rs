@@ -34,7 +34,7 @@ struct Bell {
     /// Why the task's work is no longer allowed.
     revoked: Cell<Option<Reason>>,
     /// The flow that the task carries.
-    flow: Cell<Option<Live>>,
+    flow: RefCell<Option<Live>>,
     /// The proofs of the task's connections to other nodes.
     client: RefCell<Option<Arc<Proof>>>,
     upstream: RefCell<Option<Arc<Proof>>>,
@@ -102,9 +102,10 @@ impl Alarms {
 
     /// Ends the flows that are not allowed any more. The alarms are the registry of flows, since an alarm is how a task
     /// is reached from outside.
-    pub(crate) fn revoke(&self, mut is_allowed: impl FnMut(&Door, Live) -> bool) {
+    pub(crate) fn revoke(&self, mut is_allowed: impl FnMut(&Door, &Live) -> bool) {
         for (_, bell) in self.bells.borrow().iter() {
-            let (Some(flow), Some(door)) = (bell.flow.get(), &bell.door) else {
+            let flow = bell.flow.borrow();
+            let (Some(flow), Some(door)) = (&*flow, &bell.door) else {
                 continue;
             };
             if !is_allowed(door, flow) {
@@ -155,7 +156,7 @@ impl Alarms {
             due: Cell::new(NEVER),
             rang: Cell::new(false),
             revoked: Cell::new(None),
-            flow: Cell::new(None),
+            flow: RefCell::default(),
             client: RefCell::default(),
             upstream: RefCell::default(),
             waker: RefCell::new(None),
@@ -218,7 +219,7 @@ impl Alarm {
     /// Removes the deadline and the flow.
     pub(crate) fn clear(&self) {
         self.bell.rang.set(false);
-        self.bell.flow.set(None);
+        self.bell.flow.take();
         self.bell.due.set(NEVER);
         // A revoked identity of the client stays revoked for its next requests.
         if self.bell.revoked.get() == Some(Reason::PolicyRevoked) {
@@ -243,7 +244,7 @@ impl Alarm {
 
     /// Sets the flow that the task carries from now on.
     pub(crate) fn carries(&self, flow: Live) {
-        self.bell.flow.set(Some(flow));
+        self.bell.flow.replace(Some(flow));
     }
 
     /// Whether the deadline has passed since it was set, or the task's work is not allowed any more.
@@ -254,7 +255,7 @@ impl Alarm {
     /// Why the task's work is not allowed any more, if so. Cleared when it is read, so that the task still gets time to
     /// inform others.
     pub(crate) fn take_revoked(&self) -> Option<Reason> {
-        self.bell.flow.set(None);
+        self.bell.flow.take();
         self.bell.revoked.take()
     }
 }

@@ -277,13 +277,13 @@ impl Flow {
         // The flow may have been on its way from another Worker when policies or identities changed.
         let flow = Live {
             endpoint: self.lease.endpoint().address,
-            bytes: !self.origin.upgraded,
+            carried: self.origin.carried.clone(),
         };
-        self.alarm.carries(flow);
         let guards = &self.worker.bound().snapshot.guards;
-        if !guards.allow_live(&self.door, flow) {
+        if !guards.allow_live(&self.door, &flow) {
             self.alarm.revoke(Reason::PolicyRevoked);
         }
+        self.alarm.carries(flow);
         let sides = [&self.client, &self.upstream.side];
         if !sides.iter().all(|side| self.worker.believes(side)) {
             self.alarm.revoke(Reason::IdentityRevoked);

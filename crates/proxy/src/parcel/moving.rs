@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use heddle_wire::link::Hello;
 
+use crate::authorize::Carried;
 use crate::io::Packed;
 use crate::place::Place;
 use crate::rooms::RequestPermit;
@@ -18,8 +19,8 @@ pub(crate) struct Origin {
     pub(crate) began: Instant,
     /// Number of endpoints that were tried.
     pub(crate) attempts: u32,
-    /// It began as a request, and policies judged that request.
-    pub(crate) upgraded: bool,
+    /// What policies judge: the request with which it began, or bytes.
+    pub(crate) carried: Carried,
     /// Path and route of the request that was upgraded, as the log shows them.
     pub(crate) path: Vec<u8>,
     pub(crate) route: Option<Arc<str>>,
@@ -86,7 +87,7 @@ impl Moving {
                 destination: "test/echo".into(),
                 began: Instant::now(),
                 attempts: 1,
-                upgraded: false,
+                carried: Carried::Bytes,
                 path: Vec::new(),
                 route: None,
                 authority: Vec::new(),

@@ -12,7 +12,7 @@ use heddle_proxy::Settings;
 use crate::nodes::pair::{Pair, node_name};
 use crate::support::{Bed, Client, GET, PATIENCE, Upstream, get, mesh, refusing, serve, workers};
 
-const WAITING: &str = "heddle_upstream_requests_waiting";
+pub(crate) const WAITING: &str = "heddle_upstream_requests_waiting";
 
 /// A mesh whose endpoints have these limits of concurrent requests.
 pub(crate) fn limited(endpoints: &[(SocketAddr, u32)], line: Line) -> Mesh {

@@ -33,6 +33,7 @@ pub(super) struct Facts {
     pub(super) close: bool,
     pub(super) keep_alive: bool,
     pub(super) upgrade: bool,
+    pub(super) names_caller: bool,
     /// Fields named by `Connection`, which are not forwarded.
     pub(super) nominated: Vec<Span>,
 }
@@ -45,6 +46,7 @@ impl Facts {
         self.close = false;
         self.keep_alive = false;
         self.upgrade = false;
+        self.names_caller = false;
         self.nominated.clear();
     }
 
@@ -62,6 +64,10 @@ impl Facts {
                 self.transfer_encoding(field.value.of(buf))
             }
             FieldKind::Connection => self.connection(buf, field.value),
+            FieldKind::HeddleCaller => {
+                self.names_caller = true;
+                Ok(())
+            }
             FieldKind::FramingAlias => Err(Reject::FIELD_ALIAS),
             _ => Ok(()),
         }

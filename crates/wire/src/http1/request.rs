@@ -216,6 +216,13 @@ impl RequestHead {
         Ok(())
     }
 
+    /// Whether a field of the request is [`FieldKind::HeddleCaller`].
+    #[must_use]
+    #[inline]
+    pub fn names_caller(&self) -> bool {
+        self.facts.names_caller
+    }
+
     /// Removes what must not be forwarded: the fields of RFC 9110 section 7.6.1, the fields that `Connection` names,
     /// and empty lines before the request line.
     ///

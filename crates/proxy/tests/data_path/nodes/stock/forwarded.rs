@@ -1,20 +1,33 @@
 //! A gateway's Envoy forwards in the name of lazy callers.
 
-use heddle_model::{AppProtocol, Forwarding, PolicyAction, Shared};
+use heddle_model::{AppProtocol, Forwarding, Policy, PolicyAction, Shared};
 use heddle_proxy::Protocol;
 
-use super::{ECHO, caller};
+use super::{Caller, ECHO, caller};
+use crate::balancing::{WAITING, line};
 use crate::nodes::pair::{Pair, id};
 use crate::policy::{account, allow, from, policy};
-use crate::support::{GET, mirror};
+use crate::support::{Client, GET, Upstream, mirror};
 
 /// Makes `gate` a gateway for the lazy callers `shop` and `intruder`.
 fn with_gateway(pair: &mut Pair) {
+    with_gateway_for(pair, &["intruder", "shop"]);
+}
+
+fn with_gateway_for(pair: &mut Pair, lazy: &[&str]) {
     pair.mesh.forwarding = Shared::from(Forwarding {
         gateways: vec![account("gate")],
-        lazy: vec![account("intruder"), account("shop")],
+        lazy: lazy.iter().map(|name| account(name)).collect(),
     });
     pair.apply(&pair.mesh);
+}
+
+fn allow_both() -> Vec<Policy> {
+    vec![policy(
+        "allowed",
+        PolicyAction::Allow,
+        vec![from("intruder"), from("shop")],
+    )]
 }
 
 fn request_of(callers: &[&str]) -> String {
@@ -79,16 +92,14 @@ fn nothing_but_a_gateway_is_believed() {
     // One that is no gateway any more, and one that is no lazy caller any more.
     let mut gate = caller(&pair, "gate", Protocol::StockHttp, ECHO);
     assert_eq!(gate.ask(request_of(&["shop"])).status(), 200);
-    pair.mesh.forwarding = Shared::from(Forwarding {
-        gateways: vec![account("gate")],
-        lazy: vec![account("intruder")],
-    });
-    pair.apply(&pair.mesh);
+    with_gateway_for(&mut pair, &["intruder"]);
     assert_eq!(gate.ask(request_of(&["shop"])).status(), 403);
     pair.mesh.forwarding = Shared::default();
     pair.apply(&pair.mesh);
     let mut gate = caller(&pair, "gate", Protocol::StockHttp, ECHO);
     assert_eq!(gate.ask(request_of(&["shop"])).status(), 403);
+    assert_eq!(shop.ask(request_of(&["intruder"])).status(), 403);
+    assert_eq!(shop.ask(GET).status(), 200);
     // Without policies it does not matter who calls, and the workload still sees no claim.
     pair.guard(Vec::new());
     let said = gate.ask(request_of(&["shop"]));
@@ -135,4 +146,70 @@ fn bytes_of_a_gateway_pass_where_some_lazy_caller_may_send_them() {
     pair.guard(both);
     assert_eq!(gate(&pair).rest(), b"");
     assert!(upstream.is_quiet());
+}
+
+/// Requests and upgraded connections that a gateway has forwarded in the name of each of these.
+fn under_way(pair: &Pair, upstream: &Upstream, names: &[&str]) -> Vec<(Caller, Client)> {
+    let upgrade = "\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n";
+    let mut flows = Vec::new();
+    for name in names {
+        let plain = request_of(&[name]);
+        let upgraded = format!("{}{upgrade}", plain.trim_end());
+        let whole = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun";
+        let tunnel =
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\nbegun";
+        for (request, answer) in [(plain, whole), (upgraded, tunnel)] {
+            let mut gate = caller(pair, "gate", Protocol::StockHttp, ECHO).sending(request);
+            let server = upstream.replying(answer);
+            gate.head();
+            assert_eq!(gate.exact(5), b"begun");
+            flows.push((gate, server));
+        }
+    }
+    flows
+}
+
+fn expect_ended(flows: Vec<(Caller, Client)>) {
+    for (mut gate, mut server) in flows {
+        assert_eq!(gate.rest(), b"");
+        assert_eq!(server.rest(), b"");
+    }
+}
+
+#[test]
+fn what_is_under_way_ends_with_the_lazy_caller_in_whose_name_it_was_forwarded() {
+    let (upstream, mut pair) = Pair::scripted(AppProtocol::Http);
+    pair.guard(allow_both());
+    with_gateway(&mut pair);
+    let of_shop = under_way(&pair, &upstream, &["shop"]);
+    let mut of_intruder = under_way(&pair, &upstream, &["intruder"]);
+    // Another lazy caller still may.
+    pair.guard(allow("intruder"));
+    expect_ended(of_shop);
+    for (gate, server) in &mut of_intruder {
+        server.send("on");
+        assert_eq!(gate.exact(2), b"on");
+    }
+    // The policies allow it, but the gateway may not name it any more.
+    with_gateway_for(&mut pair, &["shop"]);
+    expect_ended(of_intruder);
+}
+
+#[test]
+fn a_request_that_waits_is_judged_by_the_claims_that_are_believed_now() {
+    let (upstream, mut pair) = Pair::scripted(AppProtocol::Http);
+    let service = &mut pair.mesh.services[0];
+    service.balancing.line = line(10, 10_000);
+    service.ports[0].endpoints[0].max_requests = Some(1);
+    pair.guard(allow_both());
+    with_gateway(&mut pair);
+    let gate = || caller(&pair, "gate", Protocol::StockHttp, ECHO);
+    let mut first = gate().sending(request_of(&["shop"]));
+    let mut server = upstream.asked();
+    let mut second = gate().sending(request_of(&["intruder"]));
+    pair.called.expect(WAITING, &[], 1.0);
+    with_gateway_for(&mut pair, &["shop"]);
+    server.answer("ok");
+    assert_eq!(first.response().status(), 200);
+    assert_eq!(second.response().verdict(), (403, "policy_revoked"));
 }
