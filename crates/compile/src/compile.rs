@@ -89,6 +89,7 @@ pub(crate) fn compile(
         further: Vec::new(),
         address_ranges: options.address_ranges.clone(),
         forwarding: Shared::default(),
+        judged: Shared::default(),
         named: None,
     };
     mesh.forwarding = Forwarding::of(&mesh, index.gateways.iter().cloned()).into();

@@ -55,6 +55,8 @@ pub(super) struct Own {
     pub(super) policies: BTreeSet<Name>,
     pub(super) services: BTreeSet<Name>,
     pub(super) accounts: BTreeSet<ServiceAccountName>,
+    /// The node is a gateway, which judges by the policies of all workloads.
+    pub(super) is_gateway: bool,
 }
 
 impl Own {
@@ -66,6 +68,7 @@ impl Own {
     /// The names of this type, or `None` if resources of the type are for all nodes.
     pub(super) fn names(&self, kind: Type) -> Option<&BTreeSet<Name>> {
         match kind {
+            Type::Workload | Type::Policy if self.is_gateway => None,
             Type::Workload => Some(&self.workloads),
             Type::Policy => Some(&self.policies),
             Type::MeshSettings | Type::Node | Type::Address | Type::Service | Type::Endpoint => {

@@ -121,9 +121,13 @@ impl ChangedService {
 }
 
 impl Changed {
-    /// The changed resources that a node may have, apart from Services and endpoints.
-    pub(super) fn of_node(&self, node: &NodeName) -> impl Iterator<Item = (Type, &HashSet<Name>)> {
-        let own = self.is_of(node).then_some(&self.own);
+    /// The changed resources that a node may have, apart from Services and endpoints. `has_all`: it has those of all nodes.
+    pub(super) fn of_node(
+        &self,
+        node: &NodeName,
+        has_all: bool,
+    ) -> impl Iterator<Item = (Type, &HashSet<Name>)> {
+        let own = (has_all || self.is_of(node)).then_some(&self.own);
         let own = own.into_iter().flat_map(Names::iter);
         self.common.iter().chain(own)
     }

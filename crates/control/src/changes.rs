@@ -73,6 +73,7 @@ impl Changes {
         for (old, new) in &of_services {
             finding.replace_service(*old, *new);
         }
+        self.parts.follow_gateways(&self.mesh.forwarding.gateways);
         self.parts.follow(&of_workloads, &of_services, &finding);
         let mut change = finding.change;
         self.parts.take_changed(&mut change);

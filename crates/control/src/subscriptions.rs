@@ -226,6 +226,7 @@ impl Subscriptions {
         let mut services = scope.used_of(changed);
         let mut common = changed.common.iter();
         changed.is_of(&self.node)
+            || (self.visible.own.is_gateway && changed.own.iter().next().is_some())
             || services.next().is_some()
             || scope.has_one_of(&changed.addresses)
             || common.any(|(kind, names)| match self.visible.names(kind) {
@@ -297,10 +298,15 @@ impl Subscriptions {
         self.noted = catalog.generation();
         if is_own_new {
             for kind in [Type::Workload, Type::Policy] {
-                let names = before.own.names(kind).zip(now.own.names(kind));
-                let differ = names.map(|(old, new)| old.symmetric_difference(new));
-                for name in differ.into_iter().flatten() {
-                    self.types[kind as usize].changed(name);
+                let subscriber = &mut self.types[kind as usize];
+                match (before.own.names(kind), now.own.names(kind)) {
+                    (Some(old), Some(new)) => {
+                        let differ = old.symmetric_difference(new);
+                        differ.for_each(|name| subscriber.changed(name));
+                    }
+                    (None, None) => {}
+                    // It has become a gateway, or is none any more.
+                    _ => subscriber.all_may_have_changed(&catalog.view(kind, now.part(kind))),
                 }
             }
         }
@@ -383,7 +389,8 @@ fn note(
     now: &Visible,
     types: &mut [Subscriber; Type::ALL.len()],
 ) {
-    for (kind, names) in changed.of_node(node) {
+    let has_all = before.own.is_gateway || now.own.is_gateway;
+    for (kind, names) in changed.of_node(node, has_all) {
         let subscriber = &mut types[kind as usize];
         let Some(part) = now.names(kind) else {
             subscriber.changed_among(names);

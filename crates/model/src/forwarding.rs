@@ -34,6 +34,15 @@ impl Forwarding {
         self.gateways.is_empty()
     }
 
+    /// Whether the node of a workload is a gateway because of it: it has that role, and no Envoy of its own.
+    pub fn is_at(&self, workload: &Workload) -> bool {
+        !workload.proxy.is_envoy()
+            && self
+                .gateways
+                .binary_search(&workload.service_account)
+                .is_ok()
+    }
+
     /// Whether gateways forward in the name of a workload: its Envoy knows only what it uses.
     pub fn is_lazy(&self, workload: &Workload) -> bool {
         workload.proxy == Proxy::Envoy { lazy: true }

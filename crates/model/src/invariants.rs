@@ -65,6 +65,7 @@ impl Mesh {
             self.check_nodes()?;
         }
         let is_same_guarded = is_same_domain
+            && Shared::is_same(&self.judged, &before.judged)
             && self.workloads.is_each_same(&before.workloads)
             && is_each_same(&self.policies, &before.policies, Arc::ptr_eq);
         if !is_same_guarded {
@@ -75,6 +76,18 @@ impl Mesh {
             self.check_elsewhere()?;
         }
         increasing(&self.address_ranges, |range| range, "address ranges")?;
+        if !Shared::is_same(&self.judged, &before.judged) {
+            increasing(
+                self.judged.iter(),
+                |workload| &workload.name,
+                "judged workloads",
+            )?;
+            for workload in self.judged.iter() {
+                workload
+                    .check_invariants()
+                    .map_err(|broken| format!("{}: {broken}", workload.name))?;
+            }
+        }
         if !Shared::is_same(&self.forwarding, &before.forwarding) {
             increasing(&self.forwarding.gateways, |account| account, "gateways")?;
             increasing(&self.forwarding.lazy, |account| account, "lazy accounts")?;

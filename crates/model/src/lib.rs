@@ -78,7 +78,7 @@ pub use route::{
 };
 pub use service::{AppProtocol, Balancer, Endpoint, Service, ServicePort};
 pub use shared::Shared;
-pub use stock_name::StockName;
+pub use stock_name::{StockDestination, StockName};
 pub use workload::{Command, Proxy, Workload, WorkloadPort};
 
 /// The API group of Heddle's own kinds, labels and annotations.

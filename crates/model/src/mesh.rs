@@ -47,6 +47,10 @@ pub struct Mesh {
     /// Who forwards what lazy Envoys do not know, and in whose name.
     #[serde(default, skip_serializing_if = "no_forwarding")]
     pub forwarding: Shared<Forwarding>,
+    /// Of a node that is a gateway: the workloads of other nodes that policies select, sorted by name. It judges by them what
+    /// it forwards.
+    #[serde(default, skip_serializing_if = "no_workloads")]
+    pub judged: Shared<Vec<Shared<Workload>>>,
     /// Of a node that names what it uses: what it has named and has an answer to, sorted, each once. Of anything else,
     /// nothing can be said. `None`: the mesh has everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,6 +69,10 @@ pub struct Node {
 fn find<'a, T, K: Ord + ?Sized>(list: &'a [T], name: &K, of: impl Fn(&T) -> &K) -> Option<&'a T> {
     let found = list.binary_search_by(|item| of(item).cmp(name)).ok()?;
     list.get(found)
+}
+
+fn no_workloads(workloads: &Shared<Vec<Shared<Workload>>>) -> bool {
+    workloads.is_empty()
 }
 
 fn no_forwarding(forwarding: &Shared<Forwarding>) -> bool {
@@ -112,7 +120,7 @@ impl Mesh {
     }
 
     /// The part of the mesh that one node needs: every Service and endpoint, its own workloads, and the policies that
-    /// select them. Endpoints on other nodes keep account and node and lose their workload; of the workloads there only
+    /// select them; for a gateway, those of other workloads too. Endpoints on other nodes keep account and node and lose their workload; of the workloads there only
     /// the addresses remain.
     ///
     /// If no workload names a node, there is one node, which has all of them. As soon as one names a node, the
@@ -143,9 +151,15 @@ impl Mesh {
             further.remove(&workload.address);
         }
         mesh.further = further.into_iter().collect();
+        let is_gateway = mesh.workloads.iter().any(|own| mesh.forwarding.is_at(own));
+        let judged = others
+            .iter()
+            .filter(|other| is_gateway && !other.policies.is_empty());
+        mesh.judged = judged.cloned().collect::<Vec<_>>().into();
         let needed: BTreeSet<&PolicyName> = mesh
             .workloads
             .iter()
+            .chain(mesh.judged.iter())
             .flat_map(|workload| &workload.policies)
             .collect();
         mesh.policies.retain(|policy| needed.contains(&policy.name));

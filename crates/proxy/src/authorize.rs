@@ -18,13 +18,13 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use heddle_model::{
     Access, Connect, Decider, Decision, Endpoint, Guard, HttpAccess, Mesh, ServiceAccountName,
-    SpiffeId, WorkloadName,
+    Shared, SpiffeId, Workload, WorkloadName,
 };
 use heddle_telemetry::Counter;
 use heddle_wire::http1::{Framing, Limits, RequestHead, path};
 
 use crate::door::Door;
-use crate::entry::Entry;
+use crate::entry::{Entry, Forwarded};
 use crate::failure::{Failure, Reason};
 
 pub(crate) mod claims;
@@ -58,6 +58,8 @@ pub(crate) struct Guards {
     /// Endpoints that are not open to every caller. If several workloads share an address, all of their guards must
     /// allow.
     by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState>,
+    /// The same of endpoints for which other proxies decide. A gateway decides too, since these do not know who sends bytes.
+    forwarded: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState>,
     workloads: Arc<GuardedWorkloads>,
 }
 
@@ -66,6 +68,8 @@ pub(crate) struct Guards {
 pub(crate) struct GuardedWorkloads {
     /// The guards by workload, used for ports of a workload that belong to no Service.
     guards: HashMap<WorkloadName, Arc<Guard>, RandomState>,
+    /// Those of workloads for which other proxies decide; of a gateway only.
+    elsewhere: HashMap<WorkloadName, Arc<Guard>, RandomState>,
     /// The workloads that call from this node.
     identities: HashMap<WorkloadName, Identified, RandomState>,
     claims: Claims,
@@ -98,15 +102,12 @@ pub(crate) struct Judged {
 
 impl GuardedWorkloads {
     pub(crate) fn new(mesh: &Mesh) -> Self {
-        let mut guards: HashMap<WorkloadName, Arc<Guard>, RandomState> = HashMap::default();
         // A workload's own Envoy decides for it.
-        let served = mesh.workloads.iter();
-        for workload in served.filter(|workload| !workload.proxy.is_envoy()) {
-            let guard = Guard::new(mesh, workload);
-            if !guard.is_open() {
-                guards.insert(workload.name.clone(), Arc::new(guard));
-            }
-        }
+        let (with_envoy, served): (Vec<_>, Vec<_>) =
+            (mesh.workloads.iter()).partition(|workload| workload.proxy.is_envoy());
+        let is_gateway = mesh.workloads.iter().any(|own| mesh.forwarding.is_at(own));
+        let others = with_envoy.into_iter().chain(mesh.judged.iter());
+        let others = others.filter(|_| is_gateway);
         let identities = mesh.workloads.iter().map(|workload| {
             let account = workload.service_account.clone();
             let id = SpiffeId::workload(mesh.trust_domain.clone(), account);
@@ -116,29 +117,57 @@ impl GuardedWorkloads {
         GuardedWorkloads {
             identities: identities.collect(),
             claims: Claims::new(mesh),
-            guards,
+            guards: guards(mesh, served.into_iter()),
+            elsewhere: guards(mesh, others),
         }
     }
 }
 
+/// The guards of workloads that are not open to every caller.
+fn guards<'m>(
+    mesh: &Mesh,
+    workloads: impl Iterator<Item = &'m Shared<Workload>>,
+) -> HashMap<WorkloadName, Arc<Guard>, RandomState> {
+    let guards = workloads.map(|workload| (workload.name.clone(), Guard::new(mesh, workload)));
+    let guards = guards.filter(|(_, guard)| !guard.is_open());
+    guards
+        .map(|(name, guard)| (name, Arc::new(guard)))
+        .collect()
+}
+
+/// The guards of endpoints, by those of the workloads behind them. If several share an address, all of them decide.
+fn by_endpoint<'m>(
+    guards: &HashMap<WorkloadName, Arc<Guard>, RandomState>,
+    endpoints: impl Iterator<Item = &'m Endpoint>,
+) -> HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState> {
+    let mut by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState> = HashMap::default();
+    for endpoint in endpoints.filter(|_| !guards.is_empty()) {
+        let workload = endpoint.workload.as_ref();
+        let workload = workload.or(endpoint.remote_workload.as_ref());
+        let Some(guard) = workload.and_then(|name| guards.get(name)) else {
+            continue;
+        };
+        let known = by_endpoint.entry(endpoint.address).or_default();
+        if !known.iter().any(|one| Arc::ptr_eq(one, guard)) {
+            known.push(Arc::clone(guard));
+        }
+    }
+    by_endpoint
+}
+
 impl Guards {
-    /// `endpoints` are those of all Services that are workloads of this node; others do not matter.
+    /// `own` are the endpoints of all Services that are workloads of this node, `all` those of all Services.
     pub(crate) fn new<'m>(
         workloads: Arc<GuardedWorkloads>,
-        endpoints: impl Iterator<Item = &'m Endpoint>,
+        own: impl Iterator<Item = &'m Endpoint>,
+        all: impl Iterator<Item = &'m Endpoint>,
     ) -> Self {
-        let mut by_endpoint: HashMap<SocketAddr, Vec<Arc<Guard>>, RandomState> = HashMap::default();
-        let guards = &workloads.guards;
-        for endpoint in endpoints.filter(|_| !guards.is_empty()) {
-            let guard = endpoint.workload.as_ref().and_then(|name| guards.get(name));
-            let Some(guard) = guard else { continue };
-            let known = by_endpoint.entry(endpoint.address).or_default();
-            if !known.iter().any(|one| Arc::ptr_eq(one, guard)) {
-                known.push(Arc::clone(guard));
-            }
-        }
         Guards {
-            by_endpoint,
+            by_endpoint: by_endpoint(&workloads.guards, own),
+            forwarded: match workloads.elsewhere.is_empty() {
+                true => HashMap::default(),
+                false => by_endpoint(&workloads.elsewhere, all),
+            },
             workloads,
         }
     }
@@ -154,7 +183,7 @@ impl Guards {
 
     /// Whether every workload is open to every caller.
     pub(crate) fn is_empty(&self) -> bool {
-        self.workloads.guards.is_empty()
+        self.workloads.guards.is_empty() && self.workloads.elsewhere.is_empty()
     }
 
     /// Whether a policy rule of any Service's endpoint examines paths.
@@ -192,6 +221,9 @@ impl Guards {
     /// Whether a flow under way may continue.
     pub(crate) fn allow_live(&self, door: &Door, flow: &Live) -> bool {
         let endpoint = flow.endpoint;
+        if !self.still_forward(door) {
+            return false;
+        }
         match &flow.carried {
             // The dry run's result was counted when the flow began.
             Carried::Bytes => self.allow_bytes(door, endpoint, &Counter::default()),
@@ -232,15 +264,20 @@ impl Guards {
         };
         let own = own.and_then(|name| self.workloads.guards.get(name));
         let own = own.filter(|own| !known.iter().any(|one| Arc::ptr_eq(one, own)));
-        known.iter().chain(own)
+        let forwarded = door.forwarded().and_then(|_| self.forwarded.get(&endpoint));
+        known
+            .iter()
+            .chain(own)
+            .chain(forwarded.into_iter().flatten())
     }
 
     /// The caller that comes in through a door: the identity that another node has proven, or that of the workload
     /// whose listener it is.
     fn identity<'a>(&'a self, door: &'a Door) -> Option<&'a SpiffeId> {
-        match door.inbound() {
-            Some(inbound) => inbound.caller.as_ref(),
-            None => Some(&self.workloads.identities.get(door.entry.caller()?)?.id),
+        match &door.entry {
+            Entry::Inbound(inbound) => inbound.caller.as_ref(),
+            Entry::Forwarded(forwarded) => Some(&forwarded.caller),
+            entry => Some(&self.workloads.identities.get(entry.caller()?)?.id),
         }
     }
 
@@ -252,9 +289,22 @@ impl Guards {
         }
     }
 
-    /// The caller's service account, whose identity is used towards other nodes.
+    /// The service account whose identity is used towards other nodes: the caller's, or that of this node as its gateway.
     pub(crate) fn account<'a>(&'a self, door: &'a Door) -> Option<&'a ServiceAccountName> {
-        self.identity(door)?.service_account()
+        match door.forwarded() {
+            Some(forwarded) => Some(&forwarded.account),
+            None => self.identity(door)?.service_account(),
+        }
+    }
+
+    /// Whether this node still is the gateway that a caller has connected to.
+    pub(crate) fn still_forward(&self, door: &Door) -> bool {
+        door.forwarded().is_none_or(|forwarded| {
+            let Forwarded {
+                account, caller, ..
+            } = forwarded;
+            self.claims().gateway(account, caller).is_some()
+        })
     }
 
     /// What the policies allow on a connection to an endpoint, before anything is sent on it.

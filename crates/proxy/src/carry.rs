@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use heddle_wire::preface::Status;
 
-use crate::collaborator::Connection;
+use crate::collaborator::{Connection, Served, Tunnel};
 use crate::detect::{Decided, Undecided};
 use crate::door::Door;
 use crate::entry::Entry;
@@ -400,9 +400,18 @@ impl From<Decided> for Stage {
     }
 }
 
-impl From<Box<Flow>> for Stage {
-    fn from(flow: Box<Flow>) -> Self {
-        Stage::Opaque(flow)
+impl From<Served> for Stage {
+    fn from(served: Served) -> Self {
+        match served {
+            Served::Upgraded(flow) => Stage::Opaque(flow),
+            Served::Tunnel(Tunnel {
+                worker,
+                door,
+                key,
+                client,
+                peer,
+            }) => enter(worker, door, key, *client, peer),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use heddle_intercept::PodId;
 use heddle_model::Namespace;
 
-use crate::entry::{Entry, Inbound};
+use crate::entry::{Entry, Forwarded, Inbound};
 use crate::permits::{Permit, PermitRefusal, Permits, Share, ShareOwner, SharePermit, Sources};
 
 /// The source of unidentified callers in metrics and logs.
@@ -62,7 +62,7 @@ pub(crate) struct Door {
     /// Where the listener's connections get their permits; `None` for the door of a single connection.
     shares: Option<Shares>,
     /// Counts a connection from another node to the called workload's share while the connection exists.
-    _share_permit: Option<SharePermit>,
+    share_permit: Option<Arc<SharePermit>>,
 }
 
 impl Door {
@@ -76,6 +76,12 @@ impl Door {
     /// [`SharePermit`].
     pub(crate) fn inbound_of(inbound: Inbound, share_permit: Option<SharePermit>) -> Arc<Self> {
         Door::with(Entry::Inbound(inbound), 0, None, (None, share_permit))
+    }
+
+    /// The door of one connection to this node as a gateway.
+    pub(crate) fn forwarded_of(forwarded: Forwarded, share_permit: SharePermit) -> Arc<Self> {
+        let entry = Entry::Forwarded(forwarded);
+        Door::with(entry, 0, None, (None, Some(share_permit)))
     }
 
     fn with(
@@ -102,6 +108,14 @@ impl Door {
                     id.map(|id| id.to_string().into()),
                 )
             }
+            Entry::Forwarded(Forwarded { caller, .. }) => {
+                let account = caller.service_account();
+                (
+                    name(account.map(|account| account as _)),
+                    name(None),
+                    Some(caller.to_string().into()),
+                )
+            }
             entry => {
                 let caller = name(entry.caller().map(|caller| caller as _));
                 (Arc::clone(&caller), caller, None)
@@ -116,7 +130,7 @@ impl Door {
             port,
             pod,
             shares,
-            _share_permit: share_permit,
+            share_permit: share_permit.map(Arc::new),
         })
     }
 
@@ -156,7 +170,7 @@ impl Door {
             port: self.port,
             pod: self.pod,
             shares: None,
-            _share_permit: None,
+            share_permit: self.share_permit.clone(),
         })
     }
 
@@ -166,6 +180,19 @@ impl Door {
             Entry::Inbound(inbound) => Some(inbound),
             _ => None,
         }
+    }
+
+    /// The caller for which this node is a gateway.
+    pub(crate) fn forwarded(&self) -> Option<&Forwarded> {
+        match &self.entry {
+            Entry::Forwarded(forwarded) => Some(forwarded),
+            _ => None,
+        }
+    }
+
+    /// Whether the peer is another proxy, so that the client's own address is not known here.
+    pub(crate) fn is_from_proxy(&self) -> bool {
+        matches!(self.entry, Entry::Inbound(_) | Entry::Forwarded(_))
     }
 
     /// Whether the connection comes from another node, which has done for its caller what a node does for its clients.
@@ -180,6 +207,12 @@ impl Door {
 
     /// The caller's namespace, by which names are looked up and consumer routes chosen.
     pub(crate) fn namespace(&self) -> Option<&Namespace> {
-        self.entry.caller().map(|caller| &caller.namespace)
+        match &self.entry {
+            Entry::Forwarded(forwarded) => {
+                let account = forwarded.caller.service_account();
+                account.map(|account| &account.namespace)
+            }
+            entry => entry.caller().map(|caller| &caller.namespace),
+        }
     }
 }

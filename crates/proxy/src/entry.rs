@@ -28,6 +28,8 @@ pub enum Entry {
     /// A [`Mesh`](Self::Mesh) connection after its handshake: the proxy creates it from the proven identity and the
     /// preface.
     Inbound(Inbound),
+    /// A [`Mesh`](Self::Mesh) connection of a lazy stock proxy, which asks this node as a gateway: created likewise.
+    Forwarded(Forwarded),
     /// Accepts intercepted outbound connections of a pod's programs: the kernel is asked for the original destination
     /// of each.
     Outbound {
@@ -52,7 +54,7 @@ impl Entry {
             Entry::ForwardProxy { caller } => Some(caller),
             Entry::Outbound { caller } => Some(caller),
             Entry::Direct(direct) => direct.caller.as_ref(),
-            Entry::Mesh | Entry::Inbound(_) | Entry::Arriving { .. } => None,
+            Entry::Mesh | Entry::Inbound(_) | Entry::Forwarded(_) | Entry::Arriving { .. } => None,
         }
     }
 }
@@ -63,6 +65,7 @@ impl Entry {
         match self {
             Entry::Service { service, .. } => Some(service),
             Entry::Inbound(inbound) => Some(&inbound.service),
+            Entry::Forwarded(forwarded) => Some(&forwarded.to.as_ref()?.0),
             Entry::Direct(direct) => match &direct.what {
                 What::Endpoint { service, .. } => Some(service),
                 What::Workload(_) | What::Outside => None,
@@ -155,6 +158,19 @@ impl Inbound {
             is_stock: false,
         })
     }
+}
+
+/// A connection of a lazy stock proxy to this node as a gateway, which forwards what that proxy does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forwarded {
+    /// The workload of this node that is the gateway.
+    pub(crate) gateway: WorkloadName,
+    /// Its account, with whose identity destinations are called.
+    pub(crate) account: ServiceAccountName,
+    /// The proven identity, by which policies decide, and which destinations are told.
+    pub(crate) caller: SpiffeId,
+    /// The port of a Service to which a tunnel leads; `None`: each request names its own destination.
+    pub(crate) to: Option<(ServiceName, u16)>,
 }
 
 /// A connection to an address that its client has chosen.

@@ -22,6 +22,7 @@ use heddle_transport::{Identities, NoIdentity};
 use heddle_wire::buffer::Pool;
 use heddle_wire::http1::Limits;
 
+use crate::accesses::Accesses;
 use crate::balance::Random;
 use crate::clock::{Clock, Millis, millis};
 use crate::entry::Inbound;
@@ -78,6 +79,7 @@ pub(crate) struct Env {
     pub(crate) called_links: Arc<Share>,
     /// The state of other nodes, for status reports.
     pub(crate) peers: Peers,
+    pub(crate) accesses: Accesses,
     pub(crate) pace: Pace,
     pub(crate) random: RefCell<Random>,
     pub(crate) moves: Moves,
@@ -140,6 +142,7 @@ impl Env {
             intake,
             called_links,
             peers: Peers::default(),
+            accesses: Accesses::default(),
             pace: Pace::default(),
             random: RefCell::new(Random::new(seed)),
             moves: Moves::default(),

@@ -87,6 +87,7 @@ reasons! {
     CarriesBytes = "port_carries_bytes", Downstream, 501, Never, "the port carries bytes, not HTTP: dial its address, which heddle status shows";
     UnknownHost = "unknown_host", Downstream, 502, Never, "no Service of the mesh has this name";
     UnknownPort = "unknown_port", Downstream, 502, Never, "the Service has no such port";
+    NotAtGateway = "gateway_destination_unknown", Downstream, 404, Never, "no Service has the address that the caller's proxy named to this gateway";
     NotForwardProxy = "absolute_form_expected", Downstream, 400, Never, "a forward proxy needs the whole URL, or a Host field that names a Service";
     PolicyDenied = "policy_denied", Downstream, 403, Never, "no policy allows it, or one denies it";
     PolicyRevoked = "policy_revoked", Downstream, 403, Never, "a change of the policies ended it";

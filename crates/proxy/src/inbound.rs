@@ -21,14 +21,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use heddle_model::SpiffeId;
+use heddle_model::{SpiffeId, StockDestination};
 use heddle_transport::{Identities, Protocol};
 use heddle_wire::link::Hello;
 use heddle_wire::preface::{Kind, Preface, Status};
 use tokio::net::TcpStream;
 
 use crate::door::Door;
-use crate::entry::Inbound;
+use crate::entry::{Forwarded, Inbound};
 use crate::env::{Alarm, Outcome};
 use crate::failure::Reason;
 use crate::handshake::{Handshake, HandshakeError};
@@ -135,6 +135,20 @@ impl Greeting {
                     peer,
                 })
             }
+            Ok((side, Greeted::Gateway(forwarded))) => {
+                drop(alarm);
+                let Some(share_permit) = gateway_permit(&worker, &forwarded) else {
+                    worker.stats.connections_refused.inc();
+                    worker.stats.connections_over_share.inc();
+                    return Outcome::Over;
+                };
+                Outcome::Next(Met::Connection {
+                    door: Door::forwarded_of(forwarded, share_permit),
+                    worker,
+                    side: Box::new(side.into()),
+                    peer,
+                })
+            }
             Err(failed) => {
                 say_refused(&worker, peer, &failed);
                 Outcome::Over
@@ -159,6 +173,8 @@ pub(crate) enum Met {
 /// What a peer asks for after its handshake.
 enum Greeted {
     Connection(Inbound),
+    /// Each request names its own destination.
+    Gateway(Forwarded),
     Link(Hello),
     /// Each request names its own endpoint.
     Http2,
@@ -212,8 +228,8 @@ fn poll_first_words(
     side: &mut WireSide,
 ) -> Poll<Result<Greeted, GreetingError>> {
     let mut linear = Vec::new();
-    if let Some(inbound) = of_stock(worker, side) {
-        return Poll::Ready(Ok(Greeted::Connection(inbound)));
+    if let Some(asked) = of_stock(worker, side) {
+        return Poll::Ready(asked);
     }
     if side.protocol() == Some(Protocol::Http2) {
         return Poll::Ready(Ok(Greeted::Http2));
@@ -264,17 +280,48 @@ fn over_share(worker: &Worker, inbound: &Inbound, mut side: Side) -> Outcome<Met
 }
 
 /// What a stock proxy calls, if the peer is one.
-fn of_stock(worker: &Worker, side: &WireSide) -> Option<Inbound> {
-    let (asked, caller) = (side.asked()?, side.proof()?);
+fn of_stock(worker: &Worker, side: &WireSide) -> Option<Result<Greeted, GreetingError>> {
+    let (asked, caller) = (side.asked()?, &side.proof()?.peer.id);
     let kind = match side.protocol()? {
         Protocol::StockHttp => Kind::Http,
         Protocol::StockBytes => Kind::Bytes,
         Protocol::Link | Protocol::Http1 | Protocol::Http2 => return None,
     };
     let snapshot = worker.snapshot();
-    let port = snapshot.find(&asked.service, asked.port);
-    let endpoint = port.and_then(|port| snapshot.port(port).next_hosted(&asked.account));
-    Some(Inbound::of_stock(asked, kind, &caller.peer.id, endpoint))
+    Some(match asked {
+        StockDestination::Port(asked) => {
+            let port = snapshot.find(&asked.service, asked.port);
+            let endpoint = port.and_then(|port| snapshot.port(port).next_hosted(&asked.account));
+            let inbound = Inbound::of_stock(asked, kind, caller, endpoint);
+            Ok(Greeted::Connection(inbound))
+        }
+        StockDestination::Gateway(account) => {
+            let gateway = snapshot.guards.claims().gateway(account, caller);
+            let gateway = gateway.filter(|_| kind == Kind::Http);
+            let gateway = gateway.ok_or_else(|| {
+                GreetingError::Preface(format!("this node is no gateway {account} for {caller}"))
+            });
+            gateway.map(|gateway| {
+                Greeted::Gateway(Forwarded {
+                    gateway: gateway.clone(),
+                    account: account.clone(),
+                    caller: caller.clone(),
+                    to: None,
+                })
+            })
+        }
+    })
+}
+
+/// Takes a permit of the share of a gateway's workload; `None` when that is used up.
+fn gateway_permit(worker: &Worker, forwarded: &Forwarded) -> Option<SharePermit> {
+    let snapshot = worker.snapshot();
+    let share = snapshot.called.workloads.get(&forwarded.gateway)?;
+    let share_permit = share.share_permit();
+    if share_permit.is_none() {
+        share.say_spent(worker.clock.now());
+    }
+    share_permit
 }
 
 fn understood(preface: &Preface<'_>, side: &WireSide) -> Result<Inbound, GreetingError> {

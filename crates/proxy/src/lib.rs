@@ -15,6 +15,7 @@
 //! The rest of the process uses [`Proxy`] to start the data plane, to pass it listeners and configuration, and to stop
 //! it. This crate does not know where the configuration comes from.
 
+mod accesses;
 mod authorize;
 mod balance;
 mod carry;
@@ -59,6 +60,7 @@ mod upstream;
 mod wait_queue;
 mod worker;
 
+pub use accesses::{Access, AccessSink};
 pub use entry::{Direct, Entry, Inbound};
 pub use env::{MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub use failure::{Blame, Failure, Reason, Retry};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use heddle_transport::Protocol;
 
+use crate::accesses::AccessSink;
 use crate::questions::Questions;
 
 mod elasticity;
@@ -36,6 +37,8 @@ pub struct Settings {
     /// Where Workers ask about what a mesh that names what it has ([`Mesh::named`](heddle_model::Mesh::named)) does not
     /// name; the owner of this proxy answers with another mesh. `None`: such calls are refused.
     pub questions: Option<Questions>,
+    /// Where Workers tell what lazy callers use by this node as their gateway. `None`: nowhere.
+    pub accesses: Option<AccessSink>,
 }
 
 /// Returns the destination that an accepted connection had before it was intercepted.

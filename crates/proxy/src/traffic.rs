@@ -94,7 +94,9 @@ impl Traffic<'_> {
     /// Whether the traffic has mutual TLS between nodes, or with an endpoint's Envoy.
     pub(crate) fn tls(&self) -> Tls {
         match (&self.door.entry, self.endpoint.map(|one| &one.place.way)) {
-            (Entry::Inbound(_), _) | (_, Some(Way::Through(_))) => Tls::Mutual,
+            (Entry::Inbound(_) | Entry::Forwarded(_), _) | (_, Some(Way::Through(_))) => {
+                Tls::Mutual
+            }
             // A caller without an identity calls an Envoy in cleartext.
             (entry, Some(Way::Envoy(_))) if entry.caller().is_some() => Tls::Mutual,
             _ => Tls::None,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use heddle_model::{ServiceAccountName, SpiffeId, StockName, TrustDomain};
+use heddle_model::{ServiceAccountName, SpiffeId, StockDestination, StockName, TrustDomain};
 use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert, UnbufferedServerConnection};
@@ -185,7 +185,7 @@ impl Identities {
         let asked = Arc::new(Asked {
             leaves: Arc::clone(&self.leaves),
             shown: OnceLock::new(),
-            stock_name: OnceLock::new(),
+            destination: OnceLock::new(),
             missing: AtomicBool::new(false),
         });
         // Only the certificate resolver is per connection; the clone shares everything else.
@@ -300,7 +300,7 @@ fn server(
     let unasked = Arc::new(Asked {
         leaves: Arc::clone(leaves),
         shown: OnceLock::new(),
-        stock_name: OnceLock::new(),
+        destination: OnceLock::new(),
         missing: AtomicBool::new(false),
     });
     let builder = ServerConfig::builder_with_details(provider(), Arc::clone(clock) as _);
@@ -334,7 +334,7 @@ pub(crate) struct Asked {
     leaves: Arc<Leaves>,
     shown: OnceLock<Arc<Leaf>>,
     /// What a stock proxy has asked for.
-    stock_name: OnceLock<StockName>,
+    destination: OnceLock<StockDestination>,
     /// The client asked for an identity that this node does not have.
     missing: AtomicBool,
 }
@@ -345,13 +345,13 @@ impl Asked {
         self.shown.get().map(Arc::as_ref)
     }
 
-    /// The port of a Service for which the client has asked, if it offers only protocols of stock proxies.
-    pub(crate) fn stock_name(&self) -> Option<&StockName> {
-        self.stock_name.get()
+    /// What the client has asked for, if it offers only protocols of stock proxies.
+    pub(crate) fn destination(&self) -> Option<&StockDestination> {
+        self.destination.get()
     }
 
     /// The leaf for which a client asks. Between nodes the server name is that of an identity; a stock proxy has a
-    /// [`StockName`]. A name of one kind can also be one of the other, so the offered protocols decide.
+    /// [`StockDestination`]. A name of one kind can also be one of the other, so the offered protocols decide.
     fn find(&self, hello: &ClientHello<'_>) -> Option<&Arc<Leaf>> {
         let name = hello.server_name()?;
         let offers = |stock: bool| {
@@ -362,9 +362,9 @@ impl Asked {
         if offers(false) || !offers(true) {
             return self.leaves.find(name);
         }
-        let stock_name = StockName::parse(&self.leaves.domain, name)?;
+        let destination = StockDestination::parse(&self.leaves.domain, name)?;
         let leaf = self.leaves.find(StockName::identity_of(name)?)?;
-        self.stock_name.get_or_init(|| stock_name);
+        self.destination.get_or_init(|| destination);
         Some(leaf)
     }
 

@@ -15,7 +15,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use heddle_model::{SpiffeId, StockName};
+use heddle_model::{SpiffeId, StockDestination};
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
@@ -93,11 +93,10 @@ impl Session {
         self.server.as_ref()
     }
 
-    /// The port of a Service that a stock proxy asked this server for, once the session is established. `None` for
-    /// sessions between nodes.
-    pub fn asked(&self) -> Option<&StockName> {
+    /// What a stock proxy asked this server for, once the session is established. `None` for sessions between nodes.
+    pub fn asked(&self) -> Option<&StockDestination> {
         match &self.role {
-            Role::Server(asked) if self.peer.is_some() => asked.stock_name(),
+            Role::Server(asked) if self.peer.is_some() => asked.destination(),
             Role::Server(_) | Role::Client(..) => None,
         }
     }
@@ -179,7 +178,7 @@ impl Session {
         let protocol = agreed.filter(|agreed| match &self.role {
             Role::Client(_, wanted) => wanted == agreed,
             // A stock proxy names its destination in the server name, a node never does.
-            Role::Server(asked) => agreed.is_stock() == asked.stock_name().is_some(),
+            Role::Server(asked) => agreed.is_stock() == asked.destination().is_some(),
         });
         let protocol = protocol.ok_or(TlsError::Refused(Refusal::Protocol))?;
         let leaf = self.certificates().and_then(<[_]>::first);

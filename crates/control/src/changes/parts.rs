@@ -17,6 +17,8 @@ pub(super) struct Parts {
     changed: BTreeSet<Option<NodeName>>,
     /// What is for a node without workloads.
     nothing: Arc<Own>,
+    /// The accounts of gateways.
+    gateways: Vec<ServiceAccountName>,
 }
 
 /// The part of one node.
@@ -37,6 +39,14 @@ struct OfWorkload {
 }
 
 impl Parts {
+    /// Follows the accounts of gateways.
+    pub(super) fn follow_gateways(&mut self, gateways: &[ServiceAccountName]) {
+        if self.gateways != gateways {
+            self.gateways = gateways.to_vec();
+            self.changed.extend(self.of.keys().cloned());
+        }
+    }
+
     /// Follows the differences of workloads and Services between two meshes.
     pub(super) fn follow(
         &mut self,
@@ -92,7 +102,7 @@ impl Parts {
                 continue;
             };
             // Streams tell by the pointer whether there is another one.
-            let has_changed = part.renew();
+            let has_changed = part.renew(&self.gateways);
             let own = (!part.workloads.is_empty()).then(|| Arc::clone(&part.own));
             if part.workloads.is_empty() && part.services.is_empty() {
                 self.of.remove(&node);
@@ -111,17 +121,19 @@ impl Parts {
 
 impl Part {
     /// Whether the part is another one than it was.
-    fn renew(&mut self) -> bool {
+    fn renew(&mut self, gateways: &[ServiceAccountName]) -> bool {
         let policies = self.workloads.values().flat_map(|one| &one.policies);
         let accounts = self
             .workloads
             .values()
             .filter_map(|one| one.account.as_ref());
+        let accounts: BTreeSet<ServiceAccountName> = accounts.cloned().collect();
         let own = Own {
+            is_gateway: gateways.iter().any(|account| accounts.contains(account)),
             workloads: self.workloads.keys().cloned().collect(),
             policies: policies.cloned().collect(),
             services: self.services.clone(),
-            accounts: accounts.cloned().collect(),
+            accounts,
         };
         let has_changed = *self.own != own;
         if has_changed {

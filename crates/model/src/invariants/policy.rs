@@ -17,6 +17,7 @@ impl Mesh {
         let concerned: BTreeSet<&PolicyName> = self
             .workloads
             .iter()
+            .chain(self.judged.iter())
             .flat_map(|workload| &workload.policies)
             .collect();
         for policy in &self.policies {

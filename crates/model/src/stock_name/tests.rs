@@ -111,3 +111,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_gateway_is_asked_for_by_its_account() {
+    let domain = TrustDomain::default();
+    let account = ServiceAccountName::parse("mesh/gate.way").unwrap();
+    let text = "gateway.svc.gate.way.mesh.sa.cluster.local";
+    let sni = StockDestination::gateway(&domain, &account);
+    assert_eq!(sni.as_deref(), Some(text));
+    let read = StockDestination::parse(&domain, text);
+    assert_eq!(read, Some(StockDestination::Gateway(account)));
+    let port = "80.web.shop.svc.web.shop.sa.cluster.local";
+    let name = StockName::parse(&domain, port).unwrap();
+    let read = StockDestination::parse(&domain, port);
+    assert_eq!(read, Some(StockDestination::Port(name)));
+    for text in [
+        "gateway.svc.cluster.local",
+        "gateway.svc.edge-1.node.cluster.local",
+        "gateway.svc.gateway.mesh.sa.other.local",
+        "gateway.svc.Gateway.mesh.sa.cluster.local",
+        "Gateway.svc.gateway.mesh.sa.cluster.local",
+        "gateway.gateway.mesh.sa.cluster.local",
+        "gateway.mesh.svc.gateway.mesh.sa.cluster.local",
+    ] {
+        assert_eq!(StockDestination::parse(&domain, text), None, "{text:?}");
+    }
+    let long = ServiceAccountName::parse(&format!("mesh/{}", ["a"; 120].join("."))).unwrap();
+    assert_eq!(StockDestination::gateway(&domain, &long), None);
+}

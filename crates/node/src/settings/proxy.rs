@@ -316,6 +316,7 @@ impl Proxy {
             original_destination: heddle_proxy::OriginalDestination::default(),
             node_address: heddle_proxy::NodeAddress::default(),
             questions: None,
+            accesses: None,
             workers: workers.elasticity(),
             cpus: workers.cpus.iter().map(|cpu| cpu.size()).collect(),
             bounds: Bounds {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use heddle_model::{Mesh, ServiceAccountName, SpiffeId};
+use heddle_model::{Mesh, ServiceAccountName, SpiffeId, WorkloadName};
 use heddle_wire::http1::{FieldKind, RequestHead};
 
 use crate::door::Door;
@@ -22,6 +22,8 @@ pub(crate) struct Claims {
     lazy: HashSet<Arc<SpiffeId>, RandomState>,
     /// The same by their text.
     by_text: HashMap<Box<[u8]>, Arc<SpiffeId>, RandomState>,
+    /// A workload of each gateway's account for which this node is the gateway.
+    here: HashMap<ServiceAccountName, WorkloadName, RandomState>,
 }
 
 /// The caller that a request itself names.
@@ -46,11 +48,28 @@ impl Claims {
         let by_text = lazy
             .iter()
             .map(|id| (id.to_string().into_bytes().into(), Arc::clone(id)));
+        let gateways: HashSet<_, RandomState> = mesh.forwarding.gateways.iter().cloned().collect();
+        let here = mesh
+            .workloads
+            .iter()
+            .filter(|own| mesh.forwarding.is_at(own));
+        let here = here.map(|one| (one.service_account.clone(), one.name.clone()));
         Claims {
-            gateways: mesh.forwarding.gateways.iter().cloned().collect(),
+            here: here.collect(),
             by_text: by_text.collect(),
+            gateways,
             lazy,
         }
+    }
+
+    /// The workload for which this node is a gateway with that account, for this caller; `None` if it is not, or not for it.
+    pub(crate) fn gateway(
+        &self,
+        account: &ServiceAccountName,
+        caller: &SpiffeId,
+    ) -> Option<&WorkloadName> {
+        let here = self.here.get(account);
+        here.filter(|_| self.lazy.contains(caller))
     }
 
     /// Reads which caller is named by the request with this head, which came in through a door.

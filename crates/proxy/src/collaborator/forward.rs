@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use heddle_model::CALLER_FIELD;
 use heddle_transport::Protocol;
 use heddle_wire::buffer::Chain;
 use heddle_wire::preface::Kind;
@@ -84,6 +85,11 @@ impl Connection {
         };
         exchange.chosen = Some(Rc::clone(lease.endpoint()));
         self.authorize(exchange, lease.endpoint().address)?;
+        if self.door.forwarded().is_some() && lease.endpoint().place.sees_caller() {
+            let caller = self.door.proven.as_ref().map_or("", |proven| proven);
+            let out = &mut self.worker.scratch.borrow_mut().out;
+            out.add_field(CALLER_FIELD.as_bytes(), caller.as_bytes());
+        }
         if lease.endpoint().place.via().is_some() {
             fits_nodes(self.worker.scratch.borrow().out.head())?;
         }

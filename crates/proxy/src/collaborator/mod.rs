@@ -34,6 +34,7 @@ mod respond;
 mod room;
 mod steps;
 mod trailers;
+mod tunnel;
 mod wait;
 
 use std::future::poll_fn;
@@ -57,6 +58,7 @@ use arrive::NextRequest;
 use exchange::Exchange;
 use reply::Reply;
 use steps::{LastCalled, LastFound};
+pub(crate) use tunnel::{Served, Tunnel};
 
 /// Bytes of heads after which other tasks get their turn, and the least that one head counts: 16 requests, or fewer
 /// long ones.
@@ -152,6 +154,8 @@ enum After {
     Linger,
     /// The connection was upgraded: it carries another protocol from now on.
     Upgraded(Box<Upgraded>),
+    /// It was told that it carries bytes from now on, to where the door leads.
+    Tunnel(Arc<Door>),
 }
 
 /// The endpoint's side of an upgraded connection.
@@ -215,8 +219,8 @@ impl Connection {
         }
     }
 
-    /// Serves the connection until it closes, leaves, or is upgraded.
-    pub(crate) async fn serve(mut self: Box<Self>) -> Outcome<Box<Flow>> {
+    /// Serves the connection until it closes, leaves, or carries no more requests.
+    pub(crate) async fn serve(mut self: Box<Self>) -> Outcome<Served> {
         poll_fn(|cx| {
             self.alarm.wakes(cx.waker());
             Poll::Ready(())
@@ -248,7 +252,11 @@ impl Connection {
                     return Outcome::Over;
                 }
                 After::Upgraded(upgraded) => {
-                    return Outcome::Next(Box::new((*self).into_flow(*upgraded)));
+                    let flow = Box::new((*self).into_flow(*upgraded));
+                    return Outcome::Next(Served::Upgraded(flow));
+                }
+                After::Tunnel(door) => {
+                    return Outcome::Next(Served::Tunnel((*self).into_tunnel(door)));
                 }
             }
         }
@@ -278,7 +286,7 @@ impl Connection {
     }
 
     /// Packs the connection, which is between two requests, for another Worker.
-    fn leave(self: Box<Self>, intake: Intake) -> Outcome<Box<Flow>> {
+    fn leave(self: Box<Self>, intake: Intake) -> Outcome<Served> {
         debug_assert!(self.client.inbox.is_empty() && self.client.outbox.is_empty());
         let last = self.last.as_ref();
         let bound = self.worker.bound();
@@ -338,6 +346,7 @@ impl Connection {
         };
         let (after, failure) = match outcome {
             Ok(after) => (after, None),
+            Err(Reply::Tunnel) => (Box::pin(self.begin_tunnel(&mut exchange)).await, None),
             Err(Reply::Redirect { status }) => (self.redirect(&mut exchange, status).await, None),
             Err(Reply::Failure(failure)) => {
                 (self.fail(&mut exchange, failure).await, Some(failure))

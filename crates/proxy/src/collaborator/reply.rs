@@ -5,6 +5,8 @@ use crate::failure::{Failure, Reason};
 /// A response that the proxy makes itself.
 pub(super) enum Reply {
     Failure(Failure),
+    /// The connection becomes a tunnel to the Service's port that was called.
+    Tunnel,
     /// A redirect to the Location in `scratch.value`.
     Redirect {
         status: u16,

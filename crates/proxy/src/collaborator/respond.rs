@@ -60,6 +60,18 @@ impl Connection {
         self.send_own(exchange, keep).await
     }
 
+    /// Sends the answer to a CONNECT. Returns whether the client has it.
+    pub(super) async fn accept_tunnel(&mut self, exchange: &mut Exchange) -> bool {
+        exchange.response.status = Some(200);
+        {
+            let out = &mut self.worker.scratch.borrow_mut().out;
+            // Such an answer has no length (RFC 9110 section 9.3.6).
+            begin(out, 200).extend_from_slice(b"\r\n");
+            out.end_head();
+        }
+        matches!(self.send_own(exchange, true).await, After::KeepAlive)
+    }
+
     /// Whether the connection can carry another request after a response of the proxy: only if the whole request has
     /// been read, since nothing reads the rest of it.
     fn may_go_on(&self, exchange: &Exchange) -> bool {
@@ -183,6 +195,7 @@ fn end(out: &mut Message, keep: bool, body: &[u8], method: Method) {
 /// The reason phrases of the statuses that the proxy sends (RFC 9110 section 15).
 fn phrase(status: u16) -> &'static str {
     match status {
+        200 => "OK",
         301 => "Moved Permanently",
         302 => "Found",
         303 => "See Other",

@@ -18,6 +18,7 @@ mod encode;
 mod find;
 #[cfg(test)]
 mod fixture;
+mod forwarded;
 mod name;
 mod path;
 mod read;

@@ -107,7 +107,7 @@ fn visits(worker: &Worker, pod: PodId, place: &Place, call: &Call<'_>) -> Vec<Vi
     };
     let port = call.client.port();
     // The address of a client on another node is known only to that node.
-    if call.door.inbound().is_none() {
+    if !call.door.is_from_proxy() {
         let client = call.client.ip().to_canonical();
         // A client that has dialled one particular address is connected to that address only.
         if client.is_ipv4() != first.is_ipv4()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Instant;
 
-use heddle_model::{ServiceAccountName, SpiffeId, StockName};
+use heddle_model::{ServiceAccountName, SpiffeId, StockDestination};
 use heddle_transport::Protocol;
 use tokio::net::TcpStream;
 
@@ -54,8 +54,8 @@ impl<C: Carrier> SideOf<C> {
         self.session()?.called()
     }
 
-    /// The port of a Service that the peer, a stock proxy, has called.
-    pub(crate) fn asked(&self) -> Option<&StockName> {
+    /// What the peer, a stock proxy, has called.
+    pub(crate) fn asked(&self) -> Option<&StockDestination> {
         self.session()?.asked()
     }
 

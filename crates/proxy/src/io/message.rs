@@ -30,6 +30,17 @@ impl Message {
         self.head_bytes = head_bytes;
     }
 
+    /// Adds a field to a head behind which there is nothing yet.
+    pub(crate) fn add_field(&mut self, name: &[u8], value: &[u8]) {
+        debug_assert_eq!(self.head_bytes, self.bytes.len());
+        debug_assert!(self.bytes.ends_with(b"\r\n\r\n"));
+        self.bytes.truncate(self.bytes.len().saturating_sub(2));
+        for part in [name, b": ", value, b"\r\n\r\n"] {
+            self.bytes.extend_from_slice(part);
+        }
+        self.head_bytes = self.bytes.len();
+    }
+
     /// Marks the body as not ended by its length: trailers may follow.
     pub(crate) fn leave_open(&mut self) {
         self.is_open = true;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use heddle_model::{ServiceAccountName, SpiffeId, StockName};
+use heddle_model::{ServiceAccountName, SpiffeId, StockDestination};
 use heddle_telemetry::{Counter, NodeBytes, NodeProtocol, WorkerStats};
 use heddle_transport::{MAX_PLAINTEXT, MAX_SEALED, Peer, Protocol, RootId, Session};
 use heddle_wire::buffer::{Chain, Pool};
@@ -149,7 +149,7 @@ impl Secured {
         self.session.server_id()
     }
 
-    pub(super) fn asked(&self) -> Option<&StockName> {
+    pub(super) fn asked(&self) -> Option<&StockDestination> {
         self.session.asked()
     }
 

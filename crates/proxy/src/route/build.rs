@@ -88,7 +88,9 @@ impl Snapshot {
         };
         let own = notable.with_workloads.iter();
         let own = own.filter_map(|index| ports[index.get()].written());
-        let guards = Guards::new(guarded, own.flat_map(|(_, port)| &port.endpoints));
+        let own = own.flat_map(|(_, port)| &port.endpoints);
+        let all = mesh.services.iter().flat_map(|service| service.endpoints());
+        let guards = Guards::new(guarded, own, all);
         let mut hosts = self.hosts.clone();
         for service in &changes.gone {
             hosts.remove(&service.name);

@@ -57,6 +57,10 @@ impl Snapshot {
         match entry {
             Entry::Service { service, port, .. } => self.find(service, *port),
             Entry::Inbound(inbound) => self.find(&inbound.service, inbound.port),
+            Entry::Forwarded(forwarded) => {
+                let (service, port) = forwarded.to.as_ref()?;
+                self.find(service, *port)
+            }
             Entry::Direct(direct) => match &direct.what {
                 What::Endpoint { service, port, .. } => self.find(service, *port),
                 What::Workload(workload) => self.names.workload(workload),

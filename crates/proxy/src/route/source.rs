@@ -17,6 +17,7 @@ pub(super) struct Source {
     workloads: Pages<Shared<Workload>>,
     policies: Arc<[Arc<Policy>]>,
     forwarding: Shared<Forwarding>,
+    judged: Shared<Vec<Shared<Workload>>>,
 }
 
 /// What is another one in a mesh than in the one before.
@@ -40,6 +41,7 @@ impl Source {
             workloads: mesh.workloads.clone(),
             policies: shared(&before.policies, &mesh.policies, Arc::ptr_eq),
             forwarding: mesh.forwarding.clone(),
+            judged: mesh.judged.clone(),
         }
     }
 
@@ -72,7 +74,8 @@ impl Source {
             workloads: self.trust_domain != before.trust_domain
                 || !self.workloads.is_each_same(&before.workloads)
                 || !Arc::ptr_eq(&self.policies, &before.policies)
-                || self.forwarding != before.forwarding,
+                || self.forwarding != before.forwarding
+                || self.judged != before.judged,
         }
     }
 }

@@ -23,8 +23,8 @@ mod place;
 mod service;
 
 /// The mesh of a node, from everything that the node has: MeshSettings, all Nodes, Addresses, Services and Endpoints,
-/// the Workloads of the node, and the Policies that they name. Their order does not matter. Of two resources with one
-/// name the last one counts, and Workloads of other nodes and Policies that no Workload names are ignored.
+/// the Workloads of the node, of a gateway those of other nodes too, and the Policies that they name. Their order does not matter. Of two resources with one
+/// name the last one counts, and other Workloads of other nodes and Policies that no Workload names are ignored.
 ///
 /// From all resources of a mesh the result is its [`Mesh::for_node`], with 0 as its generation. From any other ones
 /// it is a mesh that holds its invariants, apart from policies: a workload stays although a policy that it names is
@@ -201,7 +201,16 @@ impl JoinedMesh {
         }
         if changed.all || changed.policies || !changed.workloads.is_empty() {
             mesh.workloads = parts.workloads(&place).cloned().collect();
-            let named = mesh.workloads.iter().flat_map(|one| &one.policies);
+            let mut own = mesh.workloads.iter();
+            let judged: Vec<_> = match own.any(|own| settings.forwarding.is_at(own)) {
+                true => parts.judged(&place).cloned().collect(),
+                false => Vec::new(),
+            };
+            if *mesh.judged != judged {
+                mesh.judged = judged.into();
+            }
+            let named = mesh.workloads.iter().chain(mesh.judged.iter());
+            let named = named.flat_map(|one| &one.policies);
             let named: BTreeSet<&PolicyName> = named.collect();
             let policies = parts.policies.iter();
             let policies = policies.filter(|(name, _)| named.contains(*name));

@@ -5,6 +5,7 @@
 
 use heddle_wire::http1::{FieldKind, TargetForm, Version};
 
+use super::forwarded::is_original_destination;
 use super::{CONTINUE, Step, StepContext};
 use crate::collaborator::edits::{apply_both, write};
 
@@ -72,6 +73,9 @@ pub(super) fn encode(context: &mut StepContext<'_>) -> Step {
         None => edits.append(b"Host", host),
     }
 
+    if context.door.forwarded().is_some() {
+        cut_original_destination(context);
+    }
     // The calling node has already added these fields.
     if !context.door.is_from_node() {
         forwarding_fields(context);
@@ -89,6 +93,16 @@ pub(super) fn encode(context: &mut StepContext<'_>) -> Step {
     apply_both(rule_edits, backend_edits, &head.fields, buf, edits);
     write(edits, buf, out);
     CONTINUE
+}
+
+/// Cuts what the caller's proxy has told this gateway only.
+fn cut_original_destination(context: &mut StepContext<'_>) {
+    let (head, buf) = (context.head, context.buf);
+    for field in head.fields.iter() {
+        if is_original_destination(field, buf) {
+            context.edits.cut(field.line);
+        }
+    }
 }
 
 /// Adds the fields that say who sent the request. The client's own such fields are removed and counted, unless the

@@ -1,12 +1,15 @@
 //! Finds the Service's port that a request calls.
 
-use heddle_model::{AppProtocol, ServiceName};
+use heddle_model::{AppProtocol, ServiceName, WorkloadName};
+use heddle_wire::http1::Method;
 
-use super::{CONTINUE, Step, StepContext, Stop};
+use super::{CONTINUE, Step, StepContext, Stop, forwarded};
+use crate::collaborator::reply::Reply;
 use crate::collaborator::wait::Wait;
-use crate::entry::Entry;
+use crate::entry::{Entry, Forwarded};
 use crate::failure::Reason;
 use crate::route::{HTTP_PORT, Missing, PortIndex, Snapshot, service_of};
+use crate::worker::Worker;
 
 /// Finds the port by the listener, or for a forward proxy by the authority.
 pub(super) fn find(context: &mut StepContext<'_>) -> Step {
@@ -18,6 +21,11 @@ pub(super) fn find(context: &mut StepContext<'_>) -> Step {
                 None => return Err(missing(context, entry.service(), Reason::ServiceGone)),
             }
         }
+        Entry::Forwarded(Forwarded { to: Some(_), .. }) => {
+            let found = context.client.found.find(snapshot, &context.door.entry);
+            found.ok_or(Reason::ServiceGone)?
+        }
+        Entry::Forwarded(forwarded) => forwarded::find(context, forwarded)?,
         // Requests never come through these doors.
         Entry::Mesh | Entry::Outbound { .. } | Entry::Arriving { .. } => {
             return Err(Reason::ServiceGone.into());
@@ -41,6 +49,9 @@ pub(super) fn find(context: &mut StepContext<'_>) -> Step {
         (AppProtocol::Tcp | AppProtocol::Tls, Entry::ForwardProxy { .. }) => {
             Err(Reason::CarriesBytes.into())
         }
+        (_, Entry::Forwarded(_)) if context.request.method == Method::Connect => {
+            Err(Stop::Respond(Reply::Tunnel))
+        }
         (protocol, _) if !is_supported(protocol) => Err(Reason::ProtocolNotSupported.into()),
         _ => CONTINUE,
     }
@@ -52,11 +63,21 @@ fn missing(context: &StepContext<'_>, service: Option<&ServiceName>, absent: Rea
     let (Some(service), Some(caller)) = (service, context.door.entry.caller()) else {
         return absent.into();
     };
-    match context.decision.bound.snapshot.missing(service) {
+    let missing = context.decision.bound.snapshot.missing(service);
+    ask(context.worker, caller, missing, absent)
+}
+
+/// Asks the control plane, if that may know more.
+pub(super) fn ask(
+    worker: &Worker,
+    caller: &WorkloadName,
+    missing: Missing,
+    absent: Reason,
+) -> Stop {
+    match missing {
         Missing::Absent => absent.into(),
         Missing::Unreadable => Reason::DestinationUnreadable.into(),
         Missing::Unasked(dependency) => {
-            let worker = context.worker;
             let questions = worker.settings.questions.as_ref();
             match worker.asking.ask(questions, dependency, caller) {
                 Ok(question) => Stop::Wait(Wait::for_answer(question, &worker.settings.timeouts)),

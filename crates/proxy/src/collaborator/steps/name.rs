@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use heddle_wire::http1::authority::{self, Authority};
 
 use super::{CONTINUE, Step, StepContext};
-use crate::entry::{Direct, Entry, Inbound};
+use crate::entry::{Direct, Entry, Forwarded, Inbound};
 use crate::failure::Failure;
 use crate::route::HTTP_PORT;
 
@@ -76,8 +76,17 @@ fn dialled(entry: &Entry, out: &mut Vec<u8>) -> usize {
             };
             (out.len(), endpoint.port())
         }
-        // A forward proxy does not know the destination, and requests never come through the other doors.
-        Entry::ForwardProxy { .. }
+        // A tunnel leads to a Service by its address. A forward proxy and a gateway do not know the destination yet, and
+        // requests never come through the other doors.
+        Entry::Forwarded(Forwarded {
+            to: Some((service, port)),
+            ..
+        }) => {
+            let _ = write!(out, "{}.{}", service.name, service.namespace);
+            (out.len(), *port)
+        }
+        Entry::Forwarded(_)
+        | Entry::ForwardProxy { .. }
         | Entry::Mesh
         | Entry::Outbound { .. }
         | Entry::Arriving { .. } => return 0,

@@ -3,6 +3,7 @@
 use heddle_wire::http1::{Framing, Method, RequestHead, Version, may_be_offered, protocols};
 
 use super::{CONTINUE, Step, StepContext};
+use crate::door::Door;
 use crate::failure::{Failure, Reason};
 use crate::pump::Pump;
 
@@ -29,19 +30,25 @@ pub(super) fn read(context: &mut StepContext<'_>) -> Step {
             .keep(head.method_span.of(buf), head.path.of(buf), authority);
     }
     client.offer.clear();
-    offer(head, buf, client.offer)?;
-    CONTINUE
+    match head.method {
+        Method::Connect if !may_tunnel(context.door) => Err(Reason::ConnectMethod.into()),
+        Method::Connect => CONTINUE,
+        _ => Ok(offer(head, buf, client.offer)?),
+    }
+}
+
+/// Whether CONNECT makes a tunnel (RFC 9110 section 9.3.6): to a gateway, for bytes whose protocol is not known.
+fn may_tunnel(door: &Door) -> bool {
+    door.forwarded()
+        .is_some_and(|forwarded| forwarded.to.is_none())
 }
 
 /// Writes the protocols to which the client offers to upgrade (RFC 9110 section 7.8), except those that must not be
 /// passed on, such as HTTP/2: a server may ignore that offer, so the client works without it.
 ///
 /// # Errors
-/// The reason for requests that are not supported: CONNECT, and an upgrade by a request with a body.
+/// The reason for an upgrade by a request with a body, which is not supported.
 fn offer(request: &RequestHead, buf: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
-    if request.method == Method::Connect {
-        return Err(Reason::ConnectMethod.into());
-    }
     if !request.upgrade {
         return Ok(());
     }

@@ -4,8 +4,9 @@ mod called;
 mod calling;
 mod endings;
 mod forwarded;
+mod gateway;
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use heddle_model::{AppProtocol, Mesh, Proxy};
@@ -36,9 +37,14 @@ fn caller(pair: &Pair, who: &str, protocol: Protocol, sni: &str) -> Caller {
 }
 
 fn caller_with(pair: &Pair, leaf: &Leaf, protocol: Protocol, sni: &str) -> Caller {
+    caller_at(pair.mesh_address, leaf, protocol, sni)
+}
+
+/// The same of the node at this address.
+fn caller_at(address: SocketAddr, leaf: &Leaf, protocol: Protocol, sni: &str) -> Caller {
     let name = sni.to_owned().try_into().unwrap();
     let session = ClientConnection::new(stock::client(leaf, &[protocol]), name).unwrap();
-    let stream = Client::connect(pair.mesh_address).stream;
+    let stream = Client::connect(address).stream;
     Client::over(StreamOwned::new(session, stream))
 }
 

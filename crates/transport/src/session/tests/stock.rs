@@ -1,6 +1,6 @@
 //! Sessions with stock proxies, such as Envoys.
 
-use heddle_model::{NodeName, ServiceName, WorkloadName};
+use heddle_model::{NodeName, ServiceName, StockDestination, WorkloadName};
 use rustls::ClientConfig;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
@@ -97,7 +97,9 @@ fn a_stock_client_names_what_it_calls_and_is_what_its_own_certificate_says() {
         assert_eq!((&peer.id, &peer.node), (&id("cart"), &None));
         assert_eq!(session.protocol(), Some(protocol));
         assert_eq!(session.server_id(), Some(&id("reviews")));
-        let asked = session.asked().unwrap();
+        let Some(StockDestination::Port(asked)) = session.asked() else {
+            panic!("{:?}", session.asked());
+        };
         assert_eq!(asked.service, ServiceName::new("shop", "web").unwrap());
         assert_eq!((asked.port, &asked.account), (80, &account("reviews")));
         assert_eq!(node.check(peer), Ok(()));

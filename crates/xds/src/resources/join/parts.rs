@@ -40,6 +40,16 @@ impl Parts {
         })
     }
 
+    /// The workloads of other nodes that policies select.
+    pub(super) fn judged<'p>(
+        &'p self,
+        place: &'p Place<'_>,
+    ) -> impl Iterator<Item = &'p Shared<Workload>> {
+        self.workloads.values().filter(|workload| {
+            !workload.policies.is_empty() && !place.is_here(workload.node.as_ref())
+        })
+    }
+
     /// The addresses of workloads on other nodes, and the first addresses of their workloads.
     pub(super) fn elsewhere(&self, place: &Place<'_>) -> (Vec<IpAddr>, Vec<(IpAddr, IpAddr)>) {
         let (mut elsewhere, mut further) = (BTreeSet::new(), Vec::new());

@@ -213,7 +213,7 @@ fn settings() -> BoxedStrategy<Settings> {
 
 fn forwarding() -> BoxedStrategy<Shared<Forwarding>> {
     let accounts = || {
-        btree_set("[a-c]/[a-d]", 0..4).prop_map(|names| {
+        btree_set("[a-c]/(default|[a-d])", 0..4).prop_map(|names| {
             let names = names.iter().map(|name| ServiceAccountName::parse(name));
             names.collect::<Result<Vec<_>, _>>().unwrap()
         })

@@ -15,9 +15,11 @@ fn given<'r>(mesh: &Mesh, all: &'r [Resource], node: &NodeName) -> Vec<&'r Resou
         .iter()
         .all(|workload| workload.node.is_none());
     let is_own = |workload: &Workload| is_single || workload.node.as_ref() == Some(node);
-    let own = mesh.workloads.iter().filter(|workload| is_own(workload));
-    let policies: Vec<&PolicyName> = own.flat_map(|workload| &workload.policies).collect();
+    let own = || mesh.workloads.iter().filter(|workload| is_own(workload));
+    let policies: Vec<&PolicyName> = own().flat_map(|workload| &workload.policies).collect();
+    let is_gateway = own().any(|own| mesh.forwarding.is_at(own));
     let is_given = |resource: &&Resource| match resource {
+        Resource::Workload(_) | Resource::Policy(_) if is_gateway => true,
         Resource::Workload(workload) => is_own(workload),
         Resource::Policy(policy) => policies.contains(&&policy.name),
         _ => true,

@@ -64,6 +64,7 @@ pub(in crate::resources::tests) fn mesh() -> BoxedStrategy<Mesh> {
                 workloads: workloads.into_iter().map(Shared::from).collect(),
                 services: services.into_iter().map(Shared::from).collect(),
                 forwarding,
+                judged: Shared::default(),
                 elsewhere: Vec::new(),
                 further: Vec::new(),
                 address_ranges,
