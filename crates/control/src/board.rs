@@ -108,6 +108,11 @@ impl Board {
         own.accounts.contains(account)
     }
 
+    /// Whether the node is a gateway in the published mesh.
+    pub(super) fn is_gateway(&self, node: &NodeName) -> bool {
+        self.shared.catalog().own(node).is_gateway
+    }
+
     /// The nodes with workloads in the published mesh, and how many each has.
     pub fn placed(&self) -> BTreeMap<NodeName, usize> {
         self.shared.catalog().placed()

@@ -3,10 +3,11 @@
 //! ```text
 //!   Envoy ──▶ ads: who, which workload ──▶ session ──▶ catalog ◄── follow ◄── board
 //!                     └── credentials: the workload's leaf, the roots
-//!   gateway ──▶ als: what its callers use ──▶ dependencies, on the disk ──▶ catalog
+//!   gateway ──▶ als, of a node accesses: what its callers use ──▶ dependencies, on the disk ──▶ catalog
 //!   lazy Envoy ──▶ lrs: what it still uses ──────┘
 //! ```
 
+mod accesses;
 mod ads;
 mod als;
 mod credentials;
@@ -15,6 +16,7 @@ mod dialect;
 mod lrs;
 mod roster;
 
+pub(super) use accesses::AccessesService;
 pub(super) use ads::Ads;
 pub(super) use als::Als;
 pub use dependencies::{DEPENDENCIES, Used};

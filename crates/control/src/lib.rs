@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use heddle_model::NodeName;
 use heddle_telemetry::Seldom;
-use heddle_xds::{MAX_REQUEST_BYTES, MAX_TRUST_BYTES, server};
+use heddle_xds::{MAX_ACCESS_REPORT_BYTES, MAX_REQUEST_BYTES, MAX_TRUST_BYTES, server};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -308,6 +308,9 @@ impl ControlServer {
         let discovery = OneMethod::<discovery::Discovery>::new(&self.shared);
         let envoys = OneMethod::<envoy::Ads>::new(&self.shared);
         let reports = OneMethod::<envoy::Als>::new(&self.shared);
+        let accesses =
+            server::AccessesServer::new(envoy::AccessesService(Arc::clone(&self.shared)))
+                .max_decoding_message_size(MAX_ACCESS_REPORT_BYTES);
         let loads = OneMethod::<envoy::Lrs>::new(&self.shared);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = Server::builder()
@@ -320,6 +323,7 @@ impl ControlServer {
             .add_service(discovery)
             .add_service(envoys)
             .add_service(reports)
+            .add_service(accesses)
             .add_service(loads)
             .serve_with_incoming_shutdown(ReceiverStream::new(incoming), async {
                 // The sender is only ever dropped, which ends this wait as well.

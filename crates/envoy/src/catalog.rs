@@ -123,10 +123,12 @@ impl Catalog {
                 || now.workloads.apart(&before.workloads).next().is_some(),
             ..Changed::default()
         };
-        if changed.has_others || self.generation == 1 || before.forwarding != now.forwarding {
+        let is_everywhere = before.nodes != now.nodes || before.trust_domain != now.trust_domain;
+        // A node may be a gateway.
+        let may_have_roles = is_everywhere || before.forwarding != now.forwarding;
+        if changed.has_others || self.generation == 1 || may_have_roles {
             self.follow_roles(&before, &now, &mut changed);
         }
-        let is_everywhere = before.nodes != now.nodes || before.trust_domain != now.trust_domain;
         if is_everywhere {
             for service in &now.services {
                 self.put(&now, service, None, &mut changed);

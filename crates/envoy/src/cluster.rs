@@ -235,7 +235,7 @@ fn breakers(limits: Thresholds) -> CircuitBreakers {
     }
 }
 
-fn socket_match(
+pub(crate) fn socket_match(
     account: Option<&ServiceAccountName>,
     socket: TransportSocket,
 ) -> TransportSocketMatch {

@@ -1,6 +1,6 @@
 //! The endpoints of a Service's port, as Envoys reach them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 
 use envoy_types::pb::envoy::config::core::v3::Metadata;
@@ -64,9 +64,13 @@ fn share(weight: u64, all: u64) -> u32 {
     u32::try_from(weight.max(1)).unwrap_or(u32::MAX)
 }
 
-/// Endpoints of equal weight.
-pub(crate) fn at(cluster: &str, addresses: &BTreeSet<SocketAddr>) -> ClusterLoadAssignment {
-    let endpoints = addresses.iter().map(|at| endpoint(*at, 1, None));
+/// Endpoints of equal weight, each with the account that is expected there.
+pub(crate) fn at(
+    cluster: &str,
+    addresses: &BTreeMap<SocketAddr, ServiceAccountName>,
+) -> ClusterLoadAssignment {
+    let endpoints = addresses.iter();
+    let endpoints = endpoints.map(|(at, account)| endpoint(*at, 1, Some(account)));
     of(cluster, endpoints.collect())
 }
 

@@ -4,10 +4,10 @@
 //!   lazy Envoy ── mutual TLS, the original destination in a header ──▶ gateway ── the caller's id in a header ──▶ destination
 //! ```
 //!
-//! A gateway is an Envoy whose account has that role. It serves lazy callers only, judges their requests by the policies of
+//! A gateway is an Envoy whose account has that role, or the node of a workload without an Envoy whose account has it. It serves lazy callers only, judges their requests by the policies of
 //! the destination, and asserts who they are. A destination believes that of gateways alone, and of lazy callers alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
@@ -15,9 +15,9 @@ use envoy_types::pb::envoy::config::cluster::v3::cluster::{
 };
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
-use heddle_model::{Mesh, Proxy, ServiceAccountName, SpiffeId, TrustDomain, Workload};
+use heddle_model::{Mesh, Proxy, ServiceAccountName, StockDestination, TrustDomain, Workload};
 
-use crate::cluster::{CONNECT_S, http_options, unlimited_breakers};
+use crate::cluster::{CONNECT_S, http_options, socket_match, unlimited_breakers};
 use crate::names::{Flavour, GATEWAY};
 use crate::values::{ads, number, seconds};
 use crate::{endpoints, tls};
@@ -35,8 +35,8 @@ pub(crate) struct Roles {
     pub(crate) gateways: BTreeSet<ServiceAccountName>,
     /// Those of lazy workloads, whose requests gateways forward.
     pub(crate) lazy: BTreeSet<ServiceAccountName>,
-    /// Where gateways are.
-    pub(crate) addresses: BTreeSet<SocketAddr>,
+    /// Where gateways are, and the account that each has.
+    pub(crate) addresses: BTreeMap<SocketAddr, ServiceAccountName>,
 }
 
 impl Roles {
@@ -52,10 +52,18 @@ impl Roles {
             return roles;
         }
         for workload in mesh.workloads.iter() {
-            if roles.is_gateway(workload) {
-                roles
-                    .addresses
-                    .insert(SocketAddr::new(workload.address, PORT));
+            let address = match roles.is_gateway(workload) {
+                true => Some(SocketAddr::new(workload.address, PORT)),
+                // The node of a workload without an Envoy is the gateway.
+                false if mesh.forwarding.is_at(workload) => {
+                    let node = workload.node.as_ref().and_then(|node| mesh.node(node));
+                    node.map(|node| node.address)
+                }
+                false => None,
+            };
+            if let Some(address) = address {
+                let account = workload.service_account.clone();
+                roles.addresses.entry(address).or_insert(account);
             }
         }
         roles
@@ -82,9 +90,13 @@ impl Roles {
 
     /// The cluster of all gateways; `None` if there is no such role.
     pub(crate) fn cluster(&self) -> Option<Cluster> {
-        let first = self.gateways.first()?;
-        let id = SpiffeId::workload(self.trust_domain.clone(), first.clone());
-        let servers = self.gateways.iter().map(|account| self.id(account));
+        let socket = |account: &ServiceAccountName| {
+            let name = StockDestination::gateway(&self.trust_domain, account)?;
+            let socket = tls::to_servers(name, [self.id(account)], Flavour::Requests);
+            Some(socket_match(Some(account), socket))
+        };
+        let matches = self.gateways.iter().filter_map(socket).collect();
+        self.gateways.first()?;
         Some(Cluster {
             name: GATEWAY.to_owned(),
             connect_timeout: seconds(CONNECT_S),
@@ -108,11 +120,7 @@ impl Roles {
                 ..OutlierDetection::default()
             }),
             circuit_breakers: Some(unlimited_breakers()),
-            transport_socket: Some(tls::to_servers(
-                id.server_name()?,
-                servers,
-                Flavour::Requests,
-            )),
+            transport_socket_matches: matches,
             typed_extension_protocol_options: http_options(),
             ..Cluster::default()
         })

@@ -49,6 +49,7 @@ async fn serve(
         identity: None,
         pods: None,
         learning: None,
+        accesses: None,
         reload,
     };
     serving::serve(doors, settings, output, served).await

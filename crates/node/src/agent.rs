@@ -31,6 +31,7 @@ mod learned;
 mod learner;
 mod mesh_file;
 mod moment;
+mod reporter;
 mod start;
 mod state;
 #[cfg(test)]
@@ -49,6 +50,7 @@ use key::LeafKey;
 pub(crate) use learned::Learned;
 use mesh_file::{MeshFile, MeshOf};
 use moment::Moment;
+pub(crate) use reporter::Reporter;
 pub(crate) use start::{Learning, Setup, run};
 pub(crate) use state::{
     AUTHORITYS, Found, State, StateError, is_kept, is_kept_leaf, is_of_an_authority,

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use heddle_model::NodeName;
 use heddle_model::calendar::utc;
-use heddle_proxy::Questions;
+use heddle_proxy::{AccessSink, Questions};
 use heddle_transport::Clock;
 use heddle_transport::secrets::JoinToken;
 use rustix::fs::{Mode, OFlags};
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 
 use crate::admin::Location;
 use crate::agent::{
-    self, Found, Learned, Learning, Setup, State, StateError, TokenFile, View, read_token,
+    self, Found, Learned, Learning, Reporter, Setup, State, StateError, TokenFile, View, read_token,
 };
 use crate::exit::{Exit, Failure};
 use crate::held::{self, HeldBy};
@@ -176,6 +176,7 @@ async fn serve(
     let (socket, listen) = serving::bind_mesh(listen)?;
     let view = View::new(name.clone(), control.clone(), listen, Arc::clone(&clock));
     let view = Arc::new(view);
+    let (accesses, told) = AccessSink::new();
     let setup = Setup {
         name,
         control,
@@ -185,6 +186,7 @@ async fn serve(
         found,
         token,
         learning: learning.clone(),
+        reporter: Reporter::new(told),
     };
     let (sender, changes) = mpsc::channel::<Change>(CHANGES);
     tokio::spawn(agent::run(setup, Arc::clone(&view), sender));
@@ -201,6 +203,7 @@ async fn serve(
             status: Box::new(move || view.status()),
         }),
         pods,
+        accesses: Some(accesses),
         learning: learning.map(
             |Learning {
                  questions, learned, ..

@@ -39,7 +39,7 @@ use anyhow::{Context, anyhow};
 use heddle_intercept::{Client, Event};
 use heddle_model::report::Report;
 use heddle_model::{Cidr, Mesh, NodeName, SpiffeId, WorkloadName};
-use heddle_proxy::{Proxy, Questions};
+use heddle_proxy::{AccessSink, Proxy, Questions};
 use heddle_telemetry::{AccessLog, Registry};
 use heddle_transport::Identities;
 use tokio::net::{TcpListener, UnixListener};
@@ -199,6 +199,8 @@ pub struct Served {
     pub pods: Option<Held>,
     /// Of a node that knows only what it uses: what its Workers ask, and what it has learned.
     pub learning: Option<(Questions, LearnedView)>,
+    /// Where Workers tell what lazy callers use by this node as their gateway.
+    pub accesses: Option<AccessSink>,
     /// Reads the settings again.
     pub reload: Reload,
 }
@@ -291,6 +293,7 @@ pub async fn serve(
         identity,
         pods,
         learning,
+        accesses,
         reload,
     } = served;
     let registry = Arc::new(Registry::with_bounds(heddle_telemetry::SeriesBounds {
@@ -300,6 +303,7 @@ pub async fn serve(
     let mut data_plane = settings.proxy.settings();
     let (questions, learned) = learning.unzip();
     data_plane.questions = questions;
+    data_plane.accesses = accesses;
     let mesh = first
         .as_ref()
         .map(|(mesh, findings)| (mesh, &findings.registered));

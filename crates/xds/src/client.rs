@@ -3,11 +3,11 @@
 use std::fmt;
 use std::future::ready;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use heddle_model::{NodeName, SpiffeId};
+use heddle_model::{NodeName, ServiceAccountName, SpiffeId};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -21,10 +21,12 @@ use crate::limits::{
 };
 use crate::node_mesh::{NodeMesh, Update};
 use crate::proto;
+use crate::proto::accesses_client::AccessesClient;
 use crate::proto::authority_client::AuthorityClient;
 use crate::proto::discovery_client::DiscoveryClient;
 use crate::proto::{
-    DiscoveryRequest, DiscoveryResponse, IssueRequest, JoinRequest, WatchTrustRequest,
+    Access, AccessReport, DiscoveryRequest, DiscoveryResponse, IssueRequest, JoinRequest,
+    WatchTrustRequest,
 };
 use crate::trust::{Certificate, Invalid, Joined, TrustUpdate};
 
@@ -44,6 +46,7 @@ const KEEP_ALIVE_WAIT: Duration = Duration::from_secs(10);
 pub struct Client {
     authority: AuthorityClient<Channel>,
     discovery: DiscoveryClient<Channel>,
+    accesses: AccessesClient<Channel>,
 }
 
 /// Why a call failed.
@@ -108,6 +111,8 @@ impl Client {
         Ok(Self {
             authority: AuthorityClient::new(channel.clone())
                 .max_decoding_message_size(MAX_CERTIFICATE_RESPONSE_BYTES),
+            accesses: AccessesClient::new(channel.clone())
+                .max_decoding_message_size(MAX_CERTIFICATE_RESPONSE_BYTES),
             discovery: DiscoveryClient::new(channel)
                 .max_decoding_message_size(MAX_DISCOVERY_RESPONSE_BYTES),
         })
@@ -150,6 +155,25 @@ impl Client {
         let answer = self.authority.clone().issue(waiting(request)).await?;
         let certificate = answer.into_inner().certificate;
         Ok(certificate.ok_or(Invalid("certificate"))?.try_into()?)
+    }
+
+    /// Reports which accounts use which addresses by this node as their gateway; [`MAX_ACCESSES`] at most.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn report(
+        &self,
+        accesses: impl Iterator<Item = (ServiceAccountName, IpAddr)>,
+    ) -> Result<(), ClientError> {
+        let accesses = accesses.map(|(account, address)| Access {
+            account: account.to_string(),
+            address: address.to_string(),
+        });
+        let report = AccessReport {
+            accesses: accesses.collect(),
+        };
+        self.accesses.clone().report(waiting(report)).await?;
+        Ok(())
     }
 
     /// Watches the trust bundle and the deny-list. `bundle` (0 for none) and `denied` are the generations in force.

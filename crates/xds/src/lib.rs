@@ -17,9 +17,9 @@ mod trust;
 
 pub use client::{Client, ClientError, Discovery, Registration, TrustWatch};
 pub use limits::{
-    MAX_CERTIFICATE_BYTES, MAX_CERTIFICATE_RESPONSE_BYTES, MAX_CHAIN, MAX_DENIED,
-    MAX_DISCOVERY_REQUEST_BYTES, MAX_DISCOVERY_RESPONSE_BYTES, MAX_EPOCH_BYTES, MAX_MESH_BYTES,
-    MAX_REQUEST_BYTES, MAX_ROOTS, MAX_TRUST_BYTES,
+    MAX_ACCESS_REPORT_BYTES, MAX_ACCESSES, MAX_CERTIFICATE_BYTES, MAX_CERTIFICATE_RESPONSE_BYTES,
+    MAX_CHAIN, MAX_DENIED, MAX_DISCOVERY_REQUEST_BYTES, MAX_DISCOVERY_RESPONSE_BYTES,
+    MAX_EPOCH_BYTES, MAX_MESH_BYTES, MAX_REQUEST_BYTES, MAX_ROOTS, MAX_TRUST_BYTES,
 };
 pub use message::discovery_request;
 pub use node_mesh::{NodeMesh, Update};
@@ -49,5 +49,6 @@ pub mod proto {
 /// The trait that a control plane implements, and the service that serves it. That of discovery is written by hand, where
 /// it is served.
 pub mod server {
+    pub use super::proto::accesses_server::{Accesses, AccessesServer};
     pub use super::proto::authority_server::{Authority, AuthorityServer};
 }

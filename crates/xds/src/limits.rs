@@ -6,6 +6,10 @@ pub const MAX_REQUEST_BYTES: usize = 16 * 1024;
 pub const MAX_CERTIFICATE_RESPONSE_BYTES: usize = 128 * 1024;
 /// Limit on a message with a trust bundle and a deny-list, in bytes.
 pub const MAX_TRUST_BYTES: usize = 8 * 1024 * 1024;
+/// Limit on the accesses of one report.
+pub const MAX_ACCESSES: usize = 1_024;
+/// Limit on a report of accesses, in bytes.
+pub const MAX_ACCESS_REPORT_BYTES: usize = 512 * 1024;
 /// Limit on a node's message about resources, in bytes.
 pub const MAX_DISCOVERY_REQUEST_BYTES: usize = 1024 * 1024;
 /// Limit on an answer with resources, in bytes.

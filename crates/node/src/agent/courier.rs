@@ -30,6 +30,7 @@ use tokio_rustls::client::TlsStream;
 use super::apart::Apart;
 use super::key::LeafKey;
 use super::learner::Learner;
+use super::reporter::Reporter;
 
 #[cfg(test)]
 mod tests;
@@ -168,12 +169,21 @@ enum End {
 impl Courier {
     /// Reconnects until the receiver of the events is gone.
     ///
-    /// `mesh` is what this node has of the mesh, and `learner` finds out what more it uses, if it names that.
-    pub(super) async fn run(self, mut mesh: NodeMesh, mut learner: Option<Learner>) {
+    /// `mesh` is what this node has of the mesh, and `learner` finds out what more it uses, if it names that; `reporter` tells
+    /// what others use by this node.
+    pub(super) async fn run(
+        self,
+        mut mesh: NodeMesh,
+        mut learner: Option<Learner>,
+        mut reporter: Reporter,
+    ) {
         let mut apart = Apart::new(Random::from_system());
         loop {
             let began = Instant::now();
-            let why = match self.connection(&mut mesh, &mut learner).await {
+            let why = match self
+                .connection(&mut mesh, &mut learner, &mut reporter)
+                .await
+            {
                 End::Over => return,
                 End::Reconnect => continue,
                 End::Failed(why) => why,
@@ -191,11 +201,16 @@ impl Courier {
         }
     }
 
-    async fn connection(&self, known: &mut NodeMesh, learner: &mut Option<Learner>) -> End {
+    async fn connection(
+        &self,
+        known: &mut NodeMesh,
+        learner: &mut Option<Learner>,
+        reporter: &mut Reporter,
+    ) -> End {
         let Some(credentials) = self.credentials.borrow().clone() else {
             return End::Failed(Broken::by("there is no certificate yet"));
         };
-        match self.converse(&credentials, known, learner).await {
+        match self.converse(&credentials, known, learner, reporter).await {
             Ok(end) => end,
             Err(why) => End::Failed(why),
         }
@@ -207,6 +222,7 @@ impl Courier {
         own: &Credentials,
         known: &mut NodeMesh,
         learner: &mut Option<Learner>,
+        reporter: &mut Reporter,
     ) -> Result<End, Broken> {
         let connector = Connector::joined(&own.leaf, &own.trust, &self.clock);
         let connector = connector.map_err(Broken::by)?;
@@ -271,6 +287,10 @@ impl Courier {
                     if let Some(learner) = learner {
                         learner.turn(known, Instant::now().into_std());
                     }
+                    continue;
+                }
+                accesses = reporter.take(), if mesh.is_some() => {
+                    reporter.report(client.clone(), accesses);
                     continue;
                 }
                 () = &mut ask_mesh, if mesh.is_none() => {

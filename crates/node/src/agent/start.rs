@@ -23,6 +23,7 @@ use super::join::{JoinFailure, NewNode, join};
 use super::learned::Learned;
 use super::learner::Learner;
 use super::mesh_file::MeshFile;
+use super::reporter::Reporter;
 use super::state::{Found, State, check_mesh};
 use super::view::View;
 use super::{Agent, blocking, generations};
@@ -48,6 +49,8 @@ pub(crate) struct Setup {
     pub(crate) token: Option<JoinToken>,
     /// `Some` when the node knows only what it uses.
     pub(crate) learning: Option<Learning>,
+    /// Tells what lazy callers use by this node as their gateway.
+    pub(crate) reporter: Reporter,
 }
 
 /// How a node learns what it uses.
@@ -79,6 +82,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
         found,
         token,
         learning,
+        reporter,
     } = setup;
     let state = Arc::new(state);
     // Read first: joining may raise the clock's floor.
@@ -153,7 +157,7 @@ async fn go(setup: Setup, view: Arc<View>, changes: &mpsc::Sender<Change>) -> Re
     };
     let known = known.as_deref().map_or(&[][..], Vec::as_slice);
     let (mesh, learner) = learner(&courier.name, learning, known);
-    tokio::spawn(courier.run(mesh, learner));
+    tokio::spawn(courier.run(mesh, learner, reporter));
     agent.follow(events).await
 }
 

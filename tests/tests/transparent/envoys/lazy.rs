@@ -41,15 +41,29 @@ const FAILED_OVER_WITHIN: Duration = Duration::from_secs(1);
 /// Services of the same pods, to be asked for the first time.
 const UNKNOWN: usize = 8;
 
-fn scene() -> Scene {
-    let mut scene = Scene::default()
+/// What the gateways are.
+#[derive(Clone, Copy, PartialEq)]
+enum Gateways {
+    Envoys,
+    Nodes,
+}
+
+fn scene(gateways: Gateways) -> Scene {
+    let scene = Scene::default()
         .settings(SETTINGS)
         .account("lazy")
         .with_envoy("lazy", "two", "lazy", ", lazy-xds: \"true\"")
         .pod_of("native", "one", "lazy")
-        .manifest("gateways", GATEWAYS)
-        .with_envoy("gate-one", "one", "gateway", "")
-        .with_envoy("gate-two", "two", "gateway", "")
+        .manifest("gateways", GATEWAYS);
+    let scene = match gateways {
+        Gateways::Envoys => scene
+            .with_envoy("gate-one", "one", "gateway", "")
+            .with_envoy("gate-two", "two", "gateway", ""),
+        Gateways::Nodes => scene
+            .pod_of("gate-one", "one", "gateway")
+            .pod_of("gate-two", "two", "gateway"),
+    };
+    let mut scene = scene
         .pod("cart", "one")
         .service("cart", PORTS)
         .pod("safe", "one")
@@ -118,16 +132,11 @@ fn deps(stage: &Stage) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-#[test]
-fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
-    let Some(stage) = scene().up() else { return };
-    let _servers: Vec<_> = ["api", "cart", "vault", "safe", "closed"]
-        .iter()
-        .flat_map(|pod| stage.serve_all(pod))
-        .collect();
+/// Asks Services of all kinds for the first time, by requests and by bytes.
+fn all_is_served_and_learned(stage: &Stage) {
     // HTTP, with an Envoy and with a node at the other end; a policy that names the caller sees the caller.
     for service in ["api", "cart", "vault", "safe"] {
-        is_learned(&stage, service);
+        is_learned(stage, service);
     }
     assert_eq!(stage.status("lazy", "http://closed/", &[]), "403");
     // A pod that claims to be a gateway gets nothing by it: its own proxy takes the claim away.
@@ -146,9 +155,21 @@ fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
                 is_good(&echo, &heard),
                 "{service}, {attempt}: {echo:?}, {heard:?}"
             );
-            until("it is learned", || deps(&stage).contains(service));
+            until("it is learned", || deps(stage).contains(service));
         }
     }
+}
+
+#[test]
+fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
+    let Some(stage) = scene(Gateways::Envoys).up() else {
+        return;
+    };
+    let _servers: Vec<_> = ["api", "cart", "vault", "safe", "closed"]
+        .iter()
+        .flat_map(|pod| stage.serve_all(pod))
+        .collect();
+    all_is_served_and_learned(&stage);
     let direct = stage.envoy_counts("lazy", BY_GATEWAY);
     for service in ["api", "cart", "vault"] {
         assert!(is_good(
@@ -273,4 +294,20 @@ fn what_is_not_used_any_more_is_forgotten_and_comes_back_without_an_error() {
         let failed = failures(&outcomes);
         assert!(failed.is_empty(), "of {}: {failed:?}", outcomes.len());
     }
+}
+
+#[test]
+fn a_node_is_a_gateway_too() {
+    let Some(stage) = scene(Gateways::Nodes).up() else {
+        return;
+    };
+    let _servers: Vec<_> = ["api", "cart", "vault", "safe", "closed"]
+        .iter()
+        .flat_map(|pod| stage.serve_all(pod))
+        .collect();
+    all_is_served_and_learned(&stage);
+    // Bytes that policies do not allow to their caller, although they would allow them to another lazy one.
+    let (echo, heard) = (stage.echo("lazy", "closed"), stage.hear("lazy", "closed"));
+    assert!(!is_good(&echo, &heard), "{echo:?}, {heard:?}");
+    assert!(heard.is_empty(), "{heard:?}");
 }

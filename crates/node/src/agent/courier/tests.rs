@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use heddle_model::{Dependency, WorkloadName};
-use heddle_proxy::{Questions, Reason, Ticket};
+use heddle_proxy::{AccessSink, Questions, Reason, Ticket};
 
 use super::super::learned::Learned;
 use super::*;
@@ -28,7 +28,8 @@ impl Alone {
         };
         let now = Instant::now().into_std();
         let learner = Learner::new(questions.clone(), Learned::default(), FOR_LONG, now);
-        tokio::spawn(courier.run(NodeMesh::on_demand(name), Some(learner)));
+        let reporter = Reporter::new(AccessSink::new().1);
+        tokio::spawn(courier.run(NodeMesh::on_demand(name), Some(learner), reporter));
         Alone { questions, events }
     }
 
