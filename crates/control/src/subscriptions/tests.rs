@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use heddle_model::{
-    AppProtocol, Balancer, Balancing, Endpoint, Mesh, Mode, NodeName, Policy, PolicyAction,
-    PolicyName, Qos, Service, ServiceAccountName, ServiceName, ServicePort, Workload, WorkloadName,
+    AppProtocol, Balancer, Balancing, Endpoint, Forwarding, Mesh, Mode, NodeName, Policy,
+    PolicyAction, PolicyName, Qos, Service, ServiceAccountName, ServiceName, ServicePort, Shared,
+    Workload, WorkloadName,
 };
 use heddle_xds::NodeMesh;
 use heddle_xds::proto::{DiscoveryRequest, DiscoveryResponse};
@@ -41,7 +42,17 @@ pub(crate) fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
     for (number, node_number, is_selected, weight) in choices.values() {
         let name = format!("w{number:03}");
         let name = WorkloadName::new("shop", &name).unwrap();
-        let account = ServiceAccountName::new("shop", "default").unwrap();
+        let account = match number % 8 {
+            7 => gateway(),
+            _ => ServiceAccountName::new("shop", "default").unwrap(),
+        };
+        // Its node is a gateway now and then.
+        if account == gateway() && *is_selected {
+            mesh.forwarding = Shared::from(Forwarding {
+                gateways: vec![gateway()],
+                lazy: Vec::new(),
+            });
+        }
         let address = SocketAddr::from(([127, 1, 0, number + 1], 80));
         let on = node_number.map(|at| node(NODES[at % NODES.len()]));
         let policy = PolicyName::parse(&format!("AuthorizationPolicy shop/p{:03}", number % 4));
@@ -105,6 +116,11 @@ pub(crate) fn mesh(choices: &BTreeMap<u8, Choice>) -> Mesh {
     });
     mesh.services = services.map(Into::into).collect();
     mesh
+}
+
+/// The account of gateways, which some workloads have.
+fn gateway() -> ServiceAccountName {
+    ServiceAccountName::new("shop", "gateway").unwrap()
 }
 
 fn service(number: u8) -> ServiceName {

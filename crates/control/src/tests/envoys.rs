@@ -1,5 +1,7 @@
 //! Who may ask for what: Envoys, and gateways among them.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::accesslog::v3::StreamAccessLogsMessage;
 use envoy_types::pb::envoy::service::accesslog::v3::access_log_service_client::AccessLogServiceClient;
@@ -11,7 +13,8 @@ use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_clie
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use heddle_authority::Denied;
 use heddle_envoy::Kind;
-use heddle_model::{Forwarding, SpiffeId, TrustDomain, WorkloadName};
+use heddle_model::{Forwarding, ServiceAccountName, SpiffeId, TrustDomain, WorkloadName};
+use heddle_xds::MAX_ACCESSES;
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -287,6 +290,35 @@ async fn only_gateways_report_accesses() {
         let code = code.filter(|code| *code == Code::PermissionDenied);
         assert_eq!(code, expected, "{shown}");
     }
+}
+
+#[tokio::test]
+async fn a_node_reports_accesses_only_as_long_as_it_is_a_gateway() {
+    let control = control().await;
+    let client = control.node("n1").await;
+    let access = || {
+        let account = ServiceAccountName::new("shop", "web").expect("a name");
+        (account, [10, 0, 0, 1].into())
+    };
+    let why = refused(client.report([access()].into_iter()).await);
+    assert!(why.contains("only nodes that are gateways"), "{why}");
+    // The Envoy of a gateway has another service for it.
+    let envoy = control.connect_as(envoy_id("mesh/gw"), None).await;
+    assert!(refused(envoy.report([access()].into_iter()).await).contains("only nodes"));
+    // A workload of the node has the role, and no Envoy.
+    let with_envoy = "name: gw, namespace: mesh, annotations: {heddle.dev/proxy: envoy}";
+    let without = MANIFESTS.replacen(with_envoy, "name: gw, namespace: mesh", 1);
+    assert_ne!(without, MANIFESTS);
+    control.board.put(mesh(&without));
+    let reported = client.report([access()].into_iter()).await;
+    assert!(reported.is_ok(), "{reported:?}");
+    let counted = control.counters.accesses_reported.load(Relaxed);
+    assert_eq!(counted, 1);
+    let many = (0..=MAX_ACCESSES).map(|_| access());
+    assert!(refused(client.report(many).await).contains("too many"));
+    let elsewhere = control.node("n2").await;
+    let why = refused(elsewhere.report([access()].into_iter()).await);
+    assert!(why.contains("only nodes that are gateways"), "{why}");
 }
 
 /// What the control plane asks an Envoy for, or why it is refused.
