@@ -73,6 +73,15 @@ impl Envoy {
         Ok(counter(&self.stats(name)?, name))
     }
 
+    /// Gateways that it knows.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(super) fn gateways(&self) -> anyhow::Result<f64> {
+        let name = "cluster.heddle-gateway.membership_total";
+        Ok(counter(&self.stats(name)?, name))
+    }
+
     fn stats(&self, filter: &str) -> anyhow::Result<String> {
         let path = format!("/stats?filter={filter}");
         within(&self.network, || ask::get(ADMIN, &path))

@@ -2,13 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::Sizes;
 use super::envoy::{Envoy, within};
-use super::town::{FRONT, GATEWAYS, LAZY, PORT, SERVERS, Town, pause, wait_until};
+use super::town::{
+    FRONT, GATEWAY_NODE, GATEWAYS, Gateways, LAZY, PORT, SERVERS, Town, pause, wait_until,
+};
+use crate::account;
 use crate::ask;
 use crate::findings::{Findings, shown};
 use crate::statistics::median;
@@ -31,6 +35,7 @@ struct Asked {
     late: f64,
 }
 
+/// By gateways that are Envoys, then by a node's proxy.
 pub(super) fn run(town: &Town, sizes: &Sizes, findings: &mut Findings) -> anyhow::Result<()> {
     let count = sizes.firsts;
     let gateways = GATEWAYS.map(|pod| town.envoy(pod));
@@ -39,10 +44,8 @@ pub(super) fn run(town: &Town, sizes: &Sizes, findings: &mut Findings) -> anyhow
     for gateway in &gateways {
         known.push(gateway.sent()?.clusters);
     }
-    fs::write(
-        town.lab.folder().join("manifests/first.yaml"),
-        services(count)?,
-    )?;
+    let file = town.lab.folder().join("manifests/first.yaml");
+    fs::write(&file, services(count)?)?;
     for (gateway, known) in gateways.iter().zip(known) {
         let all = known + count as f64;
         let has_all = || gateway.sent().is_ok_and(|sent| sent.clusters >= all);
@@ -50,24 +53,54 @@ pub(super) fn run(town: &Town, sizes: &Sizes, findings: &mut Findings) -> anyhow
     }
     // Clusters are there a moment before the routes to them.
     pause(Duration::from_secs(1));
-    let envoy = town.envoy(&format!("{LAZY}/{FRONT}"))?;
-    let network = town.pod(&format!("{LAZY}/{FRONT}"))?.network();
-    let used = |gateways: &[Envoy]| -> anyhow::Result<f64> {
+    let used = || -> anyhow::Result<f64> {
         let each = gateways.iter().map(Envoy::cpu_s);
         Ok(each.collect::<anyhow::Result<Vec<_>>>()?.iter().sum())
     };
-    let before = used(&gateways)?;
-    let asked = (0..count).map(|number| {
+    measure(town, 0..count, ("", "Envoys"), used, findings)?;
+    town.use_gateways(Gateways::Node)?;
+    fs::write(&file, services(2 * count)?)?;
+    let node = town.process(&format!("heddle node {GATEWAY_NODE}"))?;
+    // The node says nothing about what it knows. It is sent a change within a few milliseconds.
+    pause(Duration::from_secs(5));
+    // A node's holder hardly runs; its proxy is its child.
+    let used = || {
+        let all = account::tree(node).into_iter().map(account::cpu_ns_alone);
+        let each = all.collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(each.iter().sum::<u64>() as f64 / 1e9)
+    };
+    measure(
+        town,
+        count..2 * count,
+        ("_by_node", "a node"),
+        used,
+        findings,
+    )
+}
+
+/// Asks Services for the first time. `used` is the processor time of the gateways so far, in seconds.
+fn measure(
+    town: &Town,
+    numbers: Range<usize>,
+    (suffix, by): (&str, &str),
+    used: impl Fn() -> anyhow::Result<f64>,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
+    let count = numbers.len();
+    let envoy = town.envoy(&format!("{LAZY}/{FRONT}"))?;
+    let network = town.pod(&format!("{LAZY}/{FRONT}"))?.network();
+    let before = used()?;
+    let asked = numbers.map(|number| {
         let to = format!("first-{number}@{}:{PORT}", address(number));
         within(&network, || ask_one(&to, &envoy))
     });
     let asked: Vec<Asked> = asked.collect::<anyhow::Result<_>>()?;
-    let used_s = used(&gateways)? - before;
+    let used_s = used()? - before;
     let all = |pick: fn(&Asked) -> f64| asked.iter().map(pick).collect::<Vec<f64>>();
     let sum = |pick: fn(&Asked) -> f64| all(pick).iter().sum::<f64>();
     let added = all(|one| one.first_ms - one.later_ms);
     findings.say(format!(
-        "\nFirst requests: {count} Services that a lazy Envoy does not know, {REQUESTS} requests to each, 100 in a second\n  \
+        "\nFirst requests by {by}: {count} Services that a lazy Envoy does not know, {REQUESTS} requests to each, 100 in a second\n  \
          first {} ms, later {} ms, {} ms more (p99 {}), {} failed, {} of {} went through a gateway",
         shown(median(&all(|one| one.first_ms)), 2),
         shown(median(&all(|one| one.later_ms)), 2),
@@ -77,18 +110,22 @@ pub(super) fn run(town: &Town, sizes: &Sizes, findings: &mut Findings) -> anyhow
         sum(|one| one.by_gateway),
         count * REQUESTS,
     ));
-    findings.value("lazy_first_request_ms", median(&all(|one| one.first_ms)));
-    findings.value("lazy_later_request_ms", median(&all(|one| one.later_ms)));
-    findings.value("lazy_first_request_added_ms", median(&added));
-    findings.value("lazy_first_request_added_p99_ms", quantile(&added, 0.99));
-    findings.value("lazy_failed", Some(sum(|one| one.failed as f64)));
     let by_gateway = sum(|one| one.by_gateway);
-    findings.value("lazy_requests_by_gateway", Some(by_gateway / count as f64));
-    findings.value("lazy_requests_late", Some(sum(|one| one.late)));
     let gateway_ms = (by_gateway > 0.0).then(|| used_s * 1e3 / by_gateway);
-    findings.value("gateways_cpu_ms_per_request", gateway_ms);
+    for (name, value) in [
+        ("lazy_first_request_ms", median(&all(|one| one.first_ms))),
+        ("lazy_later_request_ms", median(&all(|one| one.later_ms))),
+        ("lazy_first_request_added_ms", median(&added)),
+        ("lazy_first_request_added_p99_ms", quantile(&added, 0.99)),
+        ("lazy_failed", Some(sum(|one| one.failed as f64))),
+        ("lazy_requests_by_gateway", Some(by_gateway / count as f64)),
+        ("lazy_requests_late", Some(sum(|one| one.late))),
+        ("gateways_cpu_ms_per_request", gateway_ms),
+    ] {
+        findings.value(format!("{name}{suffix}"), value);
+    }
     findings.rows.push(json!({
-        "scenario": "first requests",
+        "scenario": format!("first requests by {by}"),
         "first_ms": all(|one| one.first_ms),
         "later_ms": all(|one| one.later_ms),
         "by_gateway": all(|one| one.by_gateway),

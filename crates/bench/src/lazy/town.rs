@@ -35,6 +35,8 @@ pub(super) const EAGER: &str = "eager";
 pub(super) const EMPTY: &str = "empty/front";
 /// The gateways.
 pub(super) const GATEWAYS: [&str; 2] = ["mesh/gate-one", "mesh/gate-two"];
+/// The node that is the gateway at the end.
+pub(super) const GATEWAY_NODE: &str = "two";
 /// The timeout of every wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 /// The control plane's settings: pods, Services and load are in the mesh, the nodes' own addresses are not.
@@ -61,6 +63,7 @@ impl Town {
         let file = |name: &str| folder.path().join(name);
         fs::create_dir(file("mesh"))?;
         fs::write(file("mesh/all.yaml"), manifests(&tools.lab))?;
+        fs::write(file("mesh/gateways.yaml"), roles(Gateways::Envoys))?;
         fs::write(file("control.yaml"), CONTROL)?;
         fs::write(file("eager.yaml"), EAGER_NODE)?;
         let text = format!(
@@ -88,6 +91,27 @@ impl Town {
             wait_until(&format!("the bookstore {namespace} answers"), is_answered)?;
         }
         Ok(town)
+    }
+
+    /// From now on these are the gateways, as the lazy Envoy knows it.
+    ///
+    /// # Errors
+    /// When it does not get to know them.
+    pub(super) fn use_gateways(&self, gateways: Gateways) -> anyhow::Result<()> {
+        let file = self.lab.folder().join("manifests/gateways.yaml");
+        fs::write(file, roles(gateways))?;
+        let envoy = self.envoy(&format!("{LAZY}/{FRONT}"))?;
+        let count = match gateways {
+            Gateways::Envoys => GATEWAYS.len(),
+            Gateways::Node => 1,
+        };
+        let has_them = || {
+            envoy
+                .gateways()
+                .is_ok_and(|known| (known - count as f64).abs() < 0.5)
+        };
+        wait_until("the lazy Envoy has the gateways", has_them)?;
+        Ok(())
     }
 
     /// The pod `NAMESPACE/NAME`.
@@ -233,11 +257,30 @@ fn workload(name: &str, namespace: &str, more: &str, spec: &str) -> String {
     )
 }
 
+/// What the gateways are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gateways {
+    /// Two Envoys.
+    Envoys,
+    /// The proxy of the node that knows everything.
+    Node,
+}
+
+/// The accounts of gateways, of which those of one kind have the role.
+fn roles(gateways: Gateways) -> String {
+    let role = |of| match gateways == of {
+        true => ", annotations: {heddle.dev/gateway: default}",
+        false => "",
+    };
+    account("gateway", "mesh", role(Gateways::Envoys))
+        + &account("node-gateway", "mesh", role(Gateways::Node))
+}
+
 fn manifests(program: &Path) -> String {
     let program = program.display();
     let with_envoy = ", annotations: {heddle.dev/proxy: envoy}";
-    let gateway = ", annotations: {heddle.dev/gateway: default}";
-    let mut text = account("gateway", "mesh", gateway);
+    let spec = format!("  nodeName: {GATEWAY_NODE}\n  serviceAccountName: node-gateway\n");
+    let mut text = workload("node-gate", "mesh", "", &spec);
     for (name, node) in [("gate-one", "one"), ("gate-two", "two")] {
         let spec = format!("  nodeName: {node}\n  serviceAccountName: gateway\n");
         text += &workload(name, "mesh", with_envoy, &spec);

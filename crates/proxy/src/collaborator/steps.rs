@@ -13,6 +13,7 @@
 //! that waits copies the parts of the head that it needs; the head itself stays in the inbox, and the body stays
 //! unread.
 
+mod ask;
 mod backend;
 mod encode;
 mod find;

@@ -1,15 +1,14 @@
 //! Finds the Service's port that a request calls.
 
-use heddle_model::{AppProtocol, ServiceName, WorkloadName};
+use heddle_model::{AppProtocol, ServiceName};
 use heddle_wire::http1::Method;
 
+use super::ask::ask;
 use super::{CONTINUE, Step, StepContext, Stop, forwarded};
 use crate::collaborator::reply::Reply;
-use crate::collaborator::wait::Wait;
 use crate::entry::{Entry, Forwarded};
 use crate::failure::Reason;
-use crate::route::{HTTP_PORT, Missing, PortIndex, Snapshot, service_of};
-use crate::worker::Worker;
+use crate::route::{HTTP_PORT, PortIndex, Snapshot, service_of};
 
 /// Finds the port by the listener, or for a forward proxy by the authority.
 pub(super) fn find(context: &mut StepContext<'_>) -> Step {
@@ -65,26 +64,6 @@ fn missing(context: &StepContext<'_>, service: Option<&ServiceName>, absent: Rea
     };
     let missing = context.decision.bound.snapshot.missing(service);
     ask(context.worker, caller, missing, absent)
-}
-
-/// Asks the control plane, if that may know more.
-pub(super) fn ask(
-    worker: &Worker,
-    caller: &WorkloadName,
-    missing: Missing,
-    absent: Reason,
-) -> Stop {
-    match missing {
-        Missing::Absent => absent.into(),
-        Missing::Unreadable => Reason::DestinationUnreadable.into(),
-        Missing::Unasked(dependency) => {
-            let questions = worker.settings.questions.as_ref();
-            match worker.asking.ask(questions, dependency, caller) {
-                Ok(question) => Stop::Wait(Wait::for_answer(question, &worker.settings.timeouts)),
-                Err(reason) => reason.into(),
-            }
-        }
-    }
 }
 
 /// Whether requests can be forwarded by this protocol.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use heddle_model::ORIGINAL_DST_FIELD;
 use heddle_wire::http1::{Field, same_name};
 
-use super::find::ask;
+use super::ask::ask;
 use super::{StepContext, Stop};
 use crate::entry::Forwarded;
 use crate::failure::Reason;
