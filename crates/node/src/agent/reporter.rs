@@ -1,9 +1,16 @@
 //! Reports to the control plane what lazy callers use by this node as their gateway, so that they can learn it.
 
+use std::time::Duration;
+
 use heddle_proxy::Access;
 use heddle_xds::{Client, MAX_ACCESSES};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// What a caller uses is reported so long after: it waits for its answer, and what it learns costs its Envoy and the control
+/// plane processor time.
+const AFTER: Duration = Duration::from_millis(5);
 
 /// Takes what Workers tell, and makes one report at a time of it.
 pub(crate) struct Reporter {
@@ -38,6 +45,7 @@ impl Reporter {
     /// Reports these in a task of its own: the answer may take a while. What is not reported comes again.
     pub(super) fn report(&mut self, client: Client, accesses: Vec<Access>) {
         self.under_way = Some(tokio::spawn(async move {
+            sleep(AFTER).await;
             let accesses = accesses.into_iter();
             let accesses = accesses.map(|access| (access.caller, access.address));
             if let Err(why) = client.report(accesses).await {
