@@ -157,7 +157,7 @@ impl Client {
         Ok(certificate.ok_or(Invalid("certificate"))?.try_into()?)
     }
 
-    /// Reports which accounts use which addresses by this node as their gateway; [`MAX_ACCESSES`] at most.
+    /// Reports which accounts use which addresses by this node as their gateway, at most [`MAX_ACCESSES`](crate::MAX_ACCESSES).
     ///
     /// # Errors
     /// [`ClientError`].
