@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
-    ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy,
+    ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy, TransportSocketMatch,
 };
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -61,7 +61,9 @@ impl Roles {
                 }
                 false => None,
             };
-            if let Some(address) = address {
+            // One that cannot be asked for by TLS is none: it would be connected to without.
+            let name = StockDestination::gateway(&roles.trust_domain, &workload.service_account);
+            if let Some(address) = address.filter(|_| name.is_some()) {
                 let account = workload.service_account.clone();
                 roles.addresses.entry(address).or_insert(account);
             }
@@ -95,8 +97,7 @@ impl Roles {
             let socket = tls::to_servers(name, [self.id(account)], Flavour::Requests);
             Some(socket_match(Some(account), socket))
         };
-        let matches = self.gateways.iter().filter_map(socket).collect();
-        self.gateways.first()?;
+        let matches: Vec<TransportSocketMatch> = self.gateways.iter().filter_map(socket).collect();
         Some(Cluster {
             name: GATEWAY.to_owned(),
             connect_timeout: seconds(CONNECT_S),
@@ -120,6 +121,8 @@ impl Roles {
                 ..OutlierDetection::default()
             }),
             circuit_breakers: Some(unlimited_breakers()),
+            // Of an endpoint that no match is about yet: never without TLS.
+            transport_socket: matches.first()?.transport_socket.clone(),
             transport_socket_matches: matches,
             typed_extension_protocol_options: http_options(),
             ..Cluster::default()

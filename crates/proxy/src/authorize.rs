@@ -264,7 +264,9 @@ impl Guards {
         };
         let own = own.and_then(|name| self.workloads.guards.get(name));
         let own = own.filter(|own| !known.iter().any(|one| Arc::ptr_eq(one, own)));
-        let forwarded = door.forwarded().and_then(|_| self.forwarded.get(&endpoint));
+        // A pod with a gateway's account is judged here as itself: others take its bytes for those of lazy callers.
+        let forwarded = self.forwarded.get(&endpoint);
+        let forwarded = forwarded.filter(|_| door.forwarded().is_some() || self.is_gateways(door));
         known
             .iter()
             .chain(own)
@@ -297,6 +299,12 @@ impl Guards {
         }
     }
 
+    /// Whether a workload of this node calls that has the account of a gateway.
+    fn is_gateways(&self, door: &Door) -> bool {
+        let account = door.entry.caller().and_then(|_| self.account(door));
+        account.is_some_and(|account| self.claims().is_here(account))
+    }
+
     /// Whether this node still is the gateway that a caller has connected to.
     pub(crate) fn still_forward(&self, door: &Door) -> bool {
         door.forwarded().is_none_or(|forwarded| {
@@ -309,6 +317,9 @@ impl Guards {
 
     /// What the policies allow on a connection to an endpoint, before anything is sent on it.
     pub(crate) fn may_connect(&self, door: &Door, endpoint: SocketAddr) -> MayConnect {
+        if !self.still_forward(door) {
+            return MayConnect::No;
+        }
         let caller = self.identity(door);
         let mut may = MayConnect::Yes;
         for guard in self.of(door, endpoint) {
@@ -320,7 +331,7 @@ impl Guards {
                         let may = guard.may_connect(Some(id), endpoint.port());
                         may == Connect::Open
                     };
-                    if self.is_forwarded(caller, by, may) {
+                    if self.is_forwarded(door, by, may) {
                         continue;
                     }
                     tracing::debug!(?caller, %endpoint, %by, "refused");
@@ -341,25 +352,28 @@ impl Guards {
         let caller = self.identity(door);
         let access = Access::flow(caller, endpoint.port());
         let mut guards = self.of(door, endpoint);
-        guards.all(|guard| {
-            let decision = guard.decide(&access);
-            let may = |id: &SpiffeId| {
-                let access = Access::flow(Some(id), endpoint.port());
-                guard.decide(&access).allowed
-            };
-            (!decision.allowed && self.is_forwarded(caller, decision.by, may))
-                || allows(&decision, caller, endpoint, dry_runs)
-        })
+        let is_served = self.still_forward(door);
+        is_served
+            && guards.all(|guard| {
+                let decision = guard.decide(&access);
+                let may = |id: &SpiffeId| {
+                    let access = Access::flow(Some(id), endpoint.port());
+                    guard.decide(&access).allowed
+                };
+                (!decision.allowed && self.is_forwarded(door, decision.by, may))
+                    || allows(&decision, caller, endpoint, dry_runs)
+            })
     }
 
-    /// Whether a caller that was refused is a gateway that forwards in the name of another one, which may do what the gateway
+    /// Whether a caller on another node that was refused is a gateway that forwards in the name of another one, which may do what the gateway
     /// itself may not. What a rule refuses to the gateway itself, stays refused.
     fn is_forwarded(
         &self,
-        caller: Option<&SpiffeId>,
+        door: &Door,
         refused_by: Decider<'_>,
         may: impl Fn(&SpiffeId) -> bool,
     ) -> bool {
+        let caller = door.inbound().and_then(|inbound| inbound.caller.as_ref());
         refused_by == Decider::NoRuleMatched
             && self
                 .claims()
@@ -381,6 +395,9 @@ impl Guards {
         judged: &mut Judged,
         dry_runs: &Counter,
     ) -> Result<(), Failure> {
+        if !self.still_forward(door) {
+            return Err(Reason::PolicyDenied.into());
+        }
         let mut guards = self.of(door, endpoint);
         if guards.clone().next().is_none() {
             return Ok(());

@@ -62,6 +62,11 @@ impl Claims {
         }
     }
 
+    /// Whether this node is a gateway with that account.
+    pub(super) fn is_here(&self, account: &ServiceAccountName) -> bool {
+        self.here.contains_key(account)
+    }
+
     /// The workload for which this node is a gateway with that account, for this caller; `None` if it is not, or not for it.
     pub(crate) fn gateway(
         &self,

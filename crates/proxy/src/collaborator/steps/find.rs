@@ -20,6 +20,9 @@ pub(super) fn find(context: &mut StepContext<'_>) -> Step {
                 None => return Err(missing(context, entry.service(), Reason::ServiceGone)),
             }
         }
+        Entry::Forwarded(_) if !snapshot.guards.still_forward(context.door) => {
+            return Err(Reason::PolicyDenied.into());
+        }
         Entry::Forwarded(Forwarded { to: Some(_), .. }) => {
             let found = context.client.found.find(snapshot, &context.door.entry);
             found.ok_or(Reason::ServiceGone)?

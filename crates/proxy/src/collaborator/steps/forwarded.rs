@@ -14,9 +14,6 @@ use crate::route::{Found, PortIndex};
 /// Finds the port of a Service that has the original destination as its cluster address, and reports its use.
 pub(super) fn find(context: &StepContext<'_>, forwarded: &Forwarded) -> Result<PortIndex, Stop> {
     let snapshot = &context.decision.bound.snapshot;
-    if !snapshot.guards.still_forward(context.door) {
-        return Err(Reason::PolicyDenied.into());
-    }
     let address = original(context).ok_or(Reason::NotAtGateway)?;
     let found = snapshot.at(address).map_err(|missing| {
         ask(

@@ -268,6 +268,38 @@ fn bytes_are_judged_by_the_policies_of_the_destination_as_those_of_their_caller(
     }
 }
 
+/// The account of a gateway may be that of any program.
+#[test]
+fn a_pod_with_the_account_of_a_gateway_has_no_rights_of_lazy_callers() {
+    let (upstream, pair) = Pair::scripted(AppProtocol::Tcp);
+    let mut gateway = Gateway::of(pair);
+    gateway.pair.guard(allow("lazy"));
+    let of_shop = |gateway: &Gateway| gateway.pair.sending("shop", "ping").rest();
+    assert_eq!(of_shop(&gateway), b"");
+    let port = &mut gateway.pair.mesh.services[0].ports[0];
+    port.endpoints[0].node = Some(NodeName::parse("calling").unwrap());
+    for workload in gateway.pair.mesh.workloads.iter_mut() {
+        workload.node = Some(NodeName::parse("calling").unwrap());
+    }
+    gateway.pair.apply(&gateway.pair.mesh);
+    assert_eq!(of_shop(&gateway), b"");
+    assert!(upstream.is_quiet());
+    gateway.pair.guard(allow("shop"));
+    let _shop = gateway.pair.sending("shop", "ping");
+    assert_eq!(upstream.accept().exact(4), b"ping");
+}
+
+#[test]
+fn requests_in_a_tunnel_end_with_the_role_of_its_gateway() {
+    let mut gateway = Gateway::new(AppProtocol::Http);
+    let mut lazy = gateway.caller("lazy").sending(CONNECT);
+    lazy.head();
+    assert_eq!(lazy.ask(GET).status(), 200);
+    gateway.pair.mesh.forwarding = Shared::default();
+    gateway.pair.apply(&gateway.pair.mesh);
+    assert_eq!(lazy.ask(GET).verdict(), (403, "policy_denied"));
+}
+
 #[test]
 fn a_tunnel_ends_with_the_role_of_its_gateway() {
     let (upstream, pair) = Pair::scripted(AppProtocol::Tcp);
