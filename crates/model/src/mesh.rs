@@ -120,8 +120,8 @@ impl Mesh {
     }
 
     /// The part of the mesh that one node needs: every Service and endpoint, its own workloads, and the policies that
-    /// select them; for a gateway, those of other workloads too. Endpoints on other nodes keep account and node and lose their workload; of the workloads there only
-    /// the addresses remain.
+    /// select them. Endpoints on other nodes keep account and node and lose their workload; of the workloads there only
+    /// the addresses remain, for a gateway those that policies select too, with their policies.
     ///
     /// If no workload names a node, there is one node, which has all of them. As soon as one names a node, the
     /// workloads without one belong to no node.

@@ -2,7 +2,7 @@
 //! direct.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use foldhash::fast::RandomState;
@@ -14,9 +14,9 @@ use crate::clock::Millis;
 #[cfg(test)]
 mod tests;
 
-/// What was told is told again after this time, in milliseconds: it may have been lost on its way.
+/// What was told is told again at most this time later, in milliseconds: it may have been lost on its way.
 const AGAIN_MS: Millis = 500;
-/// Accesses that a Worker remembers to have told; then it begins anew.
+/// Accesses that a Worker tells in that time. More come again.
 const MAX_TOLD: usize = 1_024;
 /// Accesses that wait for the owner. More are dropped: they come again.
 const MAX_WAITING: usize = 1_024;
@@ -54,11 +54,13 @@ pub(crate) struct Accesses {
     told: RefCell<Told>,
 }
 
-/// When each access was told, in milliseconds of the Worker's clock.
+/// What was told since a time.
 #[derive(Debug, Default)]
 struct Told {
+    /// In milliseconds of the Worker's clock.
+    since: Millis,
     count: usize,
-    by_address: HashMap<IpAddr, HashMap<ServiceAccountName, Millis, RandomState>, RandomState>,
+    by_address: HashMap<IpAddr, HashSet<ServiceAccountName, RandomState>, RandomState>,
 }
 
 impl Accesses {
@@ -86,20 +88,19 @@ impl Accesses {
 
 impl Told {
     fn is_due(&mut self, caller: &ServiceAccountName, address: IpAddr, now: Millis) -> bool {
-        let before = self.by_address.get_mut(&address);
-        if let Some(told) = before.and_then(|callers| callers.get_mut(caller)) {
-            let is_due = now.saturating_sub(*told) >= AGAIN_MS;
-            if is_due {
-                *told = now;
-            }
-            return is_due;
+        if now.saturating_sub(self.since) >= AGAIN_MS {
+            *self = Told {
+                since: now,
+                ..Told::default()
+            };
         }
-        if self.count == MAX_TOLD {
-            *self = Told::default();
+        let before = self.by_address.get(&address);
+        let is_told = before.is_some_and(|callers| callers.contains(caller));
+        if is_told || self.count == MAX_TOLD {
+            return false;
         }
         self.count += 1;
         let callers = self.by_address.entry(address).or_default();
-        callers.insert(caller.clone(), now);
-        true
+        callers.insert(caller.clone())
     }
 }

@@ -43,7 +43,9 @@ fn what_is_remembered_and_what_waits_is_bounded() {
         assert!(accesses.told.borrow().count <= MAX_TOLD);
     }
     let waiting = std::iter::from_fn(|| told.try_recv().ok()).count();
-    assert_eq!(waiting, MAX_WAITING);
+    assert_eq!(waiting, MAX_TOLD);
+    accesses.note(Some(&sink), (&shop, ip(1)), AGAIN_MS);
+    assert!(told.try_recv().is_ok());
     drop(told);
     accesses.note(Some(&sink), (&shop, ip(1)), 0);
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{PORTS, is_good};
 use crate::load::{Kind, Load, failures};
+use crate::programs::Serving;
 use crate::stage::{Scene, Stage, pause, until};
 
 /// Gateways are tried for destinations in these ranges: Services and pods.
@@ -160,15 +161,18 @@ fn all_is_served_and_learned(stage: &Stage) {
     }
 }
 
+/// The servers of all Services.
+fn serve(stage: &Stage) -> Vec<Serving> {
+    let pods = ["api", "cart", "vault", "safe", "closed"].iter();
+    pods.flat_map(|pod| stage.serve_all(pod)).collect()
+}
+
 #[test]
 fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
     let Some(stage) = scene(Gateways::Envoys).up() else {
         return;
     };
-    let _servers: Vec<_> = ["api", "cart", "vault", "safe", "closed"]
-        .iter()
-        .flat_map(|pod| stage.serve_all(pod))
-        .collect();
+    let _servers = serve(&stage);
     all_is_served_and_learned(&stage);
     let direct = stage.envoy_counts("lazy", BY_GATEWAY);
     for service in ["api", "cart", "vault"] {
@@ -301,12 +305,9 @@ fn a_node_is_a_gateway_too() {
     let Some(stage) = scene(Gateways::Nodes).up() else {
         return;
     };
-    let _servers: Vec<_> = ["api", "cart", "vault", "safe", "closed"]
-        .iter()
-        .flat_map(|pod| stage.serve_all(pod))
-        .collect();
+    let _servers = serve(&stage);
     all_is_served_and_learned(&stage);
-    // Bytes that policies do not allow to their caller, although they would allow them to another lazy one.
+    // Bytes that policies do not allow to their caller.
     let (echo, heard) = (stage.echo("lazy", "closed"), stage.hear("lazy", "closed"));
     assert!(!is_good(&echo, &heard), "{echo:?}, {heard:?}");
     assert!(heard.is_empty(), "{heard:?}");
