@@ -90,6 +90,7 @@ pub(crate) fn compile(
         address_ranges: options.address_ranges.clone(),
         forwarding: Shared::default(),
         judged: Shared::default(),
+        unreadable: Vec::new(),
         named: None,
     };
     mesh.forwarding = Forwarding::of(&mesh, index.gateways.iter().cloned()).into();

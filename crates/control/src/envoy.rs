@@ -13,6 +13,7 @@ mod als;
 mod credentials;
 mod dependencies;
 mod dialect;
+mod learn;
 mod lrs;
 mod roster;
 

@@ -88,6 +88,7 @@ impl Mesh {
                     .map_err(|broken| format!("{}: {broken}", workload.name))?;
             }
         }
+        increasing(&self.unreadable, |name| name, "unreadable workloads")?;
         if !Shared::is_same(&self.forwarding, &before.forwarding) {
             increasing(&self.forwarding.gateways, |account| account, "gateways")?;
             increasing(&self.forwarding.lazy, |account| account, "lazy accounts")?;

@@ -51,6 +51,10 @@ pub struct Mesh {
     /// it forwards.
     #[serde(default, skip_serializing_if = "no_workloads")]
     pub judged: Shared<Vec<Shared<Workload>>>,
+    /// Workloads that the node was told of in a form that it does not understand, sorted, each once. As a gateway it refuses
+    /// what goes to them: policies that it does not know may select them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<WorkloadName>,
     /// Of a node that names what it uses: what it has named and has an answer to, sorted, each once. Of anything else,
     /// nothing can be said. `None`: the mesh has everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -108,6 +108,9 @@ impl GuardedWorkloads {
         let is_gateway = mesh.workloads.iter().any(|own| mesh.forwarding.is_at(own));
         let others = with_envoy.into_iter().chain(mesh.judged.iter());
         let others = others.filter(|_| is_gateway);
+        let mut elsewhere = guards(mesh, others);
+        let unreadable = mesh.unreadable.iter().filter(|_| is_gateway);
+        elsewhere.extend(unreadable.map(|name| (name.clone(), Arc::new(Guard::of_unknown()))));
         let identities = mesh.workloads.iter().map(|workload| {
             let account = workload.service_account.clone();
             let id = SpiffeId::workload(mesh.trust_domain.clone(), account);
@@ -118,7 +121,7 @@ impl GuardedWorkloads {
             identities: identities.collect(),
             claims: Claims::new(mesh),
             guards: guards(mesh, served.into_iter()),
-            elsewhere: guards(mesh, others),
+            elsewhere,
         }
     }
 }

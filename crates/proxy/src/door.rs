@@ -61,8 +61,8 @@ pub(crate) struct Door {
     pub(crate) pod: Option<PodId>,
     /// Where the listener's connections get their permits; `None` for the door of a single connection.
     shares: Option<Shares>,
-    /// Counts a connection from another node to the called workload's share while the connection exists.
-    share_permit: Option<Arc<SharePermit>>,
+    /// Count a connection from another node to the called workload's share, and to others', while the connection exists.
+    share_permits: Option<Arc<[SharePermit]>>,
 }
 
 impl Door {
@@ -75,20 +75,21 @@ impl Door {
     /// The door of one connection from another node, or of a stream, which has its own permit instead of a
     /// [`SharePermit`].
     pub(crate) fn inbound_of(inbound: Inbound, share_permit: Option<SharePermit>) -> Arc<Self> {
-        Door::with(Entry::Inbound(inbound), 0, None, (None, share_permit))
+        let share_permits = share_permit.map(|one| Arc::from([one]));
+        Door::with(Entry::Inbound(inbound), 0, None, (None, share_permits))
     }
 
     /// The door of one connection to this node as a gateway.
-    pub(crate) fn forwarded_of(forwarded: Forwarded, share_permit: SharePermit) -> Arc<Self> {
+    pub(crate) fn forwarded_of(forwarded: Forwarded, share_permits: [SharePermit; 2]) -> Arc<Self> {
         let entry = Entry::Forwarded(forwarded);
-        Door::with(entry, 0, None, (None, Some(share_permit)))
+        Door::with(entry, 0, None, (None, Some(Arc::from(share_permits))))
     }
 
     fn with(
         entry: Entry,
         port: u16,
         pod: Option<PodId>,
-        (shares, share_permit): (Option<Shares>, Option<SharePermit>),
+        (shares, share_permits): (Option<Shares>, Option<Arc<[SharePermit]>>),
     ) -> Arc<Self> {
         let name = |name: Option<&dyn ToString>| -> Arc<str> {
             name.map_or_else(|| UNIDENTIFIED.into(), |name| name.to_string().into())
@@ -130,7 +131,7 @@ impl Door {
             port,
             pod,
             shares,
-            share_permit: share_permit.map(Arc::new),
+            share_permits,
         })
     }
 
@@ -170,7 +171,7 @@ impl Door {
             port: self.port,
             pod: self.pod,
             shares: None,
-            share_permit: self.share_permit.clone(),
+            share_permits: self.share_permits.clone(),
         })
     }
 

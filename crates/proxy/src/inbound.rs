@@ -35,7 +35,7 @@ use crate::handshake::{Handshake, HandshakeError};
 use crate::http2::InboundHttp2;
 use crate::io::WireSide;
 use crate::link::InboundLink;
-use crate::permits::SharePermit;
+use crate::permits::{Share, SharePermit};
 use crate::side::Side;
 use crate::worker::Worker;
 
@@ -137,13 +137,13 @@ impl Greeting {
             }
             Ok((side, Greeted::Gateway(forwarded))) => {
                 drop(alarm);
-                let Some(share_permit) = gateway_permit(&worker, &forwarded) else {
+                let Some(share_permits) = gateway_permits(&worker, &forwarded) else {
                     worker.stats.connections_refused.inc();
                     worker.stats.connections_over_share.inc();
                     return Outcome::Over;
                 };
                 Outcome::Next(Met::Connection {
-                    door: Door::forwarded_of(forwarded, share_permit),
+                    door: Door::forwarded_of(forwarded, share_permits),
                     worker,
                     side: Box::new(side.into()),
                     peer,
@@ -313,10 +313,17 @@ fn of_stock(worker: &Worker, side: &WireSide) -> Option<Result<Greeted, Greeting
     })
 }
 
-/// Takes a permit of the share of a gateway's workload; `None` when that is used up.
-fn gateway_permit(worker: &Worker, forwarded: &Forwarded) -> Option<SharePermit> {
+/// Takes permits of the share of a gateway's workload, and of its caller's; `None` when one of these is used up.
+fn gateway_permits(worker: &Worker, forwarded: &Forwarded) -> Option<[SharePermit; 2]> {
     let snapshot = worker.snapshot();
-    let share = snapshot.called.workloads.get(&forwarded.gateway)?;
+    let of_gateway = snapshot.called.workloads.get(&forwarded.gateway)?;
+    let of_caller = of_gateway.of_lazy(forwarded.caller.service_account()?);
+    let permit = |share: &Arc<Share>| permit_of(worker, share);
+    Some([permit(&of_caller)?, permit(of_gateway)?])
+}
+
+/// Takes a permit of a share. That there is none is logged.
+fn permit_of(worker: &Worker, share: &Arc<Share>) -> Option<SharePermit> {
     let share_permit = share.share_permit();
     if share_permit.is_none() {
         share.say_spent(worker.clock.now());
@@ -343,11 +350,7 @@ fn share_permit(worker: &Worker, inbound: &Inbound) -> Result<SharePermit, ()> {
     let snapshot = worker.snapshot();
     let (service, port, endpoint) = (&inbound.service, inbound.port, inbound.endpoint);
     let share = snapshot.called(service, port, endpoint).ok_or(())?;
-    let share_permit = share.share_permit();
-    if share_permit.is_none() {
-        share.say_spent(worker.clock.now());
-    }
-    share_permit.ok_or(())
+    permit_of(worker, share).ok_or(())
 }
 
 fn say_refused(worker: &Worker, peer: SocketAddr, failed: &GreetingError) {

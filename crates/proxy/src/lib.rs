@@ -71,7 +71,7 @@ pub use heddle_transport::Protocol;
 pub use http2::fuzzing;
 pub use peers::{Peer, PeerFailure, PeerStatus};
 pub use proxy::{Drained, Observer, Proxy, ProxyStatus, WorkerStatus};
-pub use questions::{Questions, Ticket};
+pub use questions::{Asker, Questions, Ticket};
 pub use settings::{
     Bounds, Elasticity, Network, NodeAddress, OriginalDestination, Settings, Timeouts,
 };

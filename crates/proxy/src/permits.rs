@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
-use heddle_model::WorkloadName;
+use heddle_model::{ServiceAccountName, WorkloadName};
 use sources::AddressPlace;
 
 pub(crate) use sources::Sources;
@@ -39,6 +39,9 @@ const KEPT: usize = 8;
 const FEW: usize = 64;
 /// … and at most this many.
 const MOST_FEW: usize = 32;
+/// One part in this many of what a gateway's workload may hold is the most for one of its callers, unless that is less
+/// than a few.
+const LAZY_PART: usize = 4;
 /// Minimum time between two log messages about one source that has its share, in seconds.
 const SAY_EVERY_S: u64 = 10;
 
@@ -56,6 +59,12 @@ pub(crate) fn may_take(bound: usize, free: usize, held: usize, fixed: Option<usi
 /// How many of `bound` permits a source may hold while `free` are free.
 fn most(bound: usize, free: usize, fixed: Option<usize>) -> usize {
     fixed.unwrap_or_else(|| free.saturating_sub(bound / KEPT).max(few(bound)))
+}
+
+/// How many of what a gateway's workload may hold one lazy caller may hold.
+fn most_of_lazy(bound: usize, free: usize, fixed: Option<usize>) -> usize {
+    let most = most(bound, free, fixed);
+    (most / LAZY_PART).max(few(bound).min(most.div_ceil(2)))
 }
 
 fn few(bound: usize) -> usize {
@@ -76,13 +85,13 @@ struct All {
     /// Fixed limit for each client address.
     fixed_address: Option<usize>,
     left: AtomicUsize,
-    /// The shares of calling workloads, kept while they have listeners or connections: a caller may have one listener
-    /// for each Service.
-    callers: Mutex<HashMap<WorkloadName, Weak<Share>, RandomState>>,
+    /// The shares of callers, kept while they have listeners or connections: a caller may have one listener for each
+    /// Service.
+    callers: Mutex<HashMap<ShareOwner, Weak<Share>, RandomState>>,
 }
 
 /// Whose connections are counted together.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ShareOwner {
     /// Any source: only the limit of all connections applies.
     Any,
@@ -92,6 +101,9 @@ pub(crate) enum ShareOwner {
     Strangers(WorkloadName),
     /// Connections to a workload from other nodes.
     Nodes(WorkloadName),
+    /// Connections of the lazy callers with an account to this node as their gateway: a part of what the gateway's
+    /// workload has.
+    Lazy(ServiceAccountName),
     /// Connections from other nodes that call nothing on this node.
     Astray,
     /// Connections of calling nodes that many streams share: links, and HTTP/2 connections. All of them together form
@@ -168,30 +180,41 @@ impl Permits {
 
     /// A new share, of a source that holds nothing yet.
     pub(crate) fn share(&self, owner: ShareOwner) -> Arc<Share> {
+        self.all.share(owner)
+    }
+
+    /// The share of the connections that a workload opens, through all of its listeners.
+    pub(crate) fn caller(&self, workload: &WorkloadName) -> Arc<Share> {
+        self.all.caller(ShareOwner::Caller(workload.clone()))
+    }
+
+    /// Shares for the client addresses of one listener, which together form the source `together`.
+    pub(crate) fn sources(&self, together: ShareOwner) -> Arc<Sources> {
+        Sources::new(self.share(together), self.all.fixed_address)
+    }
+}
+
+impl All {
+    fn share(self: &Arc<Self>, owner: ShareOwner) -> Arc<Share> {
         Arc::new(Share {
-            all: Arc::clone(&self.all),
+            all: Arc::clone(self),
             owner,
             held: AtomicUsize::new(0),
             refusals: Refusals::new(),
         })
     }
 
-    /// The share of the connections that a workload opens, through all of its listeners.
-    pub(crate) fn caller(&self, workload: &WorkloadName) -> Arc<Share> {
-        let callers = self.all.callers.lock();
+    /// The one share of a caller.
+    fn caller(self: &Arc<Self>, owner: ShareOwner) -> Arc<Share> {
+        let callers = self.callers.lock();
         let mut callers = callers.unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = callers.get(workload).and_then(Weak::upgrade) {
+        if let Some(known) = callers.get(&owner).and_then(Weak::upgrade) {
             return known;
         }
         callers.retain(|_, share| share.strong_count() > 0);
-        let share = self.share(ShareOwner::Caller(workload.clone()));
-        callers.insert(workload.clone(), Arc::downgrade(&share));
+        let share = self.share(owner.clone());
+        callers.insert(owner, Arc::downgrade(&share));
         share
-    }
-
-    /// Shares for the client addresses of one listener, which together form the source `together`.
-    pub(crate) fn sources(&self, together: ShareOwner) -> Arc<Sources> {
-        Sources::new(self.share(together), self.all.fixed_address)
     }
 }
 
@@ -253,12 +276,18 @@ impl Share {
         None
     }
 
+    /// The share of the lazy callers with that account, of what the gateway's workload has.
+    pub(crate) fn of_lazy(&self, account: &ServiceAccountName) -> Arc<Share> {
+        self.all.caller(ShareOwner::Lazy(account.clone()))
+    }
+
     fn allows(&self, left: usize, held: usize) -> bool {
         let All { bound, fixed, .. } = *self.all;
         match self.owner {
             ShareOwner::Any => true,
             // Links belong to all nodes and not to one pod, so the limit for each pod does not apply.
             ShareOwner::Links => may_take(bound, left, held, None),
+            ShareOwner::Lazy(_) => held < most_of_lazy(bound, left, fixed),
             _ => may_take(bound, left, held, fixed),
         }
     }
@@ -291,6 +320,17 @@ impl Share {
                 (workload, "connections to a pod from outside of the mesh")
             }
             ShareOwner::Nodes(workload) => (workload, "connections to a workload from other nodes"),
+            ShareOwner::Lazy(account) => {
+                tracing::warn!(
+                    %account,
+                    held,
+                    refused,
+                    of,
+                    "connections of lazy callers to this node as their gateway are refused: their account has used up \
+                     its share; find out what opens so many"
+                );
+                return;
+            }
             ShareOwner::Astray => {
                 tracing::warn!(
                     held,

@@ -16,14 +16,17 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use heddle_model::{Dependency, WorkloadName};
+use heddle_model::Dependency;
 use tokio::sync::Notify;
 
 use crate::failure::Reason;
 use crate::sync::{Mutex, MutexGuard, lock};
 
+mod asker;
 #[cfg(test)]
 mod tests;
+
+pub use asker::Asker;
 
 /// Most things that one caller may ask about at a time …
 const QUESTIONS_PER_CALLER: usize = 128;
@@ -48,10 +51,10 @@ struct Shared {
 #[derive(Default)]
 struct Open {
     questions: BTreeMap<Dependency, Vec<Waiter>>,
-    callers: BTreeMap<WorkloadName, CallerQuestions>,
+    callers: BTreeMap<Asker, CallerQuestions>,
     waiting: usize,
     /// Questions that the agent has not taken yet, each with its caller.
-    new: Vec<(Dependency, WorkloadName)>,
+    new: Vec<(Dependency, Asker)>,
     next_waiter: u64,
     /// Whether the control plane has been away for so long that no answer is expected.
     is_away: bool,
@@ -71,7 +74,7 @@ struct CallerQuestions {
 /// A connection or request that waits for an answer.
 struct Waiter {
     id: u64,
-    caller: WorkloadName,
+    caller: Asker,
     /// The Worker that carries it.
     worker: u64,
     waker: Option<Waker>,
@@ -93,7 +96,7 @@ struct Usage {
 pub struct Ticket {
     shared: Arc<Shared>,
     dependency: Dependency,
-    caller: WorkloadName,
+    caller: Asker,
     id: u64,
 }
 
@@ -104,20 +107,20 @@ impl Questions {
         self.0.news.notified().await;
     }
 
-    /// Takes what was asked since the last time, each with the workload that asks. Several workloads may ask the same.
-    pub fn take(&self) -> Vec<(Dependency, WorkloadName)> {
+    /// Takes what was asked since the last time, each with who asks. Several may ask the same.
+    pub fn take(&self) -> Vec<(Dependency, Asker)> {
         mem::take(&mut self.0.open().new)
     }
 
     /// Whether the caller still waits for the answer.
-    pub fn is_open(&self, dependency: &Dependency, caller: &WorkloadName) -> bool {
+    pub fn is_open(&self, dependency: &Dependency, caller: &Asker) -> bool {
         let open = self.0.open();
         let asked = open.callers.get(caller);
         asked.is_some_and(|asked| asked.open.contains_key(dependency))
     }
 
     /// Tells a caller that there will be no answer.
-    pub fn refuse(&self, dependency: &Dependency, caller: &WorkloadName, why: Reason) {
+    pub fn refuse(&self, dependency: &Dependency, caller: &Asker, why: Reason) {
         let mut open = self.0.open();
         let ended = open.end(Err(why), |asked, waiter| {
             asked == dependency && waiter.caller == *caller
@@ -171,7 +174,7 @@ impl Questions {
     pub fn ask(
         &self,
         dependency: Dependency,
-        caller: &WorkloadName,
+        caller: &Asker,
         worker: u64,
     ) -> Result<Ticket, Reason> {
         let mut open = self.0.open();
@@ -267,10 +270,10 @@ impl Open {
 /// One fewer of a caller's connections and requests waits for an answer. With the last one the question is not asked any
 /// more.
 fn close(
-    callers: &mut BTreeMap<WorkloadName, CallerQuestions>,
-    new: &mut Vec<(Dependency, WorkloadName)>,
+    callers: &mut BTreeMap<Asker, CallerQuestions>,
+    new: &mut Vec<(Dependency, Asker)>,
     dependency: &Dependency,
-    caller: &WorkloadName,
+    caller: &Asker,
 ) {
     let open = callers.get_mut(caller).map(|asked| &mut asked.open);
     let Some(open) = open else { return };
@@ -280,7 +283,7 @@ fn close(
     *waiting -= 1;
     if *waiting == 0 {
         open.remove(dependency);
-        let is_it = |one: &(Dependency, WorkloadName)| one.0 == *dependency && one.1 == *caller;
+        let is_it = |one: &(Dependency, Asker)| one.0 == *dependency && one.1 == *caller;
         if let Some(at) = new.iter().position(is_it) {
             new.remove(at);
         }

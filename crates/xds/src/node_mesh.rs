@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 
-use heddle_model::{Dependency, DependencyState, Mesh, NodeName};
+use heddle_model::{Dependency, DependencyState, Mesh, NodeName, WorkloadName};
 
 use crate::delta::{Held, Name, News, Request, Response, Subscription, Versioned};
 use crate::limits::{MAX_EPOCH_BYTES, MAX_MESH_BYTES};
 use crate::message::discovery_request;
 use crate::proto::{DiscoveryRequest, DiscoveryResponse, Resource as Sent};
-use crate::resources::{InvalidResource, JoinedMesh, Resource, Type};
+use crate::resources::{InvalidResource, JoinedMesh, Resource, Type, workload_name};
 use crate::trust::Invalid;
 use states::{States, Touched};
 
@@ -278,12 +278,22 @@ impl NodeMesh {
         self.touch_addresses(moved);
         let answered = self.find_states();
         mesh.generation = mark.1;
+        mesh.unreadable = self.unreadable();
         mesh.named = self.on_demand.then(|| self.states.all());
         Ok(Some(Update {
             epoch: mark.0,
             mesh,
             answered,
         }))
+    }
+
+    /// The workloads of which only a form has come that is not understood.
+    fn unreadable(&self) -> Vec<WorkloadName> {
+        let refused = self.refused.iter();
+        let workloads = refused.filter(|(kind, _)| *kind == Type::Workload);
+        let names = workloads.filter_map(|(_, name)| workload_name(name).ok());
+        let names: BTreeSet<WorkloadName> = names.collect();
+        names.into_iter().collect()
     }
 
     /// The control plane serves no node on demand. It has sent all Services, and sends another mark after all addresses.

@@ -41,6 +41,7 @@ pub use error::InvalidResource;
 pub(crate) use join::JoinedMesh;
 pub use join::join;
 pub use name::of_policy as policy_name;
+pub(crate) use name::workload as workload_name;
 pub use split::{Holders, of_mesh, of_service, split};
 
 /// Limit on the encoding of one resource, in bytes. [`Resource::decode`] enforces it; a control plane leaves out what is

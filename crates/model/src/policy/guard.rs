@@ -167,6 +167,16 @@ impl Guard {
         }
     }
 
+    /// The guard of a workload of which nothing is known: it refuses everything.
+    pub fn of_unknown() -> Self {
+        Self {
+            mode: Mode::Strict,
+            probes: Default::default(),
+            is_complete: false,
+            policies: Vec::new(),
+        }
+    }
+
     /// Whether every access is allowed, and no dry-run policy has to be evaluated.
     pub fn is_open(&self) -> bool {
         self.is_complete && self.mode == Mode::Permissive && self.policies.is_empty()

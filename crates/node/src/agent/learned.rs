@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use heddle_model::{Dependency, DependencyState, Mesh, WorkloadName};
+use heddle_model::{Dependency, DependencyState, Mesh};
+use heddle_proxy::Asker;
 
 use super::costs::Costs;
 use crate::status::{DiscoveryStatus, LearnedState, LearnedStatus};
@@ -15,11 +16,11 @@ use crate::status::{DiscoveryStatus, LearnedState, LearnedStatus};
 #[derive(Default)]
 pub(super) struct Book {
     named: BTreeMap<Dependency, Named>,
-    /// By the workload that asked first.
-    shares: BTreeMap<WorkloadName, Share>,
+    /// By the one that asked first.
+    shares: BTreeMap<Asker, Share>,
 }
 
-/// How much of a book one workload has.
+/// How much of a book one asker has.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Share {
     pub(super) all: usize,
@@ -104,8 +105,8 @@ impl Book {
         self.shares.values().any(|share| share.unanswered > 0)
     }
 
-    /// How much of it a workload has asked first.
-    pub(super) fn share(&self, by: &WorkloadName) -> Share {
+    /// How much of it one has asked first.
+    pub(super) fn share(&self, by: &Asker) -> Share {
         self.shares.get(by).copied().unwrap_or_default()
     }
 }
@@ -123,8 +124,8 @@ struct Shared {
 
 /// Something that the control plane was told the node uses.
 pub(super) struct Named {
-    /// The workload that asked first; `None` if that was in an earlier run.
-    pub(super) by: Option<WorkloadName>,
+    /// The one that asked first; `None` if that was in an earlier run.
+    pub(super) by: Option<Asker>,
     since: Instant,
     pub(super) used: Instant,
     /// `None` until it is answered.
@@ -132,7 +133,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    pub(super) fn new(by: Option<WorkloadName>, now: Instant) -> Self {
+    pub(super) fn new(by: Option<Asker>, now: Instant) -> Self {
         Named {
             by,
             since: now,

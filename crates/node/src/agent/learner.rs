@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::time::{Duration, Instant};
 
-use heddle_model::{Dependency, DependencyState, WorkloadName};
-use heddle_proxy::{Questions, Reason};
+use heddle_model::{Dependency, DependencyState};
+use heddle_proxy::{Asker, Questions, Reason};
 use heddle_xds::NodeMesh;
 
 use super::learned::{Book, Learned, Named};
@@ -47,7 +47,7 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(500);
 pub(super) struct Learner {
     questions: Questions,
     learned: Learned,
-    callers: BTreeMap<WorkloadName, Caller>,
+    callers: BTreeMap<Asker, Caller>,
     /// How long something may be unused before it is forgotten.
     forget_after: Duration,
     look_every: Duration,
@@ -58,7 +58,7 @@ pub(super) struct Learner {
     failures: u32,
 }
 
-/// One workload that asks.
+/// One of those that ask.
 struct Caller {
     waiting: VecDeque<Dependency>,
     /// Names that may be sent now, in thousandths.
@@ -176,7 +176,7 @@ impl Learner {
     /// When something may be named for a caller, if not now: a while after the last message, or when all is answered.
     fn paced_until(
         &self,
-        (name, caller): (&WorkloadName, &Caller),
+        (name, caller): (&Asker, &Caller),
         learned: &Book,
         now: Instant,
     ) -> Option<Instant> {
@@ -232,7 +232,7 @@ impl Learner {
     fn name(&mut self, learned: &mut Book, mesh: &mut NodeMesh, now: Instant) {
         let callers = self.callers.iter();
         let may = callers.filter(|one| self.paced_until(*one, learned, now).is_none());
-        let mut due: VecDeque<WorkloadName> = may.map(|(name, _)| name.clone()).collect();
+        let mut due: VecDeque<Asker> = may.map(|(name, _)| name.clone()).collect();
         let mut is_any_named = false;
         while let Some(name) = due.pop_front() {
             let Some(caller) = self.callers.get_mut(&name) else {
@@ -366,7 +366,7 @@ fn of_the_largest(learned: &Book, wanted: &Dependency) -> Option<Dependency> {
             .iter()
             .filter(|(one, _)| mem::discriminant(*one) == kind)
     };
-    let mut counts: BTreeMap<Option<&WorkloadName>, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<Option<&Asker>, usize> = BTreeMap::new();
     for (_, named) in alike() {
         *counts.entry(named.by.as_ref()).or_default() += 1;
     }
@@ -377,7 +377,7 @@ fn of_the_largest(learned: &Book, wanted: &Dependency) -> Option<Dependency> {
 }
 
 /// What a caller has not used for longest, if it has learned as much as it may.
-fn in_the_way(learned: &Book, caller: &WorkloadName) -> Option<Dependency> {
+fn in_the_way(learned: &Book, caller: &Asker) -> Option<Dependency> {
     let share = learned.share(caller);
     let must_be_absent = share.absent >= ABSENT_PER_CALLER;
     if !must_be_absent && share.all < PER_CALLER {

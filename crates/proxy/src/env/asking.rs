@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use heddle_model::{Dependency, WorkloadName};
+use heddle_model::Dependency;
 
 use crate::failure::Reason;
-use crate::questions::{Questions, Ticket};
+use crate::questions::{Asker, Questions, Ticket};
 use crate::route::Snapshot;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -42,10 +42,10 @@ impl Asking {
         &self,
         questions: Option<&Questions>,
         dependency: Dependency,
-        caller: &WorkloadName,
+        asker: &Asker,
     ) -> Result<PendingQuestion, Reason> {
         let questions = questions.ok_or(Reason::DiscoveryUnavailable)?;
-        let ticket = questions.ask(dependency, caller, self.id)?;
+        let ticket = questions.ask(dependency, asker, self.id)?;
         self.open.set(self.open.get() + 1);
         Ok(PendingQuestion {
             ticket,

@@ -10,6 +10,7 @@ use super::{Led, lead, lead_nowhere};
 use crate::door::Door;
 use crate::env::{PendingQuestion, WorkKey};
 use crate::failure::Reason;
+use crate::questions::Asker;
 use crate::side::Side;
 use crate::worker::Worker;
 
@@ -72,7 +73,10 @@ impl Seeking {
                 let questions = self.worker.settings.questions.as_ref();
                 let asked = match self.door.entry.caller() {
                     _ if self.asked >= MAX_QUESTIONS => Err(Reason::DiscoveryTimeout),
-                    Some(caller) => self.worker.asking.ask(questions, dependency, caller),
+                    Some(caller) => {
+                        let asker = Asker::Workload(caller.clone());
+                        self.worker.asking.ask(questions, dependency, &asker)
+                    }
                     None => Err(Reason::DestinationUnknown),
                 };
                 match asked {

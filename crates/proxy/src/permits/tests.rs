@@ -113,3 +113,37 @@ fn a_caller_has_one_share_by_whichever_listener() {
     drop(held);
     assert_eq!(flood(&permits.caller(&workload)).len(), 3);
 }
+
+#[test]
+fn a_lazy_caller_leaves_most_of_its_gateways_share_to_the_others() {
+    let account = |name: &str| ServiceAccountName::new("shop", name).unwrap();
+    let gateway = |permits: &Permits| {
+        permits.share(ShareOwner::Nodes(
+            WorkloadName::new("shop", "gateway").unwrap(),
+        ))
+    };
+    for (bound, fixed) in [
+        (8_192, None),
+        (800, None),
+        (8_192, Some(400)),
+        (8_192, Some(8)),
+    ] {
+        let permits = Permits::new(bound, fixed, None);
+        let (any, gateway) = (permits.share(ShareOwner::Any), gateway(&permits));
+        let connect = |name: &str| {
+            let of_caller = gateway.of_lazy(&account(name)).share_permit()?;
+            Some((any.take().ok()?, of_caller, gateway.share_permit()?))
+        };
+        let held: Vec<_> = std::iter::from_fn(|| connect("greedy")).collect();
+        let room = gateway.room().1;
+        assert!(!held.is_empty(), "{bound} {fixed:?}");
+        assert!(
+            held.len() <= room,
+            "{bound} {fixed:?}: {} of {room}",
+            held.len()
+        );
+        assert!(connect("other").is_some());
+        drop(held);
+        assert_eq!(gateway.held.load(Ordering::Relaxed), 0);
+    }
+}

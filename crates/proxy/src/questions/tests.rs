@@ -3,6 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
+use heddle_model::WorkloadName;
+
 use super::*;
 
 #[derive(Default)]
@@ -14,8 +16,8 @@ impl Wake for Woken {
     }
 }
 
-fn caller(name: &str) -> WorkloadName {
-    WorkloadName::new("shop", name).unwrap()
+fn caller(name: &str) -> Asker {
+    Asker::Workload(WorkloadName::new("shop", name).unwrap())
 }
 
 fn address(number: usize) -> Dependency {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use heddle_model::{
     Endpoint, Forwarding, Mesh, Node, NodeName, Pages, Policy, Service, Shared, TrustDomain,
-    Workload, differences,
+    Workload, WorkloadName, differences,
 };
 
 /// Parts of a mesh.
@@ -18,6 +18,7 @@ pub(super) struct Source {
     policies: Arc<[Arc<Policy>]>,
     forwarding: Shared<Forwarding>,
     judged: Shared<Vec<Shared<Workload>>>,
+    unreadable: Vec<WorkloadName>,
 }
 
 /// What is another one in a mesh than in the one before.
@@ -42,6 +43,7 @@ impl Source {
             policies: shared(&before.policies, &mesh.policies, Arc::ptr_eq),
             forwarding: mesh.forwarding.clone(),
             judged: mesh.judged.clone(),
+            unreadable: mesh.unreadable.clone(),
         }
     }
 
@@ -75,7 +77,8 @@ impl Source {
                 || !self.workloads.is_each_same(&before.workloads)
                 || !Arc::ptr_eq(&self.policies, &before.policies)
                 || self.forwarding != before.forwarding
-                || self.judged != before.judged,
+                || self.judged != before.judged
+                || self.unreadable != before.unreadable,
         }
     }
 }

@@ -140,6 +140,33 @@ fn a_resource_that_is_not_understood_is_refused_by_itself() {
 }
 
 #[test]
+fn a_workload_that_is_not_understood_is_named_until_it_is_or_is_gone() {
+    let mut mesh = begun();
+    let workload = |name: &str, content: Vec<u8>| Sent {
+        name: name.to_owned(),
+        version: "2".to_owned(),
+        content: content.into(),
+    };
+    let broken = vec![
+        workload("shop/web", vec![0xff]),
+        workload("shop/cart", vec![0xff]),
+    ];
+    mesh.accept(response(Type::Workload, broken, "2")).unwrap();
+    let update = mesh.accept(mark(2)).unwrap().unwrap();
+    let names = |update: &Update| {
+        let names = update.mesh.unreadable.iter();
+        names.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&update), ["shop/cart", "shop/web"]);
+    assert_eq!(update.mesh.check_part(), Ok(()));
+    let mut gone = response(Type::Workload, Vec::new(), "3");
+    gone.removed = vec!["shop/web".to_owned()];
+    mesh.accept(gone).unwrap();
+    let update = mesh.accept(mark(3)).unwrap().unwrap();
+    assert_eq!(names(&update), ["shop/cart"]);
+}
+
+#[test]
 fn what_breaks_the_protocol_ends_the_call() {
     let mut unknown = response(Type::Node, Vec::new(), "2");
     unknown.type_url = "heddle.v1.Unknown".to_owned();

@@ -41,7 +41,7 @@ pub(super) fn address(name: &str) -> Result<IpAddr, InvalidResource> {
     canonical(name, name.parse().ok()).ok_or(InvalidResource::Name("IP"))
 }
 
-pub(super) fn workload(name: &str) -> Result<WorkloadName, InvalidResource> {
+pub(crate) fn workload(name: &str) -> Result<WorkloadName, InvalidResource> {
     WorkloadName::parse(name).map_err(|_| InvalidResource::Name("NAMESPACE/NAME"))
 }
 

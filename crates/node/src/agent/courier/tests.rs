@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use heddle_model::{Dependency, WorkloadName};
-use heddle_proxy::{AccessSink, Questions, Reason, Ticket};
+use heddle_proxy::{AccessSink, Asker, Questions, Reason, Ticket};
 
 use super::super::learned::Learned;
 use super::*;
@@ -43,7 +43,7 @@ impl Alone {
 
     fn ask(&self) -> Result<Ticket, Reason> {
         let address = Dependency::Address(IpAddr::from([10, 96, 0, 1]));
-        let caller = WorkloadName::new("shop", "web").unwrap();
+        let caller = Asker::Workload(WorkloadName::new("shop", "web").unwrap());
         self.questions.ask(address, &caller, 1)
     }
 }

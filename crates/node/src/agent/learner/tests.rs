@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use heddle_model::{Mesh, NodeName};
 use heddle_proxy::Ticket;
 
+use heddle_model::WorkloadName;
+
 use super::*;
 
 const FORGET_AFTER: Duration = Duration::from_secs(600);
@@ -18,8 +20,8 @@ struct Side {
     named: BTreeSet<String>,
 }
 
-fn caller(name: &str) -> WorkloadName {
-    WorkloadName::new("shop", name).unwrap()
+fn caller(name: &str) -> Asker {
+    Asker::Workload(WorkloadName::new("shop", name).unwrap())
 }
 
 fn address(number: usize) -> Dependency {

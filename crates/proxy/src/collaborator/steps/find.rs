@@ -8,6 +8,7 @@ use super::{CONTINUE, Step, StepContext, Stop, forwarded};
 use crate::collaborator::reply::Reply;
 use crate::entry::{Entry, Forwarded};
 use crate::failure::Reason;
+use crate::questions::Asker;
 use crate::route::{HTTP_PORT, PortIndex, Snapshot, service_of};
 
 /// Finds the port by the listener, or for a forward proxy by the authority.
@@ -66,7 +67,8 @@ fn missing(context: &StepContext<'_>, service: Option<&ServiceName>, absent: Rea
         return absent.into();
     };
     let missing = context.decision.bound.snapshot.missing(service);
-    ask(context.worker, caller, missing, absent)
+    let asker = || Asker::Workload(caller.clone());
+    ask(context.worker, asker, missing, absent)
 }
 
 /// Whether requests can be forwarded by this protocol.

@@ -9,28 +9,25 @@ use super::ask::ask;
 use super::{StepContext, Stop};
 use crate::entry::Forwarded;
 use crate::failure::Reason;
+use crate::questions::Asker;
 use crate::route::{Found, PortIndex};
 
 /// Finds the port of a Service that has the original destination as its cluster address, and reports its use.
 pub(super) fn find(context: &StepContext<'_>, forwarded: &Forwarded) -> Result<PortIndex, Stop> {
     let snapshot = &context.decision.bound.snapshot;
     let address = original(context).ok_or(Reason::NotAtGateway)?;
+    let account = forwarded.caller.service_account();
+    let account = account.ok_or(Reason::NotAtGateway)?;
     let found = snapshot.at(address).map_err(|missing| {
-        ask(
-            context.worker,
-            &forwarded.gateway,
-            missing,
-            Reason::NotAtGateway,
-        )
+        let asker = || Asker::Lazy(account.clone());
+        ask(context.worker, asker, missing, Reason::NotAtGateway)
     })?;
     let Found::Service(port) = found else {
         return Err(Reason::NotAtGateway.into());
     };
-    if let Some(account) = forwarded.caller.service_account() {
-        let (worker, access) = (context.worker, (account, address.ip()));
-        let sink = worker.settings.accesses.as_ref();
-        worker.accesses.note(sink, access, worker.clock.now_ms());
-    }
+    let (worker, access) = (context.worker, (account, address.ip()));
+    let sink = worker.settings.accesses.as_ref();
+    worker.accesses.note(sink, access, worker.clock.now_ms());
     Ok(port)
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use heddle_model::{AppProtocol, Cidr, Dependency, DependencyState, Mesh, ServiceName};
-use heddle_proxy::{Entry, Questions, Reason};
+use heddle_proxy::{Asker, Entry, Questions, Reason};
 
 use super::bed::{ECHO, SERVICE, Steered, mesh, name};
 use crate::support::{Client, GET, PATIENCE, Upstream, open, serve_at};
@@ -191,7 +191,11 @@ fn without_an_answer_nothing_is_let_through() {
     let (steered, questions) = Steered::asking(&empty(&whole), &["shop"], LONG);
     let mut client = steered.dial("shop", going).sending(GET);
     assert_eq!(asked(&questions), [at(going.ip())]);
-    questions.refuse(&at(going.ip()), &name("shop"), Reason::DiscoveryOverflow);
+    questions.refuse(
+        &at(going.ip()),
+        &Asker::Workload(name("shop")),
+        Reason::DiscoveryOverflow,
+    );
     assert_eq!(client.rest(), b"");
     steered.expect_rejected("discovery_overflow", 1.0);
     let mut client = steered.dial("shop", going).sending(GET);

@@ -1,14 +1,16 @@
 //! A node as a gateway: lazy Envoys ask it for destinations that they do not know.
 
 use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::Instant;
 
-use heddle_model::{AppProtocol, Forwarding, NodeName, PolicyAction, Shared};
-use heddle_proxy::{Access, AccessSink, Entry, Protocol, Settings};
+use heddle_model::{AppProtocol, Dependency, Forwarding, NodeName, PolicyAction, Shared};
+use heddle_proxy::{Access, AccessSink, Asker, Entry, Protocol, Questions, Settings};
 
 use super::{Caller, accept, own, pair_with_envoy, shown};
 use crate::nodes::pair::{Pair, id};
 use crate::policy::{account, allow, from, policy};
-use crate::support::{GET, Response, listener, mirror};
+use crate::support::{GET, PATIENCE, Response, bounded, listener, mirror};
 
 /// How a gateway with the account `shop` is asked for.
 const GATEWAY: &str = "gateway.svc.shop.test.sa.cluster.local";
@@ -266,6 +268,72 @@ fn bytes_are_judged_by_the_policies_of_the_destination_as_those_of_their_caller(
         assert_eq!(accept(&gateway.pair, &upstream).exact(4), b"ping", "{node}");
         lazy.head();
     }
+}
+
+/// Policies may select a workload of which a gateway has only heard.
+#[test]
+fn nothing_goes_to_a_workload_that_the_gateway_cannot_read() {
+    let (upstream, pair) = Pair::scripted(AppProtocol::Tcp);
+    let mut gateway = Gateway::of(pair);
+    let echo = gateway.pair.mesh.services[0].ports[0].endpoints[0].workload_name();
+    gateway.pair.mesh.unreadable = vec![echo.cloned().unwrap()];
+    gateway.pair.apply(&gateway.pair.mesh);
+    let mut lazy = gateway.caller("lazy").sending(CONNECT);
+    lazy.head();
+    lazy.send("ping");
+    assert_eq!(lazy.rest(), b"");
+    assert!(upstream.is_quiet());
+    gateway.pair.mesh.unreadable.clear();
+    gateway.pair.apply(&gateway.pair.mesh);
+    let _lazy = gateway.caller("lazy").sending(format!("{CONNECT}ping"));
+    assert_eq!(upstream.accept().exact(4), b"ping");
+}
+
+#[test]
+fn a_caller_with_many_tunnels_leaves_room_for_others() {
+    let settings = bounded(|bounds| bounds.connections = 80);
+    let gateway = Gateway::of(Pair::with(&settings, mirror(), AppProtocol::Http));
+    let connect = |name: &str| {
+        let mut caller = gateway.caller(name).sending(CONNECT);
+        let head = caller.try_head();
+        head.map(|_| caller)
+    };
+    let held: Vec<Caller> = (0..80).map_while(|_| connect("lazy")).collect();
+    assert!((1..35).contains(&held.len()), "{}", held.len());
+    gateway
+        .pair
+        .calling
+        .expect("heddle_connections_over_share_total", &[], 1.0);
+    seen(gateway.caller("other").ask(to_echo()));
+    drop(held);
+}
+
+/// A caller that scans addresses uses up its own questions only.
+#[test]
+fn what_the_gateway_does_not_know_it_asks_in_the_name_of_the_caller() {
+    let questions = Questions::default();
+    let settings = Settings {
+        questions: Some(questions.clone()),
+        ..Settings::default()
+    };
+    let mut pair = Pair::with(&settings, mirror(), AppProtocol::Http);
+    pair.mesh.named = Some(Shared::default());
+    let gateway = Gateway::of(pair);
+    let _callers = ["lazy", "other"].map(|name| {
+        let caller = gateway.caller(name).sending(request_to(&["10.96.0.7:80"]));
+        let deadline = Instant::now() + PATIENCE;
+        let asked = loop {
+            let asked = questions.take();
+            if !asked.is_empty() {
+                break asked;
+            }
+            assert!(Instant::now() < deadline, "nothing is asked");
+            thread::yield_now();
+        };
+        let unknown = Dependency::Address(IpAddr::from([10, 96, 0, 7]));
+        assert_eq!(asked, [(unknown, Asker::Lazy(account(name)))]);
+        caller
+    });
 }
 
 /// The account of a gateway may be that of any program.

@@ -65,6 +65,7 @@ pub(in crate::resources::tests) fn mesh() -> BoxedStrategy<Mesh> {
                 services: services.into_iter().map(Shared::from).collect(),
                 forwarding,
                 judged: Shared::default(),
+                unreadable: Vec::new(),
                 elsewhere: Vec::new(),
                 further: Vec::new(),
                 address_ranges,
