@@ -78,7 +78,7 @@ impl Sizes {
             },
             false => Sizes {
                 namespaces: &[(10, "900"), (105, "10000")],
-                firsts: 100,
+                firsts: 300,
                 seconds: 10,
                 workloads: 1_000,
             },

@@ -28,7 +28,8 @@ const LATER: usize = 5;
 /// The requests to one Service.
 struct Asked {
     first_ms: f64,
-    later_ms: f64,
+    /// Those that go direct for certain.
+    later_ms: Vec<f64>,
     failed: usize,
     /// Requests that a gateway has carried, and of these those that should have gone direct.
     by_gateway: f64,
@@ -69,13 +70,12 @@ pub(super) fn run(town: &Town, sizes: &Sizes, findings: &mut Findings) -> anyhow
         let each = all.collect::<anyhow::Result<Vec<_>>>()?;
         Ok(each.iter().sum::<u64>() as f64 / 1e9)
     };
-    measure(
-        town,
-        count..2 * count,
-        ("_by_node", "a node"),
-        used,
-        findings,
-    )
+    let by_node = ("_by_node", "a node");
+    measure(town, count..2 * count, by_node, used, findings)?;
+    let mib = account::memory(node)?.private_kib as f64 / 1024.0;
+    findings.value("node_gateway_mib", Some(mib));
+    findings.say(format!("  the node has {mib:.1} MiB"));
+    Ok(())
 }
 
 /// Asks Services for the first time. `used` is the processor time of the gateways so far, in seconds.
@@ -98,12 +98,16 @@ fn measure(
     let used_s = used()? - before;
     let all = |pick: fn(&Asked) -> f64| asked.iter().map(pick).collect::<Vec<f64>>();
     let sum = |pick: fn(&Asked) -> f64| all(pick).iter().sum::<f64>();
-    let added = all(|one| one.first_ms - one.later_ms);
+    let first = all(|one| one.first_ms);
+    let later: Vec<f64> = asked.iter().flat_map(|one| one.later_ms.clone()).collect();
+    let added = all(|one| one.first_ms - median(&one.later_ms).unwrap_or_default());
     findings.say(format!(
         "\nFirst requests by {by}: {count} Services that a lazy Envoy does not know, {REQUESTS} requests to each, 100 in a second\n  \
-         first {} ms, later {} ms, {} ms more (p99 {}), {} failed, {} of {} went through a gateway",
-        shown(median(&all(|one| one.first_ms)), 2),
-        shown(median(&all(|one| one.later_ms)), 2),
+         first {} ms (p99 {}), later {} ms (p99 {}), {} ms more (p99 {}), {} failed, {} of {} went through a gateway",
+        shown(median(&first), 2),
+        shown(quantile(&first, 0.99), 2),
+        shown(median(&later), 2),
+        shown(quantile(&later, 0.99), 2),
         shown(median(&added), 2),
         shown(quantile(&added, 0.99), 2),
         sum(|one| one.failed as f64),
@@ -113,8 +117,10 @@ fn measure(
     let by_gateway = sum(|one| one.by_gateway);
     let gateway_ms = (by_gateway > 0.0).then(|| used_s * 1e3 / by_gateway);
     for (name, value) in [
-        ("lazy_first_request_ms", median(&all(|one| one.first_ms))),
-        ("lazy_later_request_ms", median(&all(|one| one.later_ms))),
+        ("lazy_first_request_ms", median(&first)),
+        ("lazy_first_request_p99_ms", quantile(&first, 0.99)),
+        ("lazy_later_request_ms", median(&later)),
+        ("lazy_later_request_p99_ms", quantile(&later, 0.99)),
         ("lazy_first_request_added_ms", median(&added)),
         ("lazy_first_request_added_p99_ms", quantile(&added, 0.99)),
         ("lazy_failed", Some(sum(|one| one.failed as f64))),
@@ -126,8 +132,8 @@ fn measure(
     }
     findings.rows.push(json!({
         "scenario": format!("first requests by {by}"),
-        "first_ms": all(|one| one.first_ms),
-        "later_ms": all(|one| one.later_ms),
+        "first_ms": first,
+        "later_ms": later,
         "by_gateway": all(|one| one.by_gateway),
     }));
     Ok(())
@@ -153,7 +159,7 @@ fn ask_one(to: &str, envoy: &Envoy) -> anyhow::Result<Asked> {
     let ended = envoy.by_gateway()?;
     Ok(Asked {
         first_ms: took.first().copied().unwrap_or_default(),
-        later_ms: median(&took[LATER..]).unwrap_or_default(),
+        later_ms: took.split_off(LATER),
         failed,
         by_gateway: ended - began,
         late: ended - at_fifth,

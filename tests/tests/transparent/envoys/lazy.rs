@@ -210,20 +210,29 @@ fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
         "nothing is relearned"
     );
     // A gateway dies: the other one takes over for what is unknown, and what is known does not notice.
-    let gateway = stage.process("the Envoy of pod shop/gate-one");
-    let pid = rustix::process::Pid::from_raw(gateway.pid).expect("a process");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+    kill(&stage, "the Envoy of pod shop/gate-one");
     for number in 1..UNKNOWN {
-        let since = Instant::now();
-        let said = stage.status("lazy", &format!("http://unknown{number}/"), &[]);
-        assert_eq!(said, "200", "unknown{number}");
-        assert!(
-            since.elapsed() < FAILED_OVER_WITHIN,
-            "unknown{number}: {:?}",
-            since.elapsed()
-        );
-        assert_eq!(stage.status("lazy", "http://api/", &[]), "200");
+        takes_over(&stage, number);
     }
+}
+
+/// Kills a process of the lab with SIGKILL.
+fn kill(stage: &Stage, what: &str) {
+    let pid = rustix::process::Pid::from_raw(stage.process(what).pid).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+}
+
+/// Asks an unknown Service, which a gateway that lives serves soon, and a known one.
+fn takes_over(stage: &Stage, number: usize) {
+    let since = Instant::now();
+    let said = stage.status("lazy", &format!("http://unknown{number}/"), &[]);
+    assert_eq!(said, "200", "unknown{number}");
+    assert!(
+        since.elapsed() < FAILED_OVER_WITHIN,
+        "unknown{number}: {:?}",
+        since.elapsed()
+    );
+    assert_eq!(stage.status("lazy", "http://api/", &[]), "200");
 }
 
 /// A dependency is forgotten after this time, in seconds.
@@ -311,4 +320,14 @@ fn a_node_is_a_gateway_too() {
     let (echo, heard) = (stage.echo("lazy", "closed"), stage.hear("lazy", "closed"));
     assert!(!is_good(&echo, &heard), "{echo:?}, {heard:?}");
     assert!(heard.is_empty(), "{heard:?}");
+    // The lab starts a node again at once: each time one of the two is killed, the other one takes over.
+    for number in 1..UNKNOWN {
+        let node = if number % 2 == 0 { "one" } else { "two" };
+        let before = stage.process(&format!("heddle node {node}")).restarts;
+        kill(&stage, &format!("heddle node {node}"));
+        takes_over(&stage, number);
+        until("the node is back", || {
+            stage.process(&format!("heddle node {node}")).restarts > before
+        });
+    }
 }
