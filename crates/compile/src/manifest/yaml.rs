@@ -115,24 +115,25 @@ fn convert(raw: Spanned<Raw>, text: &str) -> Node {
         Raw::Null => Value::Null,
         Raw::Text(string) => Value::Text(string),
         Raw::Plain(plain) => Value::Plain(plain, source(&raw.defined, text, plain)),
-        Raw::Sequence(items) => {
-            Value::Sequence(items.into_iter().map(|item| convert(item, text)).collect())
-        }
-        Raw::Mapping(entries) => Value::Mapping(
-            entries
-                .into_iter()
-                .map(|(key, value)| MappingEntry {
-                    line: line(&key.referenced),
-                    key: key.value,
-                    value: convert(value, text),
-                })
-                .collect(),
-        ),
+        Raw::Sequence(items) => Value::Sequence(exact(items, |item| convert(item, text))),
+        Raw::Mapping(entries) => Value::Mapping(exact(entries, |(key, value)| MappingEntry {
+            line: line(&key.referenced),
+            key: key.value,
+            value: convert(value, text),
+        })),
     };
     Node {
         line: line(&raw.referenced),
         value,
     }
+}
+
+/// A list of its own, without room to spare: trees live as long as their objects. `collect` would go on with the list of the
+/// parser, whose larger items leave most of it unused.
+fn exact<T, U>(items: Vec<T>, map: impl FnMut(T) -> U) -> Vec<U> {
+    let mut mapped = Vec::with_capacity(items.len());
+    mapped.extend(items.into_iter().map(map));
+    mapped
 }
 
 /// The scalar as it is written, for messages that quote it.
