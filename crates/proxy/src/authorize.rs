@@ -29,7 +29,7 @@ use crate::failure::{Failure, Reason};
 
 pub(crate) mod claims;
 
-use claims::{Asserted, Claims};
+use claims::{Asserted, Claims, LazyCaller};
 
 /// Status with which the parser refuses a head that has too many bytes or fields (RFC 6585 section 5).
 const TOO_LARGE: u16 = 431;
@@ -50,6 +50,16 @@ pub(crate) enum Carried {
     Bytes,
     /// A request, or what follows one that was upgraded; with the caller that it names.
     Request(Asserted),
+}
+
+impl Carried {
+    /// The caller that a request names, and that is believed.
+    pub(crate) fn lazy(&self) -> Option<&LazyCaller> {
+        match self {
+            Carried::Request(asserted) => asserted.lazy(),
+            Carried::Undecided | Carried::Bytes => None,
+        }
+    }
 }
 
 /// The guards of all endpoints of one snapshot, and the identities of local callers.
@@ -244,7 +254,10 @@ impl Guards {
         let caller = self.identity(door);
         match asserted {
             Asserted::Unsaid => Some(caller),
-            Asserted::Lazy(id) => self.claims().believe(caller, id).then_some(Some(id)),
+            Asserted::Lazy(named) => {
+                let is_believed = self.claims().believe(caller, &named.id);
+                is_believed.then_some(Some(&named.id))
+            }
             Asserted::False => None,
         }
     }

@@ -19,6 +19,11 @@ const UNIDENTIFIED: &str = "unidentified";
 /// Hashes owners and sources to `source_id`. Keyed at random, since other nodes choose some of the names.
 static SOURCES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
+/// The hash of a source's name.
+pub(crate) fn source_id(name: &str) -> u64 {
+    SOURCES.hash_one(name)
+}
+
 /// Where a listener's connections get their permits.
 #[derive(Debug)]
 enum Shares {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use heddle_telemetry::{Reporter, Tls, TrafficLabels};
 
 use crate::authorize::Guards;
+use crate::authorize::claims::LazyCaller;
 use crate::door::Door;
 use crate::entry::{Direct, Entry, What};
 use crate::place::Way;
@@ -16,6 +17,8 @@ use crate::upstream::Endpoint;
 pub(crate) struct Traffic<'a> {
     pub(crate) door: &'a Door,
     pub(crate) endpoint: Option<&'a Endpoint>,
+    /// The caller in whose name a gateway has forwarded it.
+    pub(crate) lazy: Option<&'a LazyCaller>,
 }
 
 /// The numbers that distinguish the labels of one kind of traffic from others'.
@@ -40,8 +43,10 @@ impl TrafficKey {
 
 impl Traffic<'_> {
     pub(crate) fn key(&self) -> TrafficKey {
+        // Both are keyed hashes.
+        let lazy = self.lazy.map_or(0, |lazy| lazy.source_id);
         TrafficKey {
-            source: self.door.source_id,
+            source: self.door.source_id ^ lazy,
             endpoint: self
                 .endpoint
                 .filter(|endpoint| endpoint.workload().is_some())
@@ -56,12 +61,18 @@ impl Traffic<'_> {
         TrafficLabels {
             reporter: self.reporter(),
             source: Arc::clone(&self.door.source),
-            source_principal: guards
-                .principal(self.door)
-                .map_or_else(|| "".into(), Arc::clone),
+            source_principal: self.principal(guards).map_or_else(|| "".into(), Arc::clone),
             destination_service: Arc::clone(service),
             destination_workload: self.workload(service).unwrap_or_else(|| "".into()),
             tls: self.tls(),
+        }
+    }
+
+    /// The identity of the caller.
+    pub(crate) fn principal<'a>(&'a self, guards: &'a Guards) -> Option<&'a Arc<str>> {
+        match self.lazy {
+            Some(lazy) => Some(&lazy.text),
+            None => guards.principal(self.door),
         }
     }
 
@@ -116,7 +127,11 @@ impl<'a> FlowEnds<'a> {
     /// The ends of a flow to an endpoint, if one was tried.
     pub(crate) fn new(door: &'a Door, client: SocketAddr, endpoint: Option<&'a Endpoint>) -> Self {
         FlowEnds {
-            traffic: Traffic { door, endpoint },
+            traffic: Traffic {
+                door,
+                endpoint,
+                lazy: None,
+            },
             client,
             upstream: endpoint.map(|endpoint| endpoint.address),
         }

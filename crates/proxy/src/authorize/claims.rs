@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 use heddle_model::{Mesh, ServiceAccountName, SpiffeId, WorkloadName};
 use heddle_wire::http1::{FieldKind, RequestHead};
 
-use crate::door::Door;
+use crate::door::{Door, source_id};
 use crate::entry::Entry;
 
 /// Which callers may name which other ones as the callers of what they forward.
@@ -21,9 +21,19 @@ pub(crate) struct Claims {
     /// Those in whose name gateways forward.
     lazy: HashSet<Arc<SpiffeId>, RandomState>,
     /// The same by their text.
-    by_text: HashMap<Box<[u8]>, Arc<SpiffeId>, RandomState>,
+    by_text: HashMap<Box<[u8]>, Arc<LazyCaller>, RandomState>,
     /// A workload of each gateway's account for which this node is the gateway.
     here: HashMap<ServiceAccountName, WorkloadName, RandomState>,
+}
+
+/// A caller in whose name gateways forward.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LazyCaller {
+    pub(super) id: Arc<SpiffeId>,
+    /// The id as metrics and logs show it.
+    pub(crate) text: Arc<str>,
+    /// The hash of the text.
+    pub(crate) source_id: u64,
 }
 
 /// The caller that a request itself names.
@@ -33,9 +43,30 @@ pub(crate) enum Asserted {
     #[default]
     Unsaid,
     /// A gateway says that it is from this lazy caller.
-    Lazy(Arc<SpiffeId>),
+    Lazy(Arc<LazyCaller>),
     /// What it says is not believed: no policy allows it.
     False,
+}
+
+impl LazyCaller {
+    fn new(id: &Arc<SpiffeId>) -> Self {
+        let text: Arc<str> = id.to_string().into();
+        LazyCaller {
+            id: Arc::clone(id),
+            source_id: source_id(&text),
+            text,
+        }
+    }
+}
+
+impl Asserted {
+    /// The caller that is named and believed.
+    pub(crate) fn lazy(&self) -> Option<&LazyCaller> {
+        match self {
+            Asserted::Lazy(caller) => Some(caller),
+            Asserted::Unsaid | Asserted::False => None,
+        }
+    }
 }
 
 impl Claims {
@@ -45,9 +76,10 @@ impl Claims {
             Arc::new(id)
         });
         let lazy: HashSet<Arc<SpiffeId>, RandomState> = lazy.collect();
-        let by_text = lazy
-            .iter()
-            .map(|id| (id.to_string().into_bytes().into(), Arc::clone(id)));
+        let by_text = lazy.iter().map(|id| {
+            let caller = LazyCaller::new(id);
+            (caller.text.as_bytes().into(), Arc::new(caller))
+        });
         let gateways: HashSet<_, RandomState> = mesh.forwarding.gateways.iter().cloned().collect();
         let here = mesh
             .workloads
@@ -94,7 +126,7 @@ impl Claims {
             return Asserted::False;
         }
         match self.by_text.get(claim.value.of(buf)) {
-            Some(id) => Asserted::Lazy(Arc::clone(id)),
+            Some(caller) => Asserted::Lazy(Arc::clone(caller)),
             None => Asserted::False,
         }
     }

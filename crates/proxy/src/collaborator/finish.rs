@@ -35,6 +35,7 @@ impl Connection {
         let traffic = Traffic {
             door: &self.door,
             endpoint: exchange.chosen.as_deref(),
+            lazy: exchange.request.asserted.lazy(),
         };
         let key = RequestKey {
             traffic: traffic.key(),
@@ -83,7 +84,7 @@ impl Connection {
             (_, None) => "".into(),
             (_, Some(port)) => Arc::clone(&snapshot.port(port).label),
         };
-        let principal = snapshot.guards.principal(&self.door);
+        let principal = traffic.principal(&snapshot.guards);
         let workload = traffic.workload(&called);
         log.borrow_mut().record(&Record {
             unix_ms: self.worker.clock.unix_ms(exchange.request.started_us),

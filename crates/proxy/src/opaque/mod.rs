@@ -78,9 +78,17 @@ impl Origin {
         ends: FlowEnds<'_>,
         carried: (u64, u64),
     ) {
-        let series = worker.tcp_series(ends.traffic, &self.destination);
+        let series = worker.tcp_series(self.named(ends.traffic), &self.destination);
         series.fail(Reason::CODES, reason.index());
         self.log(worker, FlowState::Failed(reason), ends, carried);
+    }
+
+    /// The traffic of the caller that the request has named, if it has.
+    fn named<'a>(&'a self, traffic: Traffic<'a>) -> Traffic<'a> {
+        Traffic {
+            lazy: self.carried.lazy(),
+            ..traffic
+        }
     }
 
     /// Logs a connection with its state and the bytes that it has carried.
@@ -95,8 +103,9 @@ impl Origin {
             client,
             upstream,
         } = ends;
+        let traffic = self.named(traffic);
         let snapshot = worker.snapshot();
-        let principal = snapshot.guards.principal(traffic.door);
+        let principal = traffic.principal(&snapshot.guards);
         let workload = traffic.workload(&self.destination);
         let (reason, blame) = match state {
             FlowState::Open => (OPEN, ""),
@@ -216,6 +225,7 @@ impl Flow {
         let traffic = Traffic {
             door: &door,
             endpoint: Some(lease.endpoint()),
+            lazy: origin.carried.lazy(),
         };
         let series = worker.tcp_series(traffic, &origin.destination);
         series.connections_active.inc();

@@ -213,3 +213,26 @@ fn a_request_that_waits_is_judged_by_the_claims_that_are_believed_now() {
     assert_eq!(first.response().status(), 200);
     assert_eq!(second.response().verdict(), (403, "policy_revoked"));
 }
+
+#[test]
+fn metrics_name_the_lazy_caller_and_not_its_gateway() {
+    let mut pair = Pair::new(mirror(), AppProtocol::Http);
+    with_gateway_for(&mut pair, &["intruder", "shop"]);
+    let mut gate = caller(&pair, "gate", Protocol::StockHttp, ECHO);
+    let asked = [
+        &["shop"][..],
+        &["intruder"],
+        &["shop"],
+        &[],
+        &["echo"],
+        &["shop"],
+    ];
+    for claims in asked {
+        gate.ask(request_of(claims));
+    }
+    for (name, count) in [("shop", 3.0), ("intruder", 1.0), ("gate", 2.0)] {
+        let principal = format!("source_principal=\"{}\"", id(name));
+        pair.called
+            .expect("heddle_http_requests_total", &[&principal], count);
+    }
+}
