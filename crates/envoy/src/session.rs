@@ -10,6 +10,9 @@
 //! An Envoy accepts clusters once all of them are usable, with their endpoints and secrets. It asks for the endpoints of a
 //! cluster that changes only if it did not ask before, and waits for them all the same: they are sent again with the cluster.
 //!
+//! Of a response that it refuses, an Envoy uses the good resources nevertheless. Each is sent again by itself, so that it is
+//! known which ones those are: no route leads to a cluster that it has not.
+//!
 //! One that has connected again keeps the routes and listeners that it has until it has accepted the clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,8 +52,13 @@ pub struct Session {
 impl Session {
     /// A new stream of a workload's Envoy.
     pub fn new(own: Own) -> Self {
+        let subscriber = || {
+            let mut subscriber = Subscriber::with_response_bytes(RESPONSE_BYTES);
+            subscriber.send_refused_singly();
+            subscriber
+        };
         Session {
-            kinds: Kind::ALL.map(|_| Subscriber::with_response_bytes(RESPONSE_BYTES)),
+            kinds: Kind::ALL.map(|_| subscriber()),
             begun: Default::default(),
             own,
             wanted: BTreeSet::new(),
@@ -128,6 +136,11 @@ impl Session {
         concerns
     }
 
+    /// The Envoy gets whole lists of clusters and of listeners: there is no sending one by itself.
+    pub fn gets_whole_lists(&mut self) {
+        self.kinds = Kind::ALL.map(|_| Subscriber::with_response_bytes(RESPONSE_BYTES));
+    }
+
     /// Whether the Envoy owes an answer.
     pub fn is_answer_due(&self) -> bool {
         self.kinds.iter().any(Subscriber::is_answer_due)
@@ -181,7 +194,7 @@ impl Session {
                     return Ok(Some((kind, response)));
                 }
                 // What was quiet now may let the next step be made.
-                None if self.can_advance() => {}
+                None if self.can_advance(catalog) => {}
                 None => return Ok(None),
             }
         }
@@ -193,10 +206,29 @@ impl Session {
         self.begun[kind as usize] && !subscriber.is_answer_due() && !subscriber.is_owed()
     }
 
-    fn can_advance(&self) -> bool {
+    fn can_advance(&self, catalog: &Catalog) -> bool {
         let is_quiet = self.is_quiet(Kind::Cluster);
-        let is_accepted = is_quiet && (self.accepted != self.offered || !self.has_clusters);
+        let is_accepted =
+            is_quiet && (!self.has_clusters || self.newly_accepted(catalog).is_some());
         is_accepted || self.next_offered().is_some()
+    }
+
+    /// The Services whose clusters the Envoy has, once it has answered all: those that are offered, but for refused ones. `None`
+    /// if they are the ones that are known. Of a cluster that it has, it goes on using the version before one that it refuses.
+    fn newly_accepted(&self, catalog: &Catalog) -> Option<BTreeSet<Name>> {
+        let refused = self.kinds[Kind::Cluster as usize].refused();
+        let refused = refused.filter_map(|cluster| Some(catalog.find(Kind::Cluster, cluster)?.0));
+        let refused: BTreeSet<&Name> = refused
+            .filter(|service| !self.accepted.contains(*service))
+            .collect();
+        let is_same = refused.is_empty() && self.accepted == self.offered;
+        if is_same {
+            return None;
+        }
+        let offered = self.offered.iter();
+        let accepted = offered.filter(|service| !refused.contains(service));
+        let accepted: BTreeSet<Name> = accepted.cloned().collect();
+        (accepted != self.accepted).then_some(accepted)
     }
 
     /// The Services to go on offering, if those are fewer.
@@ -224,8 +256,8 @@ impl Session {
         }
         if self.is_quiet(Kind::Cluster) {
             self.has_clusters = true;
-            if self.accepted != self.offered {
-                self.accepted.clone_from(&self.offered);
+            if let Some(accepted) = self.newly_accepted(catalog) {
+                self.accepted = accepted;
             }
         }
         let routed: BTreeSet<Name> = self.wanted.intersection(&self.accepted).cloned().collect();

@@ -107,6 +107,9 @@ impl Shared {
             ));
         }
         let stream = self.envoys.open_stream(workload.clone());
+        if requests.has_whole_lists() {
+            stream.session().gets_whole_lists();
+        }
         self.take_from_envoy(&stream, workload, first)?;
         info!(%workload, "an Envoy is present");
         let mut trust = self.authority.watch_trust();

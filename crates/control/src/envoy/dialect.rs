@@ -50,6 +50,11 @@ impl Dialect {
         }
     }
 
+    /// Whether the Envoy gets whole lists of what there is.
+    pub(super) fn has_whole_lists(&self) -> bool {
+        matches!(self, Self::World(..))
+    }
+
     /// The next message; `None` when the Envoy has ended the call. Nothing is lost when it is dropped before it completes.
     ///
     /// # Errors

@@ -29,6 +29,8 @@ enum Step {
     Ask,
     /// A message goes the other way.
     Tell,
+    /// The Envoy refuses the clusters of a Service from now on, or no longer.
+    Refuse(usize, bool),
     /// The connection breaks, and another one takes its place.
     Reconnect,
 }
@@ -41,6 +43,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => proptest::option::of(proptest::collection::vec(0..4_usize, 0..3)).prop_map(Step::Uses),
         8 => Just(Step::Ask),
         8 => Just(Step::Tell),
+        1 => (0..4_usize, any::<bool>()).prop_map(|(at, is)| Step::Refuse(at, is)),
         1 => Just(Step::Reconnect),
     ];
     proptest::collection::vec(step, 0..80)
@@ -200,11 +203,10 @@ impl World {
         let Some((kind, request)) = self.envoy.says() else {
             return false;
         };
+        let is_refusal = request.refused.is_some();
         let answer = self.session.receive(kind, request, &self.catalog);
-        assert!(
-            !matches!(answer, Ok(Answer::Refused(_)) | Err(_)),
-            "{answer:?}"
-        );
+        let is_refused = matches!(answer, Ok(Answer::Refused(_)));
+        assert!(answer.is_ok() && is_refused == is_refusal, "{answer:?}");
         true
     }
 
@@ -241,6 +243,13 @@ impl World {
                 let changed = self.catalog.set_learned(&account, used);
                 self.session.note(&changed);
             }
+            Step::Refuse(at, is_refused) => {
+                let (service, refuses) = (service_name(*at).to_string(), &mut self.envoy.refuses);
+                match is_refused {
+                    true => drop(refuses.insert(service)),
+                    false => drop(refuses.remove(&service)),
+                }
+            }
             Step::Ask => drop(self.ask()),
             Step::Tell => drop(self.tell()),
             Step::Reconnect => self.connect(),
@@ -273,7 +282,8 @@ impl World {
             self.catalog.every(Kind::Endpoints).to_vec(),
         ];
         let mut listeners: Vec<(Name, Packed)> = Vec::new();
-        for name in &wanted {
+        let is_known = |name: &str| !self.envoy.is_of_refused(&format!("{name}/"));
+        for name in wanted.iter().filter(|name| is_known(name)) {
             let service = self.catalog.service(name).expect("it is there");
             expected[0].extend_from_slice(service.of(Kind::Cluster));
             expected[1].extend_from_slice(service.of(Kind::Endpoints));
@@ -288,12 +298,15 @@ impl World {
             let names = |list: &[(Name, Bytes)]| -> Vec<Name> {
                 list.iter().map(|(name, _)| name.clone()).collect()
             };
-            let has = self.envoy.has(kind);
+            let mut has = self.envoy.has(kind);
+            has.retain(|(name, _)| !self.envoy.is_of_refused(name));
             assert_eq!(names(&has), names(&expected), "{kind:?}");
             assert_eq!(has, expected, "{kind:?}");
         }
         let told = self.envoy.has(Kind::Listener);
-        let told = told.iter().filter(|(name, _)| name.starts_with("bytes/"));
+        let told = told
+            .iter()
+            .filter(|(name, _)| name.starts_with("bytes/") && !self.envoy.is_of_refused(name));
         assert_eq!(told.count(), listeners.len());
         assert!(self.envoy.is_settled(), "{:?}", self.envoy);
     }
@@ -352,6 +365,28 @@ fn an_envoy_that_connects_again_has_its_routes_all_the_while() {
         }
         world.settle();
     }
+}
+
+#[test]
+fn no_route_leads_to_a_cluster_that_is_refused_and_the_others_are_used() {
+    let mut world = World::new();
+    world.step(&Step::Refuse(1, true));
+    for at in 0..3 {
+        world.step(&Step::Service(at, 2, false));
+    }
+    world.settle();
+    assert_eq!(world.session.direct(), &names(&[0, 2]));
+    // A version that it accepts is used …
+    world.step(&Step::Refuse(1, false));
+    world.step(&Step::Balancer(1));
+    world.settle();
+    assert_eq!(world.session.direct(), &names(&[0, 1, 2]));
+    // … also after one that it refuses.
+    world.step(&Step::Refuse(1, true));
+    world.step(&Step::Balancer(1));
+    world.step(&Step::Balancer(2));
+    world.settle();
+    assert_eq!(world.session.direct(), &names(&[0, 1, 2]));
 }
 
 #[test]

@@ -7,6 +7,9 @@ use std::mem;
 use std::num::NonZeroU64;
 
 use super::{Name, Request, Response, Versioned, WILDCARD};
+use single::Single;
+
+mod single;
 
 /// Limit of the names that one client may subscribe to, besides the wildcard, and of their bytes.
 const MAX_NAMES: usize = 100_000;
@@ -58,6 +61,8 @@ pub struct Subscriber {
     is_answer_due: bool,
     /// A response is ended by the resource with which it has at least so many bytes.
     response_bytes: usize,
+    /// What is sent one by one; `None` for a client that refuses single resources of a response.
+    single: Option<Single>,
 }
 
 impl Default for Subscriber {
@@ -127,7 +132,18 @@ impl Subscriber {
             sent: 0,
             is_answer_due: false,
             response_bytes,
+            single: None,
         }
+    }
+
+    /// From now on, when the client refuses a response with several resources, each of them is sent again by itself.
+    pub fn send_refused_singly(&mut self) {
+        self.single.get_or_insert_default();
+    }
+
+    /// The resources that the client has refused by themselves, and of which it has accepted no other version since.
+    pub fn refused(&self) -> impl Iterator<Item = &Name> {
+        self.single.iter().flat_map(|single| &single.refused)
     }
 
     /// Takes a client's message.
@@ -227,7 +243,8 @@ impl Subscriber {
 
     /// Whether there is something that the client wants and was not sent.
     pub fn is_owed(&self) -> bool {
-        self.owes_response || !self.owed.is_empty() || !self.changed.is_empty()
+        let is_single_due = self.single.as_ref().is_some_and(|one| !one.due.is_empty());
+        self.owes_response || !self.owed.is_empty() || !self.changed.is_empty() || is_single_due
     }
 
     /// Whether the client wants the resource.
@@ -266,8 +283,14 @@ impl Subscriber {
             return None;
         }
         let (mut sent, mut removed, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while bytes < self.response_bytes {
-            let owed = self.owed.pop_first();
+        let single = self.next_single(resources);
+        let most_bytes = match &single {
+            Some(_) => 1,
+            None => self.response_bytes,
+        };
+        let mut first = single;
+        while bytes < most_bytes {
+            let owed = first.take().or_else(|| self.owed.pop_first());
             let is_owed = owed.is_some();
             let Some(name) = owed.or_else(|| self.changed.pop_first()) else {
                 break;
@@ -288,6 +311,9 @@ impl Subscriber {
                     }
                 }
                 None => {
+                    if let Some(single) = &mut self.single {
+                        single.remove(&name);
+                    }
                     // Of a name in the wildcard only, nothing is remembered.
                     let had = match self.names.contains(&name) {
                         true => self.held.insert(name.clone(), None),
@@ -306,6 +332,9 @@ impl Subscriber {
             return None;
         }
         self.owes_response = false;
+        if let Some(single) = &mut self.single {
+            single.last = sent.iter().map(|one| one.name.clone()).collect();
+        }
         self.sent += 1;
         self.is_answer_due = true;
         Some(Response {
@@ -313,6 +342,19 @@ impl Subscriber {
             removed,
             nonce: self.sent.to_string().into(),
         })
+    }
+
+    /// The next resource that is sent by itself.
+    fn next_single(&mut self, resources: &impl Resources) -> Option<Name> {
+        let due = &mut self.single.as_mut()?.due;
+        while let Some(name) = due.pop_first() {
+            if resources.get(&name).is_some() {
+                self.owed.remove(&name);
+                return Some(name);
+            }
+            self.changed.insert(name);
+        }
+        None
     }
 
     /// Packs what the client has, once it has much more than before: a map that has grown in order is half empty, and
@@ -331,6 +373,9 @@ impl Subscriber {
             return Answer::None;
         }
         self.is_answer_due = false;
+        if let Some(single) = &mut self.single {
+            single.answered(request.refused.is_some());
+        }
         match &request.refused {
             None => Answer::Accepted,
             Some(why) => Answer::Refused(why.clone()),
@@ -358,6 +403,9 @@ impl Subscriber {
             }
             true => {}
             false => {
+                if let Some(single) = &mut self.single {
+                    single.remove(name);
+                }
                 self.owed.remove(name);
                 self.changed.remove(name);
                 self.held.remove(name);
@@ -382,6 +430,9 @@ impl Subscriber {
         self.owed.retain(|name| names.contains(name));
         self.changed.retain(|name| names.contains(name));
         self.held.retain(|name, _| names.contains(name));
+        if let Some(single) = &mut self.single {
+            single.retain(|name| names.contains(name));
+        }
     }
 }
 

@@ -21,6 +21,10 @@ pub(super) struct Envoy {
     subscribed: [BTreeSet<Name>; Kind::ALL.len()],
     /// The nonce of the clusters that are not answered until all are usable.
     withheld: Option<Box<str>>,
+    /// Services whose clusters it refuses …
+    pub(super) refuses: BTreeSet<String>,
+    /// … and those whose clusters it has ever refused.
+    pub(super) has_refused: BTreeSet<String>,
     begun: [bool; Kind::ALL.len()],
     says: VecDeque<(Kind, Request)>,
 }
@@ -75,12 +79,19 @@ impl Envoy {
     }
 
     pub(super) fn told(&mut self, kind: Kind, response: Response<Bytes>) {
-        let mut names = BTreeSet::new();
+        let (mut names, mut is_refused) = (BTreeSet::new(), false);
         for resource in response.resources {
             assert!(names.insert(resource.name.clone()), "a name comes twice");
             // What it has unsubscribed from meanwhile is passed over.
             let subscribed = &self.subscribed[kind as usize];
             if kind == Kind::Endpoints && !subscribed.contains(&resource.name) {
+                continue;
+            }
+            if kind == Kind::Cluster
+                && let Some(service) = service_in(&self.refuses, &resource.name)
+            {
+                is_refused = true;
+                self.has_refused.insert(service.to_owned());
                 continue;
             }
             let one = (resource.version, resource.content);
@@ -108,6 +119,15 @@ impl Envoy {
             }
         }
         match kind {
+            Kind::Cluster if is_refused => {
+                let request = Request {
+                    nonce: response.nonce,
+                    refused: Some("it is not good".to_owned()),
+                    ..Request::default()
+                };
+                self.say(kind, request);
+                self.begin_listeners();
+            }
             // Answered once all are usable.
             Kind::Cluster => self.withheld = Some(response.nonce),
             _ => self.accept(kind, response.nonce),
@@ -116,10 +136,14 @@ impl Envoy {
             && let Some(nonce) = self.withheld.take()
         {
             self.accept(Kind::Cluster, nonce);
-            // Listeners are asked for once there are clusters.
-            if !self.begun[Kind::Listener as usize] {
-                self.say(Kind::Listener, Request::default());
-            }
+            self.begin_listeners();
+        }
+    }
+
+    /// Listeners are asked for once clusters are answered.
+    fn begin_listeners(&mut self) {
+        if !self.begun[Kind::Listener as usize] {
+            self.say(Kind::Listener, Request::default());
         }
     }
 
@@ -173,8 +197,12 @@ impl Envoy {
     }
 
     fn is_of_deleted(&self, cluster: &str) -> bool {
-        let mut deleted = self.deleted.iter();
-        deleted.any(|service| cluster.starts_with(&format!("{service}/")))
+        service_in(&self.deleted, cluster).is_some()
+    }
+
+    /// Whether something belongs to a Service whose clusters it has ever refused.
+    pub(super) fn is_of_refused(&self, name: &str) -> bool {
+        service_in(&self.has_refused, name).is_some()
     }
 
     /// What it has of a type, by name.
@@ -188,6 +216,13 @@ impl Envoy {
     pub(super) fn is_settled(&self) -> bool {
         self.warming.is_empty() && self.withheld.is_none()
     }
+}
+
+/// The one of these Services to which a cluster belongs.
+fn service_in<'s>(services: &'s BTreeSet<String>, cluster: &str) -> Option<&'s str> {
+    let mut services = services.iter();
+    let found = services.find(|service| cluster.contains(&format!("{service}/")));
+    found.map(String::as_str)
 }
 
 /// The names of clusters in an encoded listener or route configuration.
