@@ -35,7 +35,7 @@ check: ## run make test, and check the licences and advisories of dependencies: 
 	@$(SETUP) build test deny
 	@scripts/test.sh deny
 
-bench: ## measure the proxy and its peers, which are installed first (ARGS=--quick: shorter; BENCH=elastic, elastic-between-nodes, mtls, grpc, link, identities, discovery, control-scale, concurrency, and as root node-memory, node-cpu, node-qps, node-latency, crash, qos-cpu, qos-burst, qos-memory, qos-network, qos-proxy, qos-agent)
+bench: ## measure the proxy and its peers, which are installed first (ARGS=--quick: shorter; BENCH=elastic, elastic-between-nodes, mtls, grpc, link, identities, discovery, control-scale, concurrency, and as root lazy, node-memory, node-cpu, node-qps, node-latency, crash, qos-cpu, qos-burst, qos-memory, qos-network, qos-proxy, qos-agent)
 	@$(SETUP) build
 	@cargo build --locked --release --package heddle --package heddle-lab-program
 	@PATH="$(RELEASE):$$PATH" heddle-lab bench $(or $(BENCH),proxy) $(ARGS)
