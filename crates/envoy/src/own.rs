@@ -186,7 +186,7 @@ impl Own {
         let forwarded = is_gateway.then(|| {
             let judged =
                 |ports: &[&ServicePort], flavour| judged(mesh, ports, flavour, &made_of.roles);
-            routes::forwarded(known(), &find, &judged)
+            routes::forwarded(known(), &made_of.roles.trust_domain, &find, &judged)
         });
         self.routed = catalog.generation();
         self.put(Kind::Routes, OUTBOUND, own);

@@ -21,7 +21,7 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
 use heddle_model::{
-    BackendTarget, Namespace, Outcome, RouteRule, Service, ServiceName, ServicePort,
+    BackendTarget, Namespace, Outcome, RouteRule, Service, ServiceName, ServicePort, TrustDomain,
 };
 
 use crate::cluster::flavours;
@@ -45,6 +45,9 @@ pub(crate) enum Unknown {
 
 /// Finds the Service of a port that has a usable cluster for requests.
 pub(crate) type Find<'f, 'm> = &'f dyn Fn(&ServiceName, u16) -> Option<&'m Service>;
+
+/// The policies of the endpoints of ports, for what a gateway forwards.
+pub(crate) type Policies<'f> = &'f dyn Fn(&[&ServicePort], Flavour) -> Option<RbacPerRoute>;
 
 /// Why a port's routes cannot be followed by a stock Envoy. A lazy one sends such requests to a gateway, any other answers 503.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,8 +108,9 @@ pub(crate) fn outbound<'m>(
 /// ports.
 pub(crate) fn forwarded<'m>(
     known: impl Iterator<Item = &'m Service>,
+    trust_domain: &TrustDomain,
     find: Find<'_, 'm>,
-    judged: &dyn Fn(&[&ServicePort], Flavour) -> Option<RbacPerRoute>,
+    judged: Policies<'_>,
 ) -> Packed {
     let mut table = table::Table::new(
         FORWARDED,
@@ -115,38 +119,25 @@ pub(crate) fn forwarded<'m>(
     for service in known {
         for port in &service.ports {
             let mut routes = Vec::new();
-            for flavour in flavours(port) {
-                let of = match flavour {
-                    Flavour::Bytes => vec![action::tunnel(&service.name, port.port)],
-                    // Those of other namespaces have routes of their own.
-                    Flavour::Requests if !port.consumer_routes.is_empty() => Vec::new(),
-                    Flavour::Requests => {
-                        of_rules(service, port, port.routes.as_deref(), find).unwrap_or_default()
-                    }
-                };
-                let rules = port
-                    .routes
-                    .as_deref()
-                    .filter(|_| *flavour == Flavour::Requests);
-                routes.extend(of.into_iter().enumerate().map(|(at, mut route)| {
-                    // By those of the endpoints to which it leads.
-                    let to = match rules {
-                        Some(rules) => rules.get(at).map(|rule| targets(rule, find)),
-                        None => Some(vec![port]),
-                    };
-                    let rules = judged(&to.unwrap_or_default(), *flavour);
-                    let rules = rules.map(|rules| pack(&rules));
-                    // The destination is told who the caller is.
-                    route
-                        .request_headers_to_remove
-                        .retain(|name| name != CALLER);
-                    let rules = rules.map(|rules| (FORWARDED_POLICY.to_owned(), rules));
-                    route.typed_per_filter_config = rules.into_iter().collect();
-                    route
-                }));
-            }
             // Tunnels first: the routes of requests end with one for anything.
-            routes.sort_by_key(|route| !action::is_tunnel(route));
+            if flavours(port).contains(&Flavour::Bytes) {
+                let tunnel = action::tunnel(&service.name, port.port);
+                routes.push(judged_by(tunnel, judged(&[port], Flavour::Bytes)));
+            }
+            if flavours(port).contains(&Flavour::Requests) {
+                // Callers of a namespace that has routes of its own have those.
+                for (namespace, rules) in &port.consumer_routes {
+                    let callers = matching::callers_of(trust_domain, namespace);
+                    let own = requests(service, port, Some(rules), find, judged);
+                    routes.extend(own.map(|mut route| {
+                        let matching = route.r#match.get_or_insert_default();
+                        matching.headers.push(callers.clone());
+                        route
+                    }));
+                }
+                let rules = port.routes.as_deref();
+                routes.extend(requests(service, port, rules, find, judged));
+            }
             if routes.is_empty() {
                 routes.push(named(&service.name, anything(), action::answer(503)));
             }
@@ -156,6 +147,35 @@ pub(crate) fn forwarded<'m>(
         }
     }
     table.packed()
+}
+
+/// The routes of a gateway for requests to a port, by these rules. Each has the policies of the endpoints to which it leads.
+fn requests<'a, 'm>(
+    service: &Service,
+    port: &'m ServicePort,
+    rules: Option<&'a [RouteRule]>,
+    find: Find<'a, 'm>,
+    judged: Policies<'a>,
+) -> impl Iterator<Item = Route> + use<'a, 'm> {
+    let routes = of_rules(service, port, rules, find);
+    let routes = routes.unwrap_or_else(|why| vec![named(&why, anything(), action::answer(503))]);
+    routes.into_iter().enumerate().map(move |(at, route)| {
+        let to = match rules {
+            Some(rules) => rules.get(at).map(|rule| targets(rule, find)),
+            None => Some(vec![port]),
+        };
+        judged_by(route, judged(&to.unwrap_or_default(), Flavour::Requests))
+    })
+}
+
+/// A route of a gateway with policies. The destination is told who the caller is.
+fn judged_by(mut route: Route, policies: Option<RbacPerRoute>) -> Route {
+    route
+        .request_headers_to_remove
+        .retain(|name| name != CALLER);
+    let policies = policies.map(|policies| (FORWARDED_POLICY.to_owned(), pack(&policies)));
+    route.typed_per_filter_config = policies.into_iter().collect();
+    route
 }
 
 /// The ports to which a rule leads.

@@ -81,15 +81,6 @@ pub(super) fn tunnel(service: &ServiceName, port: u16) -> Route {
     }
 }
 
-/// Whether the route is one for bytes.
-pub(super) fn is_tunnel(route: &Route) -> bool {
-    let path = route
-        .r#match
-        .as_ref()
-        .and_then(|one| one.path_specifier.as_ref());
-    matches!(path, Some(PathSpecifier::ConnectMatcher(_)))
-}
-
 /// Puts the action of a rule into its route.
 pub(super) fn put(
     rule: &RouteRule,

@@ -8,7 +8,9 @@ use envoy_types::pb::envoy::config::route::v3::{
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher;
 use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
-use heddle_model::{PathMatch, RouteMatch};
+use heddle_model::{Namespace, PathMatch, RouteMatch, TrustDomain};
+
+use crate::names::CALLER;
 
 /// The conditions as Envoy writes them. Several lines of one header are compared one by one, not joined.
 pub(super) fn of(matcher: &RouteMatch) -> EnvoyMatch {
@@ -32,6 +34,20 @@ pub(super) fn of(matcher: &RouteMatch) -> EnvoyMatch {
         headers: method.chain(headers).collect(),
         query_parameters: query.collect(),
         ..EnvoyMatch::default()
+    }
+}
+
+/// Callers of a namespace, of whom a gateway's proxy has written the identity into a header.
+pub(super) fn callers_of(trust_domain: &TrustDomain, namespace: &Namespace) -> HeaderMatcher {
+    let prefix = format!("spiffe://{trust_domain}/ns/{namespace}/");
+    let matcher = StringMatcher {
+        match_pattern: Some(MatchPattern::Prefix(prefix)),
+        ignore_case: false,
+    };
+    HeaderMatcher {
+        name: CALLER.to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(matcher)),
+        ..HeaderMatcher::default()
     }
 }
 

@@ -38,6 +38,10 @@ fn service(text: &str, last: u8, routes: Option<Vec<RouteRule>>) -> Service {
     }
 }
 
+fn domain() -> TrustDomain {
+    TrustDomain::parse("cluster.local").expect("a name")
+}
+
 /// A rule for a path that leads to these Services.
 fn rule(path: &str, to: &[&str]) -> RouteRule {
     let backend = |to: &&str| Backend {
@@ -216,7 +220,39 @@ fn a_gateway_judges_a_request_by_the_endpoints_to_which_its_route_leads() {
         asked.borrow_mut().push(names.join(" "));
         None
     };
-    forwarded(services.iter(), &find, &judged);
+    forwarded(services.iter(), &domain(), &find, &judged);
     // The last route of the last Service answers what no rule matches.
     assert_eq!(asked.take(), ["api", "cart", "cart", "api cart", ""]);
+}
+
+#[test]
+fn callers_of_a_namespace_with_routes_of_its_own_have_those_at_a_gateway_too() {
+    let mut services = vec![
+        service("api", 1, None),
+        service("cart", 2, None),
+        service("web", 3, Some(vec![rule("/", &["api"])])),
+    ];
+    let own = vec![rule("/", &["cart"])];
+    services[2].ports[0].consumer_routes.insert(shop(), own);
+    let find = |wanted: &ServiceName, _: u16| services.iter().find(|one| one.name == *wanted);
+    let packed = forwarded(services.iter(), &domain(), &find, &|_, _| None);
+    let (table, _) = read(&packed);
+    let routes = &table["10.96.0.3:80"];
+    let callers = |route: &Route| {
+        let headers = &route.r#match.as_ref().expect("a match").headers;
+        let of_caller = headers.iter().filter(|header| header.name == CALLER);
+        of_caller.count()
+    };
+    let shown: Vec<(usize, bool)> = routes
+        .iter()
+        .map(|route| {
+            (
+                callers(route),
+                format!("{route:?}").contains("shop/cart/80"),
+            )
+        })
+        .collect();
+    // Theirs with the answer to what no rule matches, and then those of all others.
+    assert_eq!(shown, [(1, true), (1, false), (0, false), (0, false)]);
+    assert!(format!("{:?}", routes[0]).contains("spiffe://cluster.local/ns/shop/"));
 }
