@@ -1,10 +1,12 @@
 //! The newest mesh, and the resources of it that each node gets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use heddle_model::{Mesh, Node, NodeName, ServiceAccountName};
+use heddle_model::{
+    Forwarding, Mesh, Node, NodeName, ServiceAccountName, Shared, SpiffeId, TrustDomain,
+};
 use heddle_transport::secrets::FolderError;
 use heddle_xds::delta::{Answer, Request, TooMany};
 use heddle_xds::proto::{DiscoveryResponse, Mark, Resource};
@@ -43,6 +45,7 @@ struct BoardState {
     epoch: String,
     nodes: Nodes,
     newest: Mutex<Option<Arc<Mesh>>>,
+    roles: Mutex<Roles>,
     /// Read by the streams of all nodes.
     catalog: Mutex<Catalog>,
     /// Held while a mesh is compared with the one before.
@@ -50,6 +53,39 @@ struct BoardState {
     streams: Streams,
     /// Generation of the published mesh, from 1; 0 before the first.
     generation: watch::Sender<u64>,
+}
+
+/// Who has a part in forwarding, and who is denied it.
+#[derive(Default)]
+struct Roles {
+    /// As manifests say.
+    written: Shared<Forwarding>,
+    denied: BTreeSet<SpiffeId>,
+    /// The ones without the others.
+    published: Shared<Forwarding>,
+}
+
+impl Roles {
+    /// Whether the workloads of an account are denied.
+    fn is_denied(&self, domain: &TrustDomain, account: &ServiceAccountName) -> bool {
+        let id = SpiffeId::workload(domain.clone(), account.clone());
+        self.denied.contains(&id)
+    }
+
+    /// The roles in a mesh. What has not changed is the same object.
+    fn of(&mut self, mesh: &Mesh) -> Shared<Forwarding> {
+        let roles = match self.denied.is_empty() {
+            true => self.written.clone(),
+            false => {
+                let is_denied = |account: &_| self.is_denied(&mesh.trust_domain, account);
+                Shared::from(self.written.without(is_denied))
+            }
+        };
+        if self.published != roles {
+            self.published = roles;
+        }
+        self.published.clone()
+    }
 }
 
 impl Board {
@@ -63,6 +99,7 @@ impl Board {
                 epoch: heddle_transport::secrets::random_text()?,
                 nodes,
                 newest: Mutex::default(),
+                roles: Mutex::default(),
                 catalog: Mutex::default(),
                 changes: Mutex::default(),
                 streams: Streams::default(),
@@ -75,6 +112,17 @@ impl Board {
     /// resource. What is the same object in memory as before does not differ.
     pub fn put(&self, mesh: Mesh) {
         self.shared.publish(Some(mesh));
+    }
+
+    /// From now on these identities have no part in forwarding for lazy Envoys. Blocks like [`Board::put`].
+    pub(super) fn deny(&self, denied: BTreeSet<SpiffeId>) {
+        let mut roles = self.shared.roles();
+        if roles.denied == denied {
+            return;
+        }
+        roles.denied = denied;
+        drop(roles);
+        self.shared.publish(None);
     }
 
     /// The published mesh, with the known nodes and their addresses.
@@ -206,9 +254,13 @@ impl BoardState {
     /// Makes this mesh, or the newest one, and the nodes that are known now a new generation. Nothing before the first mesh.
     fn publish(&self, mesh: Option<Mesh>) {
         let mut changes = self.changes();
+        if let Some(mesh) = &mesh {
+            self.roles().written = mesh.forwarding.clone();
+        }
         let Some(mut mesh) = mesh.or_else(|| self.whole()) else {
             return;
         };
+        mesh.forwarding = self.roles().of(&mesh);
         mesh.nodes = nodes(&self.nodes.reached());
         let mesh = Arc::new(mesh);
         *self.newest() = Some(Arc::clone(&mesh));
@@ -233,6 +285,10 @@ impl BoardState {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn roles(&self) -> MutexGuard<'_, Roles> {
+        self.roles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn catalog(&self) -> MutexGuard<'_, Catalog> {
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -249,4 +305,46 @@ fn nodes(reached: &Present) -> Vec<Node> {
         address: *address,
     };
     reached.iter().map(node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accounts(names: &[&str]) -> Vec<ServiceAccountName> {
+        let accounts = names.iter().map(|name| ServiceAccountName::parse(name));
+        accounts.map(|account| account.expect("a name")).collect()
+    }
+
+    #[test]
+    fn what_is_denied_has_no_part_in_forwarding() {
+        let board = Board::new(Nodes::default()).expect("a board");
+        let mesh = Mesh {
+            forwarding: Shared::from(Forwarding {
+                gateways: accounts(&["mesh/one", "mesh/two"]),
+                lazy: accounts(&["shop/cart", "shop/web"]),
+            }),
+            ..Mesh::default()
+        };
+        let denied = |names: &[&str]| {
+            let ids = accounts(names).into_iter();
+            ids.map(|account| SpiffeId::workload(TrustDomain::default(), account))
+                .collect()
+        };
+        let published = || {
+            let forwarding = board.newest().expect("a mesh").forwarding.clone();
+            (forwarding.gateways.clone(), forwarding.lazy.clone())
+        };
+        board.deny(denied(&["shop/web"]));
+        board.put(mesh.clone());
+        let both = accounts(&["mesh/one", "mesh/two"]);
+        assert_eq!(published(), (both.clone(), accounts(&["shop/cart"])));
+        board.deny(denied(&["shop/web", "mesh/two"]));
+        let one = (accounts(&["mesh/one"]), accounts(&["shop/cart"]));
+        assert_eq!(published(), one);
+        board.put(mesh.clone());
+        assert_eq!(published(), one);
+        board.deny(denied(&[]));
+        assert_eq!(published(), (both, accounts(&["shop/cart", "shop/web"])));
+    }
 }

@@ -62,7 +62,7 @@ use accept::Door;
 use limiter::Limiter;
 use service::OneMethod;
 
-use heddle_authority::{Authority, DenyList, UnixTime};
+use heddle_authority::{Authority, Denied, DenyList, UnixTime};
 
 /// Returns the current time. Tests pass a clock that they move themselves.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
@@ -191,6 +191,25 @@ impl Shared {
         peer.admitted(self.authority.trust_domain(), denied, (self.clock)())
     }
 
+    /// Has what is denied take no part in forwarding. Never returns.
+    async fn follow_denied(self: Arc<Self>) {
+        let mut trust = self.authority.watch_trust();
+        loop {
+            let denied = Arc::clone(&trust.borrow_and_update().denied);
+            let identities = denied.entries().filter_map(|(what, _)| match what {
+                Denied::Identity(id) => Some(id.clone()),
+                Denied::Serial(_) => None,
+            });
+            let (board, identities) = (self.board.clone(), identities.collect());
+            let publishing = tokio::task::spawn_blocking(move || board.deny(identities));
+            // It fails only when the runtime ends.
+            let _ended = publishing.await;
+            if trust.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
     /// Runs blocking work on a blocking thread, once a permit is free.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -277,6 +296,7 @@ impl ControlServer {
     {
         let (ready, incoming) = mpsc::channel(1);
         let keeper = tokio::spawn(Arc::clone(&self.door).keep(listener, handshake, ready));
+        let refuser = tokio::spawn(Arc::clone(&self.shared).follow_denied());
         let (envoys, board) = (self.shared.envoys.clone(), self.shared.board.clone());
         let follower = tokio::spawn(async move { envoys.follow(&board).await });
         let shared = Arc::clone(&self.shared);
@@ -286,6 +306,7 @@ impl ControlServer {
         });
         let served = self.serve_incoming(incoming, shutdown).await;
         keeper.abort();
+        refuser.abort();
         follower.abort();
         forgetter.abort();
         served

@@ -27,6 +27,11 @@ pub(crate) const PORT: u16 = 15_443;
 /// A gateway that could not be connected to is left alone for so long.
 const EJECTED_S: u32 = 5;
 
+/// Where the gateways of a mesh are, and the account that each has.
+pub fn gateways(mesh: &Mesh) -> BTreeMap<SocketAddr, ServiceAccountName> {
+    Roles::of(mesh).addresses
+}
+
 /// The accounts with a part in forwarding. Compared by content: the listeners of many Envoys are made of it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Roles {
@@ -76,11 +81,11 @@ impl Roles {
         workload.proxy.is_envoy() && self.gateways.contains(&workload.service_account)
     }
 
-    /// Whether the workload's Envoy knows only what it uses: it is annotated so, there are gateways, and the mesh says which
+    /// Whether the workload's Envoy knows only what it uses: it is annotated so, there are gateways that can be reached, and the mesh says which
     /// addresses it has, so that other ones are not sent to gateways.
     pub(crate) fn is_lazy(&self, workload: &Workload, mesh: &Mesh) -> bool {
         workload.proxy == Proxy::Envoy { lazy: true }
-            && !self.gateways.is_empty()
+            && !self.addresses.is_empty()
             && !self.gateways.contains(&workload.service_account)
             && !mesh.address_ranges.is_empty()
     }

@@ -30,6 +30,7 @@ pub mod world;
 
 pub use any::{Packed, pack};
 pub use catalog::{Catalog, Changed, reached_by};
+pub use gateway::gateways;
 pub use kind::Kind;
 pub use own::{Gone, Own};
 pub use session::Session;

@@ -49,6 +49,19 @@ impl Forwarding {
             && self.lazy.binary_search(&workload.service_account).is_ok()
     }
 
+    /// The same without those that are denied: gateways do not forward in their name, and they are none themselves.
+    #[must_use]
+    pub fn without(&self, is_denied: impl Fn(&ServiceAccountName) -> bool) -> Self {
+        let rest = |accounts: &[ServiceAccountName]| {
+            let accounts = accounts.iter().filter(|account| !is_denied(account));
+            accounts.cloned().collect()
+        };
+        Self {
+            gateways: rest(&self.gateways),
+            lazy: rest(&self.lazy),
+        }
+    }
+
     /// The roles in a mesh with these gateways, of which the first [`MAX_GATEWAY_ACCOUNTS`] count.
     pub fn of(mesh: &Mesh, gateways: impl IntoIterator<Item = ServiceAccountName>) -> Self {
         let mut forwarding = Self {

@@ -29,6 +29,8 @@ enum Step {
     Ask,
     /// A message goes the other way.
     Tell,
+    /// The only gateway is there, or not.
+    Gateway(bool),
     /// The Envoy refuses the clusters of a Service from now on, or no longer.
     Refuse(usize, bool),
     /// The connection breaks, and another one takes its place.
@@ -44,6 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => Just(Step::Ask),
         8 => Just(Step::Tell),
         1 => (0..4_usize, any::<bool>()).prop_map(|(at, is)| Step::Refuse(at, is)),
+        1 => any::<bool>().prop_map(Step::Gateway),
         1 => Just(Step::Reconnect),
     ];
     proptest::collection::vec(step, 0..80)
@@ -54,6 +57,7 @@ struct World {
     catalog: Catalog,
     session: Session,
     uses: Option<BTreeSet<Name>>,
+    has_gateway: bool,
     envoy: Envoy,
 }
 
@@ -143,8 +147,10 @@ impl World {
             catalog: Catalog::default(),
             session: Session::new(own),
             uses: None,
+            has_gateway: false,
             envoy: Envoy::default(),
         };
+        world.put_gateway(true);
         world.put_node(1);
         world.connect();
         world
@@ -161,6 +167,18 @@ impl World {
             self.session.put(Kind::Secret, name, packed);
         }
         self.envoy.connect();
+    }
+
+    fn put_gateway(&mut self, is_there: bool) {
+        self.has_gateway = is_there;
+        let mut gateway = workload();
+        gateway.name = WorkloadName::new("shop", "gateway").expect("a name");
+        gateway.address = [10, 0, 9, 2].into();
+        if is_there {
+            gateway.service_account = ServiceAccountName::parse("shop/gateway").expect("a name");
+        }
+        self.mesh.put_workload(Shared::from(gateway));
+        self.changed();
     }
 
     fn put_node(&mut self, last: u8) {
@@ -250,6 +268,7 @@ impl World {
                     false => drop(refuses.remove(&service)),
                 }
             }
+            Step::Gateway(is_there) => self.put_gateway(*is_there),
             Step::Ask => drop(self.ask()),
             Step::Tell => drop(self.tell()),
             Step::Reconnect => self.connect(),
@@ -268,7 +287,8 @@ impl World {
     }
 
     fn check(&self) {
-        let wanted: BTreeSet<Name> = match &self.uses {
+        let uses = self.uses.as_ref().filter(|_| self.has_gateway);
+        let wanted: BTreeSet<Name> = match uses {
             None => self.catalog.names().cloned().collect(),
             Some(uses) => {
                 let there = uses
@@ -339,6 +359,23 @@ fn what_is_not_used_any_more_goes_after_the_routes_to_it() {
     world.step(&Step::Service(1, 2, false));
     world.settle();
     world.step(&Step::Uses(Some(vec![1])));
+    world.settle();
+    assert_eq!(world.session.direct(), &names(&[1]));
+}
+
+#[test]
+fn without_a_gateway_a_lazy_envoy_is_told_everything() {
+    let mut world = World::new();
+    for at in 0..3 {
+        world.step(&Step::Service(at, 2, false));
+    }
+    world.step(&Step::Uses(Some(vec![1])));
+    world.settle();
+    assert_eq!(world.session.direct(), &names(&[1]));
+    world.step(&Step::Gateway(false));
+    world.settle();
+    assert_eq!(world.session.direct(), &names(&[0, 1, 2]));
+    world.step(&Step::Gateway(true));
     world.settle();
     assert_eq!(world.session.direct(), &names(&[1]));
 }

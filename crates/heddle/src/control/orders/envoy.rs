@@ -9,6 +9,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::{Done, Orders, answer, refused};
 use crate::order::{DependenciesStatus, DependencyStatus, EnvoyLinked};
+use heddle_envoy::gateways;
 
 /// Bounds of the life of the certificate with which an Envoy connects.
 const MIN_LIFE: Duration = Duration::from_secs(3_600);
@@ -77,9 +78,13 @@ impl Orders<'_> {
             Proxy::Node => Some("its node's proxy carries its traffic"),
             _ if mesh.forwarding.gateways.contains(account) => Some("it is a gateway"),
             Proxy::Envoy { lazy: false } => Some("it is not annotated with lazy-xds"),
-            _ if mesh.forwarding.is_empty() => {
-                Some("there is no gateway (annotate a ServiceAccount with heddle.dev/gateway)")
-            }
+            _ if mesh.forwarding.is_empty() => Some(
+                "there is no gateway (annotate the ServiceAccount of a workload with heddle.dev/gateway: default)",
+            ),
+            _ if gateways(&mesh).is_empty() => Some(
+                "no gateway can be reached (a workload of its account has to have an Envoy, or to be on a node that has \
+                 joined)",
+            ),
             _ if mesh.address_ranges.is_empty() => {
                 Some("the settings do not say which addresses the mesh has (mesh.address_ranges)")
             }
