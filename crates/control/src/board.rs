@@ -342,7 +342,7 @@ mod tests {
         board.deny(denied(&["shop/web", "mesh/two"]));
         let one = (accounts(&["mesh/one"]), accounts(&["shop/cart"]));
         assert_eq!(published(), one);
-        board.put(mesh.clone());
+        board.put(mesh);
         assert_eq!(published(), one);
         board.deny(denied(&[]));
         assert_eq!(published(), (both, accounts(&["shop/cart", "shop/web"])));

@@ -22,4 +22,4 @@ pub(super) use ads::Ads;
 pub(super) use als::Als;
 pub use dependencies::{DEPENDENCIES, Used};
 pub(super) use lrs::Lrs;
-pub use roster::{Cost, Envoys};
+pub use roster::{Connected, Cost, Envoys};

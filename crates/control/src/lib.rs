@@ -53,7 +53,7 @@ mod tests;
 mod trust;
 
 pub use board::Board;
-pub use envoy::{Cost, DEPENDENCIES, Envoys, Used};
+pub use envoy::{Connected, Cost, DEPENDENCIES, Envoys, Used};
 pub use nodes::{Confirmed, Nodes, Present};
 pub use peer::{Peer, PeerCertificate};
 pub use subscriptions::Settled;

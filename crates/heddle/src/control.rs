@@ -11,6 +11,7 @@
 //! orders.
 
 mod door;
+mod envoys;
 #[cfg(test)]
 mod fixture;
 mod keeper;

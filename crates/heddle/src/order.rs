@@ -236,7 +236,37 @@ pub(crate) struct ControlStatus {
     pub(crate) denied: usize,
     pub(crate) deny_generation: u64,
     pub(crate) nodes: Vec<NodeStatus>,
+    /// Workloads with an Envoy.
+    #[serde(default)]
+    pub(crate) envoys: Vec<EnvoyStatus>,
+    /// The gateways of lazy Envoys.
+    #[serde(default)]
+    pub(crate) gateways: Vec<GatewayStatus>,
     pub(crate) usage: UsageStatus,
+}
+
+/// The Envoy of a workload.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct EnvoyStatus {
+    /// `NAMESPACE/NAME`.
+    pub(crate) workload: String,
+    /// For how long it has been connected; absent while it is not.
+    pub(crate) connected_s: Option<u64>,
+    /// Expiry of the certificate with which it has connected, in seconds since 1970.
+    pub(crate) certificate_until: Option<u64>,
+    /// Whether it knows only what its workload uses.
+    pub(crate) lazy: bool,
+}
+
+/// A workload that makes its Envoy, or its node's proxy, a gateway.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct GatewayStatus {
+    /// `NAMESPACE/NAME`.
+    pub(crate) workload: String,
+    /// The node whose proxy is the gateway; absent for an Envoy.
+    pub(crate) node: Option<String>,
+    /// Whether the Envoy or the node is connected to the control plane.
+    pub(crate) connected: bool,
 }
 
 /// A node that is connected, holds a certificate, or has workloads.

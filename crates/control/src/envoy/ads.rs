@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use heddle_envoy::{Kind, secret, wire, world};
+use heddle_model::calendar::utc;
 use heddle_model::{ServiceAccountName, WorkloadName, printable, shortened};
 use heddle_xds::delta::Answer;
 use tokio::sync::mpsc;
@@ -69,8 +70,14 @@ impl Shared {
         tokio::spawn(async move {
             let under_way = holding.call();
             let told = self.tell_envoy(&peer, &workload, requests, &answers).await;
+            match &told {
+                Ok(()) => info!(%workload, "an Envoy has disconnected"),
+                Err(status) => {
+                    let why = status.message();
+                    warn!(%workload, "the stream of an Envoy has ended: {why}");
+                }
+            }
             if let Err(status) = &told {
-                warn!(%workload, "the stream of an Envoy has ended: {}", status.message());
                 // Fails when the client has gone. One that does not read is not told.
                 let _ = timeout(LAST_WORD, answers.send(Err(status.clone()))).await;
             }
@@ -102,16 +109,19 @@ impl Shared {
         let first = first.map_err(|_| Status::deadline_exceeded("the call has no message"))??;
         let first = first.ok_or_else(|| Status::invalid_argument("the call has no message"))?;
         if first.node != workload.to_string() {
-            return Err(Status::permission_denied(
-                "node.id is not the workload of the certificate",
-            ));
+            let claimed = printable(&shortened(&first.node, MAX_LOGGED)).into_owned();
+            return Err(Status::permission_denied(format!(
+                "node.id is {claimed}, and the certificate is that of {workload}: start the Envoy with the bootstrap that \
+                 was printed with that certificate (heddle envoy bootstrap)"
+            )));
         }
-        let stream = self.envoys.open_stream(workload.clone());
+        let until = peer.certificate.as_ref().map_or(0, |one| one.not_after);
+        let stream = self.envoys.open_stream(workload.clone(), until);
         if requests.has_whole_lists() {
             stream.session().gets_whole_lists();
         }
         self.take_from_envoy(&stream, workload, first)?;
-        info!(%workload, "an Envoy is present");
+        info!(%workload, until = utc(until), "an Envoy is connected");
         let mut trust = self.authority.watch_trust();
         let mut closing = pin!(self.closing());
         // Leaf and roots are due at once.

@@ -56,8 +56,19 @@ struct Open {
     last: u64,
 }
 
+/// An Envoy that is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connected {
+    /// Since when.
+    pub since: Instant,
+    /// When the certificate with which it has connected expires, in seconds since 1970.
+    pub until: u64,
+}
+
 #[derive(Debug)]
 struct Stream {
+    workload: WorkloadName,
+    connected: Connected,
     session: Mutex<Session>,
     woken: Notify,
     /// What was learned for it, and since when, until it uses that without a gateway.
@@ -279,14 +290,33 @@ impl Envoys {
         }
     }
 
+    /// The Envoys that are connected, by their workloads. Of one with several streams the newest counts.
+    pub fn connected(&self) -> BTreeMap<WorkloadName, Connected> {
+        let mut connected = BTreeMap::new();
+        for stream in self.streams() {
+            let known: &mut Connected = connected
+                .entry(stream.workload.clone())
+                .or_insert(stream.connected);
+            if known.since < stream.connected.since {
+                *known = stream.connected;
+            }
+        }
+        connected
+    }
+
     fn streams(&self) -> Vec<Arc<Stream>> {
         self.open().streams.values().cloned().collect()
     }
 
-    /// Opens the stream of a workload's Envoy.
-    pub(super) fn open_stream(&self, workload: WorkloadName) -> OpenStream {
-        let session = Session::new(Own::new(workload));
+    /// Opens the stream of a workload's Envoy, whose certificate expires at this time, in seconds since 1970.
+    pub(super) fn open_stream(&self, workload: WorkloadName, until: u64) -> OpenStream {
+        let session = Session::new(Own::new(workload.clone()));
         let stream = Arc::new(Stream {
+            workload,
+            connected: Connected {
+                since: Instant::now(),
+                until,
+            },
             session: Mutex::new(session),
             woken: Notify::new(),
             learning: Mutex::default(),

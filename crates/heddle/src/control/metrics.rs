@@ -43,6 +43,9 @@ pub(super) fn encode(
 fn levels(encoder: &mut DescriptorEncoder<'_>, status: &ControlStatus, door: &Door) -> fmt::Result {
     let config = &status.config;
     let present = status.nodes.iter().filter(|node| node.address.is_some());
+    let envoys = status.envoys.iter();
+    let envoys = envoys.filter(|envoy| envoy.connected_s.is_some());
+    let gateways = status.gateways.iter().filter(|gateway| gateway.connected);
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     for (family, value) in [
         (&process::READY, u64::from(status.ready)),
@@ -51,6 +54,10 @@ fn levels(encoder: &mut DescriptorEncoder<'_>, status: &ControlStatus, door: &Do
         (&process::CONFIG_PROBLEMS, count(config.problems.len())),
         (&control::MESH_GENERATION, status.mesh_generation),
         (&control::NODES, count(present.count())),
+        (&control::ENVOYS, count(envoys.count())),
+        (&control::ENVOYS_KNOWN, count(status.envoys.len())),
+        (&control::GATEWAYS, count(gateways.count())),
+        (&control::GATEWAYS_KNOWN, count(status.gateways.len())),
         (&control::NODES_KNOWN, count(status.root.nodes)),
         (
             &control::NODES_UNCONFIRMED,

@@ -28,6 +28,8 @@ use crate::order::{
 };
 
 mod envoy;
+
+pub(super) use envoy::why_not_lazy;
 #[cfg(test)]
 mod tests;
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use super::door::Door;
 use super::orders::Orders;
-use super::{metrics, orders};
+use super::{envoys, metrics, orders};
 use crate::order::{ControlStatus, NodeStatus};
 use crate::registry::Followed;
 use crate::report;
@@ -215,6 +215,8 @@ impl Plane {
         let trust = authority.trust();
         let usage = self.probe.read();
         let registry = self.parts.registry.as_ref();
+        let mesh = self.parts.board.newest().unwrap_or_default();
+        let (envoys, gateways) = envoys::status(&mesh, &self.parts.envoys);
         ControlStatus {
             role: "control".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -236,6 +238,8 @@ impl Plane {
             denied: trust.denied.entries().len(),
             deny_generation: trust.denied.generation,
             nodes: self.nodes(now),
+            envoys,
+            gateways,
             usage: UsageStatus {
                 resident_bytes: usage.resident_bytes,
                 cpu_ms: usage.cpu_us.map(|us| us / 1_000),

@@ -20,6 +20,16 @@ super::families! {
     RESOURCES_REFUSED = Counter "heddle_control_resources_refused_total" []
         "Responses of which a node refused a resource; the log has the reason. What the node had stays in force."
         more "identity.md#what-a-node-is-sent";
+    ENVOYS = Gauge "heddle_control_envoys" []
+        "Envoys of workloads that are connected."
+        more "envoy.md#when-something-is-wrong";
+    ENVOYS_KNOWN = Gauge "heddle_control_envoys_known" []
+        "Workloads with an Envoy, connected or not.";
+    GATEWAYS = Gauge "heddle_control_gateways" []
+        "Gateways of lazy Envoys that are connected."
+        more "envoy.md#gateways";
+    GATEWAYS_KNOWN = Gauge "heddle_control_gateways_known" []
+        "Workloads that make their Envoy or their node a gateway, connected or not.";
     ENVOY_RESOURCES_SENT = Counter "heddle_control_envoy_resources_sent_total" []
         "Resources that were sent to Envoys of workloads, and names of resources that are gone."
         more "envoy.md#what-it-is-told";

@@ -11,6 +11,7 @@ use crate::colour;
 use crate::commands::root;
 use crate::order::{ControlStatus, NodeStatus};
 
+mod envoys;
 #[cfg(test)]
 mod tests;
 
@@ -67,8 +68,12 @@ pub(super) fn text(status: &ControlStatus, detail: Detail) -> String {
     if let Some(idle) = idle(status, detail) {
         let _infallible = writeln!(out, "{idle}");
     }
+    out.push_str(&envoys::text(&status.envoys, &status.gateways, detail));
     if detail > Detail::Brief && !status.nodes.is_empty() {
         let _infallible = write!(out, "\n{}", nodes(status));
+    }
+    if detail > Detail::Brief && !status.envoys.is_empty() {
+        let _infallible = write!(out, "\n{}", envoys::table(&status.envoys, &status.gateways));
     }
     out
 }

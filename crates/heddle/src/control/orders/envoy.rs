@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use heddle_model::{Proxy, ServiceName, SpiffeId, WorkloadName};
+use heddle_model::calendar::utc;
+use heddle_model::{Mesh, Proxy, ServiceName, SpiffeId, Workload, WorkloadName};
 use heddle_transport::secrets::pem;
 use rustls::pki_types::CertificateDer;
 
@@ -37,7 +38,8 @@ impl Orders<'_> {
             }
             None => {
                 return Err(refused(format!(
-                    "there is no workload {name} (write NAMESPACE/NAME of a LocalWorkload)"
+                    "there is no workload {name} (write NAMESPACE/NAME of a LocalWorkload; one without nodeName is on no node, \
+                     see `heddle status --control`)"
                 )));
             }
         }
@@ -50,7 +52,7 @@ impl Orders<'_> {
         }
         let issued = self.authority.issue_with_key(&id, life, self.now);
         let (issued, key_pem) = issued.map_err(refused)?;
-        tracing::info!(workload = %name, not_after = issued.not_after, "a certificate for an Envoy was issued");
+        tracing::info!(workload = %name, until = utc(issued.not_after), "a certificate for an Envoy was issued");
         answer(&EnvoyLinked {
             workload: name.to_string(),
             trust_domain: self.authority.trust_domain().to_string(),
@@ -74,22 +76,7 @@ impl Orders<'_> {
             )));
         };
         let account = &known.service_account;
-        let because = match known.proxy {
-            Proxy::Node => Some("its node's proxy carries its traffic"),
-            _ if mesh.forwarding.gateways.contains(account) => Some("it is a gateway"),
-            Proxy::Envoy { lazy: false } => Some("it is not annotated with lazy-xds"),
-            _ if mesh.forwarding.is_empty() => Some(
-                "there is no gateway (annotate the ServiceAccount of a workload with heddle.dev/gateway: default)",
-            ),
-            _ if gateways(&mesh).is_empty() => Some(
-                "no gateway can be reached (a workload of its account has to have an Envoy, or to be on a node that has \
-                 joined)",
-            ),
-            _ if mesh.address_ranges.is_empty() => {
-                Some("the settings do not say which addresses the mesh has (mesh.address_ranges)")
-            }
-            Proxy::Envoy { lazy: true } => None,
-        };
+        let because = why_not_lazy(&mesh, known, !gateways(&mesh).is_empty());
         let learned = self.envoys.uses(account);
         let all: BTreeSet<&ServiceName> = learned.keys().chain(&known.uses).collect();
         let dependencies = all.into_iter().map(|service| {
@@ -111,6 +98,31 @@ impl Orders<'_> {
             because: because.map(str::to_owned),
             dependencies: dependencies.collect(),
         })
+    }
+}
+
+/// Why the Envoy of a workload knows everything; `None` if it is lazy.
+pub(crate) fn why_not_lazy(
+    mesh: &Mesh,
+    workload: &Workload,
+    has_gateways: bool,
+) -> Option<&'static str> {
+    let account = &workload.service_account;
+    match workload.proxy {
+        Proxy::Node => Some("its node's proxy carries its traffic"),
+        _ if mesh.forwarding.gateways.contains(account) => Some("it is a gateway"),
+        Proxy::Envoy { lazy: false } => Some("it is not annotated with lazy-xds"),
+        _ if mesh.forwarding.is_empty() => Some(
+            "there is no gateway (annotate the ServiceAccount of a workload with heddle.dev/gateway: default)",
+        ),
+        _ if !has_gateways => Some(
+            "no gateway can be reached (a workload of its account has to have an Envoy, or to be on a node that is \
+             connected)",
+        ),
+        _ if mesh.address_ranges.is_empty() => {
+            Some("the settings do not say which addresses the mesh has (mesh.address_ranges)")
+        }
+        Proxy::Envoy { lazy: true } => None,
     }
 }
 
