@@ -93,7 +93,7 @@ pub(crate) fn outbound<'m>(
                 (Ok(routes), _) => routes,
                 (Err(_), Unknown::Gateway) => continue,
                 (Err(why), Unknown::Passthrough) => {
-                    vec![named(&why, anything(), action::answer(503))]
+                    vec![refused(&why)]
                 }
             };
             for ip in &service.addresses {
@@ -114,7 +114,14 @@ pub(crate) fn forwarded<'m>(
 ) -> Packed {
     let mut table = table::Table::new(
         FORWARDED,
-        named(&FORWARDED, anything(), action::answer(404)),
+        named(
+            &FORWARDED,
+            anything(),
+            action::answer(
+                404,
+                "no Service has this address (gateway_destination_unknown)",
+            ),
+        ),
     );
     for service in known {
         for port in &service.ports {
@@ -138,8 +145,11 @@ pub(crate) fn forwarded<'m>(
                 let rules = port.routes.as_deref();
                 routes.extend(requests(service, port, rules, find, judged));
             }
-            if routes.is_empty() {
-                routes.push(named(&service.name, anything(), action::answer(503)));
+            if !flavours(port).contains(&Flavour::Requests) {
+                // The caller's proxy takes bytes that look like a request for one, until it knows the port.
+                let cluster = cluster(&service.name, port.port, Flavour::Bytes);
+                let as_bytes = named(&service.name, anything(), action::to_cluster(&cluster));
+                routes.push(with_policies(as_bytes, judged(&[port], Flavour::Bytes)));
             }
             for ip in &service.addresses {
                 table.put(SocketAddr::new(*ip, port.port), &routes);
@@ -158,7 +168,7 @@ fn requests<'a, 'm>(
     judged: Policies<'a>,
 ) -> impl Iterator<Item = Route> + use<'a, 'm> {
     let routes = of_rules(service, port, rules, find);
-    let routes = routes.unwrap_or_else(|why| vec![named(&why, anything(), action::answer(503))]);
+    let routes = routes.unwrap_or_else(|why| vec![refused(&why)]);
     routes.into_iter().enumerate().map(move |(at, route)| {
         let to = match rules {
             Some(rules) => rules.get(at).map(|rule| targets(rule, find)),
@@ -168,11 +178,21 @@ fn requests<'a, 'm>(
     })
 }
 
+/// The answer where an Envoy cannot do what the routes say.
+fn refused(why: &Inexpressible) -> Route {
+    let answer = action::answer(503, &format!("an Envoy cannot follow this route: {why}"));
+    named(why, anything(), answer)
+}
+
 /// A route of a gateway with policies. The destination is told who the caller is.
 fn judged_by(mut route: Route, policies: Option<RbacPerRoute>) -> Route {
     route
         .request_headers_to_remove
         .retain(|name| name != CALLER);
+    with_policies(route, policies)
+}
+
+fn with_policies(mut route: Route, policies: Option<RbacPerRoute>) -> Route {
     let policies = policies.map(|policies| (FORWARDED_POLICY.to_owned(), pack(&policies)));
     route.typed_per_filter_config = policies.into_iter().collect();
     route
@@ -236,7 +256,8 @@ fn of_rules(
         routes.push(route);
     }
     // A request without a match.
-    routes.push(named(&service.name, anything(), action::answer(404)));
+    let nowhere = action::answer(404, "no rule of the routes matches (no_route)");
+    routes.push(named(&service.name, anything(), nowhere));
     Ok(routes)
 }
 

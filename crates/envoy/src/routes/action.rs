@@ -1,5 +1,7 @@
 //! The actions of rules.
 
+use envoy_types::pb::envoy::config::core::v3::DataSource;
+use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::config::route::v3::redirect_action::{
     PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier,
 };
@@ -32,10 +34,14 @@ const IDLE_S: u32 = 300;
 /// Attempts after the first one, of a request of which no backend has seen anything.
 const RETRIES: u32 = 2;
 
-/// An answer by the Envoy itself.
-pub(super) fn answer(status: u32) -> route::Action {
+/// An answer by the Envoy itself, with the reason, as a node's proxy gives it.
+pub(super) fn answer(status: u32, why: &str) -> route::Action {
     route::Action::DirectResponse(DirectResponseAction {
         status,
+        body: Some(DataSource {
+            specifier: Some(Specifier::InlineString(format!("heddle: {why}\n"))),
+            ..DataSource::default()
+        }),
         ..DirectResponseAction::default()
     })
 }
@@ -107,7 +113,10 @@ pub(super) fn put(
     let live: Vec<&Backend> = backends.iter().filter(|one| one.weight > 0).collect();
     let is_unresolved = |one: &&Backend| matches!(one.target, BackendTarget::Unresolved { .. });
     if live.iter().all(is_unresolved) {
-        route.action = Some(answer(500));
+        route.action = Some(answer(
+            500,
+            "the backend does not exist (backend_not_resolved)",
+        ));
         return Ok(());
     }
     let mut forward = forwarded(action.request_timeout_ms, action.backend_timeout_ms);

@@ -256,3 +256,25 @@ fn callers_of_a_namespace_with_routes_of_its_own_have_those_at_a_gateway_too() {
     assert_eq!(shown, [(1, true), (1, false), (0, false), (0, false)]);
     assert!(format!("{:?}", routes[0]).contains("spiffe://cluster.local/ns/shop/"));
 }
+
+#[test]
+fn a_gateway_takes_a_request_to_a_port_of_bytes_as_bytes() {
+    let mut services = vec![service("db", 1, None)];
+    services[0].ports[0].protocol = AppProtocol::Tcp;
+    let find = |wanted: &ServiceName, _: u16| services.iter().find(|one| one.name == *wanted);
+    let asked = std::cell::RefCell::new(Vec::new());
+    let judged = |_: &[&ServicePort], flavour: Flavour| {
+        asked.borrow_mut().push(flavour);
+        None
+    };
+    let packed = forwarded(services.iter(), &domain(), &find, &judged);
+    let (table, _) = read(&packed);
+    let [tunnel, request] = table["10.96.0.1:80"].as_slice() else {
+        panic!("{table:?}");
+    };
+    assert!(format!("{tunnel:?}").contains("ConnectMatcher"));
+    assert!(format!("{request:?}").contains("shop/db/80/bytes"));
+    // The server sees nothing of what only proxies say to each other.
+    assert_eq!(request.request_headers_to_remove, [ORIGINAL_DST, CALLER]);
+    assert_eq!(asked.take(), [Flavour::Bytes, Flavour::Bytes]);
+}
