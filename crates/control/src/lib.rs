@@ -261,7 +261,7 @@ impl ControlServer {
     /// not used for a time.
     ///
     /// # Errors
-    /// When their file can be neither read nor made.
+    /// When their file cannot be read, or not be written, which is tried again.
     pub fn keep_dependencies(&self, folder: &Path, forget_after: Duration) -> io::Result<()> {
         let now = (self.shared.clock)().as_secs();
         let envoys = &self.shared.envoys;

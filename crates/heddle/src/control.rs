@@ -142,7 +142,7 @@ async fn serve(
     let forget_after = settings.control.forget_dependencies_after();
     if let Err(why) = server.keep_dependencies(&state, forget_after) {
         tracing::error!(
-            "what Envoys have learned cannot be kept in {}, and is lost when this process ends: {why}",
+            "what Envoys learn is not kept in {}, and lost when this process ends: {why}",
             state.join(DEPENDENCIES).display()
         );
     }

@@ -64,26 +64,41 @@ impl Dependencies {
     /// Reads what is kept in a folder, and keeps there what is learned. `now` is in seconds since 1970.
     ///
     /// # Errors
-    /// When the file can be neither read nor made.
-    pub(crate) fn open(folder: &Path, now: u64) -> io::Result<Self> {
+    /// Beside what could be read: when the file cannot be read, which is then left as it is, or not be written, which is tried
+    /// again.
+    pub(crate) fn open(folder: &Path, now: u64) -> (Self, io::Result<()>) {
         let path = folder.join(DEPENDENCIES);
         let mut dependencies = Dependencies {
             noted_since: now,
             ..Dependencies::default()
         };
-        match File::open(&path) {
-            Ok(file) => dependencies.read(BufReader::new(file))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        let read = match File::open(&path) {
+            Ok(file) => dependencies.read(BufReader::new(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(why) = read {
+            return (dependencies, Err(because("it cannot be read", &why)));
         }
-        dependencies.file = Some(dependencies.rewritten(&path)?);
+        let written = dependencies.rewritten(&path);
         dependencies.path = Some(path);
-        Ok(dependencies)
+        let written = match written {
+            Ok(file) => {
+                dependencies.file = Some(file);
+                Ok(())
+            }
+            Err(why) => {
+                dependencies.has_more = true;
+                let what = "it cannot be written, which is tried again";
+                Err(because(what, &why))
+            }
+        };
+        (dependencies, written)
     }
 
     fn read(&mut self, mut file: impl BufRead) -> io::Result<()> {
         let mut line = Vec::new();
-        loop {
+        for number in 1.. {
             line.clear();
             if file.read_until(b'\n', &mut line)? == 0 {
                 return Ok(());
@@ -97,10 +112,14 @@ impl Dependencies {
                     used,
                 }) => drop(self.put(account, service, (at, used.unwrap_or(at)))),
                 None => {
-                    tracing::warn!("a line of {DEPENDENCIES} is not understood and passed over");
+                    tracing::warn!(
+                        line = number,
+                        "a line of {DEPENDENCIES} is not understood and passed over: what it said is learned again"
+                    );
                 }
             }
         }
+        Ok(())
     }
 
     /// A new file with what is known, in the place of the one before.
@@ -257,6 +276,10 @@ impl Dependencies {
     pub(crate) fn accounts(&self) -> impl Iterator<Item = &ServiceAccountName> {
         self.used.keys()
     }
+}
+
+fn because(what: &str, why: &io::Error) -> io::Error {
+    io::Error::new(why.kind(), format!("{what}: {why}"))
 }
 
 fn line(fact: &Fact) -> Vec<u8> {

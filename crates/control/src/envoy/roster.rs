@@ -108,7 +108,7 @@ impl Envoys {
     /// in seconds since 1970.
     ///
     /// # Errors
-    /// When the file can be neither read nor made.
+    /// When the file cannot be read, or not be written, which is tried again.
     pub(crate) fn keep_dependencies(
         &self,
         folder: &Path,
@@ -117,14 +117,14 @@ impl Envoys {
     ) -> io::Result<()> {
         let after = &self.shared.forget_after_s;
         after.store(forget_after.as_secs(), Relaxed);
-        let dependencies = Dependencies::open(folder, now)?;
+        let (dependencies, written) = Dependencies::open(folder, now);
         let mut catalog = self.catalog();
         for account in dependencies.accounts() {
             catalog.set_learned(account, names(&dependencies, account));
         }
         drop(catalog);
         *self.dependencies() = dependencies;
-        Ok(())
+        written
     }
 
     /// Whether some of these reports say something new. Quick: most do not.

@@ -22,13 +22,13 @@ fn names(dependencies: &Dependencies, of: &str) -> Vec<String> {
 #[test]
 fn what_was_learned_is_there_after_the_process_was_killed() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut first = Dependencies::open(dir.path(), 7).expect("it opens");
+    let mut first = opened(dir.path(), 7);
     assert_eq!(learn(&mut first, "web", "api"), 1);
     assert_eq!(learn(&mut first, "web", "db"), 1);
     assert_eq!(learn(&mut first, "web", "api"), 0, "it is known");
     // Nothing is written when it goes: it might as well have been killed.
     std::mem::forget(first);
-    let again = Dependencies::open(dir.path(), 7).expect("it opens");
+    let again = opened(dir.path(), 7);
     assert_eq!(names(&again, "web"), ["shop/api", "shop/db"]);
     assert_eq!(names(&again, "other"), [""; 0]);
 }
@@ -36,7 +36,7 @@ fn what_was_learned_is_there_after_the_process_was_killed() {
 #[test]
 fn a_line_that_was_cut_off_or_is_not_understood_is_passed_over() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut first = Dependencies::open(dir.path(), 7).expect("it opens");
+    let mut first = opened(dir.path(), 7);
     learn(&mut first, "web", "api");
     let path = dir.path().join(DEPENDENCIES);
     let mut text = std::fs::read(&path).expect("it is there");
@@ -49,12 +49,12 @@ fn a_line_that_was_cut_off_or_is_not_understood_is_passed_over() {
     }));
     text.extend(b"{\"learned\":{\"account\":\"shop/we");
     std::fs::write(&path, text).expect("it is written");
-    let mut again = Dependencies::open(dir.path(), 7).expect("it opens");
+    let mut again = opened(dir.path(), 7);
     assert_eq!(names(&again, "web"), ["shop/api", "shop/db"]);
     // The next fact is not joined to the line that was cut off.
     learn(&mut again, "web", "cart");
     drop(again);
-    let last = Dependencies::open(dir.path(), 7).expect("it opens");
+    let last = opened(dir.path(), 7);
     assert_eq!(names(&last, "web"), ["shop/api", "shop/cart", "shop/db"]);
 }
 
@@ -66,6 +66,12 @@ fn an_account_that_scans_has_a_limit() {
     }
     assert_eq!(names(&dependencies, "web").len(), MAX_OF_ACCOUNT);
     assert_eq!(learn(&mut dependencies, "other", "api"), 1);
+}
+
+fn opened(folder: &Path, now: u64) -> Dependencies {
+    let (dependencies, written) = Dependencies::open(folder, now);
+    written.expect("it is written");
+    dependencies
 }
 
 /// Notes that `web` uses a Service.
@@ -83,7 +89,7 @@ fn forget(dependencies: &mut Dependencies, now: u64) -> usize {
 #[test]
 fn what_is_not_used_for_long_is_forgotten_for_good() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut first = Dependencies::open(dir.path(), 0).expect("it opens");
+    let mut first = opened(dir.path(), 0);
     learn(&mut first, "web", "api");
     learn(&mut first, "web", "db");
     uses(&mut first, "db", 50);
@@ -94,7 +100,7 @@ fn what_is_not_used_for_long_is_forgotten_for_good() {
     // It can be learned again, and what is learned afterwards is kept in the file that was written anew.
     assert_eq!(learn(&mut first, "web", "api"), 1);
     drop(first);
-    let again = Dependencies::open(dir.path(), 107).expect("it opens");
+    let again = opened(dir.path(), 107);
     assert_eq!(names(&again, "web"), ["shop/api", "shop/db"]);
     assert_eq!(again.of(&account("web"))[&service("db")].used, 50);
 }
@@ -102,10 +108,10 @@ fn what_is_not_used_for_long_is_forgotten_for_good() {
 #[test]
 fn nothing_is_forgotten_because_the_control_plane_was_away() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut first = Dependencies::open(dir.path(), 0).expect("it opens");
+    let mut first = opened(dir.path(), 0);
     learn(&mut first, "web", "api");
     drop(first);
-    let mut again = Dependencies::open(dir.path(), 1_000).expect("it opens");
+    let mut again = opened(dir.path(), 1_000);
     assert_eq!(forget(&mut again, 1_000), 0);
     assert_eq!(forget(&mut again, 1_099), 0);
     assert_eq!(forget(&mut again, 1_100), 1);
@@ -117,7 +123,7 @@ fn nothing_is_forgotten_because_the_control_plane_was_away() {
 #[test]
 fn what_could_not_be_written_is_written_as_soon_as_it_can_be() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut first = Dependencies::open(dir.path(), 0).expect("it opens");
+    let mut first = opened(dir.path(), 0);
     learn(&mut first, "web", "api");
     // A folder in the place of the file that is written before it takes the place of the old one; and an end that takes nothing.
     let partial = dir.path().join(DEPENDENCIES).with_extension("new");
@@ -131,6 +137,42 @@ fn what_could_not_be_written_is_written_as_soon_as_it_can_be() {
     assert_eq!(forget(&mut first, 9), 0);
     assert_eq!(learn(&mut first, "web", "cart"), 1);
     drop(first);
-    let again = Dependencies::open(dir.path(), 10).expect("it opens");
+    let again = opened(dir.path(), 10);
     assert_eq!(names(&again, "web"), ["shop/api", "shop/cart", "shop/db"]);
+}
+
+#[test]
+fn what_can_be_read_is_known_even_if_nothing_can_be_written() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut first = opened(dir.path(), 0);
+    learn(&mut first, "web", "api");
+    drop(first);
+    let partial = dir.path().join(DEPENDENCIES).with_extension("new");
+    std::fs::create_dir(&partial).expect("a folder");
+    let (mut again, written) = Dependencies::open(dir.path(), 1);
+    let why = written.expect_err("it cannot be written").to_string();
+    assert!(
+        why.starts_with("it cannot be written, which is tried again: "),
+        "{why}"
+    );
+    assert_eq!(names(&again, "web"), ["shop/api"]);
+    std::fs::remove_dir(&partial).expect("removed");
+    assert_eq!(learn(&mut again, "web", "db"), 1);
+    drop(again);
+    assert_eq!(
+        names(&opened(dir.path(), 2), "web"),
+        ["shop/api", "shop/db"]
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_left_as_it_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join(DEPENDENCIES);
+    std::fs::create_dir(&path).expect("a folder in its place");
+    let (mut dependencies, read) = Dependencies::open(dir.path(), 0);
+    let why = read.expect_err("it cannot be read").to_string();
+    assert!(why.starts_with("it cannot be read: "), "{why}");
+    assert_eq!(learn(&mut dependencies, "web", "api"), 1);
+    assert!(path.is_dir());
 }
