@@ -28,6 +28,7 @@ mod cluster_ip;
 mod context;
 mod endpoint;
 mod filter;
+mod gateways;
 pub(crate) mod index;
 mod matcher;
 mod mode;
@@ -66,6 +67,7 @@ pub(crate) fn compile(
 ) -> Mesh {
     let index = Index::build(objects, findings);
     let mut workloads = workload::compile(&index, base, options, findings);
+    gateways::check(&index, &workloads, findings);
     let mut services = service::compile(&index, &workloads, options, findings);
     cluster_ip::compile(&index, &mut services, options, findings);
     let trust_domain = &options.trust_domain;
@@ -93,7 +95,7 @@ pub(crate) fn compile(
         unreadable: Vec::new(),
         named: None,
     };
-    mesh.forwarding = Forwarding::of(&mesh, index.gateways.iter().cloned()).into();
+    mesh.forwarding = Forwarding::of(&mesh, index.gateways.keys().cloned()).into();
     mesh
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Index<'o> {
     pub(super) namespaces: BTreeMap<Namespace, &'o Object>,
     pub(super) accounts: BTreeSet<ServiceAccountName>,
     /// Those of them whose workloads are gateways.
-    pub(super) gateways: BTreeSet<ServiceAccountName>,
+    pub(super) gateways: BTreeMap<ServiceAccountName, &'o Object>,
     pub(super) slices: Vec<(&'o Object, &'o core::EndpointSlice)>,
     pub(super) routes: Vec<(&'o Object, &'o gateway::HttpRoute)>,
     pub(super) closed_routes: Vec<(&'o Object, &'o ClosedRoute)>,
@@ -58,7 +58,7 @@ impl<'o> Index<'o> {
             workloads: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             accounts: BTreeSet::new(),
-            gateways: BTreeSet::new(),
+            gateways: BTreeMap::new(),
             slices: Vec::new(),
             routes: Vec::new(),
             closed_routes: Vec::new(),
@@ -111,7 +111,7 @@ impl<'o> Index<'o> {
         self.closed_addresses.contains(&socket.ip()) || self.closed_sockets.contains(&socket)
     }
 
-    fn insert_gateway(&mut self, account: &Object, scope: &mut Scope<'_>) {
+    fn insert_gateway(&mut self, account: &'o Object, scope: &mut Scope<'_>) {
         if self.gateways.len() == MAX_GATEWAY_ACCOUNTS {
             return scope.error(
                 &FieldPath::of("metadata.annotations").field(proxy::GATEWAY),
@@ -119,10 +119,11 @@ impl<'o> Index<'o> {
                 "remove it: one account may have any number of gateways",
             );
         }
-        self.gateways.insert(ServiceAccountName {
+        let name = ServiceAccountName {
             namespace: account.namespace.clone(),
             name: account.name.clone(),
-        });
+        };
+        self.gateways.insert(name, account);
     }
 
     fn insert(&mut self, object: &'o Object) {
@@ -201,6 +202,7 @@ fn check_annotations(object: &Object, scope: &mut Scope<'_>) {
             qos::LATENCY,
             proxy::PROXY,
             proxy::USES,
+            proxy::LAZY,
         ],
         Kind::EndpointSlice => &[balancing::MAX_REQUESTS],
         Kind::ServiceAccount => &[REGISTRY_ANNOTATION, proxy::GATEWAY],

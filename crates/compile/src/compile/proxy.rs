@@ -8,6 +8,7 @@ use super::{Scope, did_you_mean};
 use crate::findings::Findings;
 use crate::manifest::Object;
 use crate::manifest::node::FieldPath;
+use crate::{Addresses, Options, Placement};
 
 #[cfg(test)]
 mod tests;
@@ -54,8 +55,37 @@ pub(super) fn lazy_by_namespace(
 }
 
 /// The proxy of a workload; an Envoy is `lazy` if the workload does not say otherwise.
-pub(super) fn of(object: &Object, is_lazy: bool, scope: &mut Scope<'_>) -> Proxy {
+pub(super) fn of(
+    object: &Object,
+    is_lazy: bool,
+    options: &Options,
+    scope: &mut Scope<'_>,
+) -> Proxy {
     let own = lazy(object, scope);
+    let proxy = written(object, own.unwrap_or(is_lazy), scope);
+    let at = |annotation: &str| FieldPath::of("metadata.annotations").field(annotation);
+    let is_for_up =
+        options.placement == Placement::OneNode && options.addresses != Addresses::Given;
+    if proxy.is_envoy() && is_for_up {
+        scope.warn(
+            &at(PROXY),
+            "heddle up serves no Envoys: nothing carries the traffic of this workload",
+            "remove it, or serve the folder by heddle control (heddle validate --for control)",
+        );
+    }
+    for annotation in [LAZY, USES] {
+        let has_it = object.metadata.annotations.contains_key(annotation);
+        if has_it && !proxy.is_envoy() {
+            let reason =
+                format!("{annotation} is for workloads with an Envoy, and this one has none");
+            let remedy = "remove it, or annotate the workload with heddle.dev/proxy: envoy";
+            scope.warn(&at(annotation), reason, remedy);
+        }
+    }
+    proxy
+}
+
+fn written(object: &Object, is_lazy: bool, scope: &mut Scope<'_>) -> Proxy {
     let Some(text) = object.metadata.annotations.get(PROXY) else {
         return Proxy::Node;
     };
@@ -67,12 +97,9 @@ pub(super) fn of(object: &Object, is_lazy: bool, scope: &mut Scope<'_>) -> Proxy
     }
     match text.as_str() {
         "node" => Proxy::Node,
-        "envoy" => Proxy::Envoy {
-            lazy: own.unwrap_or(is_lazy),
-        },
+        "envoy" => Proxy::Envoy { lazy: is_lazy },
         other => {
-            let remedy = did_you_mean(other, ["node", "envoy"], "use node or envoy");
-            scope.error(&path, format!("{other:?} is no proxy"), remedy);
+            scope.error(&path, format!("{other:?} is no proxy"), "use node or envoy");
             Proxy::Node
         }
     }

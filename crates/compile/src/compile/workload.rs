@@ -123,7 +123,7 @@ pub(super) fn compile(
             probes: probe::compile(&body.spec, &ports, &mut scope),
             ports,
             qos: qos::of(object, &mut scope),
-            proxy: proxy::of(object, is_lazy, &mut scope),
+            proxy: proxy::of(object, is_lazy, options, &mut scope),
             uses: proxy::uses(object, &mut scope),
             command: command(&body.spec, &folder_of(object, base), &mut scope),
         });

@@ -56,7 +56,7 @@ fn text(status: &DependenciesStatus) -> String {
     let rows = status.dependencies.iter().map(|one| {
         let service = match one.exists {
             true => one.service.clone(),
-            false => format!("{} (gone)", one.service),
+            false => format!("{} (there is no such Service)", one.service),
         };
         let (resources, bytes) = (one.resources.to_string(), one.bytes.to_string());
         let time = |seconds: Option<u64>| seconds.map_or_else(String::new, utc);

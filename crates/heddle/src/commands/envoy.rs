@@ -12,7 +12,7 @@ use heddle_envoy::bootstrap::{
     Bootstrap, LINK_CHAIN, LINK_KEY, LINK_ROOTS, Link, bootstrap, link_secrets,
 };
 use heddle_model::calendar::utc;
-use heddle_model::{TrustDomain, WorkloadName};
+use heddle_model::{TrustDomain, WorkloadName, printable};
 use heddle_node::exit::{Exit, Failure, say};
 use heddle_node::hygiene;
 use heddle_node::time;
@@ -81,6 +81,9 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         into,
         asked,
     } = args.command;
+    if let Some(folder) = &into {
+        check_owner(folder, &workload)?;
+    }
     let linked: EnvoyLinked = asked.order(&Order::EnvoyLink {
         workload: workload.to_string(),
         ttl_s: ttl.as_secs(),
@@ -97,6 +100,13 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         }
         true => vec![linked.listen],
     };
+    if control.iter().all(|address| address.ip().is_loopback()) {
+        say(format_args!(
+            "heddle: the Envoy is told that the control plane is at {}, which it reaches only in the same network namespace: for \
+             another one let the control plane listen on an address there (heddle control --listen)",
+            control[0]
+        ));
+    }
     let trust_domain = TrustDomain::parse(&linked.trust_domain);
     let trust_domain = trust_domain.context("the answer is not understood")?;
     let parts = |link| Bootstrap {
@@ -116,7 +126,10 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         }
         Some(folder) => {
             let made = fs::create_dir_all(&folder);
-            made.with_context(|| format!("cannot make {}", folder.display()))?;
+            made.with_context(|| {
+                let folder = folder.display();
+                format!("cannot make the folder {folder} (--into names a folder, not a file)")
+            })?;
             let folder = fs::canonicalize(&folder)
                 .with_context(|| format!("cannot find {}", folder.display()))?;
             write(&folder, LINK_CHAIN, &linked.chain_pem)?;
@@ -139,6 +152,25 @@ pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
         utc(linked.not_after)
     ));
     Ok(Exit::Ok)
+}
+
+/// Checks that a folder does not have the files of another workload's Envoy, which may be running.
+fn check_owner(folder: &Path, workload: &WorkloadName) -> Result<(), Failure> {
+    let path = folder.join(BOOTSTRAP);
+    // What is not there, or is not understood, is no Envoy's.
+    let owner = fs::read(&path).ok().and_then(|text| {
+        let text: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        Some(text.pointer("/node/id")?.as_str()?.to_owned())
+    });
+    match owner.filter(|owner| *owner != workload.to_string()) {
+        None => Ok(()),
+        Some(owner) => Err(anyhow!(
+            "{} is of the Envoy of {} (--into another folder, or remove it)",
+            path.display(),
+            printable(&owner)
+        )
+        .into()),
+    }
 }
 
 /// Moves a new file, which only its owner can read, in the place of the one before.

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::harness::{Folder, Heddle, as_str, eventually, families, get, heddle, text};
 use crate::node::TestNode;
 
+mod envoys;
 mod trust;
 
 const MESH: &str = "

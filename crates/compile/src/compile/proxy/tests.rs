@@ -1,3 +1,4 @@
+use heddle_model::report::Severity;
 use heddle_model::{MAX_GATEWAY_ACCOUNTS, Mesh, Proxy, WorkloadName};
 
 use crate::{Options, load_with};
@@ -117,7 +118,9 @@ metadata: {{name: g{number:03}, namespace: shop, annotations: {{heddle.dev/gatew
         let text: String = accounts.collect();
         std::fs::write(dir.path().join("a.yaml"), text).expect("manifests");
         let (mesh, report) = load_with(dir.path(), &Options::default());
-        let problems = report.problems.iter().map(ToString::to_string);
+        let errors = report.problems.iter();
+        let errors = errors.filter(|problem| problem.severity == Severity::Error);
+        let problems = errors.map(ToString::to_string);
         mesh.map(|mesh| mesh.forwarding.gateways.len())
             .ok_or_else(|| problems.collect::<Vec<_>>())
     };
@@ -141,5 +144,79 @@ fn what_is_no_proxy_and_neither_true_nor_false_is_refused() {
         let refused = compiled(namespace, workload, &Options::default());
         let why = refused.expect_err("it is wrong");
         assert!(why.contains(said), "{why}");
+    }
+}
+
+/// What is said of a folder with this workload, and with this ServiceAccount.
+fn warnings(workload: &str, account: &str, options: &Options) -> Vec<String> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let account = format!(
+        "---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: gate, namespace: shop, annotations: {{{account}}}}}
+"
+    );
+    let manifests = manifests("", workload) + &account;
+    std::fs::write(dir.path().join("a.yaml"), manifests).expect("a manifest");
+    let (mesh, report) = load_with(dir.path(), options);
+    assert!(mesh.is_some(), "{:?}", report.problems);
+    let problems = report.problems.iter();
+    problems.map(|problem| problem.reason.clone()).collect()
+}
+
+#[test]
+fn what_has_no_effect_is_warned_of() {
+    let lab = Options {
+        addresses: crate::Addresses::Given,
+        ..Options::default()
+    };
+    let (envoy, lazy) = (
+        "heddle.dev/proxy: envoy",
+        "heddle.dev/proxy: envoy, lazy-xds: 'true'",
+    );
+    for (workload, account, options, said) in [
+        (envoy, "", &lab, &[][..]),
+        (
+            envoy,
+            "",
+            &Options::default(),
+            &["heddle up serves no Envoys"],
+        ),
+        (
+            "lazy-xds: 'true'",
+            "",
+            &lab,
+            &["lazy-xds is for workloads with an Envoy"],
+        ),
+        (
+            "heddle.dev/uses: api",
+            "",
+            &lab,
+            &["heddle.dev/uses is for workloads with an Envoy"],
+        ),
+        (lazy, "", &lab, &["there is no gateway"]),
+        (
+            lazy,
+            "heddle.dev/gateway: default",
+            &lab,
+            &["no workload has this account"],
+        ),
+        (
+            envoy,
+            "heddle.dev/gateway: default, heddle.dev/registry: allow",
+            &lab,
+            &[],
+        ),
+    ] {
+        let warnings = warnings(workload, account, options);
+        assert_eq!(
+            warnings.len(),
+            said.len(),
+            "{workload}, {account}: {warnings:?}"
+        );
+        for (warning, begins) in warnings.iter().zip(said) {
+            assert!(warning.starts_with(begins), "{warning}");
+        }
     }
 }
