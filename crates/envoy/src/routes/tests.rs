@@ -227,7 +227,7 @@ fn a_gateway_judges_a_request_by_the_endpoints_to_which_its_route_leads() {
 
 #[test]
 fn callers_of_a_namespace_with_routes_of_its_own_have_those_at_a_gateway_too() {
-    let mut services = vec![
+    let mut services = [
         service("api", 1, None),
         service("cart", 2, None),
         service("web", 3, Some(vec![rule("/", &["api"])])),
@@ -259,7 +259,7 @@ fn callers_of_a_namespace_with_routes_of_its_own_have_those_at_a_gateway_too() {
 
 #[test]
 fn a_gateway_takes_a_request_to_a_port_of_bytes_as_bytes() {
-    let mut services = vec![service("db", 1, None)];
+    let mut services = [service("db", 1, None)];
     services[0].ports[0].protocol = AppProtocol::Tcp;
     let find = |wanted: &ServiceName, _: u16| services.iter().find(|one| one.name == *wanted);
     let asked = std::cell::RefCell::new(Vec::new());

@@ -35,6 +35,9 @@ pub(super) struct Door {
     partings: Arc<Semaphore>,
 }
 
+/// The clock may go back by so many seconds without another leaf.
+const CLOCK_BACK_S: u64 = 60;
+
 /// Limit of refused clients that may still read why.
 const PARTINGS: usize = 64;
 
@@ -43,7 +46,8 @@ const PARTINGS: usize = 64;
 struct CredentialState {
     /// The root that the leaf verifies against.
     root_sha256: [u8; 32],
-    /// When the leaf is due for renewal, in seconds since 1970.
+    /// When the leaf was issued, and when it is due for renewal, in seconds since 1970.
+    issued_at: u64,
     renew_at: u64,
     /// When the leaf expires, in seconds since 1970.
     not_after: u64,
@@ -71,6 +75,7 @@ impl Door {
             acceptor,
             kept: Mutex::new(CredentialState {
                 root_sha256,
+                issued_at: now,
                 renew_at: half_life(now, leaf.not_after()),
                 not_after: leaf.not_after(),
                 believed,
@@ -101,13 +106,22 @@ impl Door {
             (kept.believed, kept.believed_until) = (believed, until);
         }
         let root_sha256 = self.authority.root_sha256();
-        if kept.root_sha256 != root_sha256 || kept.renew_at <= now {
+        // One that was issued while the clock was ahead may not be valid yet.
+        let is_of_later = now.saturating_add(CLOCK_BACK_S) < kept.issued_at;
+        if is_of_later {
+            tracing::warn!(
+                "the clock went back by {} s: nodes whose certificates were issued in the meantime may be refused as not \
+                 valid yet",
+                kept.issued_at - now
+            );
+        }
+        if kept.root_sha256 != root_sha256 || kept.renew_at <= now || is_of_later {
             let (own, leaf) = issue(&self.authority, now)?;
             self.acceptor
                 .show(&leaf, &own.root)
                 .context("TLS cannot be set up")?;
             kept.root_sha256 = root_sha256;
-            kept.renew_at = half_life(now, leaf.not_after());
+            (kept.issued_at, kept.renew_at) = (now, half_life(now, leaf.not_after()));
             kept.not_after = leaf.not_after();
             let until = utc(leaf.not_after());
             tracing::info!("the control plane's own certificate was renewed, until {until}");

@@ -170,3 +170,21 @@ async fn the_own_certificate_is_renewed_at_half_life_and_when_another_root_signs
         .await
         .expect("the new one");
 }
+
+#[tokio::test]
+async fn a_clock_that_was_ahead_for_a_while_leaves_no_certificate_of_later() {
+    let fixture = Fixture::new();
+    let door = fixture.door();
+    let (_, node) = joined(&fixture, &node_id("n1"));
+    fixture.set_time(NOW + 48 * HOUR);
+    door.refresh().expect("refreshed");
+    assert!(door.not_after() > NOW + 48 * HOUR);
+    fixture.set_time(NOW);
+    door.refresh().expect("refreshed");
+    assert_eq!(door.not_after(), NOW + 24 * HOUR);
+    call(&door, &node).await.expect("let in");
+    // Some seconds are no matter.
+    fixture.set_time(NOW - 30);
+    door.refresh().expect("refreshed");
+    assert_eq!(door.not_after(), NOW + 24 * HOUR);
+}
