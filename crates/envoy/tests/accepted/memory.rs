@@ -71,8 +71,10 @@ fn mesh(services: usize, is_lazy: bool) -> Mesh {
     };
     mesh.services.sort_by(|a, b| a.name.cmp(&b.name));
     mesh.put_workload(Shared::from(workload));
-    let gateway = ServiceAccountName::new("mesh", "gateway").expect("a name");
-    mesh.forwarding = Forwarding::of(&mesh, [gateway]).into();
+    let [gateway, _] = meshes::gateways();
+    let account = gateway.service_account.clone();
+    mesh.put_workload(Shared::from(gateway));
+    mesh.forwarding = Forwarding::of(&mesh, [account]).into();
     mesh
 }
 

@@ -366,6 +366,22 @@ pub(crate) fn workload(policies: &[Policy], is_strict: bool, is_lazy: bool) -> W
     }
 }
 
+/// A gateway that is an Envoy, and one that is a node.
+pub(crate) fn gateways() -> [Workload; 2] {
+    [
+        ("gate", Proxy::Envoy { lazy: false }, 2),
+        ("node-gate", Proxy::Node, 3),
+    ]
+    .map(|(name, proxy, last)| Workload {
+        name: WorkloadName::new("shop", name).expect("a name"),
+        service_account: account("gateway"),
+        address: [10, 0, 9, last].into(),
+        node: NodeName::parse("n1").ok(),
+        proxy,
+        ..workload(&[], false, false)
+    })
+}
+
 /// A mesh in which the workload may be eager, lazy, or a gateway.
 pub(crate) fn mesh() -> impl Strategy<Value = Mesh> {
     let services: Vec<_> = (0..SERVICES).map(|at| option::of(service(at))).collect();
@@ -389,6 +405,9 @@ pub(crate) fn mesh() -> impl Strategy<Value = Mesh> {
         other.service_account = account("other");
         mesh.put_workload(Shared::from(workload(&policies, is_strict, role == "lazy")));
         mesh.put_workload(Shared::from(other));
+        for gateway in gateways() {
+            mesh.put_workload(Shared::from(gateway));
+        }
         mesh.policies = policies.into_iter().map(Arc::new).collect();
         let gateways = match role {
             "gateway" => vec![account("web")],
