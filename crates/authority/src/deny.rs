@@ -101,6 +101,16 @@ impl DenyList {
         by_id.filter(alive).or_else(|| by_serial.filter(alive))
     }
 
+    /// The identities that are denied at this time.
+    pub fn identities(&self, now: UnixTime) -> impl Iterator<Item = &SpiffeId> {
+        let entries = self.entries.iter();
+        let alive = entries.filter(move |(_, entry)| now.as_secs() < entry.expires);
+        alive.filter_map(|(what, _)| match what {
+            Denied::Identity(id) => Some(id),
+            Denied::Serial(_) => None,
+        })
+    }
+
     /// Every entry, including those that expired since the last change.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = (&Denied, &DenyEntry)> {
         self.entries.iter()

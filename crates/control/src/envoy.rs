@@ -11,6 +11,7 @@ mod accesses;
 mod ads;
 mod als;
 mod credentials;
+mod denied;
 mod dependencies;
 mod dialect;
 mod learn;

@@ -26,6 +26,7 @@ use heddle_xds::{MAX_ACCESS_REPORT_BYTES, MAX_REQUEST_BYTES, MAX_TRUST_BYTES, se
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Extensions, Request, Status};
@@ -62,7 +63,7 @@ use accept::Door;
 use limiter::Limiter;
 use service::OneMethod;
 
-use heddle_authority::{Authority, Denied, DenyList, UnixTime};
+use heddle_authority::{Authority, DenyList, UnixTime};
 
 /// Returns the current time. Tests pass a clock that they move themselves.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
@@ -191,25 +192,6 @@ impl Shared {
         peer.admitted(self.authority.trust_domain(), denied, (self.clock)())
     }
 
-    /// Has what is denied take no part in forwarding. Never returns.
-    async fn follow_denied(self: Arc<Self>) {
-        let mut trust = self.authority.watch_trust();
-        loop {
-            let denied = Arc::clone(&trust.borrow_and_update().denied);
-            let identities = denied.entries().filter_map(|(what, _)| match what {
-                Denied::Identity(id) => Some(id.clone()),
-                Denied::Serial(_) => None,
-            });
-            let (board, identities) = (self.board.clone(), identities.collect());
-            let publishing = tokio::task::spawn_blocking(move || board.deny(identities));
-            // It fails only when the runtime ends.
-            let _ended = publishing.await;
-            if trust.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    }
-
     /// Runs blocking work on a blocking thread, once a permit is free.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -238,7 +220,7 @@ impl ControlServer {
             Arc::clone(&counters),
             Arc::clone(&authority),
         );
-        Self {
+        let server = Self {
             door: Arc::new(door),
             shared: Arc::new(Shared {
                 authority,
@@ -254,7 +236,10 @@ impl ControlServer {
                 closing: watch::Sender::new(false),
                 bounds,
             }),
-        }
+        };
+        // Before the first mesh.
+        server.shared.deny_forwarding();
+        server
     }
 
     /// Goes on with the dependencies of lazy workloads that are in a folder, keeps there what is learned, and forgets what was
@@ -296,7 +281,6 @@ impl ControlServer {
     {
         let (ready, incoming) = mpsc::channel(1);
         let keeper = tokio::spawn(Arc::clone(&self.door).keep(listener, handshake, ready));
-        let refuser = tokio::spawn(Arc::clone(&self.shared).follow_denied());
         let (envoys, board) = (self.shared.envoys.clone(), self.shared.board.clone());
         let follower = tokio::spawn(async move { envoys.follow(&board).await });
         let shared = Arc::clone(&self.shared);
@@ -306,7 +290,6 @@ impl ControlServer {
         });
         let served = self.serve_incoming(incoming, shutdown).await;
         keeper.abort();
-        refuser.abort();
         follower.abort();
         forgetter.abort();
         served
@@ -322,6 +305,9 @@ impl ControlServer {
     {
         let bounds = self.shared.bounds;
         let shared = Arc::clone(&self.shared);
+        // Ended when it is dropped.
+        let mut following = JoinSet::new();
+        following.spawn(Arc::clone(&self.shared).follow_denied());
         let authority =
             server::AuthorityServer::new(trust::AuthorityService(Arc::clone(&self.shared)))
                 .max_decoding_message_size(MAX_REQUEST_BYTES)

@@ -37,6 +37,8 @@ fn what_is_denied_stays_denied_until_it_expires() {
         let found = list.denies(id, serial, at(time)).is_some();
         assert_eq!(found, denied, "{id} {serial:?} {time}");
     }
+    assert!(list.identities(at(NOW + DAY - 1)).eq([&cart]));
+    assert_eq!(list.identities(at(NOW + DAY)).count(), 0);
     assert!(authority.allow(&by_id, at(NOW)).unwrap());
     assert!(!authority.allow(&by_id, at(NOW)).unwrap());
     let list = authority.trust().denied;

@@ -1,6 +1,7 @@
 //! Who may ask for what: Envoys, and gateways among them.
 
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::accesslog::v3::StreamAccessLogsMessage;
@@ -13,7 +14,9 @@ use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_clie
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
 use heddle_authority::Denied;
 use heddle_envoy::Kind;
-use heddle_model::{Forwarding, ServiceAccountName, SpiffeId, TrustDomain, WorkloadName};
+use heddle_model::{
+    Forwarding, Mesh, ServiceAccountName, Shared, SpiffeId, TrustDomain, WorkloadName,
+};
 use heddle_xds::MAX_ACCESSES;
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
@@ -23,7 +26,7 @@ use tonic::{Code, Status, Streaming};
 use tower::service_fn;
 
 use super::placing::mesh;
-use super::{Control, discover, node_id, own, refused, request, workload};
+use super::{Control, DAY, NOW, discover, node_id, own, refused, request, services, workload};
 use crate::PeerCertificate;
 
 const MANIFESTS: &str = "apiVersion: v1
@@ -354,4 +357,33 @@ async fn only_a_lazy_envoy_is_asked_what_it_uses() {
         let code = refused.expect_err("it is no Envoy").code();
         assert_eq!(code, Code::PermissionDenied);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_account_has_no_part_in_forwarding_until_its_entry_expires() {
+    let control = Control::start();
+    let account = |name: &str| ServiceAccountName::new("shop", name).unwrap();
+    control.board.put(Mesh {
+        forwarding: Shared::from(Forwarding {
+            gateways: vec![account("gate")],
+            lazy: vec![account("cart"), account("web")],
+        }),
+        ..services(0)
+    });
+    let are_lazy = async |expected: &[&str]| {
+        let expected: Vec<_> = expected.iter().map(|name| account(name)).collect();
+        let lazy = || control.board.newest().unwrap().forwarding.lazy.clone();
+        let all = async {
+            while lazy() != expected {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(60), all).await;
+        assert!(in_time.is_ok(), "{:?}, not {expected:?}", lazy());
+    };
+    are_lazy(&["cart", "web"]).await;
+    control.deny(Denied::Identity(workload("web")));
+    are_lazy(&["cart"]).await;
+    control.time.store(NOW + 10 * DAY, Relaxed);
+    are_lazy(&["cart", "web"]).await;
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heddle_authority::{Authority, Denied, UnixTime};
+use heddle_authority::{Authority, UnixTime};
 use heddle_control::{Board, Counters, Envoys, Nodes, Present};
 use heddle_model::report::{Report, Tally};
 use heddle_model::{Mesh, NodeName, SpiffeId};
@@ -252,13 +252,8 @@ impl Plane {
 
     /// The identities on the deny-list, without expired entries.
     fn denied(&self) -> Vec<SpiffeId> {
-        let (now, denied) = (self.now().as_secs(), self.parts.authority.trust().denied);
-        let alive = denied.entries().filter(|(_, entry)| now < entry.expires);
-        let ids = alive.filter_map(|(what, _)| match what {
-            Denied::Identity(id) => Some(id.clone()),
-            Denied::Serial(_) => None,
-        });
-        ids.collect()
+        let denied = self.parts.authority.trust().denied;
+        denied.identities(self.now()).cloned().collect()
     }
 
     /// Every node that is connected, holds a certificate, or has workloads.
