@@ -81,7 +81,7 @@ impl Roles {
         workload.proxy.is_envoy() && self.gateways.contains(&workload.service_account)
     }
 
-    /// Whether the workload's Envoy knows only what it uses: it is annotated so, there are gateways that can be reached, and the mesh says which
+    /// Whether the workload's Envoy knows only what it uses: it is annotated so, a gateway can be reached, and the mesh says which
     /// addresses it has, so that other ones are not sent to gateways.
     pub(crate) fn is_lazy(&self, workload: &Workload, mesh: &Mesh) -> bool {
         workload.proxy == Proxy::Envoy { lazy: true }

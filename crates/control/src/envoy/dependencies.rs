@@ -98,7 +98,9 @@ impl Dependencies {
 
     fn read(&mut self, mut file: impl BufRead) -> io::Result<()> {
         let mut line = Vec::new();
-        for number in 1.. {
+        let mut number = 0;
+        loop {
+            number += 1;
             line.clear();
             if file.read_until(b'\n', &mut line)? == 0 {
                 return Ok(());
@@ -119,7 +121,6 @@ impl Dependencies {
                 }
             }
         }
-        Ok(())
     }
 
     /// A new file with what is known, in the place of the one before.

@@ -37,7 +37,7 @@ pub(super) fn of(matcher: &RouteMatch) -> EnvoyMatch {
     }
 }
 
-/// Callers of a namespace, of whom a gateway's proxy has written the identity into a header.
+/// Matches the requests from a namespace: a gateway's Envoy has written the identity of each caller into a header.
 pub(super) fn callers_of(trust_domain: &TrustDomain, namespace: &Namespace) -> HeaderMatcher {
     let prefix = format!("spiffe://{trust_domain}/ns/{namespace}/");
     let matcher = StringMatcher {

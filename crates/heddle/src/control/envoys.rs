@@ -1,10 +1,9 @@
-//! What the status says of Envoys, and of the gateways of lazy ones.
+//! What is said of Envoys, and of the gateways of lazy ones.
 
 use heddle_control::Envoys;
 use heddle_envoy::gateways;
-use heddle_model::Mesh;
+use heddle_model::{Mesh, Proxy, Workload};
 
-use super::orders::why_not_lazy;
 use crate::order::{EnvoyStatus, GatewayStatus};
 
 /// All workloads with an Envoy, and all gateways.
@@ -39,4 +38,29 @@ pub(super) fn status(mesh: &Mesh, envoys: &Envoys) -> (Vec<EnvoyStatus>, Vec<Gat
         }
     });
     (envoys.collect(), gateways.collect())
+}
+
+/// Why the Envoy of a workload knows everything; `None` if it is lazy.
+pub(super) fn why_not_lazy(
+    mesh: &Mesh,
+    workload: &Workload,
+    has_gateways: bool,
+) -> Option<&'static str> {
+    let account = &workload.service_account;
+    match workload.proxy {
+        Proxy::Node => Some("its node's proxy carries its traffic"),
+        _ if mesh.forwarding.gateways.contains(account) => Some("it is a gateway"),
+        Proxy::Envoy { lazy: false } => Some("it is not annotated with lazy-xds"),
+        _ if mesh.forwarding.is_empty() => Some(
+            "there is no gateway (annotate the ServiceAccount of a workload with heddle.dev/gateway: default)",
+        ),
+        _ if !has_gateways => Some(
+            "no gateway can be reached (a workload of its account has to have an Envoy, or to be on a node that is \
+             connected)",
+        ),
+        _ if mesh.address_ranges.is_empty() => {
+            Some("the settings do not say which addresses the mesh has (mesh.address_ranges)")
+        }
+        Proxy::Envoy { lazy: true } => None,
+    }
 }

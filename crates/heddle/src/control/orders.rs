@@ -28,8 +28,6 @@ use crate::order::{
 };
 
 mod envoy;
-
-pub(super) use envoy::why_not_lazy;
 #[cfg(test)]
 mod tests;
 

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use heddle_envoy::gateways;
 use heddle_model::calendar::utc;
-use heddle_model::{Mesh, Proxy, ServiceName, SpiffeId, Workload, WorkloadName};
+use heddle_model::{Proxy, ServiceName, SpiffeId, WorkloadName};
 use heddle_transport::secrets::pem;
 use rustls::pki_types::CertificateDer;
 
 use super::{Done, Orders, answer, refused};
+use crate::control::envoys::why_not_lazy;
 use crate::order::{DependenciesStatus, DependencyStatus, EnvoyLinked};
-use heddle_envoy::gateways;
 
 /// Bounds of the life of the certificate with which an Envoy connects.
 const MIN_LIFE: Duration = Duration::from_secs(3_600);
@@ -98,31 +99,6 @@ impl Orders<'_> {
             because: because.map(str::to_owned),
             dependencies: dependencies.collect(),
         })
-    }
-}
-
-/// Why the Envoy of a workload knows everything; `None` if it is lazy.
-pub(crate) fn why_not_lazy(
-    mesh: &Mesh,
-    workload: &Workload,
-    has_gateways: bool,
-) -> Option<&'static str> {
-    let account = &workload.service_account;
-    match workload.proxy {
-        Proxy::Node => Some("its node's proxy carries its traffic"),
-        _ if mesh.forwarding.gateways.contains(account) => Some("it is a gateway"),
-        Proxy::Envoy { lazy: false } => Some("it is not annotated with lazy-xds"),
-        _ if mesh.forwarding.is_empty() => Some(
-            "there is no gateway (annotate the ServiceAccount of a workload with heddle.dev/gateway: default)",
-        ),
-        _ if !has_gateways => Some(
-            "no gateway can be reached (a workload of its account has to have an Envoy, or to be on a node that is \
-             connected)",
-        ),
-        _ if mesh.address_ranges.is_empty() => {
-            Some("the settings do not say which addresses the mesh has (mesh.address_ranges)")
-        }
-        Proxy::Envoy { lazy: true } => None,
     }
 }
 
