@@ -4,9 +4,10 @@ mod beside_nodes;
 mod lazy;
 
 use std::net::SocketAddr;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use heddle_lab::lab::Family;
+use heddle_skips::skipped;
 
 use crate::load::told;
 use crate::programs::Serving;
@@ -68,4 +69,28 @@ impl Stage {
 /// Whether bytes have come through in both ways of speaking first: an echo, and an address of the caller.
 fn is_good(echo: &str, heard: &str) -> bool {
     echo == "echo of a line" && heard.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// A reader of the page copies them.
+#[test]
+fn the_rules_of_the_page_can_be_loaded() {
+    const PAGE: &str = include_str!("../../../docs/envoy.md");
+    if !rustix::process::geteuid().is_root() {
+        return skipped("network namespaces need root (run the tests with sudo)");
+    }
+    let mut blocks = PAGE.split("```\n");
+    let rules = blocks.find(|block| block.trim_start().starts_with("table ip envoy {"));
+    let rules = rules.expect("the rules of the page");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), rules).expect("written");
+    let loaded = Command::new("unshare")
+        .args(["--net", "nft", "--file"])
+        .arg(file.path())
+        .output();
+    let loaded = loaded.expect("unshare runs (apt-get install util-linux nftables)");
+    let said = String::from_utf8_lossy(&loaded.stderr);
+    assert!(loaded.status.success(), "{said}");
+    for table in ["table ip envoy", "table ip6 envoy"] {
+        assert!(rules.contains(table), "{table}: {rules}");
+    }
 }

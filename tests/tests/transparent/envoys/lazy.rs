@@ -41,6 +41,8 @@ const DIRECT_FROM: (usize, Duration) = (5, Duration::from_secs(1));
 const FAILED_OVER_WITHIN: Duration = Duration::from_secs(1);
 /// Services of the same pods, to be asked for the first time.
 const UNKNOWN: usize = 8;
+/// Another one, whose port of bytes is asked by HTTP.
+const PLAIN: &str = "plain";
 
 /// What the gateways are.
 #[derive(Clone, Copy, PartialEq)]
@@ -74,15 +76,16 @@ fn scene(gateways: Gateways) -> Scene {
         let pod = scene.account(name).with_envoy(name, "one", name, "");
         scene = pod.service(name, PORTS);
     }
-    for number in 0..UNKNOWN {
+    let unknown = (0..UNKNOWN).map(|number| format!("unknown{number}"));
+    for name in unknown.chain([PLAIN.to_owned()]) {
         let text = format!(
             "apiVersion: v1
 kind: Service
-metadata: {{name: unknown{number}, namespace: shop}}
+metadata: {{name: {name}, namespace: shop}}
 spec: {{selector: {{app: api}}, ports: [{PORTS}]}}
 "
         );
-        scene = scene.manifest(&format!("unknown{number}"), &text);
+        scene = scene.manifest(&name, &text);
     }
     scene
 }
@@ -174,7 +177,13 @@ fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
     };
     let _servers = serve(&stage);
     all_is_served_and_learned(&stage);
+    // The port of bytes of a Service that it does not know, asked by HTTP.
+    let before = stage.envoy_counts("lazy", BY_GATEWAY);
+    assert_eq!(plain(&stage), "200");
+    assert!(stage.envoy_counts("lazy", BY_GATEWAY) > before);
+    until("it is learned", || deps(&stage).contains(PLAIN));
     let direct = stage.envoy_counts("lazy", BY_GATEWAY);
+    assert_eq!(plain(&stage), "200");
     for service in ["api", "cart", "vault"] {
         assert!(is_good(
             &stage.echo("lazy", service),
@@ -214,6 +223,11 @@ fn what_a_lazy_envoy_does_not_know_goes_through_a_gateway_and_is_learned() {
     for number in 1..UNKNOWN {
         takes_over(&stage, number);
     }
+}
+
+/// The status of a request to a port of bytes.
+fn plain(stage: &Stage) -> String {
+    stage.status("lazy", &format!("http://{PLAIN}:81/"), &[])
 }
 
 /// Kills a process of the lab with SIGKILL.
@@ -320,6 +334,9 @@ fn a_node_is_a_gateway_too() {
     let (echo, heard) = (stage.echo("lazy", "closed"), stage.hear("lazy", "closed"));
     assert!(!is_good(&echo, &heard), "{echo:?}, {heard:?}");
     assert!(heard.is_empty(), "{heard:?}");
+    // A port of bytes that is asked by HTTP: not by a node, the first time.
+    assert_eq!(plain(&stage), "501");
+    until("it is learned", || plain(&stage) == "200");
     // One of the two is killed: its proxy ends with its holder, and the other one takes over.
     kill(&stage, "heddle node two");
     for number in 1..UNKNOWN {
