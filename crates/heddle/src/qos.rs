@@ -105,6 +105,8 @@ impl Beside {
 pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure> {
     // A question to the proxy, or a name that is looked up, must not hold up the end.
     serving::in_runtime_at_once(Builder::new_current_thread(), settings, async |_| {
+        // Before the first change: a signal that comes while the agent starts ends it like any other.
+        let signals = Signals::new().context("cannot handle signals")?;
         let wanted = controllers(&settings.qos, plan);
         let mounts = Mounts::find().context("cannot find the control groups")?;
         if plan.is_rehearsal {
@@ -120,7 +122,7 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
                 agent.restore();
             }
             let beside = Beside::new(ProxyThreads::default(), network);
-            return follow(agent, beside, plan, settings).await;
+            return follow(agent, beside, signals, plan, settings).await;
         }
         if !rustix::process::geteuid().is_root() {
             tracing::warn!("not run as root: only control groups of this user can be changed");
@@ -148,7 +150,7 @@ pub(crate) fn run(plan: &AgentPlan, settings: &Settings) -> Result<Exit, Failure
             agent.restore();
         }
         let beside = Beside::new(ProxyThreads::follow(plan, &settings.qos)?, network);
-        follow(agent, beside, plan, settings).await
+        follow(agent, beside, signals, plan, settings).await
     })
 }
 
@@ -204,11 +206,11 @@ fn controllers(settings: &QosSettings, plan: &AgentPlan) -> agent::Settings {
 async fn follow<S: Store>(
     mut agent: Agent<S>,
     mut beside: Beside,
+    mut signals: Signals,
     plan: &AgentPlan,
     settings: &Settings,
 ) -> Result<Exit, Failure> {
     let mut teller = Teller::new((!plan.is_rehearsal).then(|| plan.state.clone()));
-    let mut signals = Signals::new().context("cannot handle signals")?;
     let mut metrics = match plan.is_rehearsal {
         true => None,
         false => Server::start(settings.qos.metrics)?,
